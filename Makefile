@@ -1,0 +1,79 @@
+# Every target sets itself up from a fresh clone: Python >= 3.11 and make are enough.
+#
+#   PYTHON=python3.12 make test     use this interpreter for .venv
+#   ARGS="-k tape -x" make test     hand more arguments to pytest
+
+PYTHON ?= python3 python3.13 python3.12 python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS ?=
+
+.DELETE_ON_ERROR:
+.PHONY: help setup test demo check format bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## Make .venv with diffsim and the development tools (the others do it by themselves)
+
+test: $(READY) ## Run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+demo: $(READY) ## Run the mass-spring example without a window and say where its pictures are
+	@touch $(VENV)/.demo
+	@MPLBACKEND=Agg $(BIN)/python examples/mass_spring.py
+	@echo "Pictures:"
+	@find . -name '.?*' -prune -o -type f -newer $(VENV)/.demo \
+	    \( -name '*.png' -o -name '*.gif' -o -name '*.mp4' \) -print | sort | sed 's/^/  /'
+
+check: $(READY) ## Lint, check the formatting and the types
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check
+	@$(BIN)/mypy --no-error-summary
+
+format: $(READY) ## Format the code and fix what ruff can fix safely
+	@$(BIN)/ruff check -q --fix --exit-zero
+	@$(BIN)/ruff format -q
+
+bench: $(READY) ## Run the benchmarks
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean: ## Remove .venv and everything else that was made here
+	@rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out examples/output
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# An interpreter is tried by running it: a name on the path may be only a launcher for nothing.
+$(READY): pyproject.toml
+	@set -e; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  python=; old=; bare=; \
+	  for candidate in $(PYTHON); do \
+	    version=`$$candidate -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null` || continue; \
+	    if ! $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	      old="$$old $$candidate ($$version)"; \
+	    elif ! $$candidate -c 'import ensurepip, venv' >/dev/null 2>&1; then \
+	      bare="$$bare python$$version-venv"; \
+	    else \
+	      python=$$candidate; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ] && [ -n "$$bare" ]; then \
+	    echo "make: this Python comes without venv and ensurepip. On Debian or Ubuntu, one of these brings them:" >&2; \
+	    for package in $$bare; do echo "    apt install $$package" >&2; done; \
+	    exit 1; \
+	  elif [ -z "$$python" ]; then \
+	    echo "make: diffsim needs Python 3.11 or newer. Tried: $(PYTHON). Too old:$${old:- none, nothing runs}." >&2; \
+	    echo "    Name another one like this: make PYTHON=/path/to/python3.12 ..." >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making $(VENV) with $$python (once)"; \
+	  $$python -m venv --clear $(VENV); \
+	fi; \
+	pip="$(BIN)/python -m pip --disable-pip-version-check -q"; \
+	if ! $(BIN)/python -m pip install --help | grep -e --group >/dev/null; then \
+	  $$pip install --upgrade 'pip>=25.1'; \
+	fi; \
+	echo "Installing diffsim and the development tools into $(VENV)"; \
+	$$pip install -e . --group dev; \
+	touch $(READY)

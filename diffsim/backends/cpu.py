@@ -1,0 +1,404 @@
+"""The CPU backend: entry points of a kernel, its tasks spread over the pool's threads.
+
+A kernel becomes one exported function `launch(ptr params)` and one internal function for each task. The
+lanes of a parallel task are numbered 0..n along the flattened loop nest; a chunk is a range of these
+numbers. Within a chunk the last axis runs as an inner loop of its own, so it vectorizes whatever the
+number of axes. Each chunk writes its partial results, and `launch` combines them in the order of the
+chunks: sums do not depend on which thread was faster.
+"""
+
+from __future__ import annotations
+
+from diffsim.backends.jit import VECTOR_MATH, Jit
+from diffsim.backends.layout import POOL, THREADS, Layout
+from diffsim.backends.llvm import Body, Module, number
+from diffsim.errors import BackendError
+from diffsim.ir._row import Libdevice, Libm
+from diffsim.ir.nodes import Block, Check, Const, For, If, Kernel, Scratch, Task, Value, While
+from diffsim.ir.types import ScalarType
+from diffsim.ir.walk import blocks
+
+_ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
+_CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
+_CHUNKS_A_THREAD = 8
+_ARENA = {
+    "@ds_arena_alloc": "declare noalias ptr @ds_arena_alloc(ptr, i64, i64)",
+    "@ds_arena_mark": "declare i64 @ds_arena_mark(ptr, i64)",
+    "@ds_arena_release": "declare void @ds_arena_release(ptr, i64, i64)",
+}
+_LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
+
+
+class CpuTarget:
+    """The CPU's answers to what the shared lowering asks."""
+
+    column = "llvm"
+
+    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
+        name = how.name + ("f" if t.bits == 32 else "")
+        module.math[name] = None
+        return f"call {module.flags} {t.llvm} @{name}({args})"
+
+    def scratch(self, body: Body, bytes_: str) -> tuple[str, str]:
+        for name, text in _ARENA.items():
+            body.module.declare(name, text)
+        pool = body.slot_load(POOL, "ptr")
+        mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 %worker)")
+        pointer = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
+        return pointer, f"{pool} {mark}"
+
+    def release(self, body: Body, ticket: str) -> None:
+        pool, mark = ticket.split()
+        body.put(f"call void @ds_arena_release(ptr {pool}, i64 %worker, i64 {mark})")
+
+
+class CpuCode:
+    """LLVM text of a kernel, its parameter layout, the checks it can report, whether it needs the pool."""
+
+    def __init__(
+        self, text: str, layout: Layout, checks: list[Check | Scratch], *, needs_pool: bool
+    ) -> None:
+        self.text = text
+        self.layout = layout
+        self.checks = checks
+        self.needs_pool = needs_pool
+
+
+def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
+    """A scalar kernel as an LLVM module with the function `launch`."""
+    layout = Layout(kernel)
+    module = Module(kernel, layout, CpuTarget(), fast_math=fast_math, threads=0)
+    text: list[str] = []
+    for k, task in enumerate(kernel.tasks):
+        text += _task(module, k, task)
+    text += _launch(module)
+    head = sorted(module.declared.values())
+    plain = [n for n in module.math if n not in VECTOR_MATH and n.removesuffix("f") not in VECTOR_MATH]
+    if plain:
+        raise BackendError(f"no such function: {plain[0]}", kernel.span)
+    math = jit.declare_math(sorted(module.math)) if module.math else ""
+    parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata(), "!{} = !{}"]
+    whole = "\n".join(parts).replace("!{} = !{}", "!1 = !{}").replace("!invariant.load !{}", "!invariant.load !1")
+    needs_pool = any(name.startswith("@ds_") for name in module.declared)
+    return CpuCode(whole + "\n", layout, module.checks, needs_pool=needs_pool)
+
+
+def _task(module: Module, k: int, task: Task) -> list[str]:
+    lines = [f"define internal void @task{k}({_ARGUMENTS}) #0 {{", "entry:"]
+    body = Body(module, lines)
+    body.enter([task.body, Block([], task.bounds.yields)])
+    if not task.axes:
+        body.block(task.body)
+    else:
+        _lanes(body, k, task)
+    body.put("ret void")
+    lines.append("}")
+    return lines
+
+
+def _bound(body: Body, k: int, task: Task, j: int) -> str:
+    v = task.bounds.yields[j]
+    if isinstance(v, Const):
+        return str(int(v.value))
+    return body.slot_load(body.module.layout.bounds[k, j], "i64")
+
+
+def _lanes(body: Body, k: int, task: Task) -> None:
+    """Loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside."""
+    lows = [_bound(body, k, task, 2 * a) for a in range(len(task.axes))]
+    if len(task.axes) == 1:
+        total = _inner(body, task, lows[0], "%begin", "%end", {}, None)
+        _store_partials(body, k, task, total)
+        return
+    sizes = [
+        _size(body, lo, _bound(body, k, task, 2 * a + 1))
+        for a, lo in enumerate(lows)
+    ]
+    before = body.label
+    head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
+    body.jump(head)
+    body.start(head)
+    flat = body.fresh()
+    at = len(body.lines)
+    sums = [body.fresh() for _ in task.reductions]
+    more = body.let(f"icmp slt i64 {flat}, %end")
+    body.put(f"br i1 {more}, label %{row}, label %{after}")
+    body.start(row)
+    width = sizes[-1]
+    rest = body.let(f"udiv i64 {flat}, {width}")
+    first = body.let(f"urem i64 {flat}, {width}")
+    left = body.let(f"sub nsw i64 %end, {flat}")
+    full = body.let(f"sub nsw i64 {width}, {first}")
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    count = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
+    stop = body.let(f"add nsw i64 {first}, {count}")
+    wide: dict[Value, str] = {}
+    for a in range(len(task.axes) - 2, -1, -1):
+        if a:
+            at_axis = body.let(f"urem i64 {rest}, {sizes[a]}")
+            rest = body.let(f"udiv i64 {rest}, {sizes[a]}")
+        else:
+            at_axis = rest
+        wide[task.axes[a]] = (
+            at_axis if lows[a] == "0" else body.let(f"add nsw i64 {at_axis}, {lows[a]}")
+        )
+    nexts = _inner(body, task, lows[-1], first, stop, wide, sums)
+    advanced = body.let(f"add nsw i64 {flat}, {count}")
+    latch = body.label
+    body.jump(head)
+    phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
+    for name, new, (op, _, _), v in zip(sums, nexts, task.reductions, task.body.yields, strict=True):
+        t = v.type.scalar
+        phis.append(
+            f"  {name} = phi {t.llvm} [ {_identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
+        )
+    body.lines[at:at] = phis
+    body.start(after)
+    _store_partials(body, k, task, sums)
+
+
+def _size(body: Body, lo: str, hi: str) -> str:
+    if lo.lstrip("-").isdigit() and hi.lstrip("-").isdigit():
+        return str(max(0, int(hi) - int(lo)))
+    return hi if lo == "0" else body.let(f"sub nsw i64 {hi}, {lo}")
+
+
+def _inner(
+    body: Body,
+    task: Task,
+    low: str,
+    first: str,
+    stop: str,
+    wide: dict[Value, str],
+    sums: list[str] | None,
+) -> list[str]:
+    """The loop over the last axis, from first to stop, carrying the partial results."""
+    values = task.body.yields
+    starts = sums or [
+        _identity(op, v.type.scalar) for (op, _, _), v in zip(task.reductions, values, strict=True)
+    ]
+    before = body.label
+    head, lane, after = (body.new_label(w) for w in ("lanes", "lane", "end"))
+    body.jump(head)
+    body.start(head)
+    k = body.fresh()
+    at = len(body.lines)
+    carried = [body.fresh() for _ in values]
+    more = body.let(f"icmp slt i64 {k}, {stop}")
+    body.put(f"br i1 {more}, label %{lane}, label %{after}")
+    body.start(lane)
+    index = k if low == "0" else body.let(f"add nsw i64 {k}, {low}")
+    body.wide.append({**wide, task.axes[-1]: index})
+    for axis in task.axes:
+        if axis.type.scalar.bits == 64:
+            body.names[axis] = body.wide[-1][axis]
+    body.block(task.body)
+    nexts = [
+        _accumulate(body, op, v, c)
+        for (op, _, _), v, c in zip(task.reductions, values, carried, strict=True)
+    ]
+    body.wide.pop()
+    advanced = body.let(f"add nsw i64 {k}, 1")
+    latch = body.label
+    body.jump(head)
+    phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
+    for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
+        phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")
+    body.lines[at:at] = phis
+    body.start(after)
+    return carried
+
+
+def _accumulate(body: Body, op: str, v: Value, carried: str) -> str:
+    t = v.type.scalar
+    if op == "add" and t.is_float:
+        flags = body.module.flags
+        if "reassoc" not in flags:
+            flags += " reassoc nsz"
+        return body.let(f"fadd {flags} {t.llvm} {carried}, {body.name(v)}")
+    return body.combine(op, t, carried, body.name(v))
+
+
+def _identity(op: str, t: ScalarType) -> str:
+    if op == "add":
+        return "0x0000000000000000" if t.is_float else "0"
+    if t.is_float:
+        return number(Const(t, float("inf") if op == "min" else float("-inf")))
+    least, most = (0, 2**t.bits - 1) if t.kind == "u" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
+    return str(most if op == "min" else least)
+
+
+def _store_partials(body: Body, k: int, task: Task, sums: list[str]) -> None:
+    if not sums:
+        return
+    base = body.slot_load(body.module.layout.partials[k], "ptr", constant=False)
+    row = body.let(f"mul nsw i64 %chunk, {len(sums)}")
+    for j, (s, v) in enumerate(zip(sums, task.body.yields, strict=True)):
+        at = body.let(f"add nsw i64 {row}, {j}")
+        place = body.let(f"getelementptr i64, ptr {base}, i64 {at}")
+        body.put(f"store {v.type.scalar.llvm} {s}, ptr {place}{body.module.alias('scratch')}")
+
+
+# ---- launch
+
+
+def _launch(module: Module) -> list[str]:
+    lines = ["define void @launch(ptr noalias nocapture %params) #0 {", "entry:"]
+    body = Body(module, lines)
+    kernel = module.kernel
+    code = [t.bounds for t in kernel.tasks]
+    code += [Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks]
+    body.enter(code, [m for t in kernel.tasks for _, m, _ in t.reductions])
+    for k, task in enumerate(kernel.tasks):
+        if task.axes:
+            _launch_parallel(body, k, task)
+        else:
+            body.put(f"call void @task{k}(ptr %params, i64 0, i64 1, i64 0, i64 0)")
+    body.put("ret void")
+    lines.append("}")
+    return lines
+
+
+def _launch_parallel(body: Body, k: int, task: Task) -> None:
+    module = body.module
+    body.wide.append({})
+    for s in task.bounds.stmts:
+        body.stmt(s)
+    lanes = "1"
+    for a in range(len(task.axes)):
+        lo, hi = (body.index64(task.bounds.yields[2 * a + j]) for j in range(2))
+        for j, v in ((2 * a, lo), (2 * a + 1, hi)):
+            if (k, j) in module.layout.bounds:
+                body.slot_store(module.layout.bounds[k, j], "i64", v)
+        size = _size(body, lo, hi)
+        if not size.isdigit():
+            module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
+            size = body.let(f"call i64 @llvm.smax.i64(i64 {size}, i64 0)")
+        if lanes == "1" or size == "1":
+            lanes = size if lanes == "1" else lanes
+        elif lanes.isdigit() and size.isdigit():
+            lanes = str(int(lanes) * int(size))
+        else:
+            lanes = body.let(f"mul nsw i64 {lanes}, {size}")
+    body.wide.pop()
+    some, after = body.new_label("some"), body.new_label("next")
+    body.put(f"br i1 {body.let(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
+    body.start(some)
+    chunks = _chunks(body, lanes, task)
+    n = len(task.reductions)
+    if chunks == "1":
+        partials = ""
+        if n:
+            partials = body.let(f"alloca [{n} x i64]")
+            body.slot_store(module.layout.partials[k], "ptr", partials)
+        body.put(f"call void @task{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+        if n:
+            _combine_partials(body, task, partials, chunks)
+    else:
+        _spread(body, k, task, lanes, chunks)
+    body.jump(after)
+    body.start(after)
+
+
+def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
+    """Run the chunks on the pool; a single one on this thread."""
+    module, n = body.module, len(task.reductions)
+    pool = body.slot_load(POOL, "ptr")
+    mark = partials = ""
+    if n:
+        for name, text in _ARENA.items():
+            module.declare(name, text)
+        mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
+        size = body.let(f"mul i64 {chunks}, {8 * n}")
+        partials = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {size})")
+        body.slot_store(module.layout.partials[k], "ptr", partials)
+    one, many, done = (body.new_label(w) for w in ("one", "many", "done"))
+    single = body.let(f"icmp eq i64 {chunks}, 1")
+    body.put(f"br i1 {single}, label %{one}, label %{many}")
+    body.start(one)
+    body.put(f"call void @task{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+    body.jump(done)
+    body.start(many)
+    module.declare("@ds_parallel_for", "declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64)")
+    stopped = body.let(
+        f"call i64 @ds_parallel_for(ptr {pool}, ptr @task{k}, ptr %params, i64 {lanes}, i64 {chunks})"
+    )
+    stop = body.new_label("stop")
+    body.put(f"br i1 {body.let(f'icmp ne i64 {stopped}, 0')}, label %{stop}, label %{done}")
+    body.start(stop)
+    if n:
+        body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
+    body.put("ret void")
+    body.start(done)
+    if n:
+        _combine_partials(body, task, partials, chunks)
+        body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
+
+
+def _chunks(body: Body, lanes: str, task: Task) -> str:
+    """How many chunks: enough work in each, a few for each thread, none too long."""
+    grain = max(1, _CHUNK_WORK // max(1, cost(task.body)))
+    if lanes.isdigit() and int(lanes) <= grain:
+        return "1"
+    for name in ("smin", "smax"):
+        body.module.declare(f"@llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
+    threads = body.slot_load(THREADS, "i64")
+    most = body.let(f"mul i64 {threads}, {_CHUNKS_A_THREAD}")
+    by_length = body.let(f"sdiv i64 {lanes}, {_LONGEST_CHUNK}")
+    most = body.let(f"call i64 @llvm.smax.i64(i64 {most}, i64 {by_length})")
+    by_work = body.let(f"sdiv i64 {lanes}, {grain}")
+    fewest = body.let(f"call i64 @llvm.smin.i64(i64 {by_work}, i64 {most})")
+    chunks = body.let(f"call i64 @llvm.smax.i64(i64 {fewest}, i64 1)")
+    alone = body.let(f"icmp eq i64 {threads}, 1")
+    alone_chunks = body.let(f"call i64 @llvm.smax.i64(i64 {by_length}, i64 1)")
+    return body.let(f"select i1 {alone}, i64 {alone_chunks}, i64 {chunks}")
+
+
+def cost(block: Block) -> int:
+    """A rough number of operations of one lane."""
+    total = 0
+    for s in block.stmts:
+        total += 1
+        inner = sum(cost(b) for b in blocks(s))
+        if isinstance(s, For):
+            turns = 16
+            if isinstance(s.lo, Const) and isinstance(s.hi, Const):
+                turns = max(0, int(s.hi.value) - int(s.lo.value))
+            inner *= turns
+        elif isinstance(s, While):
+            inner *= 16
+        elif isinstance(s, If):
+            inner = (inner + 1) // 2
+        total += inner
+    return total
+
+
+def _combine_partials(body: Body, task: Task, partials: str, chunks: str) -> None:
+    """Fold the chunks' partial results, in order, and update the memory once."""
+    before = body.label
+    head, step, after = (body.new_label(w) for w in ("fold", "step", "folded"))
+    body.jump(head)
+    body.start(head)
+    c = body.fresh()
+    at = len(body.lines)
+    carried = [body.fresh() for _ in task.reductions]
+    more = body.let(f"icmp slt i64 {c}, {chunks}")
+    body.put(f"br i1 {more}, label %{step}, label %{after}")
+    body.start(step)
+    row = body.let(f"mul nsw i64 {c}, {len(task.reductions)}")
+    phis = []
+    for j, ((op, _, _), v) in enumerate(zip(task.reductions, task.body.yields, strict=True)):
+        t = v.type.scalar
+        place = body.let(f"getelementptr i64, ptr {partials}, i64 {body.let(f'add i64 {row}, {j}')}")
+        part = body.let(f"load {t.llvm}, ptr {place}{body.module.alias('scratch')}")
+        new = body.combine(op, t, carried[j], part)
+        phis.append(
+            f"  {carried[j]} = phi {t.llvm} [ {_identity(op, t)}, %{before} ], [ {new}, %{step} ]"
+        )
+    advanced = body.let(f"add nsw i64 {c}, 1")
+    body.jump(head)
+    phis.append(f"  {c} = phi i64 [ 0, %{before} ], [ {advanced}, %{step} ]")
+    body.lines[at:at] = phis
+    body.start(after)
+    for (op, mem, index), result in zip(task.reductions, carried, strict=True):
+        body.update(op, mem, body.address(mem, index), result)

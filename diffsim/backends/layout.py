@@ -1,0 +1,61 @@
+"""The parameter block of a compiled kernel: a row of 8-byte slots.
+
+Everything a launch hands over goes through it: base pointers, dimensions of arrays, arguments, and the
+slots that the tasks of one launch share (temporaries, bounds, partial results). No address is baked into
+code, so object code can be kept on disk and shared by processes.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import Arg, Const, Kernel, Mem
+from diffsim.ir.types import size_of
+
+POOL, ERROR, SEED, THREADS, FIRST = 0, 1, 2, 3, 4
+
+
+class Layout:
+    """Which slot holds what. Assumes scalar IR.
+
+    Attributes:
+        pointers: slot of each memory's base pointer.
+        dims: slot of the first dimension of each array.
+        args: slot of each argument.
+        temps: slot of the first scalar of each temporary.
+        bounds: slot of each bound of a parallel task that is not a constant.
+        partials: slot of the pointer to a task's partial results.
+        size: number of slots.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.pointers: dict[Mem, int] = {}
+        self.dims: dict[Mem, int] = {}
+        self.args: dict[Arg, int] = {}
+        self.temps: dict[Mem, int] = {}
+        self.bounds: dict[tuple[int, int], int] = {}
+        self.partials: dict[int, int] = {}
+        at = FIRST
+        for mem in kernel.mems:
+            if mem.kind in ("field", "array"):
+                self.pointers[mem] = at
+                at += 1
+                if mem.shape is None:
+                    self.dims[mem] = at
+                    at += mem.rank
+        for arg in kernel.args:
+            self.args[arg] = at
+            at += 1
+        for mem in kernel.mems:
+            if mem.kind == "temp":
+                self.temps[mem] = at
+                at += size_of(mem.dtype)
+        for k, task in enumerate(kernel.tasks):
+            for j, v in enumerate(task.bounds.yields):
+                if not isinstance(v, Const):
+                    self.bounds[k, j] = at
+                    at += 1
+            if task.reductions:
+                self.partials[k] = at
+                at += 1
+        self.size = at
+
+

@@ -1,0 +1,594 @@
+"""Scalar IR to LLVM text: the one lowering that the CPU and NVIDIA GPUs share.
+
+What differs between targets is behind `Target`: how a math function is called, how scratch is had, and
+how lanes are spread (`cpu.py`, `cuda.py` write the entry points). `Body` lowers one function: structured
+regions become basic blocks with phis; text is appended to one list, because LLVM's parser reads it faster
+than any builder makes it.
+
+Addresses are computed in 64 bits from the start: an index `i + 1` of type i32 becomes a 64-bit addition,
+so nothing overflows on large fields, and LLVM sees affine addresses it can vectorize. Every field has an
+alias scope of its own, since two fields never overlap; arguments that are arrays share one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from diffsim.backends.layout import ERROR, Layout
+from diffsim.errors import BackendError
+from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
+from diffsim.ir.nodes import (
+    LEAVES,
+    Arg,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Scratch,
+    Seed,
+    Stmt,
+    Store,
+    Value,
+    While,
+)
+from diffsim.ir.types import ScalarType, size_of
+from diffsim.ir.walk import blocks, uses
+
+
+class Target(Protocol):
+    """What the lowering asks of a backend."""
+
+    column: str
+    """The column of the op table that this backend computes with."""
+
+    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
+        """The call of a math function."""
+
+    def scratch(self, body: Body, bytes_: str) -> tuple[str, str]:
+        """Emit an allocation of scratch; returns (pointer, what `release` needs)."""
+
+    def release(self, body: Body, ticket: str) -> None:
+        """Emit the end of that scratch's life."""
+
+
+class Module:
+    """What the functions of one kernel share: declarations, alias scopes, the table of messages."""
+
+    def __init__(
+        self, kernel: Kernel, layout: Layout, target: Target, *, fast_math: bool, threads: int
+    ) -> None:
+        self.kernel = kernel
+        self.layout = layout
+        self.target = target
+        self.threads = threads
+        self.flags = "reassoc nsz arcp contract afn" if fast_math else "contract"
+        self.declared: dict[str, str] = {}
+        self.math: dict[str, None] = {}
+        self.text: list[str] = []
+        self.checks: list[Check | Scratch] = []
+        self.scopes: dict[object, int] = {}
+        self.made_by: dict[Value, Let] = {}
+        for mem in kernel.mems:
+            if mem.kind == "field":
+                self.scopes[mem] = len(self.scopes)
+        self.scopes["arrays"] = len(self.scopes)
+        self.scopes["block"] = len(self.scopes)
+        self.scopes["scratch"] = len(self.scopes)
+
+    def declare(self, name: str, text: str) -> None:
+        self.declared[name] = text
+
+    def alias(self, mem: Mem | str) -> str:
+        """The metadata of an access."""
+        if isinstance(mem, Mem):
+            key = mem if mem.kind == "field" else "scratch" if mem.kind == "scratch" else "arrays"
+            key = "block" if mem.kind == "temp" else key
+        else:
+            key = mem
+        k = self.scopes[key]
+        return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
+
+    def metadata(self) -> list[str]:
+        n = len(self.scopes)
+        lines = ['!0 = distinct !{!0, !"kernel"}']
+        scope = {k: 10 + 2 * n + k for k in range(n)}
+        for k in range(n):
+            lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")
+        for k in range(n):
+            others = ", ".join(f"!{scope[j]}" for j in range(n) if j != k)
+            lines.append(f"!{10 + 2 * k} = !{{!{scope[k]}}}")
+            lines.append(f"!{11 + 2 * k} = !{{{others}}}")
+        return lines
+
+
+def memory_type(t: ScalarType) -> str:
+    """The LLVM type in memory (a boolean is a byte)."""
+    return "i8" if t.is_bool else t.llvm
+
+
+def number(c: Const) -> str:
+    """A constant as LLVM text; floats in hexadecimal, so that no digit is lost."""
+    t = c.type.scalar
+    if t.is_float:
+        value = float(c.value)
+        if t.bits == 32:
+            (value,) = struct.unpack("f", struct.pack("f", value))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if t.is_bool:
+        return "true" if c.value else "false"
+    return str(int(c.value))
+
+
+class Body:
+    """Lowers blocks into one function."""
+
+    def __init__(self, module: Module, lines: list[str]) -> None:
+        self.module = module
+        self.lines = lines
+        self.names: dict[Value, str] = {}
+        self.pointers: dict[Mem, str] = {}
+        self.wide: list[dict[Value, str]] = [{}]
+        self.strides: dict[Mem, list[str]] = {}
+        self.count = 0
+        self.label = "entry"
+        self.exit = "ret void"
+
+    # ---- text
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def new_label(self, what: str) -> str:
+        self.count += 1
+        return f"{what}{self.count}"
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def jump(self, label: str) -> None:
+        self.put(f"br label %{label}")
+
+    # ---- values
+
+    def slot(self, k: int) -> str:
+        """The address of a slot of the parameter block."""
+        return self.let(f"getelementptr i64, ptr %params, i64 {k}")
+
+    def slot_load(self, k: int, t: str, *, constant: bool = True) -> str:
+        extra = ", !invariant.load !{}" if constant else self.module.alias("block")
+        return self.let(f"load {t}, ptr {self.slot(k)}{extra}")
+
+    def slot_store(self, k: int, t: str, v: str) -> None:
+        self.put(f"store {t} {v}, ptr {self.slot(k)}{self.module.alias('block')}")
+
+    def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
+        """At the function's start: load the pointers, dimensions and arguments that it uses."""
+        mems: dict[Mem, None] = dict.fromkeys(extra)
+        leaves: dict[Value, None] = {}
+        for block in code:
+            self._survey(block, mems, leaves)
+        layout = self.module.layout
+        for mem in mems:
+            if mem in layout.pointers:
+                self.pointers[mem] = self.slot_load(layout.pointers[mem], "ptr")
+                if mem.shape is None:
+                    dims = [
+                        self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)
+                    ]
+                    self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
+        for leaf in leaves:
+            self._leaf(leaf)
+
+    def _survey(
+        self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]
+    ) -> None:
+        from_walk = self.module.made_by
+        stack: list[Block] = [block]
+        while stack:
+            b = stack.pop()
+            for v in b.yields:
+                if isinstance(v, LEAVES):
+                    leaves[v] = None
+            for s in b.stmts:
+                if isinstance(s, (Load, Store, Atomic)):
+                    mems[s.mem] = None
+                if isinstance(s, Let):
+                    from_walk[s.out] = s
+                for v in uses(s):
+                    if isinstance(v, LEAVES):
+                        leaves[v] = None
+                stack.extend(blocks(s))
+
+    def _leaf(self, v: Value) -> None:
+        layout = self.module.layout
+        if isinstance(v, Arg):
+            t = v.type.scalar
+            raw = self.slot_load(layout.args[v], memory_type(t))
+            self.names[v] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+        elif isinstance(v, Dim):
+            raw = self.slot_load(layout.dims[v.mem] + v.axis, "i64")
+            narrow = v.type.scalar.bits < 64
+            self.names[v] = self.let(f"trunc i64 {raw} to {v.type.scalar.llvm}") if narrow else raw
+        elif isinstance(v, Seed):
+            self.names[v] = self.slot_load(2, "i64")
+
+    def _c_strides(self, dims: Sequence[str], element: int) -> list[str]:
+        strides = [str(element)]
+        for d in reversed(dims[1:]):
+            strides.append(self.let(f"mul nsw i64 {strides[-1]}, {d}"))
+        return strides[::-1] if dims else []
+
+    def name(self, v: Value) -> str:
+        if isinstance(v, Const):
+            return number(v)
+        found = self.names.get(v)
+        if found is None:
+            wide = self.find_wide(v)
+            assert wide is not None, f"{v.hint or v.type} has no name"
+            found = self.let(f"trunc i64 {wide} to {v.type.scalar.llvm}")
+        return found
+
+    def typed(self, v: Value) -> str:
+        return f"{v.type.scalar.llvm} {self.name(v)}"
+
+    def bind(self, v: Value) -> str:
+        self.count += 1
+        name = self.names[v] = f"%v{self.count}"
+        return name
+
+    def find_wide(self, v: Value) -> str | None:
+        for scope in reversed(self.wide):
+            if v in scope:
+                return scope[v]
+        return None
+
+    def index64(self, v: Value) -> str:
+        """An index as i64, its additions and multiplications carried out in 64 bits."""
+        if isinstance(v, Const):
+            return str(int(v.value))
+        t = v.type.scalar
+        found = self.find_wide(v)
+        if found is not None:
+            return found
+        let = self.module.made_by.get(v)
+        if t.bits == 64:
+            return self.name(v)
+        if let is not None and t.kind == "i" and let.op.name in ("add", "sub", "mul"):
+            a, b = (self.index64(x) for x in let.args)
+            made = self.let(f"{let.op.name} nsw i64 {a}, {b}")
+        elif (
+            let is not None
+            and let.op.name == "cast"
+            and let.args[0].type.is_int
+            and let.args[0].type.scalar.kind == t.kind
+            and let.args[0].type.scalar.bits <= t.bits
+        ):
+            made = self.index64(let.args[0])
+        else:
+            word = "sext" if t.kind == "i" else "zext"
+            made = self.let(f"{word} {t.llvm} {self.name(v)} to i64")
+        self.wide[-1][v] = made
+        return made
+
+    def address(self, mem: Mem, index: Sequence[Value]) -> str:
+        """The address of one scalar."""
+        scalar = memory_type(mem.dtype.scalar)
+        if mem.kind == "temp":
+            k = self._component(mem, index)
+            return self.slot(self.module.layout.temps[mem] + k)
+        constant, terms = 0, []
+        outer, inner = index[: mem.rank], index[mem.rank :]
+        for i, stride in zip(outer, self._strides(mem), strict=True):
+            at = self.index64(i)
+            if isinstance(i, Const) and stride.isdigit():
+                constant += int(at) * int(stride)
+            else:
+                terms.append(at if stride == "1" else self.let(f"mul nsw i64 {at}, {stride}"))
+        dims = mem.dtype.shape
+        for k, i in enumerate(inner):
+            stride_of_component = mem.component_stride
+            for d in dims[k + 1 :]:
+                stride_of_component *= d
+            at = self.index64(i)
+            if isinstance(i, Const):
+                constant += int(at) * stride_of_component
+            elif stride_of_component == 1:
+                terms.append(at)
+            else:
+                terms.append(self.let(f"mul nsw i64 {at}, {stride_of_component}"))
+        total = terms[0] if terms else str(constant)
+        for term in terms[1:]:
+            total = self.let(f"add nsw i64 {total}, {term}")
+        if terms and constant:
+            total = self.let(f"add nsw i64 {total}, {constant}")
+        base = self.pointers[mem]
+        if total == "0":
+            return base
+        return self.let(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
+
+    def _strides(self, mem: Mem) -> list[str]:
+        found = self.strides.get(mem)
+        if found is None:
+            if mem.strides is not None:
+                found = [str(s) for s in mem.strides]
+            else:
+                assert mem.shape is not None or mem.kind == "scratch"
+                n = size_of(mem.dtype)
+                found = [str(n)]
+                for d in reversed((mem.shape or (0,))[1:]):
+                    found.append(str(int(found[-1]) * d))
+                found = found[::-1] if mem.rank else []
+            self.strides[mem] = found
+        return found
+
+    def _component(self, mem: Mem, index: Sequence[Value]) -> int:
+        k = 0
+        for i, n in zip(index, mem.dtype.shape, strict=True):
+            if not isinstance(i, Const):
+                raise BackendError("a temporary is indexed with a run-time value", None)
+            k = k * n + int(i.value)
+        return k
+
+    # ---- statements
+
+    def block(self, block: Block) -> None:
+        """Lower the statements of a block; scratch made in it is given back at its end."""
+        tickets = []
+        self.wide.append({})
+        for s in block.stmts:
+            if isinstance(s, Scratch):
+                tickets.append(self.scratch(s))
+            else:
+                self.stmt(s)
+        for ticket in reversed(tickets):
+            self.module.target.release(self, ticket)
+        self.wide.pop()
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Let):
+            self.names[s.out] = self.op(s)
+        elif isinstance(s, Load):
+            t = s.mem.dtype.scalar
+            at = self.address(s.mem, s.index)
+            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(s.mem)}")
+            self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+        elif isinstance(s, Store):
+            self.store(s.mem, self.address(s.mem, s.index), self.name(s.value))
+        elif isinstance(s, Atomic):
+            self.atomic(s)
+        elif isinstance(s, For):
+            self.loop(s)
+        elif isinstance(s, While):
+            self.while_loop(s)
+        elif isinstance(s, If):
+            self.branch(s)
+        else:
+            assert isinstance(s, Check)
+            self.check(s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
+
+    def store(self, mem: Mem, at: str, v: str) -> None:
+        t = mem.dtype.scalar
+        if t.is_bool:
+            v = self.let(f"zext i1 {v} to i8")
+        self.put(f"store {memory_type(t)} {v}, ptr {at}{self.module.alias(mem)}")
+
+    def index_or_bits(self, v: Value) -> str:
+        return self.index64(v) if v.type.is_int else "0"
+
+    def op(self, s: Let) -> str:
+        op, args, t = s.op, s.args, s.out.type.scalar
+        how = getattr(op, self.module.target.column)
+        kind_type = args[-1].type.scalar
+        if isinstance(how, Instr):
+            word = how.of(kind_type.kind)
+            if word is not None:
+                flags = f" {self.module.flags}" if word[0] == "f" else ""
+                operands = ", ".join(self.name(a) for a in args)
+                head, _, predicate = word.partition(" ")
+                if head in ("fcmp", "icmp"):
+                    fast = " " + self.module.flags.replace("contract", "").strip()
+                    flags = fast.rstrip() if head == "fcmp" else ""
+                    return self.let(f"{head}{flags} {predicate} {kind_type.llvm} {operands}")
+                return self.let(f"{word}{flags} {kind_type.llvm} {operands}")
+        elif isinstance(how, Intrinsic):
+            word = how.of(kind_type.kind)
+            if word is not None:
+                suffix = f"f{t.bits}" if t.is_float else t.llvm
+                symbol = f"@llvm.{word}.{suffix}"
+                types = ", ".join(t.llvm for _ in args)
+                self.module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
+                flags = f"{self.module.flags} " if t.is_float else ""
+                operands = ", ".join(self.typed(a) for a in args)
+                return self.let(f"call {flags}{t.llvm} {symbol}({operands})")
+        elif isinstance(how, (Libm, Libdevice)):
+            operands = ", ".join(self.typed(a) for a in args)
+            return self.let(self.module.target.math(self.module, how, t, operands))
+        elif op.name == "cast":
+            return self.cast(args[0], t)
+        elif op.name == "neg":
+            if t.is_float:
+                return self.let(f"fneg {self.module.flags} {self.typed(args[0])}")
+            return self.let(f"sub {t.llvm} 0, {self.name(args[0])}")
+        elif op.name == "select":
+            return self.let("select " + ", ".join(self.typed(a) for a in args))
+        raise BackendError(f"{op.name} of {kind_type} is not there for this backend", s.span)
+
+    def cast(self, x: Value, to: ScalarType) -> str:
+        have = x.type.scalar
+        if have.is_float and to.is_float:
+            word = "fpext" if to.bits > have.bits else "fptrunc"
+        elif have.is_float:
+            word = "fptosi" if to.kind == "i" else "fptoui"
+        elif to.is_float:
+            word = "sitofp" if have.kind == "i" else "uitofp"
+        elif to.bits == have.bits:
+            return self.name(x)
+        elif to.bits < have.bits:
+            word = "trunc"
+        else:
+            if have.kind == "i" and to.bits == 64:
+                return self.index64(x)
+            word = "sext" if have.kind == "i" else "zext"
+        return self.let(f"{word} {self.typed(x)} to {to.llvm}")
+
+    # ---- atomics
+
+    def atomic(self, s: Atomic) -> None:
+        at = self.address(s.mem, s.index)
+        v = self.name(s.value)
+        if s.exclusive and s.out is None:
+            self.update(s.op, s.mem, at, v)
+            return
+        t = s.mem.dtype.scalar
+        word = {"add": "fadd" if t.is_float else "add", "min": "min", "max": "max"}.get(s.op, s.op)
+        if word in ("min", "max"):
+            word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
+        old = self.let(
+            f"atomicrmw {word} ptr {at}, {t.llvm} {v} monotonic{self.module.alias(s.mem)}"
+        )
+        if s.out is not None:
+            self.names[s.out] = old
+
+    def update(self, op: str, mem: Mem, at: str, v: str) -> None:
+        """mem = op(mem, v), not atomically."""
+        t = mem.dtype.scalar
+        alias = self.module.alias(mem)
+        old = self.let(f"load {t.llvm}, ptr {at}{alias}")
+        self.put(f"store {t.llvm} {self.combine(op, t, old, v)}, ptr {at}{alias}")
+
+    def combine(self, op: str, t: ScalarType, a: str, b: str) -> str:
+        if op in ("add", "and", "or", "xor"):
+            word = f"fadd {self.module.flags}" if t.is_float else op
+            return self.let(f"{word} {t.llvm} {a}, {b}")
+        word = {"f": f"{op}num", "i": f"s{op}", "u": f"u{op}"}[t.kind]
+        symbol = f"@llvm.{word}.{f'f{t.bits}' if t.is_float else t.llvm}"
+        self.module.declare(symbol, f"declare {t.llvm} {symbol}({t.llvm}, {t.llvm})")
+        return self.let(f"call {t.llvm} {symbol}({t.llvm} {a}, {t.llvm} {b})")
+
+    # ---- regions
+
+    def loop(self, s: For) -> None:
+        lo, hi = self.index64(s.lo), self.index64(s.hi)
+        inits = [self.name(v) for v in s.inits]
+        last = None
+        if s.reverse:
+            last = self.let(f"sub i64 {self.let(f'add i64 {lo}, {hi}')}, 1")
+        before = self.label
+        head, body, after = (self.new_label(w) for w in ("for", "do", "done"))
+        self.jump(head)
+        self.start(head)
+        k, latch_label, latch = self.fresh(), self.new_label("latch"), self.fresh()
+        self.put(f"{k} = phi i64 [ {lo}, %{before} ], [ {latch}, %{latch_label} ]")
+        at = len(self.lines)
+        params = [self.bind(p) for p in s.params]
+        inside = self.let(f"icmp slt i64 {k}, {hi}")
+        self.put(f"br i1 {inside}, label %{body}, label %{after}")
+        self.start(body)
+        self.wide.append({s.index: self.let(f"sub i64 {last}, {k}") if last else k})
+        if s.index.type.scalar.bits == 64:
+            self.names[s.index] = self.wide[-1][s.index]
+        self.block(s.body)
+        nexts = [self.name(v) for v in s.body.yields]
+        self.wide.pop()
+        self.jump(latch_label)
+        self.start(latch_label)
+        self.put(f"{latch} = add nsw i64 {k}, 1")
+        self.jump(head)
+        self.lines[at:at] = [
+            f"  {p} = phi {v.type.scalar.llvm} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
+            for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
+        ]
+        self.start(after)
+        self.names.update(zip(s.outs, params, strict=True))
+
+    def while_loop(self, s: While) -> None:
+        inits = [self.name(v) for v in s.inits]
+        before = self.label
+        head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
+        self.jump(head)
+        self.start(head)
+        at = len(self.lines)
+        params = [self.bind(p) for p in s.params]
+        self.block(s.cond)
+        self.put(f"br i1 {self.name(s.cond.yields[0])}, label %{body}, label %{after}")
+        self.start(body)
+        self.block(s.body)
+        nexts = [self.name(v) for v in s.body.yields]
+        latch = self.label
+        self.jump(head)
+        self.lines[at:at] = [
+            f"  {p} = phi {v.type.scalar.llvm} [ {i}, %{before} ], [ {n}, %{latch} ]"
+            for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
+        ]
+        self.start(after)
+        self.names.update(zip(s.outs, params, strict=True))
+
+    def branch(self, s: If) -> None:
+        then, orelse, after = (self.new_label(w) for w in ("then", "else", "end"))
+        self.put(f"br i1 {self.name(s.cond)}, label %{then}, label %{orelse}")
+        sides = []
+        for label, block in ((then, s.then), (orelse, s.orelse)):
+            self.start(label)
+            self.block(block)
+            names = [self.name(v) for v in block.yields]
+            sides.append((self.label, names))
+            self.jump(after)
+        self.start(after)
+        (a, xs), (b, ys) = sides
+        for out, x, y in zip(s.outs, xs, ys, strict=True):
+            self.put(f"{self.bind(out)} = phi {out.type.scalar.llvm} [ {x}, %{a} ], [ {y}, %{b} ]")
+
+    # ---- scratch and checks
+
+    def scratch(self, s: Scratch) -> str:
+        count = self.index64(s.count)
+        width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
+        bytes_ = self.let(f"mul i64 {count}, {width}")
+        pointer, ticket = self.module.target.scratch(self, bytes_)
+        self.pointers[s.mem] = pointer
+        missing = self.let(f"icmp eq ptr {pointer}, null")
+        self.check(s, self.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
+        return ticket
+
+    def check(
+        self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False
+    ) -> None:
+        """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
+        module = self.module
+        module.checks.append(s)
+        code = len(module.checks)
+        fail, first, after = (self.new_label(w) for w in ("fail", "first", "pass"))
+        self.put(f"br i1 {ok}, label %{after}, label %{fail}")
+        self.start(fail)
+        buffer = self.slot_load(ERROR, "ptr")
+        pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code} monotonic monotonic")
+        won = self.let(f"extractvalue {{ i64, i1 }} {pair}, 1")
+        rest = self.new_label("failed")
+        self.put(f"br i1 {won}, label %{first}, label %{rest}")
+        self.start(first)
+        for k, v in enumerate(values, 1):
+            at = self.let(f"getelementptr i64, ptr {buffer}, i64 {k}")
+            self.put(f"store i64 {v}, ptr {at}")
+        self.jump(rest)
+        self.start(rest)
+        self.put(self.exit if leave else f"br label %{after}")
+        self.start(after)

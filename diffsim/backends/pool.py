@@ -1,0 +1,171 @@
+"""The thread pool and scratch arenas that compiled kernels run on: Python's side of ``pool.ll``."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import signal
+import time
+import weakref
+from collections.abc import Callable
+from importlib import resources
+from typing import Protocol
+
+import llvmlite.binding as llvm
+
+from diffsim.backends.jit import Jit, Library, LLVMError
+
+KERNEL_SYMBOLS = (
+    "ds_parallel_for",
+    "ds_pool_poll",
+    "ds_arena_alloc",
+    "ds_arena_mark",
+    "ds_arena_release",
+)
+"""What generated code may call: signatures and promises are in ``pool.ll``."""
+
+_native: Library | None = None  # for the life of the process: kernels hold addresses in it
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+class Cache(Protocol):
+    """Anything that keeps bytes under a key, such as ``DiskCache``."""
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes under a key, or None."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep bytes under a key."""
+
+
+def _source() -> str:
+    """``pool.ll`` with this platform's constants."""
+    text = resources.files("diffsim.backends").joinpath("pool.ll").read_text(encoding="utf-8")
+    relax = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}
+    for old, new in (
+        ("@CLOCK_MONOTONIC = internal constant i32 1", time.CLOCK_MONOTONIC),
+        ("@SIG_SETMASK = internal constant i32 2", int(signal.SIG_SETMASK)),
+    ):
+        assert old in text
+        text = text.replace(old, f"{old.rpartition(' ')[0]} {int(new)}")
+    return text.replace('"pause"', f'"{relax.get(platform.machine().lower(), "")}"')
+
+
+def _load(jit: Jit, cache: Cache | None) -> Library:
+    """The native code, compiled at most once a process, and its symbols registered."""
+    global _native
+    if _native is not None:
+        return _native
+    text = _source()
+    key = hashlib.sha256(f"pool\0{jit.fingerprint}\0{text}".encode()).hexdigest()
+    library = None
+    code = cache.get(key) if cache is not None else None
+    if code is not None:
+        try:
+            library = jit.load(code)
+        except LLVMError:
+            library = None
+    if library is None:
+        code = jit.compile(text)
+        library = jit.load(code)
+        if cache is not None:
+            cache.put(key, code)
+    for name in KERNEL_SYMBOLS:
+        llvm.add_symbol(name, library.address(name))
+    _native = library
+    return library
+
+
+class Pool:
+    """Native threads that share a parallel loop's chunks, with scratch memory for each.
+
+    The calling thread takes part as worker 0. The other threads start with the first parallel loop,
+    spin for some 40 us after each and then sleep. After a fork the child's pool works as before, at
+    the same handle. Only one thread may launch at a time, and launches must hold the GIL
+    (``ctypes.PYFUNCTYPE``) because signals are checked while they run.
+
+    Attributes:
+        threads: threads that share a loop, the caller's included.
+    """
+
+    def __init__(
+        self, jit: Jit, threads: int, cache: Cache | None = None, interrupt: bool = True
+    ) -> None:
+        """Make a pool.
+
+        Args:
+            jit: the compiler for the pool's own code.
+            threads: at least 1, the calling thread included.
+            cache: where to keep the compiled pool between processes.
+            interrupt: whether Ctrl-C (any Python signal handler that raises) ends a long loop.
+        """
+        if not 1 <= threads <= 32767:
+            raise ValueError(f"a pool has 1 to 32767 threads, not {threads}")
+        self.threads = threads
+        library = _load(jit, cache)
+        i64, ptr = ctypes.c_int64, ctypes.c_void_p
+        create = ctypes.PYFUNCTYPE(ptr, i64, ptr)(library.address("ds_pool_create"))
+        destroy = ctypes.PYFUNCTYPE(None, ptr)(library.address("ds_pool_destroy"))
+        self._run = ctypes.PYFUNCTYPE(i64, ptr, ptr, ptr, i64, i64)(
+            library.address("ds_parallel_for")
+        )
+        self._bytes = ctypes.PYFUNCTYPE(i64, ptr)(library.address("ds_pool_scratch_bytes"))
+        self._after_fork = ctypes.PYFUNCTYPE(None, ptr)(library.address("ds_pool_after_fork"))
+        check = ctypes.cast(ctypes.pythonapi.PyErr_CheckSignals, ptr) if interrupt else None
+        handle: int | None = create(threads, check)
+        if handle is None:
+            raise MemoryError("no memory for a thread pool")
+        self._handle = handle
+        # Runs at interpreter exit too, while ctypes still works; holds the code that threads run.
+        self._finalizer = weakref.finalize(self, _destroy, destroy, handle, library)
+        _pools.add(self)
+
+    @property
+    def handle(self) -> int:
+        """Address of the native pool: the first argument of all the pool's native functions."""
+        if not self._finalizer.alive:
+            raise RuntimeError("the thread pool is closed")
+        return self._handle
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory the scratch arenas hold [byte], in use or kept for reuse."""
+        return int(self._bytes(self.handle))
+
+    def run(self, task: int, params: int, n: int, chunks: int) -> int:
+        """Run ``void task(params, begin, end, chunk, worker)`` for each of the chunks of [0, n).
+
+        Args:
+            task: address of the function.
+            params: address handed to it.
+            n: size of the index range.
+            chunks: how many parts it is cut in; below 2**31. 1 runs on this thread alone.
+
+        Returns:
+            0.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C; or whatever else a signal handler raised. The chunks not yet
+                begun have not run.
+        """
+        return int(self._run(self.handle, task, params, n, chunks))
+
+    def close(self) -> None:
+        """Stop the threads and free the scratch memory. Closing twice is fine."""
+        self._finalizer()
+
+
+def _destroy(destroy: Callable[[int], None], handle: int, _library: Library) -> None:
+    destroy(handle)
+
+
+def _restart_after_fork() -> None:
+    for pool in _pools:
+        if pool._finalizer.alive:
+            pool._after_fork(pool._handle)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restart_after_fork)

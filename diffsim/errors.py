@@ -1,0 +1,154 @@
+"""Errors that show the user's own line.
+
+Everything that can be reported has a `Span`: a place in the user's source. An error is made of three
+parts: what is wrong, the line with a caret under the faulty expression, and what to do instead. A
+function inlined into a kernel has the call as its span's `parent`, so both lines are shown.
+
+The classes say *when* a mistake is found: `Kernel*Error` while a kernel is translated, `AutodiffError`
+and its kind while a gradient is made, `GlobalDataAccessError` where a gradient would need a value that
+no longer exists, `AccessError` while a kernel runs. `InternalError` is a fault of diffsim itself.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Span:
+    """A stretch of the user's source: file, 1-based lines, 0-based columns, and who inlined it."""
+
+    __slots__ = ("col", "end_col", "end_line", "file", "line", "parent", "where")
+
+    def __init__(
+        self,
+        file: str,
+        line: int,
+        col: int = 0,
+        end_line: int | None = None,
+        end_col: int | None = None,
+        where: str = "",
+        parent: Span | None = None,
+    ) -> None:
+        self.file = file
+        self.line = line
+        self.col = col
+        self.end_line = line if end_line is None else end_line
+        self.end_col = end_col
+        self.where = where
+        self.parent = parent
+
+    def __repr__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    def text(self) -> str:
+        """The place as `File "...", line N`, the source line and carets; then the callers' lines."""
+        where = f", in {self.where}" if self.where else ""
+        lines = [f'  File "{self.file}", line {self.line}{where}']
+        source = linecache.getline(self.file, self.line).rstrip("\n")
+        if source.strip():
+            indent = len(source) - len(source.lstrip())
+            lines.append("    " + source.strip())
+            if self.end_col is not None:
+                end = self.end_col if self.end_line == self.line else len(source)
+                start = max(self.col, indent)
+                carets = "^" * max(1, len(source[start:end].rstrip()))
+                lines.append("    " + " " * (start - indent) + carets)
+        if self.parent is not None:
+            lines.append("  called from")
+            lines.append(self.parent.text())
+        return "\n".join(lines)
+
+    @staticmethod
+    def of_caller() -> Span | None:
+        """The innermost line of the running Python program that is not diffsim's own."""
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is None:
+            return None
+        for at, (line, end_line, col, end_col) in enumerate(frame.f_code.co_positions()):
+            if at * 2 == frame.f_lasti and line is not None:
+                where = frame.f_code.co_name
+                name = "" if where == "<module>" else where
+                return Span(frame.f_code.co_filename, line, col or 0, end_line, end_col, name)
+        return Span(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _render(message: str, span: Span | None, hint: str | None) -> str:
+    parts = [message]
+    if span is not None:
+        parts.append(span.text())
+    if hint:
+        parts.append("  To do: " + hint)
+    return "\n".join(parts)
+
+
+class DiffsimError(Exception):
+    """Base of all errors raised by diffsim.
+
+    Args:
+        message: what is wrong, in the user's words.
+        span: where; None only for mistakes outside of any source line.
+        hint: what to do instead.
+    """
+
+    def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
+        super().__init__(_render(message, span, hint))
+        self.message = message
+        self.span = span
+        self.hint = hint
+
+
+class KernelSyntaxError(DiffsimError, SyntaxError):
+    """A statement or expression that the kernel language does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class KernelNameError(DiffsimError, NameError):
+    """A name that is not defined, or not on every path that leads here."""
+
+
+class KernelTypeError(DiffsimError, TypeError):
+    """Types, shapes or argument counts that do not fit together."""
+
+
+class KernelStateError(DiffsimError, RuntimeError):
+    """A Python value that was compiled into a kernel has changed since."""
+
+
+class FieldError(DiffsimError, ValueError):
+    """A field, layout, option or value given from Python that makes no sense."""
+
+
+class AutodiffError(DiffsimError):
+    """A gradient that diffsim can not give exactly, refused where it is asked for."""
+
+
+class KernelSimplicityError(AutodiffError):
+    """The gradient of a kernel outside of the kernel simplicity rule was asked for."""
+
+
+class GlobalDataAccessError(AutodiffError):
+    """A gradient needs a field's value that the program has changed since."""
+
+
+class MissingGradientError(AutodiffError):
+    """A float field on the way from the inputs to the loss has no gradient."""
+
+
+class AccessError(DiffsimError, IndexError):
+    """An index out of bounds or a failed assertion, seen while a kernel ran with `debug=True`."""
+
+
+class BackendError(DiffsimError):
+    """Something that the chosen backend can not do."""
+
+
+class InternalError(DiffsimError):
+    """A fault in diffsim itself; please report it with the program."""

@@ -1,0 +1,1 @@
+"""The intermediate representation: types, nodes, the op table, building, printing, verifying."""

@@ -1,0 +1,83 @@
+"""Formulas that rows are written with: ops expressed through other rows, and random bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir import current
+from diffsim.ir.current import emit
+from diffsim.ir.nodes import Value
+from diffsim.ir.types import ScalarType, Type
+
+
+def cast_to(x: Value, scalar: ScalarType) -> Value:
+    """The value in another scalar type."""
+    return current.builder().cast(x, scalar)  # type: ignore[no-any-return]
+
+
+def broadcast_to(x: Value, t: Type) -> Value:
+    """A scalar in every element of a tensor type."""
+    return current.builder().broadcast(x, t)  # type: ignore[no-any-return]
+
+
+def floor_divide(a: Value, b: Value) -> Value:
+    if a.type.is_float:
+        return emit("floor", a / b)
+    quotient = emit("truncdiv", a, b)
+    if a.type.kind == "u":
+        return quotient
+    return emit("select", _signs_differ(emit("raw_mod", a, b), b), quotient - 1, quotient)
+
+
+def python_modulo(a: Value, b: Value) -> Value:
+    if a.type.is_float:
+        return a - b * emit("floor", a / b)
+    remainder = emit("raw_mod", a, b)
+    if a.type.kind == "u":
+        return remainder
+    return emit("select", _signs_differ(remainder, b), remainder + b, remainder)
+
+
+def _signs_differ(remainder: Value, divisor: Value) -> Value:
+    opposite = emit("ne", remainder < 0, divisor < 0)
+    return emit("and", emit("ne", remainder, 0), opposite)
+
+
+def sign_of(x: Value) -> Value:
+    one, nothing = (1.0, 0.0) if x.type.is_float else (1, 0)
+    positive = emit("select", x > 0, one, nothing)
+    if x.type.kind == "u":
+        return cast_to(positive, x.type.scalar)
+    return cast_to(emit("select", x < 0, -one, positive), x.type.scalar)
+
+
+# Random numbers are a pure function of (seed of the launch, lane, how many numbers the lane drew), so
+# an adjoint that runs the lane again draws the same ones, in any order and on any device. The mixer is
+# the finalizer of SplitMix64: G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number
+# generators", OOPSLA 2014.
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def random_bits(seed: Value, lane: Value, counter: Value) -> Value:
+    def mix(z: Value) -> Value:
+        z = (emit("bit_xor", z, emit("shr", z, 30))) * _MIX_1
+        z = (emit("bit_xor", z, emit("shr", z, 27))) * _MIX_2
+        return emit("bit_xor", z, emit("shr", z, 31))  # type: ignore[no-any-return]
+
+    return mix(mix(seed + lane * _GOLDEN) + counter * _GOLDEN)
+
+
+def random_bits_reference(seed: Any, lane: Any, counter: Any) -> Any:
+    mask = (1 << 64) - 1
+
+    def mix(z: int) -> int:
+        z = ((z ^ (z >> 30)) * _MIX_1) & mask
+        z = ((z ^ (z >> 27)) * _MIX_2) & mask
+        return z ^ (z >> 31)
+
+    bits = mix((mix((int(seed) + int(lane) * _GOLDEN) & mask) + int(counter) * _GOLDEN) & mask)
+    return np.uint64(bits)

@@ -1,0 +1,192 @@
+"""What a row of the op table is made of; the rows themselves are in `ops.py`.
+
+A row is everything diffsim knows about an op: its types, its documentation, a NumPy reference, how each
+backend computes it, how it is differentiated, and on which interval it is tested. There is no second
+place: the public function, the interpreter, both backends, the reverse pass and the generated tests all
+read the row. `rules` has no default, so an op without an answer to "what is its derivative?" can not be
+written: the answer is a rule for each argument, ZERO, or REFUSE with the reason the user will read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from diffsim.ir import current
+from diffsim.ir.nodes import Value
+from diffsim.ir.types import Type
+
+TABLE: dict[str, Op] = {}
+
+
+class Zero:
+    """The derivative is zero wherever it exists."""
+
+    def __repr__(self) -> str:
+        return "ZERO"
+
+
+ZERO = Zero()
+
+
+@dataclass(frozen=True, slots=True)
+class REFUSE:
+    """There is no derivative; asking for it is an error with this reason."""
+
+    why: str
+
+
+# How a backend computes an op on scalars.
+
+
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """An LLVM instruction for each kind of operand (None: not for that kind)."""
+
+    f: str | None = None
+    i: str | None = None
+    u: str | None = None
+    b: str | None = None
+
+    def of(self, kind: str) -> str | None:
+        if kind == "u":
+            return self.u or self.i
+        return self.f if kind == "f" else self.i if kind == "i" else self.b
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """`llvm.<name>.<type>`; `i` and `u` name the integer variants, `tail` further constant operands."""
+
+    f: str | None = None
+    i: str | None = None
+    u: str | None = None
+    tail: str = ""
+
+    def of(self, kind: str) -> str | None:
+        return self.f if kind == "f" else self.u if kind == "u" else self.i if kind == "i" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Libm:
+    """The C library's function (`sin` for f64, `sinf` for f32), in its vector variant where there is
+    one."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Libdevice:
+    """NVIDIA's `__nv_<name>` (f64) and `__nv_<name>f` (f32)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Written in terms of other rows: a function of values that emits them."""
+
+    formula: Callable[..., Value]
+
+
+class Special:
+    """Lowered by name: the few ops whose text depends on more than the operand's kind."""
+
+    def __repr__(self) -> str:
+        return "SPECIAL"
+
+
+SPECIAL = Special()
+
+
+class Same:
+    """CUDA computes it as the CPU does."""
+
+    def __repr__(self) -> str:
+        return "SAME"
+
+
+SAME = Same()
+
+Lowering = Instr | Intrinsic | Libm | Libdevice | Expand | Special
+Rule = Callable[..., Value] | Zero | REFUSE
+# A rule for ops of any number of operands: (k, g, args, y) -> contribution to argument k, or None.
+Variadic = Callable[..., Value | None]
+Rules = tuple[Rule, ...] | Zero | REFUSE | Variadic
+
+
+class Op:
+    """One row. Called with values it emits the op, called with numbers or arrays it evaluates `ref`.
+
+    Attributes:
+        name: the op's name in the IR and, for public ops, in `ds`.
+        signature: "N N -> N": a letter for each operand; equal letters become one type by promotion.
+            F float, I integer, N number, B boolean, J integer or boolean, T anything; a result `b`
+            is boolean. Ops with a `typer` work on tensors as wholes, and their letters only say what
+            stands where (V tensor, S scalar).
+        doc: one sentence, with units where there are any.
+        ref: NumPy reference.
+        llvm: how LLVM computes it on the CPU.
+        cuda: how NVPTX computes it.
+        rules: for each argument a function (g, *args, y) -> contribution, ZERO, or REFUSE(why).
+        sample: for each argument the interval that tests draw from.
+        typer: for ops on tensors as wholes: (argument types) -> result type; elementwise ops have none.
+        public: whether it is a name of `ds`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signature: str,
+        doc: str,
+        *,
+        ref: Callable[..., Any],
+        llvm: Lowering,
+        cuda: Lowering | Same,
+        rules: Rules,
+        sample: list[tuple[float, float]],
+        typer: Callable[..., Type] | None = None,
+        public: bool = True,
+    ) -> None:
+        self.name = name
+        self.signature = signature
+        self.__doc__ = doc
+        self.ref = ref
+        self.llvm = llvm
+        self.cuda = llvm if isinstance(cuda, Same) else cuda
+        self.rules = rules
+        self.sample = sample
+        self.typer = typer
+        self.public = public
+        left, _, right = signature.partition("->")
+        self.operands = tuple(left.split())
+        self.result = right.strip()
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}: {self.signature}>"
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def rule(self, k: int) -> Rule:
+        """The derivative rule of argument k, called as rule(g, *args, y)."""
+        rules = self.rules
+        if isinstance(rules, tuple):
+            return rules[k]
+        if isinstance(rules, (Zero, REFUSE)):
+            return rules
+        return lambda g, *args: rules(k, g, args[:-1], args[-1])
+
+    def __call__(self, *args: Any) -> Any:
+        if current.active() and any(isinstance(a, Value) for a in args):
+            return current.builder().op(self, args)
+        return self.ref(*args)
+
+
+def op(name: str, signature: str, doc: str, **columns: Any) -> Op:
+    """Add a row to the table."""
+    assert name not in TABLE, name
+    TABLE[name] = Op(name, signature, doc, **columns)
+    return TABLE[name]

@@ -1,0 +1,334 @@
+"""Builds typed IR: promotes operands, infers types, folds constants, appends statements.
+
+The frontend, the derivative rules and the expansions all emit through here, so a program and its adjoint
+obey the same typing, and nothing that is known while building reaches the passes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import KernelTypeError, Span
+from diffsim.ir import current, types
+from diffsim.ir._row import TABLE, Op
+from diffsim.ir.nodes import Atomic, Block, Const, Let, Load, Mem, Stmt, Store, Value
+from diffsim.ir.types import ScalarType, TensorType, Type, bool_, promote, tensor
+
+Operand = Value | float | int | bool
+_KIND_NAMES = {"F": "a float", "I": "an integer", "N": "a number", "B": "a boolean", "J": "an integer"}
+
+
+class Builder:
+    """Appends statements to the block under construction.
+
+    Args:
+        span: the line that is being translated; `at` changes it.
+        default_fp: type of float literals that meet no other float.
+        default_ip: type of int literals that meet no other number.
+    """
+
+    def __init__(
+        self, span: Span, default_fp: ScalarType = types.f32, default_ip: ScalarType = types.i32
+    ) -> None:
+        self.span = span
+        self.default_fp = default_fp
+        self.default_ip = default_ip
+        self.stmts: list[Stmt] = []
+
+    def __enter__(self) -> Builder:
+        current.push(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        current.pop()
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Statements emitted inside of the `with` go to a list of their own."""
+        outer, self.stmts = self.stmts, []
+        try:
+            yield self.stmts
+        finally:
+            self.stmts = outer
+
+    @contextlib.contextmanager
+    def at(self, span: Span) -> Iterator[None]:
+        """Statements emitted inside of the `with` belong to that line."""
+        outer, self.span = self.span, span
+        try:
+            yield
+        finally:
+            self.span = outer
+
+    def add(self, stmt: Stmt) -> None:
+        self.stmts.append(stmt)
+
+    # ---- values
+
+    def const(self, number: float | int | bool, t: Type) -> Const:
+        """A constant of that type (every element of a tensor type)."""
+        kind = t.scalar.kind
+        if kind == "f":
+            return Const(t, float(t.scalar.numpy.type(number)))
+        if kind == "b":
+            return Const(t, bool(number))
+        number = int(number)
+        if not t.scalar.holds(number):
+            number &= (1 << t.scalar.bits) - 1
+            if kind == "i" and number >> (t.scalar.bits - 1):
+                number -= 1 << t.scalar.bits
+        return Const(t, number)
+
+    def literal(self, number: float | int | bool | np.generic) -> Const:
+        """A Python number on its own: default_fp, default_ip (i64 if it is too large), or bool."""
+        if isinstance(number, np.generic):
+            t = types.from_numpy(number.dtype)
+            if t is not None:
+                return self.const(number.item(), t)
+            number = number.item()
+        if isinstance(number, bool):
+            return Const(bool_, number)
+        if isinstance(number, int):
+            for t in (self.default_ip, types.i64, types.u64):
+                if t.holds(number):
+                    return Const(t, number)
+            raise KernelTypeError(f"{number} does not fit into 64 bits", self.span)
+        return self.const(float(number), self.default_fp)
+
+    def named(self, name: str, *args: Operand) -> Value:
+        return self.op(TABLE[name], args)
+
+    def cast(self, x: Value, scalar: ScalarType) -> Value:
+        """The value with its scalars converted."""
+        if x.type.scalar is scalar:
+            return x
+        if isinstance(x, Const):
+            number = x.value
+            if scalar.is_int and isinstance(number, float) and np.isfinite(number):
+                number = int(number)
+            if not (scalar.is_int and isinstance(number, float)):
+                return self.const(number, tensor(scalar, x.type.shape))
+        if scalar.is_bool:
+            return self.named("ne", x, 0)
+        return self._let(TABLE["cast"], (x,), tensor(scalar, x.type.shape))
+
+    def broadcast(self, x: Value, t: Type) -> Value:
+        """A scalar in every element of type `t` (converted to its scalar type)."""
+        x = self.cast(x, t.scalar)
+        if isinstance(x, Const):
+            return Const(t, x.value)
+        if x.type is t:
+            return x
+        return self._let(TABLE["broadcast"], (x,), t)
+
+    def build(self, elements: Sequence[Value], t: Type) -> Value:
+        """A tensor of scalars in row order."""
+        first = elements[0]
+        if isinstance(first, Const) and all(
+            isinstance(e, Const) and e.value == first.value for e in elements
+        ):
+            return Const(t, first.value)
+        return self._let(TABLE["build"], tuple(elements), t)
+
+    def tensor_of(self, elements: Sequence[Operand], shape: tuple[int, ...]) -> Value:
+        """A tensor of values and numbers in row order, promoted to one scalar type."""
+        literals = [self.literal(e).type.scalar for e in elements if not isinstance(e, Value)]
+        strong = [e.type.scalar for e in elements if isinstance(e, Value)]
+        common = functools.reduce(promote, strong or literals)
+        if any(t.is_float for t in literals) and not common.is_float:
+            common = self.default_fp
+        values = [
+            self.cast(e, common) if isinstance(e, Value) else self.const(e, common)
+            for e in elements
+        ]
+        return self.build(values, tensor(common, shape))
+
+    def op(self, op: Op, args: Sequence[Operand]) -> Value:
+        """The op applied to values and Python numbers, operands promoted by its signature."""
+        if op.typer is not None:
+            values = tuple(a if isinstance(a, Value) else self.literal(a) for a in args)
+            if op.name in ("matmul", "outer"):
+                common = promote(values[0].type.scalar, values[1].type.scalar)
+                values = tuple(self.cast(v, common) for v in values)
+            elif op.name == "insert":
+                values = (values[0], self.cast(values[1], values[0].type.scalar), *values[2:])
+            try:
+                t = op.typer(values, None)
+            except ValueError as problem:
+                raise KernelTypeError(str(problem), self.span) from None
+            return self._fold_structure(op, values) or self._let(op, values, t)
+        if len(args) != len(op.operands):
+            raise KernelTypeError(
+                f"{op.name} takes {len(op.operands)} argument(s), {len(args)} given", self.span
+            )
+        groups: dict[str, ScalarType] = {}
+        for letter in op.operands:
+            if letter not in groups:
+                groups[letter] = self._common(op, letter, args)
+        shape: tuple[int, ...] = ()
+        values = ()
+        for letter, a in zip(op.operands, args, strict=True):
+            scalar = groups[letter]
+            if isinstance(a, Value):
+                if a.type.shape:
+                    if shape and a.type.shape != shape:
+                        shown = ", ".join(str(v.type) for v in args if isinstance(v, Value))
+                        raise KernelTypeError(
+                            f"the shapes of the operands of {op.name} do not fit: {shown}", self.span
+                        )
+                    shape = a.type.shape
+                values += (a if a.type.scalar is scalar else self._convert(a, scalar, letter),)
+            else:
+                values += (self.const(a, scalar),)
+        result = bool_ if op.result == "b" else groups[op.result]
+        t = tensor(result, shape)
+        return self._fold(op, values, t) or self._let(op, values, t)
+
+    def _convert(self, x: Value, scalar: ScalarType, letter: str) -> Value:
+        return self.named("ne", x, 0) if letter == "B" else self.cast(x, scalar)
+
+    def _common(self, op: Op, letter: str, args: Sequence[Operand]) -> ScalarType:
+        """The scalar type that all operands with this letter become."""
+        common: ScalarType | None = None
+        weakest = 0  # of the Python numbers: 1 bool, 2 int, 3 float
+        for have, a in zip(op.operands, args, strict=True):
+            if have != letter:
+                continue
+            if isinstance(a, Value):
+                common = a.type.scalar if common is None else promote(common, a.type.scalar)
+            else:
+                rank = 1 if isinstance(a, bool) else 2 if isinstance(a, int) else 3
+                weakest = max(weakest, rank)
+        if letter == "B":
+            if common is not None and common.is_float:
+                raise self._mismatch(op, letter, common)
+            return bool_
+        if weakest == 3 and (common is None or not common.is_float):
+            common = self.default_fp
+        elif weakest == 2 and (common is None or not common.is_float):
+            literals = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
+            width = next((t for t in (self.default_ip, types.i64, types.u64) if t.holds(literals[0])))
+            common = width if common is None else promote(common, width)
+        elif common is None:
+            common = bool_
+        if letter == "F" and not common.is_float:
+            return self.default_fp
+        if letter == "N" and common.is_bool:
+            return self.default_ip
+        if letter == "I" and common.is_bool:
+            return self.default_ip
+        if letter in "IJ" and common.is_float:
+            raise self._mismatch(op, letter, common)
+        return common
+
+    def _mismatch(self, op: Op, letter: str, have: ScalarType) -> KernelTypeError:
+        return KernelTypeError(
+            f"{op.name} needs {_KIND_NAMES[letter]}, not {have}",
+            self.span,
+            hint="convert it with ds.cast(value, type), or write a comparison",
+        )
+
+    def _let(self, op: Op, args: tuple[Value, ...], t: Type) -> Value:
+        out = Value(t)
+        self.stmts.append(Let(out, op, args, self.span))
+        return out
+
+    # ---- folding
+
+    def _fold(self, op: Op, args: tuple[Value, ...], t: Type) -> Value | None:
+        """The value, if it is known now."""
+        if all(isinstance(a, Const) for a in args):
+            with np.errstate(all="ignore"):
+                raw = [a.type.scalar.numpy.type(a.value) for a in args if isinstance(a, Const)]
+                try:
+                    return self.const(op.ref(*raw).item(), t)
+                except (ValueError, OverflowError, ZeroDivisionError, AttributeError):
+                    return None
+        name = op.name
+        if name in _IDENTITIES:
+            left, right = args
+            for side, other in ((right, left), (left, right)):
+                if (
+                    isinstance(side, Const)
+                    and side.value == _IDENTITIES[name]
+                    and other.type is t
+                    and not (name in ("sub", "div", "shl", "shr") and side is left)
+                ):
+                    return other
+            if name == "mul" and t.is_int:
+                for side in args:
+                    if isinstance(side, Const) and side.value == 0:
+                        return Const(t, 0)
+        elif name == "select":
+            cond, a, b = args
+            if isinstance(cond, Const):
+                return a if cond.value and a.type is t else b if b.type is t else None
+            if a is b and a.type is t:
+                return a
+        elif name in ("and", "or"):
+            for side, other in (args, args[::-1]):
+                if isinstance(side, Const):
+                    if bool(side.value) == (name == "and"):
+                        return other if other.type is t else None
+                    return Const(t, side.value)
+        return None
+
+    def _fold_structure(self, op: Op, args: tuple[Value, ...]) -> Value | None:
+        first = args[0]
+        if op.name == "extract":
+            if isinstance(first, Const):
+                return Const(first.type.scalar, first.value)
+            made = self._made_by_build(first)
+            if made is not None and all(isinstance(i, Const) for i in args[1:]):
+                at = np.ravel_multi_index([i.value for i in args[1:]], first.type.shape)  # type: ignore[attr-defined]
+                return made[int(at)]
+        elif op.name == "transpose" and isinstance(first, Const):
+            return Const(tensor(first.type.scalar, first.type.shape[::-1]), first.value)
+        elif op.name == "sum" and isinstance(first, Const) and isinstance(first.type, TensorType):
+            return self.const(first.value * first.type.size, first.type.scalar)
+        return None
+
+    def _made_by_build(self, x: Value) -> tuple[Value, ...] | None:
+        """The elements of a tensor that one of the last few statements built."""
+        for stmt in self.stmts[-8:]:
+            if isinstance(stmt, Let) and stmt.out is x and stmt.op.name == "build":
+                return stmt.args
+        return None
+
+    # ---- memory
+
+    def load(self, mem: Mem, index: tuple[Value, ...], origin: Load | None = None) -> Value:
+        """The element at the index, or one component of it if the index is longer than the rank."""
+        t: Type = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
+        out = Value(t)
+        self.stmts.append(Load(out, mem, index, self.span, origin))
+        return out
+
+    def store(self, mem: Mem, index: tuple[Value, ...], value: Value) -> None:
+        self.stmts.append(Store(mem, index, value, self.span))
+
+    def atomic(
+        self,
+        op: str,
+        mem: Mem,
+        index: tuple[Value, ...],
+        value: Value,
+        *,
+        wants_old: bool = False,
+    ) -> Value | None:
+        out = Value(value.type) if wants_old else None
+        self.stmts.append(Atomic(out, op, mem, index, value, self.span))
+        return out
+
+
+_IDENTITIES = {"add": 0, "sub": 0, "mul": 1, "div": 1, "shl": 0, "shr": 0, "bit_or": 0, "bit_xor": 0}
+
+
+def empty(yields: tuple[Value, ...] = ()) -> Block:
+    """A block without statements."""
+    return Block([], yields)

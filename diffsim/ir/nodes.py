@@ -1,0 +1,415 @@
+"""The grammar of the IR, on one page.
+
+Structured SSA. A `Value` is bound once, by the statement that makes it; `For`, `While` and `If` are
+regions that take and yield values, so a local that the user assigns in a loop is a carried value.
+Memory (`Mem`) is the only mutable state: fields, arrays given as arguments, temporaries that cross
+tasks, and scratch that a loop's reversal saves into.
+
+    Kernel  = name, args, mems, tasks, result
+    Task    = axes, bounds: Block -> (lo, hi) of each axis, body: Block      (no axes: a serial task)
+    Block   = statements, yields
+    Stmt    = Let | Load | Store | Atomic | For | While | If | Scratch | Check
+    Value   = local | Const | Arg | Dim | Seed
+
+The classes are plain slots classes, not dataclasses: an adjoint makes thousands of them, and a frozen
+dataclass costs five times as much. They are not changed after they were built; passes build new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ir import current
+from diffsim.ir.types import ScalarType, Type
+
+if TYPE_CHECKING:
+    from diffsim.errors import Span
+    from diffsim.ir._row import Op
+
+
+class Value:
+    """A value of a scalar or tensor type; `hint` is the user's name for it, if there is one."""
+
+    __slots__ = ("hint", "type")
+
+    def __init__(self, type: Type, hint: str = "") -> None:
+        self.type = type
+        self.hint = hint
+
+    # Arithmetic on values emits the op's row into the block under construction: derivative rules and
+    # expansions are written as ordinary formulas.
+    def __add__(self, other: Operand) -> Value:
+        return current.emit("add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return current.emit("add", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return current.emit("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return current.emit("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return current.emit("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return current.emit("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return current.emit("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return current.emit("div", other, self)
+
+    def __neg__(self) -> Value:
+        return current.emit("neg", self)
+
+    def __lt__(self, other: Operand) -> Value:
+        return current.emit("lt", self, other)
+
+    def __le__(self, other: Operand) -> Value:
+        return current.emit("le", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return current.emit("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return current.emit("ge", self, other)
+
+    def __or__(self, other: Operand) -> Value:
+        return current.emit("or", self, other)
+
+    def __and__(self, other: Operand) -> Value:
+        return current.emit("and", self, other)
+
+
+Operand = Value | float | int
+
+
+class Const(Value):
+    """A number; of a tensor type: that number in every element."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, type: Type, value: float | int | bool) -> None:
+        self.type = type
+        self.hint = ""
+        self.value = value
+
+
+class Arg(Value):
+    """A scalar, vector or matrix argument of the kernel."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, type: Type, hint: str, position: int) -> None:
+        self.type = type
+        self.hint = hint
+        self.position = position
+
+
+class Dim(Value):
+    """A dimension of a memory whose shape is known only at launch."""
+
+    __slots__ = ("axis", "mem")
+
+    def __init__(self, type: Type, mem: Mem, axis: int) -> None:
+        self.type = type
+        self.hint = f"{mem.name}.shape[{axis}]"
+        self.mem = mem
+        self.axis = axis
+
+
+class Seed(Value):
+    """The launch's key for random numbers (u64); the adjoint of a launch gets the same one."""
+
+    __slots__ = ()
+
+
+LEAVES = (Const, Arg, Dim, Seed)
+
+
+class Mem:
+    """Something that can be loaded from and stored to.
+
+    Attributes:
+        name: the user's name for it.
+        dtype: type of one element.
+        shape: its dimensions; None where they are known only at launch (`rank` is always known).
+        kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
+            (a loop's saved values; 1-D, of a length known when it is made).
+        grad: the memory of its gradient, if it has one.
+        strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
+        component_stride: distance in scalars between the components of one element.
+        handle: the runtime's object behind it, which the IR never looks into.
+        is_grad: whether it is itself the gradient of something.
+    """
+
+    __slots__ = (
+        "component_stride",
+        "dtype",
+        "grad",
+        "handle",
+        "is_grad",
+        "kind",
+        "name",
+        "rank",
+        "shape",
+        "strides",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        dtype: Type,
+        rank: int,
+        shape: tuple[int, ...] | None,
+        kind: str = "field",
+        grad: Mem | None = None,
+        strides: tuple[int, ...] | None = None,
+        component_stride: int = 1,
+        handle: Any = None,
+        is_grad: bool = False,
+    ) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.rank = rank
+        self.shape = shape
+        self.kind = kind
+        self.grad = grad
+        self.strides = strides
+        self.component_stride = component_stride
+        self.handle = handle
+        self.is_grad = is_grad
+
+
+class Block:
+    """Statements in order, and the values the block hands to the node that holds it."""
+
+    __slots__ = ("stmts", "yields")
+
+    def __init__(self, stmts: Sequence[Stmt], yields: tuple[Value, ...] = ()) -> None:
+        self.stmts = stmts
+        self.yields = yields
+
+
+class Let:
+    """`out = op(args)`."""
+
+    __slots__ = ("args", "op", "out", "span")
+
+    def __init__(self, out: Value, op: Op, args: tuple[Value, ...], span: Span) -> None:
+        self.out = out
+        self.op = op
+        self.args = args
+        self.span = span
+
+
+class Load:
+    """`out = mem[index]`. An index longer than the memory's rank reaches into the element's components.
+
+    `origin` is the statement of the user's program that a copy of it (in an adjoint) stands for.
+    """
+
+    __slots__ = ("index", "mem", "origin", "out", "span")
+
+    def __init__(
+        self, out: Value, mem: Mem, index: tuple[Value, ...], span: Span, origin: Load | None = None
+    ) -> None:
+        self.out = out
+        self.mem = mem
+        self.index = index
+        self.span = span
+        self.origin = origin or self
+
+
+class Store:
+    """`mem[index] = value`."""
+
+    __slots__ = ("index", "mem", "span", "value")
+
+    def __init__(self, mem: Mem, index: tuple[Value, ...], value: Value, span: Span) -> None:
+        self.mem = mem
+        self.index = index
+        self.value = value
+        self.span = span
+
+
+class Atomic:
+    """`out = mem[index]; mem[index] = op(mem[index], value)`, indivisible.
+
+    `op` is "add", "min", "max", "and", "or" or "xor". `exclusive` means that no other lane touches the
+    element during the task, so a plain read-modify-write will do.
+    """
+
+    __slots__ = ("exclusive", "index", "mem", "op", "origin", "out", "span", "value")
+
+    def __init__(
+        self,
+        out: Value | None,
+        op: str,
+        mem: Mem,
+        index: tuple[Value, ...],
+        value: Value,
+        span: Span,
+        exclusive: bool = False,
+        origin: Atomic | None = None,
+    ) -> None:
+        self.out = out
+        self.op = op
+        self.mem = mem
+        self.index = index
+        self.value = value
+        self.span = span
+        self.exclusive = exclusive
+        self.origin = origin or self
+
+
+class For:
+    """Serial loop over `index` in lo..hi (downwards from hi - 1 if `reverse`), carrying values.
+
+    `params` hold the carried values inside of the body (first turn: `inits`); the body yields their
+    next values; `outs` are the last ones. `reassociate` marks carried sums whose order is free.
+    """
+
+    __slots__ = ("body", "hi", "index", "inits", "lo", "outs", "params", "reverse", "span")
+
+    def __init__(
+        self,
+        index: Value,
+        lo: Value,
+        hi: Value,
+        params: tuple[Value, ...],
+        inits: tuple[Value, ...],
+        body: Block,
+        outs: tuple[Value, ...],
+        span: Span,
+        reverse: bool = False,
+    ) -> None:
+        self.index = index
+        self.lo = lo
+        self.hi = hi
+        self.params = params
+        self.inits = inits
+        self.body = body
+        self.outs = outs
+        self.span = span
+        self.reverse = reverse
+
+
+class While:
+    """`while cond(params): params = body(params)`; `cond` is a block that yields one boolean."""
+
+    __slots__ = ("body", "cond", "inits", "outs", "params", "span")
+
+    def __init__(
+        self,
+        params: tuple[Value, ...],
+        inits: tuple[Value, ...],
+        cond: Block,
+        body: Block,
+        outs: tuple[Value, ...],
+        span: Span,
+    ) -> None:
+        self.params = params
+        self.inits = inits
+        self.cond = cond
+        self.body = body
+        self.outs = outs
+        self.span = span
+
+
+class If:
+    """`outs = then() if cond else orelse()`; only the branch taken is evaluated."""
+
+    __slots__ = ("cond", "orelse", "outs", "span", "then")
+
+    def __init__(
+        self, cond: Value, then: Block, orelse: Block, outs: tuple[Value, ...], span: Span
+    ) -> None:
+        self.cond = cond
+        self.then = then
+        self.orelse = orelse
+        self.outs = outs
+        self.span = span
+
+
+class Scratch:
+    """Room for `count` elements of `mem`, which lives to the end of the block it stands in."""
+
+    __slots__ = ("count", "mem", "span")
+
+    def __init__(self, mem: Mem, count: Value, span: Span) -> None:
+        self.mem = mem
+        self.count = count
+        self.span = span
+
+
+class Check:
+    """With `debug=True`: unless `cond`, report `message` with the values and this line."""
+
+    __slots__ = ("cond", "message", "span", "values")
+
+    def __init__(self, cond: Value, message: str, values: tuple[Value, ...], span: Span) -> None:
+        self.cond = cond
+        self.message = message
+        self.values = values
+        self.span = span
+
+
+Stmt = Let | Load | Store | Atomic | For | While | If | Scratch | Check
+
+
+class Task:
+    """One parallel loop nest (each point of the box `axes` is a lane), or serial code without axes.
+
+    `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
+    yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
+    being made of leaves alone.
+    """
+
+    __slots__ = ("axes", "body", "bounds", "reductions", "span")
+
+    def __init__(
+        self,
+        axes: tuple[Value, ...],
+        bounds: Block,
+        body: Block,
+        span: Span,
+        reductions: tuple[tuple[str, Mem, tuple[Value, ...]], ...] = (),
+    ) -> None:
+        self.axes = axes
+        self.bounds = bounds
+        self.body = body
+        self.span = span
+        self.reductions = reductions
+
+
+class Kernel:
+    """A kernel: its arguments, the memories it touches, its tasks in order, the type it returns."""
+
+    __slots__ = ("args", "mems", "name", "result", "span", "tasks")
+
+    def __init__(
+        self,
+        name: str,
+        args: tuple[Arg, ...],
+        mems: tuple[Mem, ...],
+        tasks: tuple[Task, ...],
+        span: Span,
+        result: Mem | None = None,
+    ) -> None:
+        self.name = name
+        self.args = args
+        self.mems = mems
+        self.tasks = tasks
+        self.span = span
+        self.result = result
+
+
+def zero(t: Type) -> Const:
+    """The constant 0 of a type."""
+    s: ScalarType = t.scalar
+    return Const(t, 0.0 if s.kind == "f" else False if s.kind == "b" else 0)

@@ -1,0 +1,171 @@
+"""Types of values: scalars, and small tensors of static shape (vectors and matrices).
+
+Both are interned, so types compare by identity. The Python names `ds.f32`, `ds.i32`, ... are the scalar
+types themselves; called with a value inside of a kernel they are casts.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+
+class ScalarType:
+    """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean)."""
+
+    __slots__ = ("bits", "code", "kind", "llvm", "name", "numpy")
+    shape: tuple[int, ...] = ()
+
+    def __init__(self, name: str, kind: str, bits: int, numpy: Any, llvm: str, code: str) -> None:
+        self.name = name
+        self.kind = kind
+        self.bits = bits
+        self.numpy = np.dtype(numpy)
+        self.llvm = llvm
+        self.code = code
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> Any:
+        return (scalar, (self.name,))
+
+    def __call__(self, value: Any) -> Any:
+        """Convert a Python number to this type (inside of a kernel: a cast)."""
+        return self.numpy.type(value).item()
+
+    @property
+    def scalar(self) -> ScalarType:
+        return self
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "b"
+
+    @property
+    def bytes(self) -> int:
+        return self.numpy.itemsize
+
+    def holds(self, number: int) -> bool:
+        """Whether the Python int fits."""
+        if self.kind == "f":
+            return True
+        if self.kind == "b":
+            return number in (0, 1)
+        info = np.iinfo(self.numpy)
+        return int(info.min) <= number <= int(info.max)
+
+
+f32 = ScalarType("f32", "f", 32, np.float32, "float", "f")
+f64 = ScalarType("f64", "f", 64, np.float64, "double", "d")
+i8 = ScalarType("i8", "i", 8, np.int8, "i8", "b")
+i16 = ScalarType("i16", "i", 16, np.int16, "i16", "h")
+i32 = ScalarType("i32", "i", 32, np.int32, "i32", "i")
+i64 = ScalarType("i64", "i", 64, np.int64, "i64", "q")
+u8 = ScalarType("u8", "u", 8, np.uint8, "i8", "B")
+u16 = ScalarType("u16", "u", 16, np.uint16, "i16", "H")
+u32 = ScalarType("u32", "u", 32, np.uint32, "i32", "I")
+u64 = ScalarType("u64", "u", 64, np.uint64, "i64", "Q")
+bool_ = ScalarType("bool", "b", 1, np.bool_, "i1", "?")
+
+SCALARS: dict[str, ScalarType] = {
+    t.name: t for t in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)
+}
+
+
+def scalar(name: str) -> ScalarType:
+    """The scalar type of that name."""
+    return SCALARS[name]
+
+
+class TensorType:
+    """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`."""
+
+    __slots__ = ("scalar", "shape")
+
+    def __init__(self, scalar: ScalarType, shape: tuple[int, ...]) -> None:
+        self.scalar = scalar
+        self.shape = shape
+
+    def __repr__(self) -> str:
+        if len(self.shape) == 1:
+            return f"vec{self.shape[0]} {self.scalar}"
+        return f"mat{self.shape[0]}x{self.shape[1]} {self.scalar}"
+
+    def __reduce__(self) -> Any:
+        return (tensor, (self.scalar, self.shape))
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def kind(self) -> str:
+        return self.scalar.kind
+
+    @property
+    def is_float(self) -> bool:
+        return self.scalar.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.scalar.kind in "iu"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.scalar.kind == "b"
+
+
+Type = ScalarType | TensorType
+
+
+@functools.cache
+def _tensor(scalar: ScalarType, shape: tuple[int, ...]) -> TensorType:
+    return TensorType(scalar, shape)
+
+
+def tensor(scalar: ScalarType, shape: tuple[int, ...]) -> Type:
+    """The type of that scalar and shape; the scalar itself for the empty shape."""
+    return _tensor(scalar, tuple(shape)) if shape else scalar
+
+
+def size_of(t: Type) -> int:
+    """How many scalars a value of this type has."""
+    return t.size if isinstance(t, TensorType) else 1
+
+
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2}
+
+
+def promote(a: ScalarType, b: ScalarType) -> ScalarType:
+    """The common type of two operands: floats beat integers, wide beats narrow, unsigned beats signed
+    of the same width (as in C)."""
+    if a is b:
+        return a
+    if _RANK[a.kind] != _RANK[b.kind]:
+        return a if _RANK[a.kind] > _RANK[b.kind] else b
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    return a if a.kind == "u" else b
+
+
+@functools.cache
+def from_numpy(dtype: np.dtype[Any]) -> ScalarType | None:
+    """The scalar type of a NumPy dtype, or None."""
+    for t in SCALARS.values():
+        if t.numpy == dtype:
+            return t
+    return None

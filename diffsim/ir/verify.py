@@ -1,0 +1,144 @@
+"""Checks that IR is well formed; a pass that breaks it is found where it did, not in LLVM."""
+
+from __future__ import annotations
+
+from diffsim.errors import InternalError
+from diffsim.ir._row import TABLE
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Scratch,
+    Stmt,
+    Store,
+    Value,
+    While,
+)
+from diffsim.ir.printer import print_kernel
+from diffsim.ir.types import TensorType, bool_
+from diffsim.ir.walk import blocks, outs, uses
+
+
+def verify(kernel: Kernel, after: str = "") -> Kernel:
+    """The kernel itself; raises InternalError naming the pass `after` if it is malformed."""
+    try:
+        _verify(kernel)
+    except _Malformed as fault:
+        text = print_kernel(kernel)
+        raise InternalError(
+            f"malformed IR after {after or 'building'}: {fault.message}\n{text}",
+            fault.stmt.span if fault.stmt is not None else kernel.span,
+        ) from None
+    return kernel
+
+
+class _Malformed(Exception):
+    def __init__(self, message: str, stmt: Stmt | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.stmt = stmt
+
+
+def _verify(kernel: Kernel) -> None:
+    bound_once: set[Value] = set()
+    mems = set(kernel.mems)
+    for task in kernel.tasks:
+        visible: set[Value] = set()
+        _block(task.bounds, visible, bound_once, mems)
+        if len(task.bounds.yields) != 2 * len(task.axes):
+            raise _Malformed("a task needs lo and hi for each axis", None)
+        visible = set(task.axes)
+        _block(task.body, visible, bound_once, mems)
+        if len(task.body.yields) != len(task.reductions):
+            raise _Malformed("a task must yield one value for each reduction", None)
+
+
+def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[object]) -> None:
+    visible = set(outer)
+
+    def seen(v: Value, stmt: Stmt | None) -> None:
+        if v not in visible and not isinstance(v, LEAVES):
+            raise _Malformed(f"a value ({v.hint or v.type}) is used where it is not bound", stmt)
+
+    def bind(v: Value, stmt: Stmt) -> None:
+        if v in bound_once:
+            raise _Malformed(f"a value ({v.hint or v.type}) is bound twice", stmt)
+        bound_once.add(v)
+        visible.add(v)
+
+    for stmt in block.stmts:
+        for v in uses(stmt):
+            seen(v, stmt)
+        if isinstance(stmt, Scratch):
+            mems.add(stmt.mem)
+        if isinstance(stmt, (Load, Store, Atomic)) and stmt.mem not in mems:
+            raise _Malformed(f"{stmt.mem.name} is not one of the kernel's memories", stmt)
+        _types(stmt)
+        if isinstance(stmt, (For, While)):
+            for p in stmt.params:
+                bind(p, stmt)
+            if isinstance(stmt, For):
+                bind(stmt.index, stmt)
+        for inner in blocks(stmt):
+            _block(inner, visible, bound_once, mems)
+        for v in outs(stmt):
+            bind(v, stmt)
+    for v in block.yields:
+        seen(v, None)
+
+
+def _same(what: str, stmt: Stmt, *groups: tuple[Value, ...]) -> None:
+    first = groups[0]
+    for group in groups[1:]:
+        if [v.type for v in group] != [v.type for v in first]:
+            raise _Malformed(f"{what} differ in number or type", stmt)
+
+
+def _types(stmt: Stmt) -> None:
+    if isinstance(stmt, Let):
+        _let_types(stmt)
+    elif isinstance(stmt, (Load, Store, Atomic)):
+        full = len(stmt.mem.dtype.shape) + stmt.mem.rank
+        if len(stmt.index) not in (stmt.mem.rank, full):
+            raise _Malformed(f"{stmt.mem.name} has {stmt.mem.rank} axes", stmt)
+        if any(not i.type.is_int or i.type.shape for i in stmt.index):
+            raise _Malformed("an index must be a whole number", stmt)
+        component = len(stmt.index) > stmt.mem.rank
+        want = stmt.mem.dtype.scalar if component else stmt.mem.dtype
+        have = stmt.out.type if isinstance(stmt, Load) else stmt.value.type
+        if want is not have:
+            raise _Malformed(f"{stmt.mem.name} holds {want}, not {have}", stmt)
+    elif isinstance(stmt, For):
+        _same("carried values", stmt, stmt.params, stmt.inits, stmt.body.yields, stmt.outs)
+        if not (stmt.lo.type is stmt.hi.type is stmt.index.type):
+            raise _Malformed("bounds and index differ in type", stmt)
+    elif isinstance(stmt, While):
+        _same("carried values", stmt, stmt.params, stmt.inits, stmt.body.yields, stmt.outs)
+        if [v.type for v in stmt.cond.yields] != [bool_]:
+            raise _Malformed("a while needs one boolean", stmt)
+    elif isinstance(stmt, If):
+        _same("branch results", stmt, stmt.then.yields, stmt.orelse.yields, stmt.outs)
+        if stmt.cond.type is not bool_:
+            raise _Malformed("an if needs a boolean", stmt)
+
+
+def _let_types(stmt: Let) -> None:
+    op, args, out = stmt.op, stmt.args, stmt.out
+    if TABLE.get(op.name) is not op:
+        raise _Malformed(f"{op.name} is not in the table", stmt)
+    if op.typer is not None or op.name == "cast":
+        return
+    groups: dict[str, object] = {}
+    for letter, a in zip(op.operands, args, strict=True):
+        if groups.setdefault(letter, a.type.scalar) is not a.type.scalar:
+            raise _Malformed(f"operands of {op.name} differ in type", stmt)
+        if isinstance(a.type, TensorType) and a.type.shape != out.type.shape:
+            raise _Malformed(f"operand of {op.name} has another shape than the result", stmt)
+    want = bool_ if op.result == "b" else groups[op.result]
+    if out.type.scalar is not want:
+        raise _Malformed(f"result of {op.name} should be {want}", stmt)

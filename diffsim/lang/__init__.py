@@ -1,0 +1,1 @@
+"""What users write inside of kernels, and its translation from Python source to typed IR."""

@@ -1,0 +1,555 @@
+"""Expressions: each kind of syntax node has one function that turns it into a value or a Python object.
+
+Numbers known at compile time stay Python numbers as long as they meet no run-time value, so constants are
+folded in double precision and `0.1 * x` means f64's 0.1 where x is f64.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError, KernelNameError
+from diffsim.ir.nodes import Const, Dim, Mem, Value
+from diffsim.ir.ops import TABLE, matmul, transpose
+from diffsim.ir.types import ScalarType, bool_
+from diffsim.lang import calls, linalg
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.regions import if_region
+from diffsim.lang.scope import Context, describe
+
+Number = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+class ArrayRef:
+    """An array argument inside of a kernel."""
+
+    def __init__(self, mem: Mem, index_type: ScalarType) -> None:
+        self._mem = mem
+        self.shape = tuple(Dim(index_type, mem, k) for k in range(mem.rank))
+        self.dtype = mem.dtype.scalar
+
+    @property
+    def grad(self) -> ArrayRef | None:
+        grad = self._mem.grad
+        return None if grad is None else ArrayRef(grad, self.shape[0].type.scalar)
+
+
+class Method:
+    """A method of a vector or matrix value, bound to it."""
+
+    def __init__(self, name: str, owner: Any) -> None:
+        self.name = name
+        self.owner = owner
+
+
+def expr(cx: Context, node: ast.expr) -> Any:
+    """The value or Python object an expression stands for."""
+    handler = _EXPRESSIONS.get(type(node))
+    if handler is None:
+        word = type(node).__name__.lower()
+        raise cx.syntax(node, f"{_WORDS.get(word, word)} can not be used in a kernel", _HINTS.get(word))
+    outer = cx.builder.span
+    cx.builder.span = cx.span(node)
+    try:
+        return handler(cx, node)
+    finally:
+        cx.builder.span = outer
+
+
+_WORDS = {
+    "lambda": "a lambda",
+    "dict": "a dictionary",
+    "dictcomp": "a dictionary comprehension",
+    "set": "a set",
+    "setcomp": "a set comprehension",
+    "generatorexp": "a generator expression",
+    "await": "await",
+    "yield": "yield",
+    "yieldfrom": "yield",
+    "starred": "* (unpacking)",
+    "joinedstr": "an f-string",
+    "namedexpr": "an assignment inside of an expression (:=)",
+}
+_HINTS = {
+    "lambda": "define a function with @ds.func",
+    "generatorexp": "write a list comprehension over ds.static(range(n)), or a loop",
+    "namedexpr": "write the assignment as a statement of its own",
+}
+
+
+def value(cx: Context, node: ast.expr, what: str = "this") -> Value:
+    """An expression that must be a run-time number, vector or matrix."""
+    return cx.value(expr(cx, node), node, what)
+
+
+def condition(cx: Context, node: ast.expr) -> Value | bool:
+    """An expression used as a condition: a boolean value, or a bool if it is known now."""
+    return truth(cx, expr(cx, node), node)
+
+
+def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
+    if isinstance(thing, Value):
+        if thing.type.shape:
+            raise cx.type_error(
+                node,
+                f"a {thing.type} is neither true nor false",
+                hint="compare its elements, or its norm, with something",
+            )
+        if thing.type is not bool_:
+            thing = cx.builder.named("ne", thing, 0)
+        return bool(thing.value) if isinstance(thing, Const) else thing
+    if hasattr(thing, "_mem"):
+        raise cx.type_error(node, f"{describe(thing)} is no condition", hint="load an element: x[i]")
+    return bool(thing)
+
+
+# ---- names and constants
+
+
+def _constant(cx: Context, node: ast.Constant) -> Any:
+    if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
+        raise cx.syntax(node, f"{node.value!r} can not be used in a kernel")
+    return node.value
+
+
+def _name(cx: Context, node: ast.Name) -> Any:
+    return cx.lookup(node)
+
+
+def _sequence(cx: Context, node: ast.List | ast.Tuple) -> Any:
+    made = [expr(cx, e) for e in node.elts]
+    return made if isinstance(node, ast.List) else tuple(made)
+
+
+# ---- operators
+
+_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("add", operator.add),
+    ast.Sub: ("sub", operator.sub),
+    ast.Mult: ("mul", operator.mul),
+    ast.Div: ("div", operator.truediv),
+    ast.FloorDiv: ("floordiv", operator.floordiv),
+    ast.Mod: ("mod", operator.mod),
+    ast.Pow: ("pow", operator.pow),
+    ast.BitAnd: ("bit_and", operator.and_),
+    ast.BitOr: ("bit_or", operator.or_),
+    ast.BitXor: ("bit_xor", operator.xor),
+    ast.LShift: ("shl", operator.lshift),
+    ast.RShift: ("shr", operator.rshift),
+    ast.MatMult: ("matmul", operator.matmul),
+}
+
+
+def _binary(cx: Context, node: ast.BinOp) -> Any:
+    return binary(cx, type(node.op), expr(cx, node.left), expr(cx, node.right), node)
+
+
+def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> Any:
+    """`a <kind> b` of values or Python objects."""
+    name, python = _BINARY[kind]
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        if isinstance(a, (*Number, Matrix)) and isinstance(b, (*Number, Matrix)):
+            return _known(cx, node, python, a, b)
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and kind is ast.Add:
+            return python(a, b)
+        if isinstance(a, str) or isinstance(b, str):
+            raise cx.type_error(node, "strings have no arithmetic in a kernel")
+    a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
+    if kind is ast.Pow:
+        return _power(cx, a, b, node)
+    if kind is ast.MatMult:
+        return _matrix_product(cx, a, b, node)
+    return cx.builder.named(name, a, b)
+
+
+def _known(cx: Context, node: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """An operation on things known at compile time."""
+    try:
+        return function(*args)
+    except DiffsimError:
+        raise
+    except Exception as problem:
+        raise cx.type_error(node, f"this can not be evaluated: {problem}") from None
+
+
+def _power(cx: Context, a: Any, b: Any, node: Any) -> Any:
+    whole = isinstance(b, int) or (isinstance(b, float) and b.is_integer() and abs(b) <= 16)
+    if not isinstance(b, Value) and whole and abs(int(b)) <= 64 and isinstance(a, Value):
+        if isinstance(b, float) and not a.type.is_float:
+            a = cx.builder.cast(a, cx.builder.default_fp)
+        return whole_power(cx, a, int(b), node)
+    both_int = all(
+        x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b)
+    )
+    if both_int:
+        raise cx.type_error(
+            node,
+            "an integer to a power known only at run time is not there",
+            hint="write a loop, or cast the base: ds.cast(a, ds.f32) ** b",
+        )
+    return cx.builder.named("pow", a, b)
+
+
+def whole_power(cx: Context, a: Value, n: int, node: Any) -> Value:
+    """a ** n by repeated squaring: exact derivative at 0, and fast."""
+    if n < 0:
+        if not a.type.is_float:
+            raise cx.type_error(
+                node, "an integer to a negative power is no integer", hint="cast the base to a float"
+            )
+        return 1.0 / whole_power(cx, a, -n, node)
+    made: Value | None = None
+    square = a
+    while n:
+        if n & 1:
+            made = square if made is None else made * square
+        n >>= 1
+        if n:
+            square = square * square
+    one = cx.builder.const(1, a.type)
+    return one if made is None else made
+
+
+def _matrix_product(cx: Context, a: Any, b: Any, node: Any) -> Any:
+    for x in (a, b):
+        if not isinstance(x, Value) or not x.type.shape:
+            raise cx.type_error(node, "@ multiplies matrices; for numbers use *")
+    if len(a.type.shape) == 1 and len(b.type.shape) == 2:
+        return cx.builder.op(matmul, (cx.builder.op(transpose, (b,)), a))
+    if len(a.type.shape) == 1:
+        raise cx.type_error(
+            node, f"@ of {a.type} and {b.type}", hint="use a.dot(b), or a.outer_product(b)"
+        )
+    return cx.builder.op(matmul, (a, b))
+
+
+def _unary(cx: Context, node: ast.UnaryOp) -> Any:
+    x = expr(cx, node.operand)
+    if isinstance(node.op, ast.Not):
+        known = truth(cx, x, node.operand)
+        return cx.builder.named("not", known) if isinstance(known, Value) else not known
+    if isinstance(x, (*Number, Matrix)):
+        ops = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+        return _known(cx, node, ops[type(node.op)], x)
+    x = cx.value(x, node, "the operand")
+    if isinstance(node.op, ast.USub):
+        return -x
+    return x if isinstance(node.op, ast.UAdd) else cx.builder.named("bit_not", x)
+
+
+_COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("lt", operator.lt),
+    ast.LtE: ("le", operator.le),
+    ast.Gt: ("gt", operator.gt),
+    ast.GtE: ("ge", operator.ge),
+    ast.Eq: ("eq", operator.eq),
+    ast.NotEq: ("ne", operator.ne),
+}
+
+
+def _compare(cx: Context, node: ast.Compare) -> Any:
+    left = expr(cx, node.left)
+    result: Any = None
+    for kind, right_node in zip(node.ops, node.comparators, strict=True):
+        right = expr(cx, right_node)
+        one = _compare_two(cx, type(kind), left, right, node)
+        result = one if result is None else _both(cx, result, one)
+        left = right
+    return result
+
+
+def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) -> Any:
+    known = not isinstance(a, Value) and not isinstance(b, Value)
+    if kind in (ast.Is, ast.IsNot, ast.In, ast.NotIn):
+        if not known:
+            raise cx.syntax(
+                node,
+                "`is` and `in` can not compare run-time values",
+                "use == or !=, joined with `or` where there are several",
+            )
+        test = {
+            ast.Is: operator.is_,
+            ast.IsNot: operator.is_not,
+            ast.In: lambda x, y: x in y,
+            ast.NotIn: lambda x, y: x not in y,
+        }[kind]
+        return _known(cx, node, test, a, b)
+    name, python = _COMPARE[kind]
+    if known and not isinstance(a, (list, Matrix)) and not isinstance(b, (list, Matrix)):
+        return _known(cx, node, python, a, b)
+    a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
+    return cx.builder.named(name, a, b)
+
+
+def _both(cx: Context, a: Any, b: Any) -> Any:
+    for x, other in ((a, b), (b, a)):
+        if not isinstance(x, Value):
+            return other if x else False
+    return cx.builder.named("and", a, b)
+
+
+def _bool_op(cx: Context, node: ast.BoolOp) -> Any:
+    """`and`, `or`: the right side is evaluated only where it decides, as in Python."""
+    is_and = isinstance(node.op, ast.And)
+    left = condition(cx, node.values[0])
+    for k, right_node in enumerate(node.values[1:], 1):
+        if not isinstance(left, Value):
+            if left != is_and:
+                return left
+            left = condition(cx, right_node)
+            continue
+        if all(_is_cheap(n) for n in ast.walk(right_node)):
+            right = condition(cx, right_node)
+            if not isinstance(right, Value):
+                right = cx.builder.const(right, bool_)
+            left = cx.builder.named("and" if is_and else "or", left, right)
+            continue
+        rest = ast.BoolOp(op=node.op, values=node.values[k:])
+        ast.copy_location(rest, right_node)
+        rest_node = rest if len(rest.values) > 1 else right_node
+
+        def evaluate(rest_node: ast.expr = rest_node) -> Any:
+            right = condition(cx, rest_node)
+            return right if isinstance(right, Value) else cx.builder.const(right, bool_)
+
+        settled = cx.builder.const(not is_and, bool_)
+        branches = (evaluate, lambda: settled) if is_and else (lambda: settled, evaluate)
+        return if_region(cx, left, *branches, node)
+    return left
+
+
+def _is_cheap(n: ast.AST) -> bool:
+    return not isinstance(n, (ast.Subscript, ast.Call, ast.IfExp))
+
+
+def _if_expression(cx: Context, node: ast.IfExp) -> Any:
+    test = condition(cx, node.test)
+    if not isinstance(test, Value):
+        return expr(cx, node.body if test else node.orelse)
+    return if_region(cx, test, lambda: expr(cx, node.body), lambda: expr(cx, node.orelse), node)
+
+
+# ---- attributes and elements
+
+
+def _attribute(cx: Context, node: ast.Attribute) -> Any:
+    if node.attr in linalg.COMPONENTS:
+        place = place_of(cx, node)
+        if place is not None:
+            return cx.builder.load(*place)
+    owner = expr(cx, node.value)
+    return attribute(cx, owner, node)
+
+
+def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
+    name = node.attr
+    if isinstance(owner, Value):
+        if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
+            if not owner.type.shape and name not in ("cast",):
+                raise cx.type_error(node, f"a {owner.type} has no .{name}")
+            if name in ("n", "m"):
+                dims = owner.type.shape
+                return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
+            return owner.type.shape if name == "shape" else Method(name, owner)
+        if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
+            return _component(cx, owner, linalg.COMPONENTS[name], node)
+        raise cx.type_error(node, f"a {owner.type} has no attribute {name}")
+    if isinstance(owner, (list, tuple)) and name in (*linalg.METHODS, "cast"):
+        return Method(name, cx.value(owner, node))
+    if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
+        raise KernelNameError(
+            f"{owner._mem.name} has no gradient",
+            cx.span(node),
+            hint="declare it with needs_grad=True",
+        )
+    try:
+        found = getattr(owner, name)
+    except AttributeError:
+        raise KernelNameError(
+            f"{describe(owner)} has no attribute {name}", cx.span(node), hint=_close(owner, name)
+        ) from None
+    path = cx.path_of(node)
+    if path is not None:
+        cx.capture(*path, found, node)
+    return found
+
+
+def _close(owner: Any, name: str) -> str | None:
+    close = calls.close_to(name, [k for k in dir(owner) if not k.startswith("_")])
+    return f"did you mean .{close}?" if close else None
+
+
+def _component(cx: Context, owner: Value, k: int, node: ast.expr) -> Value:
+    if k >= owner.type.shape[0]:
+        raise cx.type_error(node, f"a {owner.type} has no element {k}")
+    return cx.builder.op(TABLE["extract"], (owner, k))
+
+
+def place_of(cx: Context, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
+    """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
+    if isinstance(node, ast.Attribute) and node.attr in linalg.COMPONENTS:
+        inner = place_of(cx, node.value) if isinstance(node.value, ast.Subscript) else None
+        if inner is None:
+            return None
+        return _component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
+    if not isinstance(node, ast.Subscript):
+        return None
+    if isinstance(node.value, ast.Subscript):
+        inner = place_of(cx, node.value)
+        if inner is None:
+            return None
+        return _component_place(cx, inner, tuple(index_list(cx, node)), node)
+    if not isinstance(node.value, (ast.Name, ast.Attribute)):
+        return None
+    owner = expr(cx, node.value)
+    if not hasattr(owner, "_mem"):
+        return None
+    mem: Mem = cx.use(owner._mem)
+    index = index_list(cx, node)
+    if len(index) != mem.rank:
+        shown = f"{mem.name} has {mem.rank} axes, {len(index)} indices are given"
+        hint = f"{mem.name}[None] is the element of a 0-D field" if mem.rank == 0 else None
+        if mem.rank and not index:
+            hint = "[None] is for 0-D fields"
+        raise cx.type_error(node, shown, hint)
+    if mem.shape is not None:
+        for k, (i, n) in enumerate(zip(index, mem.shape, strict=True)):
+            if isinstance(i, Const) and not 0 <= i.value < n:
+                raise cx.type_error(
+                    node, f"index {i.value} is outside of axis {k} of {mem.name}, which has {n}"
+                )
+    return mem, tuple(index)
+
+
+def _component_place(
+    cx: Context, inner: tuple[Mem, tuple[Value, ...]], index: tuple[Any, ...], node: ast.expr
+) -> tuple[Mem, tuple[Value, ...]] | None:
+    mem, outer = inner
+    dims = mem.dtype.shape
+    if len(outer) > mem.rank or not dims:
+        raise cx.type_error(node, f"an element of {mem.name} is a {mem.dtype}, it has no elements")
+    if len(index) == 1 and len(dims) == 2:
+        return None  # a row of a matrix
+    if len(index) != len(dims):
+        raise cx.type_error(node, f"a {mem.dtype} needs {len(dims)} indices, {len(index)} given")
+    made = []
+    for k, n in zip(index, dims, strict=True):
+        number = k.value if isinstance(k, Const) else k
+        if not isinstance(number, Value) and not 0 <= number < n:
+            raise cx.type_error(node, f"a {mem.dtype} has no element {number}")
+        made.append(cx.value(k, node))
+    return mem, (*outer, *made)
+
+
+def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
+    """The indices between the brackets as whole-number values; vectors are spread out."""
+    found = expr(cx, node.slice)
+    if found is None:
+        return []
+    made: list[Value] = []
+    for one in found if isinstance(found, (tuple, list)) else (found,):
+        if isinstance(one, Matrix):
+            one = cx.value(one, node)
+        if isinstance(one, Value) and len(one.type.shape) == 1:
+            made += linalg.elements(one)
+        else:
+            made.append(cx.value(one, node, "an index"))
+    for i in made:
+        if not i.type.is_int:
+            raise cx.type_error(
+                node, f"an index is a whole number, not {i.type}", hint="use ds.cast(i, ds.i32)"
+            )
+    return made
+
+
+def _subscript(cx: Context, node: ast.Subscript) -> Any:
+    place = place_of(cx, node)
+    if place is not None:
+        return cx.builder.load(*place)
+    return element(cx, expr(cx, node.value), node)
+
+
+def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
+    """`owner[...]` of a local vector, matrix, list or Python object."""
+    if isinstance(owner, Value):
+        if not owner.type.shape:
+            raise cx.type_error(node, f"a {owner.type} has no elements")
+        index = index_list(cx, node)
+        if len(owner.type.shape) == 2 and len(index) == 1:
+            width = owner.type.shape[1]
+            row = [cx.builder.op(TABLE["extract"], (owner, index[0], j)) for j in range(width)]
+            return cx.builder.tensor_of(row, (width,))
+        return cx.builder.op(TABLE["extract"], (owner, *index))
+    found = expr(cx, node.slice)
+    if isinstance(found, Const):
+        found = found.value
+    if isinstance(found, Value) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+        return element(cx, cx.value(owner, node), node)
+    if isinstance(owner, np.ndarray):
+        cx.value(owner, node)  # refuses large ones with advice
+    if not hasattr(owner, "__getitem__"):
+        raise cx.type_error(node, f"{describe(owner)} has no elements")
+    return _known(cx, node, operator.getitem, owner, found)
+
+
+def _slice(cx: Context, node: ast.Slice) -> Any:
+    parts = [None if p is None else expr(cx, p) for p in (node.lower, node.upper, node.step)]
+    if any(isinstance(p, Value) for p in parts):
+        raise cx.syntax(node, "a slice needs bounds known at compile time", "write a loop")
+    return slice(*parts)
+
+
+# ---- calls and comprehensions
+
+
+def _call(cx: Context, node: ast.Call) -> Any:
+    return calls.call(cx, node)
+
+
+def _list_comprehension(cx: Context, node: ast.ListComp) -> Any:
+    if len(node.generators) != 1 or node.generators[0].is_async:
+        raise cx.syntax(node, "a list comprehension in a kernel has one `for`")
+    (generator,) = node.generators
+    items = expr(cx, generator.iter)
+    if isinstance(items, Value) and len(items.type.shape) == 1:
+        items = linalg.elements(items)
+    if not hasattr(items, "__iter__") or hasattr(items, "_mem"):
+        raise cx.syntax(
+            generator.iter,
+            "a list comprehension runs over things known at compile time",
+            "use range(n) with a constant n, or write a loop",
+        )
+    made = []
+    saved = dict(cx.env)
+    for item in items:
+        calls.bind_target(cx, generator.target, item)
+        tests = [condition(cx, t) for t in generator.ifs]
+        if any(isinstance(t, Value) for t in tests):
+            raise cx.syntax(node, "the condition of a list comprehension must be known when compiling")
+        if all(tests):
+            made.append(expr(cx, node.elt))
+    cx.frame.env = saved
+    return made
+
+
+_EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.List: _sequence,
+    ast.Tuple: _sequence,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.Compare: _compare,
+    ast.BoolOp: _bool_op,
+    ast.IfExp: _if_expression,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Slice: _slice,
+    ast.Call: _call,
+    ast.ListComp: _list_comprehension,
+}

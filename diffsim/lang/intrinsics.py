@@ -1,0 +1,265 @@
+"""Functions of the language that are not ops: `ds.static`, `ds.ndrange`, `ds.atomic_add`, `ds.random`..."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir.nodes import Const, Mem, Seed, Value
+from diffsim.ir.ops import TABLE
+from diffsim.ir.types import ScalarType, f32, f64, i32, i64, u32, u64
+from diffsim.lang import calls, expressions, statements
+from diffsim.lang.annotations import scalar_type
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.scope import DRAWS, Context, Intrinsic, TempVar, describe, only_in_kernels
+
+# ---- loops
+
+
+def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        raise cx.type_error(node, "ds.static takes what is to be known while compiling")
+    if len(args) > 1:
+        return calls.Static(args)
+    (thing,) = args
+    if isinstance(thing, Const):
+        return thing.value
+    if isinstance(thing, Value) and thing.type.shape:
+        from_elements = [
+            cx.builder.op(TABLE["extract"], (thing, *i)) for i in np.ndindex(*thing.type.shape)
+        ]
+        return calls.Static(from_elements)
+    if isinstance(thing, Value):
+        raise cx.syntax(
+            node,
+            "ds.static of a value that is known only at run time",
+            "leave ds.static out, or make it a constant, a field's shape or a ds.template() argument",
+        )
+    if isinstance(thing, calls.NdRange):
+        try:
+            return calls.Static(list(thing))
+        except TypeError:
+            raise cx.syntax(node, "ds.static(ds.ndrange()) needs constant bounds") from None
+    if isinstance(thing, Matrix):
+        return calls.Static(list(thing))
+    if hasattr(thing, "_mem"):
+        raise cx.syntax(node, "a field can not be unrolled", "loop over range(x.shape[0])")
+    if hasattr(thing, "__iter__") and not isinstance(thing, str):
+        items = list(thing)
+        if any(isinstance(x, calls.NdRange) for x in items):
+            raise cx.syntax(node, "ds.static of nested ranges")
+        return calls.Static(items)
+    return thing
+
+
+static = Intrinsic(
+    "static",
+    "Evaluate while compiling: unrolls `for i in ds.static(range(3))`, decides `if ds.static(flag)`.",
+    _static,
+    lambda x: x,
+)
+
+
+def _ndrange(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    bounds = []
+    for a in args:
+        pair = a if isinstance(a, (tuple, list)) else (0, a)
+        if len(pair) != 2:
+            raise cx.type_error(node, "an axis of ds.ndrange is n or (first, end)")
+        bounds.append((pair[0], pair[1]))
+    if not bounds:
+        raise cx.type_error(node, "ds.ndrange needs at least one axis")
+    return calls.NdRange(bounds)
+
+
+def _ndrange_in_python(*axes: Any) -> Any:
+    return iter(calls.NdRange([a if isinstance(a, (tuple, list)) else (0, a) for a in axes]))
+
+
+ndrange = Intrinsic(
+    "ndrange",
+    "All index tuples of a box: `for i, j in ds.ndrange(n, (1, m))`; the outermost one runs in parallel.",
+    _ndrange,
+    _ndrange_in_python,
+)
+
+
+def _grouped(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1:
+        raise cx.type_error(node, "ds.grouped takes a field, an array or ds.ndrange")
+    return calls.Grouped(args[0])
+
+
+grouped = Intrinsic(
+    "grouped",
+    "The indices of a field or ndrange as one vector: `for I in ds.grouped(x): x[I] = 0`.",
+    _grouped,
+    only_in_kernels("grouped"),
+)
+
+
+def _loop_config(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> None:
+    known = {"serialize", "parallelize", "block_dim", "name"}
+    unknown = set(kwargs) - known
+    if args or unknown:
+        raise cx.type_error(
+            node,
+            f"ds.loop_config has no option {', '.join(sorted(unknown)) or 'without a name'}",
+            hint="its options are " + ", ".join(sorted(known)),
+        )
+    cx.serialize = bool(kwargs.get("serialize", False))
+
+
+loop_config = Intrinsic(
+    "loop_config",
+    "Options of the next loop: `serialize=True` runs a loop at kernel level turn by turn; `block_dim` is "
+    "the number of GPU threads of a block.",
+    _loop_config,
+    only_in_kernels("loop_config"),
+)
+
+# ---- conversion
+
+
+def _cast(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2:
+        raise cx.type_error(node, "ds.cast takes a value and a type")
+    return calls.convert(cx, args[0], args[1], node)
+
+
+def _cast_in_python(x: Any, t: Any) -> Any:
+    if isinstance(x, Matrix):
+        return Matrix(x.entries.astype(scalar_type(t).numpy), t)
+    return scalar_type(t)(x)
+
+
+cast = Intrinsic(
+    "cast",
+    "The value in another scalar type; vectors and matrices element by element.",
+    _cast,
+    _cast_in_python,
+)
+
+# ---- atomics
+
+
+def _atomic(op: str, name: str, doc: str) -> Intrinsic:
+    def handler(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if len(args) != 2 or node.keywords:
+            raise cx.type_error(node, f"ds.{name} takes a place and a value: ds.{name}(x[i], v)")
+        target, value_node = args
+        place = expressions.place_of(cx, target)
+        thing = expressions.expr(cx, value_node)
+        if place is None:
+            return _on_local(cx, node, op, name, target, thing)
+        mem, index = place
+        v = statements.stored(cx, mem, index, thing, node)
+        if op in ("and", "or", "xor") and not v.type.is_int:
+            raise cx.type_error(node, f"ds.{name} needs integers, {mem.name} holds {v.type}")
+        if op in ("min", "max") and v.type.shape:
+            raise cx.type_error(node, f"ds.{name} works on scalars; name one component: x[i][k]")
+        return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
+
+    return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)
+
+
+def _on_local(
+    cx: Context, node: ast.Call, op: str, name: str, target: ast.expr, thing: Any
+) -> Value:
+    """An atomic on a local: memory if several lanes see it, else plain arithmetic."""
+    if not isinstance(target, ast.Name):
+        raise cx.syntax(target, f"the first argument of ds.{name} is an element of a field or array")
+    owner = cx.env.get(target.id)
+    if isinstance(owner, TempVar) and cx.in_task:
+        mem: Mem = cx.use(owner.mem)
+        v = statements.stored(cx, mem, (), thing, node)
+        found = cx.builder.atomic(op, mem, (), -v if name == "atomic_sub" else v, wants_old=True)
+        assert found is not None
+        return found
+    old = expressions.expr(cx, target)
+    if not isinstance(old, Value):
+        raise cx.type_error(
+            target, f"ds.{name} changes an element of a field, this is {describe(old)}"
+        )
+    row = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}.get(op, op)
+    v = cx.value(thing, node)
+    statements.assign_to(
+        cx,
+        ast.copy_location(ast.Name(target.id, ast.Store()), target),
+        cx.builder.named("sub" if name == "atomic_sub" else row, old, v),
+    )
+    return old
+
+
+_DOC = "Indivisibly {} an element of a field, and return what it was before: `ds.{}(x[i], v)`."
+atomic_add = _atomic("add", "atomic_add", _DOC.format("add to", "atomic_add"))
+atomic_sub = _atomic("add", "atomic_sub", _DOC.format("subtract from", "atomic_sub"))
+atomic_min = _atomic("min", "atomic_min", _DOC.format("lower", "atomic_min"))
+atomic_max = _atomic("max", "atomic_max", _DOC.format("raise", "atomic_max"))
+atomic_and = _atomic("and", "atomic_and", _DOC.format("and bits into", "atomic_and"))
+atomic_or = _atomic("or", "atomic_or", _DOC.format("or bits into", "atomic_or"))
+atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_xor"))
+
+# ---- random numbers
+
+
+def _bits(cx: Context) -> Value:
+    """64 random bits: the next ones of this lane."""
+    b = cx.builder
+    lane: Value = Const(u64, 0)
+    for axis in cx.lane_axes:
+        lane = lane * 0x100000001B3 + b.cast(b.cast(axis, i64), u64)
+    draws = cx.env[DRAWS]
+    cx.env[DRAWS] = draws + b.const(1, u64)
+    cx.uses_random = True
+    return b.named("random_u64", Seed(u64), lane, draws)
+
+
+def _uniform(cx: Context, t: ScalarType) -> Value:
+    b, bits = cx.builder, _bits(cx)
+    if t is f32:
+        top = b.cast(b.named("shr", bits, b.const(40, u64)), u32)
+        return b.cast(b.cast(top, i32), f32) * 2.0**-24
+    if t is f64:
+        return b.cast(b.cast(b.named("shr", bits, b.const(11, u64)), i64), f64) * 2.0**-53
+    return b.cast(bits, t)
+
+
+def _random(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    dtype = kwargs.pop("dtype", args[0] if args else float)
+    if kwargs or len(args) > 1:
+        raise cx.type_error(node, "ds.random takes a type only")
+    t = {float: cx.builder.default_fp, int: cx.builder.default_ip}.get(dtype, dtype)
+    if not isinstance(t, ScalarType) or t.is_bool:
+        raise cx.type_error(node, f"ds.random gives floats or integers, not {describe(dtype)}")
+    return _uniform(cx, t)
+
+
+random = Intrinsic(
+    "random",
+    "A random number: floats uniform in [0, 1), integers over their whole range. The sequence depends on "
+    "`ds.init(random_seed=...)`, the launch and the loop index alone; an adjoint draws the same numbers.",
+    _random,
+    only_in_kernels("random"),
+)
+
+
+def _randn(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    t = args[0] if args else cx.builder.default_fp
+    t = cx.builder.default_fp if t is float else t
+    if t not in (f32, f64):
+        raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}")
+    radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, t)))
+    return radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, t))
+
+
+randn = Intrinsic(
+    "randn",
+    "A random number with the standard normal distribution (G. E. P. Box, M. E. Muller, 1958).",
+    _randn,
+    only_in_kernels("randn"),
+)
+

@@ -1,0 +1,299 @@
+"""Vectors and matrices in Python: `ds.Vector([1, 2])`, `ds.Matrix([[1, 0], [0, 1]])`.
+
+Outside of kernels their numbers live in a NumPy array and every method is the same formula that kernels
+use (`linalg.py`). Inside of kernels the translator recognises the constructors and makes tensor values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, KernelTypeError, Span
+from diffsim.lang import linalg
+from diffsim.lang.annotations import scalar_type
+from diffsim.lang.ports import ports
+
+
+class Matrix:
+    """A small vector or matrix of numbers.
+
+    Args:
+        rows: the elements: a list, a list of rows, or an array with one or two axes.
+        dt: scalar type of the elements; NumPy's choice if left out.
+    """
+
+    __slots__ = ("entries", "owner", "typed")
+    __array_priority__ = 100
+
+    def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
+        rows = rows.entries if isinstance(rows, Matrix) else rows
+        if isinstance(rows, (list, tuple)):
+            rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
+        try:
+            entries = np.array(rows, dtype=None if dt is None else scalar_type(dt).numpy)
+        except ValueError:
+            entries = np.array(None)
+        if entries.dtype == object or entries.ndim not in (1, 2) or entries.size == 0:
+            raise FieldError(
+                f"a vector or matrix is made of a list of numbers or a list of equal rows, not {rows!r}",
+                Span.of_caller(),
+            )
+        self.entries = entries
+        self.owner = owner
+        self.typed = dt is not None
+
+    # ---- constructors, with Taichi's names
+
+    @staticmethod
+    def field(
+        n: int,
+        m: int,
+        dtype: Any = None,
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+    ) -> Any:
+        """A field of n x m matrices; see `ds.field` for the other arguments."""
+        return ports.make_field((n, m), dtype, shape, name, needs_grad, layout)
+
+    @staticmethod
+    def ndarray(n: int, m: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of n x m matrices; see `ds.ndarray`."""
+        return ports.make_ndarray((n, m), dtype, shape, needs_grad)
+
+    @staticmethod
+    def zero(dt: Any, n: int, m: int | None = None) -> Matrix:
+        """All zeros: n elements, or n x m."""
+        return _filled(0, dt, n, m)
+
+    @staticmethod
+    def one(dt: Any, n: int, m: int | None = None) -> Matrix:
+        """All ones: n elements, or n x m."""
+        return _filled(1, dt, n, m)
+
+    @staticmethod
+    def identity(dt: Any, n: int) -> Matrix:
+        """The n x n identity."""
+        return Matrix(np.eye(n), dt)
+
+    @staticmethod
+    def unit(n: int, i: int, dt: Any = float) -> Matrix:
+        """The i-th unit vector of n elements."""
+        return Matrix(np.eye(n)[i], dt)
+
+    @staticmethod
+    def diag(n: int, value: Any) -> Matrix:
+        """The n x n matrix with `value` on the diagonal."""
+        return Matrix(np.eye(n) * value)
+
+    @staticmethod
+    def rows(rows: Any) -> Matrix:
+        """The matrix with these vectors as rows."""
+        return Matrix(rows)
+
+    @staticmethod
+    def cols(cols: Any) -> Matrix:
+        """The matrix with these vectors as columns."""
+        return Matrix(Matrix(cols).entries.T)
+
+    # ---- what it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.entries.shape
+
+    @property
+    def n(self) -> int:
+        """Number of rows (of elements, for a vector)."""
+        return self.entries.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of columns (1 for a vector)."""
+        return self.entries.shape[1] if self.entries.ndim == 2 else 1
+
+    def to_numpy(self) -> np.ndarray:
+        """A copy as a NumPy array."""
+        return self.entries.copy()
+
+    def to_list(self) -> list[Any]:
+        """The elements as (nested) lists of Python numbers."""
+        return self.entries.tolist()  # type: ignore[no-any-return]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.entries, dtype=dtype)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Any:
+        return iter([_python(e) for e in self.entries])
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return _python(self.entries[index])
+        except IndexError:
+            raise FieldError(
+                f"index {index} is outside of a {'x'.join(map(str, self.shape))} "
+                f"{'matrix' if self.entries.ndim == 2 else 'vector'}",
+                Span.of_caller(),
+            ) from None
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.owner:
+            raise FieldError(
+                f"this vector is a copy of an element of {self.owner}; changing it would not change "
+                "the field",
+                Span.of_caller(),
+                hint=f"assign the whole element: {self.owner}[...] = [...]",
+            )
+        self.entries[index] = value.entries if isinstance(value, Matrix) else value
+
+    def __repr__(self) -> str:
+        return repr(self.entries.tolist())
+
+    # ---- arithmetic
+
+    def _apply(self, other: Any, function: Any) -> Any:
+        if isinstance(other, Matrix):
+            other = other.entries
+        elif isinstance(other, (list, tuple, np.ndarray)):
+            other = np.asarray(other)
+        elif not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        if np.ndim(other) and np.shape(other) != self.entries.shape:
+            raise KernelTypeError(
+                f"shapes do not fit: {self.entries.shape} and {np.shape(other)}", Span.of_caller()
+            )
+        return _wrap(function(self.entries, other))
+
+    def __add__(self, o: Any) -> Any:
+        return self._apply(o, np.add)
+
+    __radd__ = __add__
+
+    def __sub__(self, o: Any) -> Any:
+        return self._apply(o, np.subtract)
+
+    def __rsub__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: b - a)
+
+    def __mul__(self, o: Any) -> Any:
+        return self._apply(o, np.multiply)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, o: Any) -> Any:
+        return self._apply(o, np.divide)
+
+    def __rtruediv__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: b / a)
+
+    def __floordiv__(self, o: Any) -> Any:
+        return self._apply(o, np.floor_divide)
+
+    def __mod__(self, o: Any) -> Any:
+        return self._apply(o, np.mod)
+
+    def __pow__(self, o: Any) -> Any:
+        return self._apply(o, np.power)
+
+    def __neg__(self) -> Matrix:
+        return Matrix(-self.entries)
+
+    def __abs__(self) -> Matrix:
+        return Matrix(np.abs(self.entries))
+
+    def __matmul__(self, o: Any) -> Any:
+        return _method("matmul", linalg.multiply, self, o)
+
+    def __eq__(self, o: object) -> Any:
+        return self._apply(o, np.equal)
+
+    def __ne__(self, o: object) -> Any:
+        return self._apply(o, np.not_equal)
+
+    def __lt__(self, o: Any) -> Any:
+        return self._apply(o, np.less)
+
+    def __gt__(self, o: Any) -> Any:
+        return self._apply(o, np.greater)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in linalg.METHODS:
+            return lambda *args: _method(name, linalg.METHODS[name], self, *args)
+        if name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
+            return _python(self.entries[linalg.COMPONENTS[name]])
+        raise AttributeError(f"a vector or matrix has no attribute {name!r}")
+
+
+def _method(name: str, function: Any, *args: Any) -> Any:
+    try:
+        return _wrap(function(*(a.entries if isinstance(a, Matrix) else a for a in args)))
+    except (ValueError, TypeError) as problem:
+        raise KernelTypeError(f"{name}: {problem}", Span.of_caller()) from None
+
+
+def _python(e: Any) -> Any:
+    return e.item() if isinstance(e, np.generic) else _wrap(e)
+
+
+def _wrap(x: Any) -> Any:
+    if isinstance(x, np.generic):
+        return x.item()
+    return Matrix(x) if isinstance(x, np.ndarray) and x.ndim else x
+
+
+def _filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
+    return Matrix(np.full((n,) if m is None else (n, m), number), dt)
+
+
+class Vector:
+    """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
+
+    def __new__(cls, elements: Any, dt: Any = None) -> Matrix:  # type: ignore[misc]
+        made = Matrix(elements, dt)
+        if made.entries.ndim != 1:
+            raise FieldError(
+                "a vector has one axis; for rows and columns use ds.Matrix", Span.of_caller()
+            )
+        return made
+
+    @staticmethod
+    def field(
+        n: int,
+        dtype: Any = None,
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+    ) -> Any:
+        """A field of vectors of n elements; see `ds.field` for the other arguments."""
+        return ports.make_field((n,), dtype, shape, name, needs_grad, layout)
+
+    @staticmethod
+    def ndarray(n: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of vectors of n elements; see `ds.ndarray`."""
+        return ports.make_ndarray((n,), dtype, shape, needs_grad)
+
+    @staticmethod
+    def zero(dt: Any, n: int) -> Matrix:
+        """n zeros."""
+        return _filled(0, dt, n, None)
+
+    @staticmethod
+    def one(dt: Any, n: int) -> Matrix:
+        """n ones."""
+        return _filled(1, dt, n, None)
+
+    @staticmethod
+    def unit(n: int, i: int, dt: Any = float) -> Matrix:
+        """The i-th unit vector of n elements."""
+        return Matrix.unit(n, i, dt)

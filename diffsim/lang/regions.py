@@ -1,0 +1,373 @@
+"""Branches and loops as structured SSA: what the paths bind is merged, what a loop changes is carried.
+
+The callers hand in functions that translate a branch or a loop's body; here is only the bookkeeping of
+names. `break`, `continue` and early `return` are boolean locals (BREAK, CONTINUE, RETURN) like any other,
+so they are merged and carried by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from diffsim.errors import Span
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
+from diffsim.ir.types import Type, bool_
+from diffsim.lang.scope import (
+    BREAK,
+    CONTINUE,
+    DRAWS,
+    RESULT,
+    RETURN,
+    Context,
+    TempVar,
+    Undefined,
+    describe,
+    read,
+)
+
+_FLAGS = (BREAK, CONTINUE, RETURN)
+
+
+def if_region(
+    cx: Context,
+    cond: Value,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
+    node: Any,
+) -> Any:
+    """Translate both branches, merge the names they bind, and return the merged results."""
+    b, span, before = cx.builder, cx.builder.span, cx.frame.env
+    sides: list[tuple[list[Stmt], dict[str, Any], Any]] = []
+    cx.level += 1
+    for branch in (then, orelse):
+        cx.frame.env = dict(before)
+        with b.block() as stmts:
+            result = branch()
+        sides.append((stmts, cx.frame.env, result))
+    cx.level -= 1
+    b.span = span
+    (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
+    merge = _Merge(cx, cond, then_stmts, else_stmts, node)
+    after: dict[str, Any] = {}
+    for name in [*then_env, *(n for n in else_env if n not in then_env)]:
+        if name in then_env and name in else_env:
+            after[name] = merge.names(name, then_env[name], else_env[name])
+        else:
+            after[name] = merge.one_sided(name, then_env, else_env)
+    result = merge.pair(then_result, else_result, "the result of this expression")
+    cx.frame.env = after
+    merge.finish(span)
+    return result
+
+
+class _Merge:
+    """Collects the values that the two branches of an If hand on."""
+
+    def __init__(
+        self, cx: Context, cond: Value, then: list[Stmt], orelse: list[Stmt], node: Any
+    ) -> None:
+        self.cx = cx
+        self.cond = cond
+        self.then = then
+        self.orelse = orelse
+        self.node = node
+        self.yields: list[tuple[Value, Value, Value]] = []
+
+    def names(self, name: str, a: Any, b: Any) -> Any:
+        if a is b:
+            return a
+        if isinstance(a, Undefined) or isinstance(b, Undefined):
+            return Undefined("has a value on one path only")
+        with _into(self.cx.builder, self.then):
+            a = read(self.cx, a)
+        with _into(self.cx.builder, self.orelse):
+            b = read(self.cx, b)
+        if name in _FLAGS:
+            return self.flag(a, b)
+        if name == RESULT:
+            return self.pair(a, b, "what the function returns")
+        return self.pair(a, b, name)
+
+    def one_sided(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
+        """A name that one branch alone knows."""
+        if name in _FLAGS:
+            return self.flag(a.get(name, False), b.get(name, False))
+        if name == RESULT:  # what is returned matters only where RETURN is set
+            known = a.get(name) if name in a else b.get(name)
+            blank = _blank(known)
+            return self.pair(*((known, blank) if name in a else (blank, known)), "the result")
+        return Undefined("has a value on one path only")
+
+    def flag(self, a: Any, b: Any) -> Any:
+        if isinstance(a, bool) and isinstance(b, bool):
+            if a == b:
+                return a
+            return self.cond if a else self.cx.builder.named("not", self.cond)
+        return self.pair(a, b, "a condition")
+
+    def pair(self, a: Any, b: Any, what: str) -> Any:
+        if a is b:
+            return a
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
+            return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
+        if not isinstance(a, Value) and not isinstance(b, Value):
+            try:
+                if type(a) is type(b) and bool(a == b):
+                    return a
+            except Exception:  # noqa: BLE001, S110 - comparing arbitrary user objects
+                pass
+        cx, builder = self.cx, self.cx.builder
+        with _into(builder, self.then):
+            x = cx.value(a, self.node, what)
+        with _into(builder, self.orelse):
+            y = cx.value(b, self.node, what)
+        t = common_type(cx, x, y, what, self.node)
+        with _into(builder, self.then):
+            x = fit(builder, x, t)
+        with _into(builder, self.orelse):
+            y = fit(builder, y, t)
+        out = Value(t, x.hint or y.hint)
+        self.yields.append((x, y, out))
+        return out
+
+    def finish(self, span: Span) -> None:
+        xs, ys, outs = zip(*self.yields, strict=True) if self.yields else ((), (), ())
+        if self.then or self.orelse or outs:
+            self.cx.builder.add(
+                If(self.cond, Block(self.then, xs), Block(self.orelse, ys), outs, span)
+            )
+
+
+class _into:
+    """Emit into an existing list of statements."""
+
+    def __init__(self, builder: Builder, stmts: list[Stmt]) -> None:
+        self.builder = builder
+        self.stmts = stmts
+
+    def __enter__(self) -> None:
+        self.outer, self.builder.stmts = self.builder.stmts, self.stmts
+
+    def __exit__(self, *exc: object) -> None:
+        self.builder.stmts = self.outer
+
+
+def common_type(cx: Context, a: Value, b: Value, what: str, node: Any) -> Type:
+    """The type that both can have: equal shapes, the scalar types promoted."""
+    if a.type is b.type:
+        return a.type
+    if a.type.shape != b.type.shape and a.type.shape and b.type.shape:
+        raise cx.type_error(node, f"{what} is a {a.type} on one path and a {b.type} on the other")
+    if a.type.shape != b.type.shape:
+        raise cx.type_error(
+            node,
+            f"{what} is a {a.type} on one path and a {b.type} on the other",
+            hint="a variable keeps its shape",
+        )
+    if a.type.scalar.kind != b.type.scalar.kind:
+        raise cx.type_error(
+            node,
+            f"{what} is {a.type} on one path and {b.type} on the other",
+            hint="give it one type on both: write 0.0 for a float, or use ds.cast",
+        )
+    return a.type if a.type.scalar.bits >= b.type.scalar.bits else b.type
+
+
+def fit(builder: Builder, v: Value, t: Type) -> Value:
+    return builder.cast(v, t.scalar)
+
+
+def _blank(thing: Any) -> Any:
+    """Something of the same structure and type, to stand where it is never looked at."""
+    if isinstance(thing, Value):
+        return zero(thing.type)
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(_blank(t) for t in thing)
+    return thing
+
+
+class Carried:
+    """The names that a loop carries: bound to parameters inside, to results afterwards."""
+
+    def __init__(self, cx: Context, names: Iterable[str], node: Any) -> None:
+        self.cx = cx
+        self.node = node
+        self.before = dict(cx.env)
+        self.names: list[str] = []
+        self.inits: list[Value] = []
+        self.changed_objects: dict[str, Any] = {}
+        for name in names:
+            if name not in cx.env:
+                continue
+            if isinstance(cx.env[name], Undefined):
+                continue
+            thing = cx.env[name]
+            if isinstance(thing, TempVar) and cx.in_task:
+                continue
+            thing = read(cx, thing)
+            if isinstance(thing, (bool, int, float, Value)) or (
+                isinstance(thing, (list, tuple)) and thing
+            ):
+                self.names.append(name)
+                self.inits.append(cx.value(thing, node, name))
+            else:
+                self.changed_objects[name] = thing
+        self.params = tuple(Value(v.type, "" if n[0] == "%" else n) for n, v in self)
+
+    def __iter__(self) -> Any:
+        return iter(list(zip(self.names, self.inits, strict=True)))
+
+    def enter(self, extra: dict[str, Any] | None = None) -> None:
+        """Bind the names to the parameters, for the body."""
+        env = dict(self.before)
+        env.update(zip(self.names, self.params, strict=True))
+        env.update(extra or {})
+        self.cx.frame.env = env
+
+    def leave_body(self) -> tuple[Value, ...]:
+        """The next values of the carried names, at the end of the body."""
+        made = []
+        for name, param in zip(self.names, self.params, strict=True):
+            thing = self.cx.env[name]
+            what = "the number of random draws" if name[0] == "%" else name
+            if isinstance(thing, Undefined):
+                raise self.cx.type_error(self.node, f"{name} {thing.why} in this loop")
+            v = self.cx.value(thing, self.node, what)
+            made.append(keep_type(self.cx, v, param.type, name, self.node))
+        for name, thing in self.changed_objects.items():
+            if self.cx.env.get(name) is not thing:
+                raise self.cx.type_error(
+                    self.node, f"{name} is {describe(thing)} before the loop and changed inside of it"
+                )
+        return tuple(made)
+
+    def leave(self) -> tuple[Value, ...]:
+        """Bind the names to the loop's results, for what follows."""
+        outs = tuple(Value(p.type, p.hint) for p in self.params)
+        env = dict(self.before)
+        env.update(zip(self.names, outs, strict=True))
+        self.cx.frame.env = env
+        return outs
+
+
+def keep_type(cx: Context, v: Value, t: Type, name: str, node: Any) -> Value:
+    """The new value of a variable in the type the variable has."""
+    if v.type is t:
+        return v
+    if v.type.shape != t.shape:
+        raise cx.type_error(
+            node,
+            f"{name} is a {t} and can not become a {v.type}",
+            hint="use another name for the other thing",
+        )
+    if (v.type.is_float and not t.is_float) or (t.is_bool and not v.type.is_bool):
+        raise cx.type_error(
+            node,
+            f"{name} is {t} and can not hold a {v.type}: its fraction would be lost",
+            hint=f"start it with a float ({name} = 0.0), or cast: ds.cast(value, ds.{t.scalar})",
+        )
+    return cx.builder.cast(v, t.scalar)
+
+
+def for_region(
+    cx: Context,
+    lo: Value,
+    hi: Value,
+    names: Iterable[str],
+    body: Callable[[Value], None],
+    node: Any,
+    hint: str,
+) -> None:
+    """A counted loop without break: `body` translates one turn, given the index."""
+    b, span = cx.builder, cx.builder.span
+    carried = Carried(cx, (*names, DRAWS), node)
+    index = Value(lo.type, hint)
+    carried.enter({CONTINUE: False})
+    cx.level += 1
+    with b.block() as stmts:
+        body(index)
+        b.span = span
+        yields = carried.leave_body()
+    cx.level -= 1
+    outs = carried.leave()
+    inits = tuple(carried.inits)
+    b.add(For(index, lo, hi, carried.params, inits, Block(stmts, yields), outs, span))
+
+
+def _declare_result(
+    cx: Context, names: Iterable[str], body: Callable[[], None], node: Any
+) -> None:
+    """Give RESULT the type that a return inside of the loop will store, by translating it once."""
+    env = dict(cx.env)
+    cx.level += 1
+    with cx.builder.block():
+        Carried(cx, (*names, BREAK, RETURN, DRAWS), node).enter({CONTINUE: False})
+        body()
+        found = cx.env.get(RESULT)
+    cx.level -= 1
+    cx.frame.env = env
+    if isinstance(found, (list, tuple)):
+        raise cx.syntax(
+            node, "return of several values inside of a loop", "assign them, break, return after it"
+        )
+    if found is not None:
+        cx.env[RESULT] = _blank(cx.value(found, node))
+
+
+def while_region(
+    cx: Context,
+    names: Iterable[str],
+    test: Callable[[], Value | bool],
+    body: Callable[[], None],
+    node: Any,
+    *,
+    flags: tuple[str, ...],
+) -> None:
+    """A loop that goes on while `test` holds and none of `flags` (BREAK, RETURN) was set."""
+    b, span = cx.builder, cx.builder.span
+    outer_break = cx.env.get(BREAK, False)
+    if flags:
+        cx.env[BREAK] = False
+    if RETURN in flags:
+        cx.env.setdefault(RETURN, False)
+        if RESULT not in cx.env:
+            _declare_result(cx, names, body, node)
+        flags = (*flags, RESULT) if RESULT in cx.env else flags
+    carried = Carried(cx, (*names, *flags, DRAWS), node)
+    cx.level += 1
+    carried.enter({CONTINUE: False})
+    with b.block() as cond_stmts:
+        go: Any
+        if flags:
+            stopped = b.named("or", cx.env.get(BREAK, False), cx.env.get(RETURN, False))
+
+            def evaluate() -> Value:
+                found = test()
+                return found if isinstance(found, Value) else b.const(found, bool_)
+
+            never = Const(bool_, False)
+            go = if_region(cx, b.named("not", stopped), evaluate, lambda: never, node)
+        else:
+            go = test()
+        b.span = span
+    go = go if isinstance(go, Value) else b.const(go, bool_)
+    carried.enter({CONTINUE: False})
+    with b.block() as stmts:
+        body()
+        b.span = span
+        yields = carried.leave_body()
+    cx.level -= 1
+    outs = carried.leave()
+    cx.env[BREAK] = outer_break
+    b.add(
+        While(
+            carried.params,
+            tuple(carried.inits),
+            Block(cond_stmts, (go,)),
+            Block(stmts, yields),
+            outs,
+            span,
+        )
+    )

@@ -1,0 +1,330 @@
+"""What the translator knows while it reads a function: names, captures, the kernel being made.
+
+A name is bound to an IR value (a run-time number or vector) or to a Python object (a field, a function, a
+number known at compile time, a list of either). `Undefined` marks names that only some paths bind;
+`TempVar` a local at kernel level that lives in memory because several tasks see it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError, KernelNameError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Mem, Task, Value
+from diffsim.ir.ops import TABLE
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.source import Source
+
+BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
+
+
+class Undefined:
+    """A name that was bound on some path only, and why it can not be used here."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class TempVar:
+    """A kernel-level local that lives in a temporary."""
+
+    __slots__ = ("mem",)
+
+    def __init__(self, mem: Mem) -> None:
+        self.mem = mem
+
+
+class Capture:
+    """A Python value that a kernel took from outside when it was compiled.
+
+    `path` is (namespace dictionary or cell, name, attribute names); `value` what stood there.
+    """
+
+    __slots__ = ("attributes", "name", "root", "span", "value")
+
+    def __init__(
+        self, root: Any, name: str, attributes: tuple[str, ...], value: Any, span: Span
+    ) -> None:
+        self.root = root
+        self.name = name
+        self.attributes = attributes
+        self.value = value
+        self.span = span
+
+    @property
+    def text(self) -> str:
+        return ".".join((self.name, *self.attributes))
+
+    def now(self) -> Any:
+        """What stands there now."""
+        if isinstance(self.root, dict):
+            found = self.root.get(self.name)
+        elif self.name == "self" and not hasattr(self.root, "cell_contents"):
+            found = self.root
+        else:
+            found = self.root.cell_contents
+        for attribute in self.attributes:
+            found = getattr(found, attribute, None)
+        return found
+
+
+class Frame:
+    """One function under translation: the kernel itself or an inlined func."""
+
+    def __init__(self, source: Source, parent: Span | None) -> None:
+        function = source.function
+        self.source = source
+        self.parent = parent
+        self.globals = function.__globals__
+        names = function.__code__.co_freevars
+        self.cells = dict(zip(names, function.__closure__ or (), strict=True))
+        self.env: dict[str, Any] = {}
+        self.locals = _assigned(source.node.body)
+
+
+class Context:
+    """The state of one translation."""
+
+    def __init__(self, builder: Builder, frame: Frame, *, debug: bool = False) -> None:
+        self.builder = builder
+        self.frame = frame
+        self.debug = debug
+        self.mems: dict[Mem, None] = {}
+        self.captures: dict[tuple[int, str], Capture] = {}
+        self.depth = 0  # of inlined funcs
+        self.level = 0  # of loops and branches; 0 at kernel level, outside of any
+        self.in_task = False  # inside of a parallel loop
+        self.lane_axes: tuple[Value, ...] = ()
+        self.tasks: list[Task] = []
+        self.uses_random = False
+        self.serialize = False  # the next loop, by ds.loop_config(serialize=True)
+        self.result: Mem | None = None
+
+    @property
+    def env(self) -> dict[str, Any]:
+        return self.frame.env
+
+    def span(self, node: Any) -> Span:
+        return self.frame.source.span(node, self.frame.parent)
+
+    def syntax(self, node: Any, message: str, hint: str | None = None) -> KernelSyntaxError:
+        return KernelSyntaxError(message, self.span(node), hint)
+
+    def type_error(self, node: Any, message: str, hint: str | None = None) -> KernelTypeError:
+        return KernelTypeError(message, self.span(node), hint)
+
+    def use(self, mem: Mem) -> Mem:
+        self.mems[mem] = None
+        return mem
+
+    # ---- names
+
+    def lookup(self, node: ast.Name) -> Any:
+        """What a name is bound to: a local, a variable of an enclosing function, a global, a builtin."""
+        name = node.id
+        env = self.frame.env
+        if name in env:
+            found = env[name]
+            if isinstance(found, Undefined):
+                raise KernelNameError(
+                    f"{name} {found.why}",
+                    self.span(node),
+                    hint=f"give {name} a value before it, so that it has one on every path",
+                )
+            return read(self, found)
+        if name in self.frame.locals:
+            raise KernelNameError(
+                f"{name} is used before it has a value",
+                self.span(node),
+                hint=f"assign {name} first; a name assigned inside of a loop ends with that turn",
+            )
+        if name in self.frame.cells:
+            try:
+                value = self.frame.cells[name].cell_contents
+            except ValueError:
+                raise KernelNameError(f"{name} has no value yet", self.span(node)) from None
+            self.capture(self.frame.cells[name], name, (), value, node)
+            return value
+        if name in self.frame.globals:
+            value = self.frame.globals[name]
+            self.capture(self.frame.globals, name, (), value, node)
+            return value
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise KernelNameError(f"{name} is not defined", self.span(node), hint=_similar(name, self))
+
+    def capture(
+        self, root: Any, name: str, attributes: tuple[str, ...], value: Any, node: Any
+    ) -> None:
+        """Remember that the kernel is compiled for this value (numbers, fields, funcs...)."""
+        key = (id(root), ".".join((name, *attributes)))
+        if key not in self.captures:
+            self.captures[key] = Capture(root, name, attributes, value, self.span(node))
+
+    def path_of(self, node: ast.expr) -> tuple[Any, str, tuple[str, ...]] | None:
+        """Where a chain `a.b.c` of names outside of the function starts, if it does."""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        name, trail = node.id, tuple(reversed(attributes))
+        if name in self.env:
+            owner = self.env[name]
+            return (owner, "self", trail) if name == "self" and not isinstance(owner, Value) else None
+        if name in self.frame.cells:
+            return self.frame.cells[name], name, trail
+        if name in self.frame.globals:
+            return self.frame.globals, name, trail
+        return None
+
+    # ---- values
+
+    def value(self, thing: Any, node: Any, what: str = "this") -> Value:
+        """A run-time value of a thing: numbers, vectors, lists of them, matrices from Python."""
+        if isinstance(thing, Value):
+            return thing
+        if isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
+            return self.builder.literal(thing)
+        strong = False
+        if isinstance(thing, Matrix):
+            strong, thing = thing.typed, thing.entries
+        if isinstance(thing, np.ndarray) and 0 < thing.ndim <= 2:
+            if thing.size > 1024:
+                raise self.type_error(
+                    node,
+                    f"an array of {thing.size} numbers is no constant vector or matrix",
+                    hint="pass it as an argument annotated ds.types.ndarray(), or copy it into a field",
+                )
+            strong = strong or thing.dtype != np.float64
+            flat = [self.builder.literal(x) if strong else x.item() for x in thing.ravel()]
+            return self.builder.tensor_of(flat, thing.shape)
+        if isinstance(thing, (list, tuple)) and thing:
+            return self.stack(thing, node)
+        raise self.type_error(node, f"{what} is {describe(thing)}, not a number or a vector")
+
+    def stack(self, rows: Any, node: Any) -> Value:
+        """A vector of numbers, or a matrix of vectors of equal length."""
+        flat: list[Any] = []
+        widths = set()
+        for row in rows:
+            if isinstance(row, (list, tuple, Matrix, np.ndarray)):
+                row = self.value(row, node)
+            if isinstance(row, Value) and row.type.shape:
+                if len(row.type.shape) != 1:
+                    raise self.type_error(node, "a matrix is made of numbers or vectors, not matrices")
+                widths.add(row.type.shape[0])
+                extract = TABLE["extract"]
+                flat += [self.builder.op(extract, (row, k)) for k in range(row.type.shape[0])]
+            elif isinstance(row, (Value, bool, int, float, np.generic)):
+                widths.add(0)
+                flat.append(row)
+            else:
+                raise self.type_error(node, f"an element is {describe(row)}, not a number")
+        if len(widths) != 1:
+            raise self.type_error(node, "the rows of a matrix must have equal lengths")
+        (width,) = widths
+        return self.builder.tensor_of(flat, (len(rows), width) if width else (len(rows),))
+
+
+def describe(thing: Any) -> str:
+    """A Python object in a user's words."""
+    if isinstance(thing, Value):
+        return f"a {thing.type} known only at run time"
+    if thing is None:
+        return "None"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    if hasattr(thing, "_mem"):
+        return f"the field {thing._mem.name}"
+    if isinstance(thing, (str, bool, int, float, tuple, list)):
+        return f"{type(thing).__name__} {thing!r}"
+    if callable(thing) and hasattr(thing, "__name__"):
+        return f"the function {thing.__name__}"
+    return f"an object of class {type(thing).__name__}"
+
+
+def _similar(name: str, cx: Context) -> str | None:
+    known = [*cx.env, *cx.frame.cells, *cx.frame.globals]
+    close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def _assigned(statements: list[ast.stmt]) -> set[str]:
+    names: set[str] = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return names
+
+
+def changed_names(statements: list[ast.stmt]) -> set[str]:
+    """Names that statements bind, and those whose elements they assign (`v[0] = `, `v.x += `)."""
+    names = _assigned(statements)
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+                base: ast.expr = node
+                while isinstance(base, (ast.Subscript, ast.Attribute)):
+                    base = base.value
+                if isinstance(base, ast.Name):
+                    names.add(base.id)
+    return names
+
+
+Handler = Callable[[Context, Any, list[Any], dict[str, Any]], Any]
+
+
+class Intrinsic:
+    """A function of the language that is not an op: what it does in a kernel, and in Python.
+
+    A `lazy` one gets the syntax of its arguments instead of their values.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        in_kernel: Handler,
+        in_python: Callable[..., Any],
+        *,
+        lazy: bool = False,
+    ) -> None:
+        self.__name__ = name
+        self.__doc__ = doc
+        self.in_kernel = in_kernel
+        self.in_python = in_python
+        self.lazy = lazy
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.in_python(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<ds.{self.__name__}>"
+
+
+def read(cx: Context, thing: Any) -> Any:
+    """A local as a value, loaded first if it lives in a temporary."""
+    return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, TempVar) else thing
+
+
+def only_in_kernels(name: str) -> Callable[..., Any]:
+    """The Python side of an intrinsic that makes no sense outside of kernels."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise DiffsimError(
+            f"ds.{name} works inside of kernels and funcs only", Span.of_caller()
+        )
+
+    return refuse

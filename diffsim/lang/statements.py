@@ -1,0 +1,478 @@
+"""Statements: each kind of syntax node has one function that translates it.
+
+A loop at kernel level becomes a parallel task; what stands between is serial. Locals that several tasks
+see move into temporaries (`task.py` does that).
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.ir.nodes import Check, Const, Mem, Value
+from diffsim.ir.ops import TABLE
+from diffsim.lang import calls, expressions, linalg, tasks
+from diffsim.lang.expressions import condition, expr, place_of, value
+from diffsim.lang.regions import for_region, if_region, keep_type, while_region
+from diffsim.lang.scope import (
+    BREAK,
+    CONTINUE,
+    RESULT,
+    RETURN,
+    Context,
+    TempVar,
+    changed_names,
+    describe,
+)
+
+
+class PrecisionLoss(UserWarning):
+    """A value is stored into a narrower type."""
+
+
+def block(cx: Context, statements: list[ast.stmt]) -> None:
+    """Translate statements in order; what follows a possible break, continue or return is guarded."""
+    for k, statement in enumerate(statements):
+        outer = cx.builder.span
+        cx.builder.span = cx.span(statement)
+        try:
+            handler = _STATEMENTS.get(type(statement))
+            if handler is None:
+                raise _unsupported(cx, statement)
+            handler(cx, statement)
+        finally:
+            cx.builder.span = outer
+        stop = _stopped(cx)
+        if stop is False:
+            continue
+        rest = statements[k + 1 :]
+        if stop is True or not rest:
+            return
+        go = cx.builder.named("not", stop)
+        if_region(cx, go, lambda rest=rest: block(cx, rest), lambda: None, rest[0])
+        return
+
+
+def _stopped(cx: Context) -> Value | bool:
+    """Whether the rest of the block is skipped: known now, or a run-time condition."""
+    found: Value | None = None
+    for flag in (BREAK, CONTINUE, RETURN):
+        state = cx.env.get(flag, False)
+        if isinstance(state, Const):
+            state = bool(state.value)
+        if state is True:
+            return True
+        if isinstance(state, Value):
+            found = state if found is None else cx.builder.named("or", found, state)
+    return False if found is None else found
+
+
+_UNSUPPORTED = {
+    ast.Try: ("try", "kernels have no exceptions"),
+    ast.With: ("with", "enter the context in Python, around the launch"),
+    ast.Raise: ("raise", "kernels have no exceptions; use assert, which debug=True checks"),
+    ast.ClassDef: ("a class definition", "define it outside of the kernel"),
+    ast.FunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
+    ast.AsyncFunctionDef: ("an async function", None),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Global: ("global", "kernels can not rebind Python variables; use a 0-D field"),
+    ast.Nonlocal: ("nonlocal", "kernels can not rebind Python variables; use a 0-D field"),
+    ast.Delete: ("del", None),
+    ast.Match: ("match", "write if and elif"),
+}
+
+
+def _unsupported(cx: Context, node: ast.stmt) -> Exception:
+    word, hint = _UNSUPPORTED.get(type(node), (type(node).__name__.lower(), None))
+    return cx.syntax(node, f"{word} can not be used in a kernel", hint)
+
+
+# ---- assignment
+
+
+def _assign(cx: Context, node: ast.Assign) -> None:
+    thing = expr(cx, node.value)
+    for target in node.targets:
+        assign_to(cx, target, thing)
+
+
+def _annotated(cx: Context, node: ast.AnnAssign) -> None:
+    if node.value is None:
+        raise cx.syntax(node, "a declaration without a value", "give it a value")
+    t = expr(cx, node.annotation)
+    assign_to(cx, node.target, calls.convert(cx, expr(cx, node.value), t, node))
+
+
+def assign_to(cx: Context, target: ast.expr, thing: Any) -> None:
+    """`target = thing` for a name, an element or component, or a tuple of targets."""
+    if isinstance(target, ast.Name):
+        _assign_name(cx, target, thing)
+        return
+    if isinstance(target, (ast.Tuple, ast.List)):
+        parts = thing
+        if isinstance(thing, Value) and len(thing.type.shape) == 1:
+            parts = linalg.elements(thing)
+        if not isinstance(parts, (list, tuple)):
+            raise cx.type_error(target, f"{describe(thing)} can not be unpacked")
+        if len(parts) != len(target.elts):
+            raise cx.type_error(
+                target, f"{len(target.elts)} targets for {len(parts)} value(s)"
+            )
+        for one, part in zip(target.elts, parts, strict=True):
+            assign_to(cx, one, part)
+        return
+    place = place_of(cx, target)
+    if place is not None:
+        mem, index = place
+        cx.builder.store(mem, index, stored(cx, mem, index, thing, target))
+        return
+    if isinstance(target, ast.Subscript) and place_of(cx, target.value) is not None:
+        raise cx.syntax(
+            target, "a row of a field's matrix can not be assigned", "assign its elements, or all of it"
+        )
+    _assign_component(cx, target, thing)
+
+
+def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
+    name, env = target.id, cx.env
+    old = env.get(name)
+    if isinstance(old, TempVar) and cx.in_task:
+        raise tasks.race(cx, name, target)
+    if isinstance(thing, (bool, int, float)):
+        thing = cx.builder.literal(thing)
+    elif isinstance(thing, list):
+        thing = list(thing)
+    elif hasattr(thing, "entries"):
+        thing = cx.value(thing, target)
+    if isinstance(thing, Value):
+        if isinstance(old, TempVar):
+            thing = keep_type(cx, thing, old.mem.dtype, name, target)
+        elif isinstance(old, Value):
+            thing = keep_type(cx, thing, old.type, name, target)
+        if not thing.hint and not isinstance(thing, Const):
+            thing.hint = name
+    elif isinstance(old, Value):
+        raise cx.type_error(target, f"{name} is a {old.type} and can not become {describe(thing)}")
+    env[name] = thing
+
+
+def _assign_component(cx: Context, target: ast.expr, thing: Any) -> None:
+    """`v[0] = x`, `A[i, j] = x`, `v.y = x` of a local vector or matrix."""
+    if isinstance(target, ast.Attribute) and target.attr not in linalg.COMPONENTS:
+        raise cx.syntax(
+            target, "attributes of Python objects can not be assigned in a kernel", "use a 0-D field"
+        )
+    if not isinstance(target, (ast.Subscript, ast.Attribute)):
+        raise cx.syntax(target, "this can not be assigned to")
+    base = target.value
+    index: list[Value] = []
+    if isinstance(target, ast.Attribute):
+        index = [cx.builder.literal(linalg.COMPONENTS[target.attr])]
+    else:
+        index = expressions.index_list(cx, target)
+    while isinstance(base, ast.Subscript):
+        index = expressions.index_list(cx, base) + index
+        base = base.value
+    if not isinstance(base, ast.Name):
+        raise cx.syntax(target, "this can not be assigned to")
+    owner = expr(cx, base)
+    if isinstance(owner, list):
+        owner = cx.value(owner, base)
+    if not isinstance(owner, Value) or not owner.type.shape:
+        raise cx.type_error(target, f"{base.id} is {describe(owner)}, it has no elements to assign")
+    if base.id not in cx.env:
+        raise cx.type_error(
+            target, f"{base.id} is a constant from outside of the kernel", "copy it to a local first"
+        )
+    new = cx.value(thing, target)
+    new = keep_type(cx, new, owner.type.scalar, f"an element of {base.id}", target)
+    made = cx.builder.op(TABLE["insert"], (owner, new, *index))
+    _assign_name(cx, base, made)
+
+
+def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any) -> Value:
+    """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
+    want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
+    have = cx.value(thing, node, "the value")
+    if have.type.shape != want.shape:
+        if have.type.shape:
+            raise cx.type_error(
+                node, f"{mem.name} holds {want}, a {have.type} can not be stored into it"
+            )
+        have = cx.builder.broadcast(have, want)
+    if have.type.is_float and not want.is_float:
+        raise cx.type_error(
+            node,
+            f"{mem.name} holds {want}, a {have.type} would lose its fraction",
+            hint=f"convert it: ds.cast(value, ds.{want.scalar})",
+        )
+    if (
+        have.type.is_float
+        and have.type.scalar.bits > want.scalar.bits
+        and not isinstance(have, Const)
+    ):
+        span = cx.builder.span
+        message = f"{mem.name} holds {want}: storing {have.type} loses precision"
+        warnings.warn_explicit(message, PrecisionLoss, span.file, span.line)
+    return cx.builder.cast(have, want.scalar)
+
+
+def _augmented(cx: Context, node: ast.AugAssign) -> None:
+    """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
+    target, kind = node.target, type(node.op)
+    place = place_of(cx, target)
+    if place is not None:
+        mem, index = place
+        thing = expr(cx, node.value)
+        if kind in tasks.ATOMIC:
+            v = stored(cx, mem, index, thing, node)
+            if kind is ast.Sub:
+                v = -v
+            elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:
+                raise cx.type_error(node, f"bitwise operators need integers, {mem.name} holds {v.type}")
+            cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
+            return
+        old = cx.builder.load(mem, index)
+        new = expressions.binary(cx, kind, old, thing, node)
+        cx.builder.store(mem, index, stored(cx, mem, index, new, node))
+        return
+    if isinstance(target, ast.Name):
+        if isinstance(cx.env.get(target.id), TempVar) and cx.in_task:
+            tasks.accumulate(cx, cx.env[target.id].mem, kind, value(cx, node.value), node)
+            return
+        load = ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
+    elif isinstance(target, (ast.Subscript, ast.Attribute)):
+        load = ast.copy_location(_as_load(target), target)
+    old_thing = expr(cx, load)
+    if hasattr(old_thing, "_mem"):
+        raise cx.type_error(
+            target, f"{describe(old_thing)} itself can not be added to", f"index it: {target.id}[i]"
+        )
+    new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
+    assign_to(cx, target, new)
+
+
+def _as_load(node: Any) -> Any:
+    if isinstance(node, ast.Subscript):
+        return ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
+    return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
+
+
+# ---- control flow
+
+
+def _if(cx: Context, node: ast.If) -> None:
+    test = condition(cx, node.test)
+    if not isinstance(test, Value):
+        block(cx, node.body if test else node.orelse)
+        return
+    if_region(cx, test, lambda: block(cx, node.body), lambda: block(cx, node.orelse), node)
+
+
+def _while(cx: Context, node: ast.While) -> None:
+    _no_else(cx, node)
+    names = sorted(changed_names(node.body))
+    while_region(
+        cx,
+        names,
+        lambda: condition(cx, node.test),
+        lambda: block(cx, node.body),
+        node,
+        flags=_exits(node.body),
+    )
+
+
+def _no_else(cx: Context, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        raise cx.syntax(
+            node.orelse[0], "else after a loop can not be used in a kernel", "set a flag in the loop"
+        )
+
+
+def _has(statements: list[ast.stmt], kind: type[ast.stmt]) -> bool:
+    """Whether break or continue statements of this loop (not of loops inside of it) are there."""
+    for s in statements:
+        if isinstance(s, kind):
+            return True
+        if isinstance(s, (ast.For, ast.While)):
+            continue
+        for inner in ("body", "orelse"):
+            if _has(getattr(s, inner, []), kind):
+                return True
+    return False
+
+
+def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
+    """The flags that can end a loop early."""
+    flags = (BREAK,) if _has(body, ast.Break) else ()
+    return (*flags, RETURN) if _has_return(body) else flags
+
+
+def _has_return(statements: list[ast.stmt]) -> bool:
+    return any(isinstance(n, ast.Return) for s in statements for n in ast.walk(s))
+
+
+def _for(cx: Context, node: ast.For) -> None:
+    _no_else(cx, node)
+    at_kernel_level = cx.depth == 0 and cx.level == 0 and not cx.in_task
+    if at_kernel_level and not cx.serialize and not calls.is_static(cx, node.iter):
+        tasks.parallel_for(cx, node, block)
+        return
+    if at_kernel_level:
+        cx.serialize = False
+    space = calls.iteration_space(cx, node.iter)
+    if space.static is not None:
+        _static_for(cx, node, space.static)
+    else:
+        _serial_for(cx, node, space)
+
+
+def _static_for(cx: Context, node: ast.For, items: Any) -> None:
+    """`for ... in ds.static(...)`: the body once for each item, while compiling."""
+    for kind, word in ((ast.Break, "break"), (ast.Continue, "continue")):
+        if _has(node.body, kind):
+            raise cx.syntax(
+                node, f"{word} in a loop over ds.static", "use an ordinary loop, or `if ds.static(...)`"
+            )
+    saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
+    before = {n: cx.env[n] for n in saved if n in cx.env}
+    for item in items:
+        calls.bind_target(cx, node.target, item)
+        block(cx, node.body)
+        if _stopped(cx) is not False:
+            raise cx.syntax(
+                node, "return inside of a loop over ds.static", "assign to a local and return after it"
+            )
+    for n in saved:
+        cx.env.pop(n, None)
+    cx.env.update(before)
+
+
+def _serial_for(cx: Context, node: ast.For, space: calls.Space) -> None:
+    names = sorted(changed_names(node.body))
+    if _exits(node.body):
+        if len(space.axes) != 1:
+            raise cx.syntax(
+                node, "break out of a loop over several axes", "write one loop for each axis"
+            )
+        _breakable_for(cx, node, space, names)
+        return
+
+    def nest(k: int, indices: list[Value]) -> None:
+        if k == len(space.axes):
+            calls.bind_target(cx, node.target, space.item(cx, indices))
+            block(cx, node.body)
+            cx.env[CONTINUE] = False
+            return
+        lo, hi = space.axes[k]
+        hint = space.hint(node.target, k)
+        for_region(cx, lo, hi, names, lambda i: nest(k + 1, [*indices, i]), node, hint)
+
+    nest(0, [])
+
+
+def _breakable_for(cx: Context, node: ast.For, space: calls.Space, names: list[str]) -> None:
+    """A counted loop that can be left early: a while with the index carried."""
+    (lo, hi) = space.axes[0]
+    counter = "%index"
+    outer = cx.env.get(counter)
+    cx.env[counter] = lo
+
+    def body() -> None:
+        index = cx.env[counter]
+        calls.bind_target(cx, node.target, space.item(cx, [index]))
+        block(cx, node.body)
+        cx.env[counter] = index + 1
+
+    while_region(
+        cx,
+        [*names, counter],
+        lambda: cx.env[counter] < hi,
+        body,
+        node,
+        flags=_exits(node.body),
+    )
+    if outer is None:
+        cx.env.pop(counter, None)
+    else:
+        cx.env[counter] = outer
+
+
+def _break(cx: Context, node: ast.Break) -> None:
+    if BREAK not in cx.env or (cx.in_task and cx.level == 0):
+        raise cx.syntax(
+            node,
+            "break in a parallel loop: its turns run at the same time",
+            "put ds.loop_config(serialize=True) before the loop, or test a condition in every turn",
+        )
+    cx.env[BREAK] = True
+
+
+def _continue(cx: Context, node: ast.Continue) -> None:
+    cx.env[CONTINUE] = True
+
+
+def _return(cx: Context, node: ast.Return) -> None:
+    if cx.depth == 0:
+        if cx.in_task:
+            raise cx.syntax(
+                node,
+                "return inside of a parallel loop: its turns run at the same time",
+                "store the result into a 0-D field, or return after the loop",
+            )
+        tasks.kernel_return(cx, node)
+    elif node.value is not None:
+        thing = expr(cx, node.value)
+        old = cx.env.get(RESULT)
+        if isinstance(thing, (bool, int, float)) and isinstance(old, Value):
+            thing = cx.value(thing, node)
+        if isinstance(thing, Value) and isinstance(old, Value):
+            thing = keep_type(cx, thing, old.type, "the result", node)
+        cx.env[RESULT] = thing
+    cx.env[RETURN] = True
+
+
+def _pass(cx: Context, node: ast.stmt) -> None:
+    return
+
+
+def _expression(cx: Context, node: ast.Expr) -> None:
+    if isinstance(node.value, ast.Constant):
+        return
+    if not isinstance(node.value, ast.Call):
+        raise cx.syntax(node, "this expression has no effect", "assign it, or leave it out")
+    expr(cx, node.value)
+
+
+def _assert(cx: Context, node: ast.Assert) -> None:
+    test = condition(cx, node.test)
+    message = "assertion failed"
+    if node.msg is not None:
+        text = expr(cx, node.msg)
+        if not isinstance(text, str):
+            raise cx.syntax(node.msg, "the message of an assertion is a plain string")
+        message = text
+    if test is False:
+        raise cx.type_error(node, f"{message}: known to fail while compiling")
+    if cx.debug and isinstance(test, Value):
+        cx.builder.add(Check(test, message, (), cx.builder.span))
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
+    ast.Assign: _assign,
+    ast.AnnAssign: _annotated,
+    ast.AugAssign: _augmented,
+    ast.If: _if,
+    ast.While: _while,
+    ast.For: _for,
+    ast.Break: _break,
+    ast.Continue: _continue,
+    ast.Return: _return,
+    ast.Pass: _pass,
+    ast.Expr: _expression,
+    ast.Assert: _assert,
+}
+

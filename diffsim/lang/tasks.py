@@ -1,0 +1,163 @@
+"""Kernel level: parallel loops and the serial code between them become tasks.
+
+Tasks are separate functions, so a local that one task makes and another reads moves into a temporary, a
+0-D memory that lives for one launch. In a parallel loop such a local can only be accumulated into
+(`s += x[i]`, atomically); assigning it would be a race between the turns, and is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.errors import KernelSyntaxError
+from diffsim.ir.nodes import (
+    Arg,
+    Atomic,
+    Block,
+    Const,
+    Dim,
+    Load,
+    Mem,
+    Task,
+    Value,
+)
+from diffsim.ir.types import Type, u64
+from diffsim.ir.walk import statements
+from diffsim.lang import calls
+from diffsim.lang.expressions import expr
+from diffsim.lang.regions import keep_type
+from diffsim.lang.scope import CONTINUE, DRAWS, Context, TempVar, changed_names
+
+ATOMIC: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "add",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
+
+
+def temp(cx: Context, name: str, t: Type) -> Mem:
+    """A new temporary."""
+    return cx.use(Mem(name, t, 0, (), "temp"))
+
+
+def start_draws(cx: Context) -> None:
+    """Random numbers of each task come from a stretch of their own."""
+    cx.env[DRAWS] = Const(u64, len(cx.tasks) << 32)
+
+
+def flush(cx: Context, changed: set[str]) -> None:
+    """End the serial task under construction; its locals move into temporaries."""
+    b = cx.builder
+    for name, thing in list(cx.env.items()):
+        if name[0] == "%":
+            continue
+        if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
+            thing = b.tensor_of(list(thing), (len(thing),)) if _scalars(thing) else thing
+        if isinstance(thing, (bool, int, float)) and name in changed:
+            thing = b.literal(thing)
+        if not isinstance(thing, Value):
+            continue
+        if isinstance(thing, (Const, Arg, Dim)) and name not in changed:
+            continue
+        mem = temp(cx, name, thing.type)
+        b.store(mem, (), thing)
+        cx.env[name] = TempVar(mem)
+    end_serial(cx)
+
+
+def _scalars(things: Any) -> bool:
+    return all(not isinstance(e, Value) or not e.type.shape for e in things)
+
+
+def end_serial(cx: Context) -> None:
+    """Make a task of the serial statements so far."""
+    b = cx.builder
+    if b.stmts:
+        cx.tasks.append(Task((), Block([]), Block(b.stmts), b.stmts[0].span))
+        b.stmts = []
+    start_draws(cx)
+
+
+def parallel_for(
+    cx: Context, node: ast.For, translate: Callable[[Context, list[ast.stmt]], None]
+) -> None:
+    """A loop at kernel level: one task, each turn a lane."""
+    b, span = cx.builder, cx.span(node)
+    changed = changed_names(node.body)
+    flush(cx, changed)
+    with b.block() as bounds:
+        space = calls.iteration_space(cx, node.iter)
+    yields = tuple(v for axis in space.axes for v in axis)
+    axes = tuple(
+        Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes)
+    )
+    before = dict(cx.env)
+    cx.in_task = True
+    cx.lane_axes = axes
+    cx.env[CONTINUE] = False
+    with b.block() as stmts:
+        calls.bind_target(cx, node.target, space.item(cx, list(axes)))
+        translate(cx, node.body)
+    cx.in_task = False
+    cx.lane_axes = ()
+    cx.frame.env = before
+    body = Block(stmts)
+    _refuse_reading_sums(body)
+    cx.tasks.append(Task(axes, Block(bounds, yields), body, span))
+    start_draws(cx)
+
+
+def _refuse_reading_sums(body: Block) -> None:
+    found = list(statements(body))
+    sums = {s.mem for s in found if isinstance(s, Atomic) and s.mem.kind == "temp"}
+    for s in found:
+        if isinstance(s, Load) and s.mem in sums:
+            raise KernelSyntaxError(
+                f"{s.mem.name} is read in the parallel loop that adds to it: its turns run at the same "
+                "time",
+                s.span,
+                hint=f"read {s.mem.name} after the loop",
+            )
+
+
+def race(cx: Context, name: str, node: Any) -> KernelSyntaxError:
+    """The error for an assignment to a kernel-level local in a parallel loop."""
+    return cx.syntax(
+        node,
+        f"{name} belongs to the kernel, and the turns of this parallel loop run at the same time",
+        f"add to it ({name} += ...), use ds.atomic_max/min, choose another name for a local of the "
+        "loop, or put ds.loop_config(serialize=True) before the loop",
+    )
+
+
+def accumulate(cx: Context, mem: Mem, kind: type[ast.operator], v: Value, node: Any) -> None:
+    """`s += v` in a parallel loop, where s is a local of the kernel."""
+    if kind not in ATOMIC:
+        raise race(cx, mem.name, node)
+    if mem.dtype.shape and not v.type.shape:
+        v = cx.builder.broadcast(v, mem.dtype)
+    v = keep_type(cx, v, mem.dtype, mem.name, node)
+    cx.builder.atomic(ATOMIC[kind], cx.use(mem), (), -v if kind is ast.Sub else v)
+
+
+def kernel_return(cx: Context, node: ast.Return) -> None:
+    """`return value` of a kernel: stored where the launch picks it up."""
+    if node.value is None:
+        return
+    if cx.result is None:
+        raise cx.syntax(
+            node,
+            "the kernel returns a value and its head does not say of which type",
+            "write def kernel(...) -> ds.f32:",
+        )
+    thing = cx.value(expr(cx, node.value), node, "the result")
+    t = cx.result.dtype
+    if thing.type.shape != t.shape or (thing.type.is_float and not t.is_float):
+        raise cx.type_error(node, f"the kernel returns {t}, this is a {thing.type}")
+    cx.builder.store(cx.use(cx.result), (), cx.builder.cast(thing, t.scalar))
+
+

@@ -1,0 +1,78 @@
+"""From a Python function and the kinds of its arguments to a kernel in IR: the frontend's entry.
+
+Read first: this file, then `statements.py` and `expressions.py` (one function for each kind of syntax
+node), `regions.py` (loops and branches), `tasks.py` (what runs in parallel).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffsim.errors import DiffsimError, InternalError
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Arg, Kernel, Mem
+from diffsim.ir.types import ScalarType, Type
+from diffsim.lang import statements, tasks
+from diffsim.lang.scope import RETURN, Capture, Context, Frame
+from diffsim.lang.source import Source
+
+
+class Translation:
+    """A kernel in IR, and what it took from outside."""
+
+    def __init__(self, kernel: Kernel, captures: list[Capture], *, uses_random: bool) -> None:
+        self.kernel = kernel
+        self.captures = captures
+        self.uses_random = uses_random
+
+
+def translate(
+    source: Source,
+    bindings: dict[str, Any],
+    args: tuple[Arg, ...],
+    result: Type | None,
+    *,
+    default_fp: ScalarType,
+    default_ip: ScalarType,
+    debug: bool,
+) -> Translation:
+    """Translate a kernel.
+
+    Args:
+        source: the function's syntax.
+        bindings: for each parameter its `Arg`, `ArrayRef`, or the Python object it is compiled for.
+        args: the run-time arguments, in order.
+        result: type of the returned value, if there is one.
+        default_fp: type of float literals on their own.
+        default_ip: type of int literals on their own.
+        debug: whether assertions are translated.
+
+    Raises:
+        KernelSyntaxError, KernelNameError, KernelTypeError: with the user's line.
+    """
+    head = source.head()
+    builder = Builder(head, default_fp, default_ip)
+    frame = Frame(source, None)
+    cx = Context(builder, frame, debug=debug)
+    frame.env.update(bindings)
+    tasks.start_draws(cx)
+    if result is not None:
+        cx.result = cx.use(Mem("return", result, 0, (), "temp"))
+    with builder:
+        try:
+            statements.block(cx, source.node.body)
+        except (DiffsimError, RecursionError):
+            raise
+        except Exception as fault:
+            raise InternalError(
+                f"translating this failed with {type(fault).__name__}: {fault}", builder.span
+            ) from fault
+        tasks.end_serial(cx)
+    if result is not None and cx.env.get(RETURN, False) is False:
+        raise cx.syntax(
+            source.node,
+            f"{source.name} says that it returns {result}, and has no return",
+            "add one, or take the `->` away",
+        )
+    kernel = Kernel(source.name, args, tuple(cx.mems), tuple(cx.tasks), head, cx.result)
+    return Translation(kernel, list(cx.captures.values()), uses_random=cx.uses_random)

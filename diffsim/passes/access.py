@@ -1,0 +1,91 @@
+"""Which part of each memory a kernel touches, as far as the launch can know.
+
+A *row* is one index of one axis that depends on the launch alone: a constant, or an integer argument plus
+a constant (`x[t + 1, i]` with the argument t). The runtime keeps versions of rows, so `x[t + 1] = f(x[t])`
+in a time loop is known to leave earlier times alone. An access without such an index counts for the whole
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Let, Load, Mem, Store, Value
+from diffsim.ir.walk import task_statements
+from diffsim.passes.sums import offset_of
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Index `argument + shift` along `axis` (`argument` None: the constant `shift`)."""
+
+    axis: int
+    argument: Arg | None
+    shift: int
+
+
+Part = frozenset[Row]
+"""The rows an access is known to stay within; empty: anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One place in the kernel that reads or writes a memory."""
+
+    mem: Mem
+    part: Part
+    stmt: Load | Store | Atomic
+    task: int
+
+
+def definitions(kernel: Kernel) -> dict[Value, Let]:
+    """The op that makes each value."""
+    return {
+        s.out: s for t in kernel.tasks for s in task_statements(t) if isinstance(s, Let)
+    }
+
+
+def part_of(index: Iterable[Value], made_by: dict[Value, Let]) -> Part:
+    """The rows that an index tuple stays within."""
+    rows = []
+    for axis, i in enumerate(index):
+        base, shift = offset_of(i, made_by)
+        if base is None:
+            rows.append(Row(axis, None, shift))
+        elif isinstance(base, Arg) and not base.type.shape:
+            rows.append(Row(axis, base, shift))
+    return frozenset(rows)
+
+
+def reads(kernel: Kernel) -> list[Access]:
+    """Every load of a field or array, in program order."""
+    return _collect(kernel, (Load,))
+
+
+def writes(kernel: Kernel) -> list[Access]:
+    """Every store to, and atomic update of, a field or array, in program order."""
+    return _collect(kernel, (Store, Atomic)) + [
+        Access(mem, part_of(index, {}), Atomic(None, op, mem, index, v, t.span), k)
+        for k, t in enumerate(kernel.tasks)
+        for (op, mem, index), v in zip(t.reductions, t.body.yields, strict=True)
+        if mem.kind in ("field", "array")
+    ]
+
+
+def _collect(kernel: Kernel, kinds: tuple[type, ...]) -> list[Access]:
+    made_by = definitions(kernel)
+    found = []
+    for k, task in enumerate(kernel.tasks):
+        for s in task_statements(task):
+            if isinstance(s, kinds) and s.mem.kind in ("field", "array"):  # type: ignore[union-attr]
+                part = part_of(s.index[: s.mem.rank], made_by)  # type: ignore[union-attr]
+                found.append(Access(s.mem, part, s, k))  # type: ignore[union-attr, arg-type]
+    return found
+
+
+def apart(a: Part, b: Part) -> bool:
+    """Whether two parts can be told to have no element in common, whatever the arguments."""
+    return any(
+        x.axis == y.axis and x.argument is y.argument and x.shift != y.shift for x in a for y in b
+    )

@@ -1,0 +1,47 @@
+"""The order of the passes, read from top to bottom.
+
+A stage is a name that `kernel.ir(after="...")` understands, and a function from kernel to kernel. The
+frontend's kernel goes through PREPARE; an adjoint is made of the result by `reverse`; both then go through
+LOWER on their way to a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diffsim.ir.nodes import Kernel
+from diffsim.ir.verify import verify
+from diffsim.passes.bounds import check_bounds
+from diffsim.passes.dead import drop_dead
+from diffsim.passes.scalarize import scalarize
+from diffsim.passes.sums import mark_exclusive, take_out_sums
+
+Pass = Callable[[Kernel], Kernel]
+Stages = tuple[tuple[str, Pass], ...]
+
+PREPARE: Stages = (("simplify", drop_dead),)
+
+LOWER: Stages = (
+    ("scalarize", scalarize),
+    ("sums", take_out_sums),
+    ("exclusive", mark_exclusive),
+    ("dead", drop_dead),
+)
+
+LOWER_CUDA: Stages = (("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[1:])
+
+LOWER_DEBUG: Stages = (("bounds", check_bounds), *LOWER)
+
+VERIFY = False
+"""Whether the IR is verified after every stage (tests and debug=True do)."""
+
+
+def run(kernel: Kernel, stages: Stages, upto: str = "", *, check: bool = False) -> Kernel:
+    """The kernel after these stages, or after the one named `upto`."""
+    for name, stage in stages:
+        kernel = stage(kernel)
+        if check or VERIFY:
+            verify(kernel, name)
+        if name == upto:
+            break
+    return kernel

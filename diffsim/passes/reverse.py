@@ -1,0 +1,2 @@
+def reverse(kernel, relaxed): raise NotImplementedError
+def refuse_leaks(k): pass

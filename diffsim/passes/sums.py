@@ -1,0 +1,298 @@
+"""Takes sums (and minima, maxima) out of loops, and finds atomics that need not be atomic.
+
+Assumes scalar IR. Atomic updates may happen in any order, so a loop that updates one element in every turn
+may as well carry a partial result and update once at its end; and a parallel loop that does so becomes a
+reduction, whose partial results the launch combines in a fixed order.
+
+    for %j in 0..n {                     %e.1 = for %j in 0..n carry (%e: f32 = 0.0) {
+      atomic_add e[%i], %t        ->       %e.2: f32 = accumulate %e, %t
+    }                                      yield %e.2
+                                         }
+                                         atomic_add e[%i], %e.1
+
+`mark_exclusive` then marks atomics on elements that only one lane can reach: those whose index contains
+every axis of the parallel loop at the same place in all accesses to that memory (`x[i]` in `for i in x`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    Const,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.types import ScalarType
+from diffsim.ir.walk import blocks, outs, statements, task_statements
+
+Key = tuple[str, Mem, tuple[object, ...]]
+_MOST = 64  # accumulators of one loop
+_COMBINE = {"add": "accumulate", "min": "min", "max": "max"}
+
+
+def take_out_sums(kernel: Kernel) -> Kernel:
+    """Loops carry what they add up; parallel loops become reductions."""
+    work = _Lifter(kernel)
+    return Kernel(
+        kernel.name,
+        kernel.args,
+        kernel.mems,
+        tuple(work.task(t) for t in kernel.tasks),
+        kernel.span,
+        kernel.result,
+    )
+
+
+def identity(op: str, t: ScalarType) -> Const:
+    """The number that leaves the other operand as it is."""
+    if op == "add":
+        return Const(t, 0.0 if t.is_float else 0)
+    if t.is_float:
+        return Const(t, float("inf") if op == "min" else float("-inf"))
+    lowest, highest = (0, 2**t.bits - 1) if t.kind == "u" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
+    return Const(t, highest if op == "min" else lowest)
+
+
+def _key(s: Atomic) -> Key:
+    index = tuple((i.type, i.value) if isinstance(i, Const) else i for i in s.index)
+    return s.op, s.mem, index
+
+
+class _Lifter:
+    def __init__(self, kernel: Kernel) -> None:
+        self.builder = Builder(kernel.span)
+
+    def task(self, task: Task) -> Task:
+        body = self.block(task.body)
+        if not task.axes:
+            return Task(task.axes, task.bounds, body, task.span, task.reductions)
+        inside = _bound_in(body) | set(task.axes)
+        found = {
+            k: s
+            for k, s in _candidates(body, inside).items()
+            if all(isinstance(i, LEAVES) for i in s.index)
+        }
+        if not found:
+            return Task(task.axes, task.bounds, body, task.span, task.reductions)
+        body, sums = self.extract(body, found)
+        values = tuple(sums[k] for k in found)
+        reductions = tuple((s.op, s.mem, s.index) for s in found.values())
+        return Task(task.axes, task.bounds, Block(body.stmts, values), task.span, reductions)
+
+    def block(self, block: Block) -> Block:
+        """The block with the loops inside of it treated, innermost first."""
+        done: list[Stmt] = []
+        for s in block.stmts:
+            if isinstance(s, If):
+                s = If(s.cond, self.block(s.then), self.block(s.orelse), s.outs, s.span)
+            if isinstance(s, (For, While)):
+                done.extend(self.loop(s))
+            else:
+                done.append(s)
+        return Block(done, block.yields)
+
+    def loop(self, s: For | While) -> list[Stmt]:
+        body = self.block(s.body)
+        inside = _bound_in(body) | set(s.params)
+        if isinstance(s, For):
+            inside.add(s.index)
+        else:
+            inside |= _bound_in(s.cond)
+        found = _candidates(body, inside)
+        if isinstance(s, While):
+            read = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
+            found = {k: a for k, a in found.items() if a.mem not in read}
+        params, inits, results, after = s.params, s.inits, s.outs, []
+        if found:
+            body, sums = self.extract(body, found)
+            yields = list(body.yields)
+            stmts = list(body.stmts)
+            self.builder.stmts = stmts
+            for k, a in found.items():
+                t = a.value.type
+                assert isinstance(t, ScalarType)
+                carried, result = Value(t, a.mem.name), Value(t, a.mem.name)
+                self.builder.span = a.span
+                yields.append(self.builder.named(_COMBINE[a.op], carried, sums[k]))
+                params, inits = (*params, carried), (*inits, identity(a.op, t))
+                results = (*results, result)
+                after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
+            body = Block(stmts, tuple(yields))
+        if isinstance(s, For):
+            loop: Stmt = For(s.index, s.lo, s.hi, params, inits, body, results, s.span, s.reverse)
+        else:
+            loop = While(params, inits, s.cond, body, results, s.span)
+        return [loop, *after]
+
+    def extract(self, block: Block, found: dict[Key, Atomic]) -> tuple[Block, dict[Key, Value]]:
+        """The block without these atomics, and for each what it adds up to."""
+        sums: dict[Key, Value] = {}
+        b = self.builder
+        outer = b.stmts
+        b.stmts = done = []
+
+        def collect(key: Key, v: Value) -> None:
+            sums[key] = v if key not in sums else b.named(_COMBINE[key[0]], sums[key], v)
+
+        for s in block.stmts:
+            if isinstance(s, Atomic) and s.out is None and _key(s) in found:
+                b.span = s.span
+                collect(_key(s), s.value)
+            elif isinstance(s, If):
+                then, then_sums = self.extract(s.then, found)
+                orelse, else_sums = self.extract(s.orelse, found)
+                keys = [k for k in found if k in then_sums or k in else_sums]
+                made = [Value(found[k].value.type) for k in keys]
+                sides = []
+                for side, have in ((then, then_sums), (orelse, else_sums)):
+                    extra = tuple(have.get(k) or self.nothing(found[k]) for k in keys)
+                    sides.append(Block(side.stmts, side.yields + extra))
+                done.append(If(s.cond, *sides, (*s.outs, *made), s.span))
+                b.span = s.span
+                for k, v in zip(keys, made, strict=True):
+                    collect(k, v)
+            else:
+                done.append(s)
+        b.stmts = outer
+        for k, a in found.items():
+            sums.setdefault(k, self.nothing(a))
+        return Block(done, block.yields), sums
+
+    def nothing(self, a: Atomic) -> Const:
+        t = a.value.type
+        assert isinstance(t, ScalarType)
+        return identity(a.op, t)
+
+
+def _bound_in(block: Block) -> set[Value]:
+    found: set[Value] = set()
+    for s in statements(block):
+        found.update(outs(s))
+        if isinstance(s, (For, While)):
+            found.update(s.params)
+            if isinstance(s, For):
+                found.add(s.index)
+    return found
+
+
+def _outside_loops(block: Block) -> Iterator[Stmt]:
+    for s in block.stmts:
+        yield s
+        if isinstance(s, If):
+            for inner in blocks(s):
+                yield from _outside_loops(inner)
+
+
+def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
+    """Atomics whose element is the same in every turn, on memory that the loop uses for nothing else."""
+    found: dict[Key, Atomic] = {}
+    for s in _outside_loops(body):
+        if (
+            isinstance(s, Atomic)
+            and s.out is None
+            and s.op in _COMBINE
+            and not any(i in inside for i in s.index)
+        ):
+            found.setdefault(_key(s), s)
+    if not found:
+        return found
+    other: set[Mem] = set()
+    ops: dict[Mem, str] = {a.mem: a.op for a in found.values()}
+    for s in statements(body):
+        if isinstance(s, (Load, Store)) or (
+            isinstance(s, Atomic) and (s.out is not None or s.op != ops.get(s.mem, s.op))
+        ):
+            other.add(s.mem)
+    kept = {k: a for k, a in found.items() if a.mem not in other}
+    return dict(list(kept.items())[:_MOST])
+
+
+def offset_of(v: Value, made_by: dict[Value, Let]) -> tuple[Value | None, int]:
+    """The value as base + constant, looking through additions of constants and widening casts."""
+    shift = 0
+    while True:
+        if isinstance(v, Const):
+            return None, shift + int(v.value)
+        let = made_by.get(v)
+        if let is None:
+            return v, shift
+        name, args = let.op.name, let.args
+        if name == "add" and isinstance(args[1], Const):
+            shift, v = shift + int(args[1].value), args[0]
+        elif name == "add" and isinstance(args[0], Const):
+            shift, v = shift + int(args[0].value), args[1]
+        elif name == "sub" and isinstance(args[1], Const):
+            shift, v = shift - int(args[1].value), args[0]
+        elif name == "cast" and args[0].type.is_int and args[0].type.scalar.bits <= v.type.scalar.bits:
+            v = args[0]
+        else:
+            return v, shift
+
+
+def mark_exclusive(kernel: Kernel) -> Kernel:
+    """Atomics that no other lane can interfere with become plain updates."""
+    tasks = []
+    for task in kernel.tasks:
+        found = list(task_statements(task))
+        made_by = {s.out: s for s in found if isinstance(s, Let)}
+        accesses: dict[Mem, list[tuple[Value, ...]]] = {}
+        for s in found:
+            if isinstance(s, (Load, Store, Atomic)):
+                accesses.setdefault(s.mem, []).append(s.index)
+        alone = {m for m, indices in accesses.items() if _exclusive(task, m, indices, made_by)}
+        tasks.append(_Marker(alone).task(task))
+    return Kernel(
+        kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result
+    )
+
+
+class _Marker:
+    def __init__(self, alone: set[Mem]) -> None:
+        self.alone = alone
+
+    def task(self, t: Task) -> Task:
+        return Task(t.axes, t.bounds, self.block(t.body), t.span, t.reductions)
+
+    def block(self, block: Block) -> Block:
+        return Block([self.stmt(s) for s in block.stmts], block.yields)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Atomic) and s.mem in self.alone:
+            return Atomic(s.out, s.op, s.mem, s.index, s.value, s.span, True, s.origin)
+        if isinstance(s, For):
+            body = self.block(s.body)
+            return For(s.index, s.lo, s.hi, s.params, s.inits, body, s.outs, s.span, s.reverse)
+        if isinstance(s, While):
+            return While(s.params, s.inits, s.cond, self.block(s.body), s.outs, s.span)
+        if isinstance(s, If):
+            return If(s.cond, self.block(s.then), self.block(s.orelse), s.outs, s.span)
+        return s
+
+
+def _exclusive(
+    task: Task, mem: Mem, indices: list[tuple[Value, ...]], made_by: dict[Value, Let]
+) -> bool:
+    if not task.axes or mem.kind == "scratch":
+        return True
+    for axis in task.axes:
+        places = [
+            {(k, shift) for k, i in enumerate(index) for base, shift in [offset_of(i, made_by)] if base is axis}
+            for index in indices
+        ]
+        if not set.intersection(*places):
+            return False
+    return True

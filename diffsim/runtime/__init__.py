@@ -1,0 +1,1 @@
+"""From IR to a running kernel: options, fields, compiling, launching."""

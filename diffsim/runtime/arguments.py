@@ -1,0 +1,283 @@
+"""A kernel's signature: which parameters are compiled in, which are passed at each launch, and how."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.ir.nodes import Arg, Mem
+from diffsim.ir.types import ScalarType, TensorType, Type, from_numpy, i32, i64, size_of, tensor
+from diffsim.lang.annotations import ArrayAnnotation, Template, scalar_type
+from diffsim.lang.expressions import ArrayRef
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.source import Source
+from diffsim.runtime.field import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: `kind` is "value", "array", "template" or "self"."""
+
+    name: str
+    kind: str
+    type: Type | None = None
+    array: ArrayAnnotation | None = None
+
+
+class Signature:
+    """The parameters of a kernel and the type it returns.
+
+    Raises:
+        KernelSyntaxError: a parameter without an annotation, *args, and the like.
+    """
+
+    def __init__(self, source: Source, *, method: bool) -> None:
+        self.source = source
+        function = source.function
+        head = source.head()
+        self.parameters: list[Parameter] = []
+        hints = _evaluated(function, head)
+        for k, p in enumerate(inspect.signature(function).parameters.values()):
+            if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY):
+                raise KernelSyntaxError(
+                    f"a kernel has plain parameters only, not {p}", head, hint="name each argument"
+                )
+            if k == 0 and method:
+                self.parameters.append(Parameter(p.name, "self"))
+                continue
+            if p.name not in hints:
+                raise KernelSyntaxError(
+                    f"the parameter {p.name} has no type",
+                    head,
+                    hint=f"write {p.name}: ds.f32, {p.name}: ds.i32, {p.name}: ds.template(), "
+                    f"{p.name}: ds.types.ndarray(), ...",
+                )
+            self.parameters.append(_parameter(p.name, hints[p.name], head))
+        result = hints.get("return")
+        self.result = None if result is None else _value_type(result, head, "what it returns")
+        self.names = [p.name for p in self.parameters if p.kind != "self"]
+        self.plain = all(p.kind == "value" for p in self.parameters)
+        self.defaults = inspect.signature(function)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], offset: int) -> tuple[Any, ...]:
+        """Positional values of a call that had keywords or left out defaults."""
+        names = [p.name for p in self.parameters][offset:]
+        given = dict(zip(names, args, strict=False))
+        where = Span.of_caller()
+        name = self.source.name
+        if len(args) > len(names):
+            raise KernelTypeError(f"{name} takes {len(names)} argument(s), {len(args)} given", where)
+        for k, v in kwargs.items():
+            if k not in names:
+                raise KernelTypeError(f"{name} has no parameter {k}", where)
+            if k in given:
+                raise KernelTypeError(f"{name} gets {k} twice", where)
+            given[k] = v
+        made = []
+        for n in names:
+            if n not in given:
+                default = self.defaults.parameters[n].default
+                if default is inspect.Parameter.empty:
+                    raise KernelTypeError(
+                        f"{name} takes {len(names)} argument(s), {len(args) + len(kwargs)} given: "
+                        f"{n} is missing",
+                        where,
+                    )
+                given[n] = default
+            made.append(given[n])
+        return tuple(made)
+
+
+def _evaluated(function: Any, head: Span) -> dict[str, Any]:
+    hints = dict(function.__annotations__)
+    for name, hint in hints.items():
+        if isinstance(hint, str):
+            try:
+                hints[name] = eval(hint, function.__globals__)  # noqa: S307 - the user's own text
+            except Exception as problem:
+                raise KernelSyntaxError(
+                    f"the annotation of {name} can not be evaluated: {problem}", head
+                ) from None
+    return hints
+
+
+def _parameter(name: str, hint: Any, head: Span) -> Parameter:
+    if isinstance(hint, Template) or hint is Template:
+        return Parameter(name, "template")
+    if callable(hint) and getattr(hint, "__name__", "") == "template":
+        return Parameter(name, "template")
+    if isinstance(hint, ArrayAnnotation):
+        return Parameter(name, "array", None, hint)
+    return Parameter(name, "value", _value_type(hint, head, f"the parameter {name}"))
+
+
+def _value_type(hint: Any, head: Span, what: str) -> Type:
+    if isinstance(hint, TensorType):
+        return hint
+    try:
+        return scalar_type(hint)
+    except FieldError:
+        raise KernelSyntaxError(
+            f"{hint!r} is not a type for {what}",
+            head,
+            hint="use ds.f32, ds.i32, ..., ds.types.vector(n, ds.f32), ds.template(), "
+            "ds.types.ndarray()",
+        ) from None
+
+
+# ---- values
+
+
+def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
+    """The scalars of one argument, checked.
+
+    Raises:
+        KernelTypeError: it can not be converted without loss.
+    """
+    t = p.type
+    assert t is not None
+    if isinstance(t, TensorType):
+        made = np.asarray(value.entries if isinstance(value, Matrix) else value)
+        if made.shape != t.shape or made.dtype == object:
+            raise KernelTypeError(
+                f"{p.name} of {kernel} is a {t}, not {value!r}", Span.of_caller()
+            )
+        return [scalar_argument(p, t.scalar, x.item(), kernel) for x in made.ravel()]
+    return [scalar_argument(p, t, value, kernel)]
+
+
+def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any:
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if t.is_bool:
+        if isinstance(value, (bool, np.bool_, int)):
+            return bool(value)
+    elif t.is_float:
+        if isinstance(value, (int, float, np.floating, np.integer)):
+            return float(value)
+    else:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = None
+        if number is not None:
+            if t.holds(number):
+                return number
+            raise KernelTypeError(
+                f"{p.name} of {kernel} is {t}, {number} does not fit", Span.of_caller()
+            )
+    hint = None
+    if isinstance(value, Field):
+        hint = f"annotate it {p.name}: ds.template() to pass a field"
+    elif isinstance(value, np.ndarray):
+        hint = f"annotate it {p.name}: ds.types.ndarray() to pass an array"
+    elif isinstance(value, float):
+        hint = f"pass int(...), or annotate it {p.name}: float"
+    shown = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
+    raise KernelTypeError(f"{p.name} of {kernel} is {t}, not {shown}", Span.of_caller(), hint)
+
+
+# ---- arrays
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """What the kernel is compiled for: element type, number of axes, whether there is a gradient."""
+
+    dtype: Type
+    rank: int
+    grad: bool
+    large: bool
+
+
+def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
+    """The kind of an array argument.
+
+    Raises:
+        KernelTypeError: not an array, of the wrong type or number of axes, or not contiguous.
+    """
+    assert p.array is not None
+    want = p.array
+    where = f"{p.name} of {kernel}"
+    if isinstance(value, Field):
+        dtype: Type = tensor(value.dtype, value.element)
+        if value.soa or value._strides != _c_strides(value.shape, size_of(dtype)):
+            raise KernelTypeError(
+                f"{where}: a field with this layout can not be passed as an array",
+                Span.of_caller(),
+                hint=f"annotate it {p.name}: ds.template()",
+            )
+        shape, grad = value.shape, value.grad is not None
+    elif isinstance(value, np.ndarray):
+        scalar = from_numpy(value.dtype)
+        if scalar is None:
+            raise KernelTypeError(f"{where}: arrays of {value.dtype} are not there", Span.of_caller())
+        element = want.dtype.shape if isinstance(want.dtype, TensorType) else ()
+        shape, grad = value.shape, False
+        if element:
+            if shape[len(shape) - len(element) :] != element:
+                raise KernelTypeError(
+                    f"{where} has elements of shape {element}, the array has shape {shape}",
+                    Span.of_caller(),
+                )
+            shape = shape[: len(shape) - len(element)]
+        dtype = tensor(scalar, element)
+        if not value.flags.c_contiguous:
+            raise KernelTypeError(
+                f"{where}: the array is not contiguous",
+                Span.of_caller(),
+                hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
+            )
+        if not value.flags.writeable:
+            raise KernelTypeError(
+                f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
+            )
+    else:
+        hint = None
+        if hasattr(value, "__array_interface__") or type(value).__module__.startswith("torch"):
+            hint = "convert it with np.asarray, which shares the memory"
+        raise KernelTypeError(
+            f"{where} is an array, not {type(value).__name__}", Span.of_caller(), hint
+        )
+    if want.dtype is not None and want.dtype not in (dtype, dtype.scalar):
+        raise KernelTypeError(
+            f"{where} holds {want.dtype}, this array {dtype}",
+            Span.of_caller(),
+            hint="convert the array, or leave dtype out of the annotation",
+        )
+    if want.ndim is not None and want.ndim != len(shape):
+        raise KernelTypeError(
+            f"{where} has {want.ndim} axes, this array {len(shape)}", Span.of_caller()
+        )
+    large = any(n > 2**31 - 1 for n in shape)
+    return ArrayKind(dtype, len(shape), grad, large)
+
+
+def _c_strides(shape: tuple[int, ...], n: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    for d in reversed(shape):
+        strides.append(n)
+        n *= d
+    return tuple(reversed(strides))
+
+
+def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
+    """An array parameter as the translator sees it."""
+    grad = None
+    if kind.grad:
+        grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
+    mem = Mem(name, kind.dtype, kind.rank, None, "array", grad)
+    return ArrayRef(mem, i64 if kind.large else i32)
+
+
+def make_args(parameters: list[Parameter]) -> dict[str, Arg]:
+    """The run-time arguments, in order."""
+    values = [p for p in parameters if p.kind == "value"]
+    return {
+        p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None
+    }

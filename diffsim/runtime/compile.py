@@ -1,0 +1,122 @@
+"""From Python source to something that can be called. The reader's entry to the whole of diffsim:
+
+    source ── lang.translate ──▶ IR ── passes ──▶ scalar IR ── backends.cpu ──▶ LLVM text ── jit ──▶ code
+
+`Compiled` is the end of that way: native code with a filled parameter block. Object code is kept in the
+disk cache under a key made of the LLVM text (which holds no address) and everything the compiler depends
+on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+from diffsim.backends import cpu
+from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
+from diffsim.errors import AccessError
+from diffsim.ir.nodes import Kernel, Mem, Scratch
+from diffsim.ir.types import ScalarType, size_of
+from diffsim.passes import pipeline
+from diffsim.runtime import cache
+from diffsim.runtime.context import session
+
+_launcher = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
+_ERROR_SLOTS = 16
+
+
+def slot_code(t: ScalarType) -> str:
+    """The struct code of a scalar in an 8-byte slot."""
+    return t.code + _PADDING[t.bytes]
+
+
+def lower(kernel: Kernel) -> Kernel:
+    """The kernel as the CPU backend takes it."""
+    debug = session.options.debug
+    return pipeline.run(kernel, pipeline.LOWER_DEBUG if debug else pipeline.LOWER, check=debug)
+
+
+class Compiled:
+    """Native code of one kernel, its parameter block and the memories bound to it.
+
+    Attributes:
+        call: launches it, given `block`.
+        pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        lowered = lower(kernel)
+        jit = session.jit
+        code = cpu.lower(lowered, jit, fast_math=session.options.fast_math)
+        self.layout = code.layout
+        self.checks = code.checks
+        self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
+        self.block = ctypes.c_void_p(ctypes.addressof(self.params))
+        self.errors = (ctypes.c_int64 * _ERROR_SLOTS)()
+        self.params[ERROR] = ctypes.addressof(self.errors)
+        self.params[THREADS] = 1
+        if code.needs_pool:
+            pool = session.pool
+            self.params[POOL] = pool.handle
+            self.params[THREADS] = pool.threads
+        store = session.cache
+        key = cache.key(code.text, jit.fingerprint)
+        made = store.get(key) if store is not None else None
+        if made is None:
+            made = jit.compile(code.text)
+            if store is not None:
+                store.put(key, made)
+        self.library = jit.load(made)
+        self.call = _launcher(self.library.address("launch"))
+        args = lowered.args
+        codes = "".join(slot_code(a.type.scalar) for a in args)
+        self.struct = struct.Struct("=" + codes)
+        self.pack = self.struct.pack_into
+        self.args_at = 8 * (code.layout.args[args[0]] if args else 0)
+        for mem, slot in code.layout.pointers.items():
+            if mem.kind == "field":
+                self.params[slot] = mem.handle().address
+        self.result = lowered.result
+
+    def set_seed(self, seed: int) -> None:
+        self.params[SEED] = ctypes.c_int64(seed & (2**64 - 1)).value
+
+    def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
+        """Point an argument's memory to an array."""
+        slot = self.layout.pointers.get(mem)
+        if slot is not None:
+            self.params[slot] = address
+            first = self.layout.dims[mem]
+            for k, n in enumerate(shape):
+                self.params[first + k] = n
+
+    def returned(self) -> Any:
+        """What the kernel returned: a number, or a list of numbers for a vector or matrix."""
+        assert self.result is not None
+        first = self.layout.temps[self.result]
+        t = self.result.dtype
+        code = slot_code(t.scalar) * size_of(t)
+        values = struct.unpack_from("=" + code, self.params, 8 * first)
+        return values[0] if not t.shape else list(values)
+
+    def raise_errors(self) -> None:
+        """Raise what a check of the last launch found."""
+        number = self.errors[0]
+        check = self.checks[number - 1]
+        values = [self.errors[k] for k in range(1, _ERROR_SLOTS)]
+        self.errors[0] = 0
+        if isinstance(check, Scratch):
+            raise AccessError(
+                f"no memory to save the values of this loop: {values[0] / 2**30:.3g} GiB for one lane",
+                check.span,
+            )
+        count = len(check.values)
+        shown = values[0] if count == 1 else tuple(values[:count])
+        raise AccessError(check.message.replace("{}", str(shown)), check.span)
+
+
+def llvm_text(kernel: Kernel) -> str:
+    """LLVM text of a kernel for the CPU."""
+    return cpu.lower(lower(kernel), session.jit, fast_math=session.options.fast_math).text

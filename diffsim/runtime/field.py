@@ -1,0 +1,463 @@
+"""Fields: memory that kernels and Python share.
+
+A field owns a NumPy buffer, freed with it. Elements are scalars, vectors or matrices; `x[i]` reads or
+writes one from Python, `to_numpy`/`from_numpy` all of them. A gradient is a field too (`x.grad`), and
+`ds.ndarray` is the same thing passed to kernels as an argument.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span
+from diffsim.ir.nodes import Mem
+from diffsim.ir.types import ScalarType, TensorType, Type, size_of, tensor
+from diffsim.lang.annotations import scalar_type
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.ports import ports
+from diffsim.runtime.context import session
+from diffsim.runtime.versions import Versions
+
+
+class Layout:
+    """How the components of a vector field lie in memory."""
+
+    AOS = "aos"
+    """All components of an element side by side (default)."""
+    SOA = "soa"
+    """One block for each component."""
+
+
+class Field:
+    """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
+
+    Attributes:
+        shape: number of elements along each axis; () for a single one.
+        dtype: scalar type of its elements (of their components).
+        grad: the field of its gradient, or None.
+    """
+
+    def __init__(
+        self,
+        dtype: ScalarType,
+        element: tuple[int, ...] = (),
+        *,
+        name: str = "",
+        soa: bool = False,
+        kind: str = "field",
+        is_grad: bool = False,
+    ) -> None:
+        self.dtype = dtype
+        self.element = element
+        self.soa = soa and bool(element)
+        self.kind = kind
+        self.is_grad = is_grad
+        self.grad: Field | None = None
+        self.versions = Versions()
+        self.given_name = name
+        self._shape: tuple[int, ...] | None = None
+        self._order: tuple[int, ...] = ()
+
+    # ---- storage
+
+    def place(self, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
+        """Allocate memory, all zeros. `order`: the axes from slowest to fastest (None: as in C)."""
+        if self._shape is not None:
+            raise FieldError(f"{self.name} already has its place", Span.of_caller())
+        self._shape = shape
+        self._order = tuple(range(len(shape))) if order is None else order
+        t: Type = tensor(self.dtype, self.element)
+        n = size_of(t)
+        count = 1
+        for d in shape:
+            count *= d
+        try:
+            raw = np.zeros(count * n * self.dtype.bytes + 64, np.uint8)
+        except (MemoryError, ValueError):
+            gib = count * n * self.dtype.bytes / 2**30
+            raise FieldError(
+                f"no memory for {self.name}: {t} of shape {shape} takes {gib:.3g} GiB", Span.of_caller()
+            ) from None
+        start = -raw.ctypes.data % 64
+        self._raw = raw
+        flat = raw[start : start + count * n * self.dtype.bytes].view(self.dtype.numpy)
+        self._flat = memoryview(flat)
+        sizes = [shape[a] for a in self._order]
+        permuted = np.argsort(self._order) if shape else []
+        if self.soa:
+            dense = np.moveaxis(flat.reshape((n, *sizes)), 0, -1)
+        else:
+            dense = flat.reshape((*sizes, n))
+        axes = [*permuted, len(shape)]
+        self._array = dense.transpose(axes)
+        strides = tuple(s // self.dtype.bytes for s in self._array.strides)
+        self._strides = strides[:-1]
+        self._mem = Mem(
+            self.name,
+            t,
+            len(shape),
+            shape,
+            "field",
+            strides=self._strides,
+            component_stride=strides[-1] if n > 1 else 1,
+            handle=weakref.ref(self),
+            is_grad=self.is_grad,
+        )
+        self._step = self._strides[0] if len(shape) == 1 else 0
+        if self.grad is not None:
+            self.grad.place(shape, order)
+            self._mem.grad = self.grad._mem
+            session.with_grad.add(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_mem", "_flat", "_array", "_strides", "_raw", "_step") and not name.startswith(
+            "__"
+        ):
+            raise FieldError(
+                f"{self.name} has no place in memory yet",
+                Span.of_caller(),
+                hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
+            )
+        raise AttributeError(f"a field has no attribute {name!r}")
+
+    @property
+    def name(self) -> str:
+        """The name given, or the variable it was first seen under."""
+        return self.given_name or ("grad" if self.is_grad else "a field")
+
+    def call_it(self, name: str) -> None:
+        """Adopt a name for messages and printed IR, unless it has one."""
+        if not self.given_name:
+            self.given_name = name
+            self._mem.name = name
+            if self.grad is not None and not self.grad.given_name:
+                self.grad.call_it(f"{name}.grad")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self._shape is None:
+            return self._mem.shape  # raises: it has no place yet
+        return self._shape
+
+    @property
+    def n(self) -> int:
+        """Rows of an element (1 for scalars)."""
+        return self.element[0] if self.element else 1
+
+    @property
+    def m(self) -> int:
+        """Columns of an element (1 for scalars and vectors)."""
+        return self.element[1] if len(self.element) == 2 else 1
+
+    @property
+    def address(self) -> int:
+        """Address of the first scalar."""
+        return int(self._array.ctypes.data)
+
+    @property
+    def needs_grad(self) -> bool:
+        return self.grad is not None
+
+    def __repr__(self) -> str:
+        if self._shape is None:
+            return f"<field {self.name}, not placed>"
+        return f"<field {self.name}: {tensor(self.dtype, self.element)}, shape {self._shape}>"
+
+    def add_grad(self) -> None:
+        """Give the field a gradient of its own shape and type."""
+        if self.grad is not None or not self.dtype.is_float:
+            return
+        name = f"{self.given_name}.grad" if self.given_name else ""
+        self.grad = Field(
+            self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
+        )
+        if self._shape is not None:
+            self.grad.place(self._shape, self._order)
+            self._mem.grad = self.grad._mem
+            session.with_grad.add(self)
+
+    # ---- writes from Python
+
+    def _touch(self, row: int | None = None) -> None:
+        """Note that Python wrote; on a recording tape, that what stood there had no effect later."""
+        versions = self.versions
+        session.clock = now = session.clock + 1
+        versions.latest = now
+        if row is None:
+            versions.whole = now
+        else:
+            versions.rows[row] = now
+        versions.dirty = True
+        frame = sys._getframe(2)
+        versions.writer = (frame.f_code, frame.f_lasti)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not self.element:
+            if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
+                return self._flat[key * self._step]
+            if key is None and not self._shape:
+                return self._flat[0]
+            return self._array[self._index(key)].item()
+        return Matrix(self._array[self._index(key)].reshape(self.element), self.dtype, owner=self.name)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not self.element:
+            try:
+                if key is None and not self._shape:
+                    self._flat[0] = value
+                elif key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
+                    self._flat[key * self._step] = value
+                else:
+                    self._array[self._index(key)] = self._scalar(value)
+            except (TypeError, ValueError):
+                self._array[self._index(key)] = self._scalar(value)
+        else:
+            self._array[self._index(key)] = self._element(value)
+        axis = self.versions.axis
+        if axis is None:
+            self._touch()
+        else:
+            self._touch(key if key.__class__ is int else self._index(key)[axis])
+        if session.tape is not None:
+            session.tape.wrote(self, self._index(key))
+
+    def _index(self, key: Any) -> tuple[int, ...]:
+        if key is None:
+            key = ()
+        if isinstance(key, Matrix):
+            key = tuple(key.entries.tolist())
+        if not isinstance(key, (tuple, list)):
+            key = (key,)
+        shape = self.shape
+        if len(key) != len(shape):
+            raise FieldError(
+                f"{self.name} has {len(shape)} axes, {len(key)} indices are given",
+                Span.of_caller(),
+                hint=f"write {self.name}[None] for a 0-D field" if not shape else None,
+            )
+        index = []
+        for k, n in zip(key, shape, strict=True):
+            try:
+                k = operator.index(k)
+            except TypeError:
+                raise FieldError(
+                    f"an index is a whole number, not {k!r}",
+                    Span.of_caller(),
+                    hint="for parts of a field use to_numpy() and from_numpy()",
+                ) from None
+            if not 0 <= k < n:
+                raise FieldError(
+                    f"index {key if len(key) > 1 else key[0]} is outside of {self.name}, "
+                    f"which has shape {shape}",
+                    Span.of_caller(),
+                )
+            index.append(k)
+        return tuple(index)
+
+    def _scalar(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.size == 1:
+            value = value.item()
+        if not isinstance(value, (bool, int, float, np.generic)):
+            raise FieldError(
+                f"an element of {self.name} is {self.dtype}, not {type(value).__name__} {value!r}",
+                Span.of_caller(),
+            )
+        if self.dtype.is_int and isinstance(value, (float, np.floating)):
+            raise FieldError(
+                f"{self.name} holds {self.dtype}: {value!r} would lose its fraction",
+                Span.of_caller(),
+                hint="convert it: int(value)",
+            )
+        if self.dtype.is_int and not self.dtype.holds(int(value)):
+            raise FieldError(
+                f"{value} does not fit into {self.dtype} ({self.name})", Span.of_caller()
+            )
+        return value
+
+    def _element(self, value: Any) -> Any:
+        made = np.asarray(value.entries if isinstance(value, Matrix) else value)
+        if made.dtype == object or made.shape not in ((), self.element):
+            raise FieldError(
+                f"an element of {self.name} has shape {self.element}, the value has {made.shape}",
+                Span.of_caller(),
+            )
+        if self.dtype.is_int and made.dtype.kind == "f":
+            raise FieldError(
+                f"{self.name} holds {self.dtype}: floats would lose their fraction", Span.of_caller()
+            )
+        return np.broadcast_to(made, self.element).reshape(-1)
+
+    def fill(self, value: Any) -> None:
+        """Set every element (of a vector field: to a number, or to a vector)."""
+        if self.element:
+            self._array[...] = self._element(value)
+        else:
+            self._array[...] = self._scalar(value)
+        self._touch()
+        self.versions.dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
+        if session.tape is not None:
+            session.tape.wrote(self, None)
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        """A copy: an array of shape `field.shape` + shape of one element."""
+        made = self._array.reshape(self.shape + self.element)
+        return np.array(made, dtype=dtype, order="C")
+
+    def from_numpy(self, array: Any) -> None:
+        """Copy an array of shape `field.shape` + shape of one element into the field."""
+        given = np.asarray(array)
+        want = self.shape + self.element
+        if given.shape != want:
+            raise FieldError(
+                f"{self.name} needs an array of shape {want}, this one has {given.shape}",
+                Span.of_caller(),
+            )
+        if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):
+            raise FieldError(
+                f"{self.name} holds {self.dtype}, an array of {given.dtype} can not be copied into it",
+                Span.of_caller(),
+                hint=f"convert it: array.astype(np.{self.dtype.numpy})",
+            )
+        np.copyto(self._array, given.reshape(self._array.shape), casting="same_kind")
+        self._touch()
+        if session.tape is not None:
+            session.tape.wrote(self, None)
+
+    def copy_from(self, other: Field) -> None:
+        """Copy another field of the same shape and element shape."""
+        if not isinstance(other, Field) or (other.shape, other.element) != (self.shape, self.element):
+            raise FieldError(
+                f"{self.name} can only be copied from a field of shape {self.shape} with elements of "
+                f"shape {self.element}",
+                Span.of_caller(),
+            )
+        if not np.can_cast(other.dtype.numpy, self.dtype.numpy, "same_kind"):
+            raise FieldError(
+                f"{self.name} holds {self.dtype}, {other.name} holds {other.dtype}", Span.of_caller()
+            )
+        np.copyto(self._array, other._array, casting="same_kind")
+        self._touch()
+        if session.tape is not None:
+            session.tape.copied(self, other)
+
+    def clear(self) -> None:
+        """Set all elements to 0 where they may be anything else."""
+        versions = self.versions
+        if versions.dirty:
+            if self._shape:
+                self._array.fill(0)
+            elif not self.element:
+                self._flat[0] = 0
+            else:
+                self._array.fill(0)
+            session.clock = now = session.clock + 1
+            versions.latest = versions.whole = now
+            versions.writer = None
+            versions.dirty = False
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of positive ints."""
+    if shape is None:
+        shape = ()
+    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    made = []
+    for d in dims:
+        try:
+            n = operator.index(d)
+        except TypeError:
+            n = 0
+        if n < 1 or isinstance(d, bool):
+            raise FieldError(
+                f"a shape is made of whole numbers from 1 on, not {shape!r}", Span.of_caller()
+            )
+        made.append(n)
+    return tuple(made)
+
+
+def make_field(
+    element: tuple[int, ...],
+    dtype: Any,
+    shape: Any,
+    name: str,
+    needs_grad: bool,
+    layout: Any,
+) -> Field:
+    """Make a field; without a shape it waits for a place in a layout tree."""
+    for n in element:
+        if not isinstance(n, int) or n < 1:
+            raise FieldError(f"an element has at least one component, not {n!r}", Span.of_caller())
+    if layout not in (None, Layout.AOS, Layout.SOA):
+        raise FieldError(
+            f"layout={layout!r}", Span.of_caller(), hint="use ds.Layout.AOS or ds.Layout.SOA"
+        )
+    if not isinstance(needs_grad, (bool, np.bool_)):
+        raise FieldError(f"needs_grad is True or False, not {needs_grad!r}", Span.of_caller())
+    made = Field(
+        scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
+    )
+    if needs_grad:
+        if not made.dtype.is_float:
+            raise FieldError(
+                f"a field of {made.dtype} can not have a gradient",
+                Span.of_caller(),
+                hint="only floats have derivatives",
+            )
+        made.add_grad()
+    if shape is not None:
+        made.place(checked_shape(shape))
+    return made
+
+
+def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: bool) -> Field:
+    """Make an array: a field that kernels get as an argument, for any shape."""
+    made = make_field(element, dtype, None, "", needs_grad, None)
+    made.kind = "array"
+    made.place(checked_shape(shape))
+    return made
+
+
+ports.make_field = make_field
+ports.make_ndarray = make_ndarray
+
+
+def field(
+    dtype: Any = None,
+    shape: Any = None,
+    *,
+    name: str = "",
+    needs_grad: bool = False,
+    layout: Any = None,
+) -> Field:
+    """A field of scalars.
+
+    Args:
+        dtype: scalar type; the default float if left out.
+        shape: number of elements along each axis, () for a single one. Without a shape the field waits
+            to be placed: `ds.root.dense(ds.i, n).place(x)`.
+        name: for messages; else the variable's name in the first kernel that uses it.
+        needs_grad: whether gradients with respect to it are wanted (`x.grad`).
+        layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
+
+    Raises:
+        FieldError: a shape, type or option that makes no sense; no memory.
+    """
+    return make_field((), dtype, shape, name, needs_grad, layout)
+
+
+def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
+    """An array for arguments annotated `ds.types.ndarray()`; indexed, filled and copied like a field.
+
+    Args:
+        dtype: scalar type, or `ds.types.vector/matrix`.
+        shape: number of elements along each axis.
+        needs_grad: whether gradients with respect to it are wanted.
+    """
+    if isinstance(dtype, TensorType):
+        return make_ndarray(dtype.shape, dtype.scalar, shape, needs_grad)
+    return make_ndarray((), dtype, shape, needs_grad)

@@ -1,0 +1,337 @@
+"""`@ds.kernel`: translated at its first call, once for each combination of compiled-in arguments.
+
+A launch goes through a function written for that one kernel (`launch.py`): it packs the arguments, calls
+native code and notes what was written, without looking anything up.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.backends.cuda import emit_ptx
+from diffsim.errors import DiffsimError, FieldError, KernelTypeError, Span
+from diffsim.ir.nodes import Kernel as IR
+from diffsim.ir.printer import print_kernel
+from diffsim.lang.source import Source
+from diffsim.lang.translate import translate
+from diffsim.passes import pipeline
+from diffsim.runtime import launch
+from diffsim.runtime.arguments import Signature, array_kind, array_ref, make_args
+from diffsim.runtime.compile import llvm_text
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field
+from diffsim.runtime.specialize import Special
+
+_alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
+
+class Kernel:
+    """A compiled function over fields; made by `@ds.kernel`.
+
+    Calling it launches it. `kernel.grad(...)` launches its adjoint, with the arguments of the launch it
+    belongs to. `kernel.ir()`, `kernel.llvm()` and `kernel.ptx()` show what became of it, and so do the
+    same methods of `kernel.grad`.
+    """
+
+    _diffsim_kernel = True
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        simplicity: str | None,
+        owner: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.simplicity = simplicity
+        self.owner = owner
+        self.source = source or Source(function, "kernel")
+        self.bound: weakref.WeakKeyDictionary[Any, Kernel] = weakref.WeakKeyDictionary()
+        self._signature: Signature | None = None
+        self.forget()
+        _alive.add(self)
+
+    def forget(self) -> None:
+        """Compile anew at the next call (after `ds.init`, or when a field it uses is gone)."""
+        self.specials: dict[Any, Special] = {}
+        self._launch: Callable[..., Any] = self._first
+        self._grad: GradKernel | None = None
+        self._signature = None
+
+    def __get__(self, owner: Any, kind: Any = None) -> Kernel:
+        if owner is None:
+            return self
+        try:
+            found = self.bound.get(owner)
+        except TypeError:
+            raise FieldError(
+                f"objects of class {type(owner).__name__} can not have kernels as methods",
+                Span.of_caller(),
+                hint="the class must be hashable and allow weak references",
+            ) from None
+        if found is None:
+            found = Kernel(self.function, self.simplicity, weakref.ref(owner), self.source)
+            self.bound[owner] = found
+        return found
+
+    @property
+    def signature(self) -> Signature:
+        if self._signature is None:
+            method = self.owner is not None
+            if not method:
+                names = list(inspect.signature(self.function).parameters)
+                if names and names[0] == "self":
+                    raise KernelTypeError(
+                        f"{self.source.name} is a method: call it on an object of its class",
+                        Span.of_caller(),
+                    )
+            self._signature = Signature(self.source, method=method)
+        return self._signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._launch(*args, **kwargs)
+        except TypeError as problem:
+            if isinstance(problem, DiffsimError):
+                raise
+            launch.explain(problem, self, args, kwargs)
+            raise
+
+    def _first(self, *args: Any, **kwargs: Any) -> Any:
+        """The first call: compile, and from then on call the written launch function."""
+        special, values = self.specialize(args, kwargs)
+        if self.signature.plain:
+            self._launch = special.launch
+        else:
+            self._launch = self._dispatch
+        return special.launch(*values)
+
+    def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        special, values = self.specialize(args, kwargs)
+        return special.launch(*values)
+
+    # ---- specialising
+
+    def specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Special, tuple[Any, ...]]:
+        """The kernel compiled for these arguments, and the arguments that a launch passes."""
+        signature = self.signature
+        offset = 1 if self.owner is not None else 0
+        parameters = signature.parameters[offset:]
+        if kwargs or len(args) != len(parameters):
+            args = signature.bind(args, kwargs, offset)
+        key: list[Any] = []
+        values: list[Any] = []
+        for p, a in zip(parameters, args, strict=True):
+            if p.kind == "template":
+                key.append(_template_key(a))
+            else:
+                if p.kind == "array":
+                    key.append(array_kind(p, a, self.source.name))
+                values.append(a)
+        whole = tuple(key)
+        special = self.specials.get(whole)
+        if special is None or special.stale:
+            special = self._translate(parameters, args, key)
+            self.specials[whole] = special
+        return special, tuple(values)
+
+    def _translate(self, parameters: Any, args: tuple[Any, ...], key: list[Any]) -> Special:
+        signature = self.signature
+        run_time = make_args(signature.parameters)
+        bindings: dict[str, Any] = {}
+        if self.owner is not None:
+            bindings[signature.parameters[0].name] = self.owner()
+        kinds = iter(key)
+        for p, a in zip(parameters, args, strict=True):
+            if p.kind == "value":
+                bindings[p.name] = run_time[p.name]
+            elif p.kind == "array":
+                bindings[p.name] = array_ref(p.name, next(kinds))
+            else:
+                next(kinds)
+                bindings[p.name] = a
+                if isinstance(a, Field):
+                    a.call_it(p.name)
+        options = session.options
+        for capture in _fields_first(self.source):
+            capture()
+        made = translate(
+            self.source,
+            bindings,
+            tuple(run_time.values()),
+            signature.result,
+            default_fp=options.default_fp,
+            default_ip=options.default_ip,
+            debug=options.debug,
+        )
+        kernel = pipeline.run(made.kernel, pipeline.PREPARE, check=options.debug)
+        simplicity = self.simplicity or options.kernel_simplicity
+        values = [p for p in parameters if p.kind != "template"]
+        arrays = {n: b for n, b in bindings.items() if hasattr(b, "_mem") and not isinstance(b, Field)}
+        return Special(self, made, kernel, values, arrays, simplicity)
+
+    # ---- gradient and inspection
+
+    @property
+    def grad(self) -> GradKernel:
+        """The adjoint of this kernel, itself called like a kernel."""
+        if self._grad is None:
+            self._grad = GradKernel(self)
+        return self._grad
+
+    def _only(self, args: tuple[Any, ...]) -> Special:
+        if args or not self.specials:
+            if not args and not self.signature.plain:
+                raise DiffsimError(
+                    f"{self.source.name} is compiled for its arguments: pass some",
+                    Span.of_caller(),
+                    hint=f"{self.source.name}.ir(args=(...)), or call it once before",
+                )
+            blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
+            return self.specialize(args or blank, {})[0]
+        return next(reversed(self.specials.values()))
+
+    def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
+        """The kernel in diffsim's IR, after a stage: "frontend", "simplify", "scalarize", "sums",
+        "exclusive", "dead".
+
+        Args:
+            after: the stage.
+            args: arguments of a launch, for a kernel that is compiled for its arguments.
+        """
+        special = self._only(args)
+        if after == "frontend":
+            return print_kernel(special.translation.kernel)
+        return print_kernel(_stage(special.ir, after))
+
+    def llvm(self, args: tuple[Any, ...] = ()) -> str:
+        """The kernel in LLVM IR, as handed to LLVM for the CPU."""
+        return llvm_text(self._only(args).ir)
+
+    def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
+        """The kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        return _ptx(self._only(args).ir, sm)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.source.name}>"
+
+
+class GradKernel:
+    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._launch: Callable[..., Any] = self._first
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._launch(*args, **kwargs)
+        except TypeError as problem:
+            if isinstance(problem, DiffsimError):
+                raise
+            launch.explain(problem, self.kernel, args, kwargs)
+            raise
+
+    def _first(self, *args: Any, **kwargs: Any) -> None:
+        special, values = self.kernel.specialize(args, kwargs)
+        if self.kernel.signature.plain:
+            self._launch = special.grad_launch
+        special.grad_launch(*values)
+
+    def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
+        """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
+        return print_kernel(_stage(self.kernel._only(args).adjoint, after))
+
+    def llvm(self, args: tuple[Any, ...] = ()) -> str:
+        """The adjoint in LLVM IR, as handed to LLVM for the CPU."""
+        return llvm_text(self.kernel._only(args).adjoint)
+
+    def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
+        """The adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        return _ptx(self.kernel._only(args).adjoint, sm)
+
+
+def _stage(kernel: IR, after: str) -> IR:
+    if after in ("simplify", "autodiff"):
+        return kernel
+    names = [name for name, _ in pipeline.LOWER]
+    if after not in names:
+        raise DiffsimError(
+            f"there is no stage {after!r}",
+            Span.of_caller(),
+            hint="the stages are frontend, simplify, autodiff, " + ", ".join(names),
+        )
+    return pipeline.run(kernel, pipeline.LOWER, after)
+
+
+def _ptx(kernel: IR, sm: int) -> str:
+    lowered = pipeline.run(kernel, pipeline.LOWER_CUDA)
+    return emit_ptx(lowered, sm, fast_math=session.options.fast_math)
+
+
+def _template_key(a: Any) -> Any:
+    """What a compiled-in argument is known by."""
+    if isinstance(a, (bool, int, float, str)) or a is None:
+        return (type(a), a)
+    return id(a)
+
+
+def _fields_first(source: Source) -> list[Callable[[], None]]:
+    """Give the fields that a kernel uses the names of their variables."""
+    found: list[Callable[[], None]] = []
+    function = source.function
+    spaces = [(function.__code__.co_names, function.__globals__)]
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for names, space in spaces:
+        for name in names:
+            thing = space.get(name)
+            if isinstance(thing, Field) and thing._shape is not None:
+                found.append(functools.partial(thing.call_it, name))
+    for name, cell in cells.items():
+        try:
+            thing = cell.cell_contents
+        except ValueError:
+            continue
+        if isinstance(thing, Field) and thing._shape is not None:
+            found.append(functools.partial(thing.call_it, name))
+    return found
+
+
+def kernel(
+    function: Callable[..., Any] | None = None, *, simplicity: str | None = None
+) -> Any:
+    """Decorate a function so that it is compiled and run over fields.
+
+    The outermost loops run in parallel. Parameters have annotations: scalar types are passed by value,
+    `ds.types.ndarray()` without a copy, `ds.template()` is compiled in.
+
+    Args:
+        function: the function.
+        simplicity: "relaxed" differentiates kernels outside of the kernel simplicity rule, "strict"
+            refuses their gradients; the option of `ds.init` if left out.
+    """
+    if simplicity not in (None, "strict", "relaxed"):
+        raise FieldError(
+            f"simplicity={simplicity!r}", Span.of_caller(), hint='it is "strict" or "relaxed"'
+        )
+    if function is None:
+        return lambda f: kernel(f, simplicity=simplicity)
+    if isinstance(function, Kernel):
+        raise KernelTypeError(f"{function.source.name} is a kernel already", Span.of_caller())
+    return Kernel(function, simplicity)
+
+
+def _forget_all() -> None:
+    for k in list(_alive):
+        k.forget()
+
+
+session.at_reset.append(_forget_all)
+

@@ -1,0 +1,352 @@
+"""Writes the Python function that launches one compiled kernel.
+
+A launch should cost little more than the call into native code, so nothing is looked up: the function is
+written as text for the kernel at hand, with everything it needs as its globals. What it does, in order:
+check that captured Python values are still what they were, pack the arguments, tick the clock, note the
+versions of what is written, call, report errors, tell the tape.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import KernelStateError
+from diffsim.ir.nodes import Arg, Mem
+from diffsim.lang.func import Func
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.scope import Capture
+from diffsim.passes.access import Access
+from diffsim.runtime.arguments import flatten
+from diffsim.runtime.compile import Compiled
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field
+
+if TYPE_CHECKING:
+    from diffsim.runtime.specialize import Special
+
+_MOST_STAMPS = 1 << 16
+
+
+class Writer:
+    """Collects the text of a launch function and the names it uses."""
+
+    def __init__(self, name: str, params: list[str]) -> None:
+        self.name = name
+        self.params = params
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"session": session}
+
+    def use(self, thing: Any, stem: str) -> str:
+        """A global name for a thing."""
+        for name, have in self.space.items():
+            if have is thing and name.startswith(stem):
+                return name
+        name = f"{stem}{len(self.space)}"
+        self.space[name] = thing
+        return name
+
+    def put(self, *lines: str) -> None:
+        self.lines += ["    " + line for line in lines]
+
+    def finish(self) -> Callable[..., Any]:
+        text = f"def {self.name}({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
+        file = f"<diffsim launch of {self.name}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        exec(compile(text, file, "exec"), self.space)
+        return self.space[self.name]  # type: ignore[no-any-return]
+
+
+# ---- captured values
+
+
+def watched(captures: list[Capture]) -> list[Capture]:
+    """The captures that a program might change later."""
+    kinds = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix, Field, Func)
+    return [c for c in captures if c.value is None or isinstance(c.value, kinds)]
+
+
+def _snapshot(value: Any) -> Any:
+    if isinstance(value, Matrix):
+        return value.entries.copy()
+    if isinstance(value, (np.ndarray, list)):
+        return value.copy()
+    return value
+
+
+def _same(now: Any, then: Any) -> bool:
+    if now is then:
+        return True
+    if isinstance(now, Matrix):
+        now = now.entries
+    if type(now) is not type(then):
+        return False
+    if isinstance(now, (Field, Func)):
+        return False
+    try:
+        return bool(np.array_equal(now, then)) if isinstance(now, np.ndarray) else bool(now == then)
+    except Exception:
+        return False
+
+
+def _write_checks(w: Writer, special: Special, params: list[str]) -> None:
+    """`if something captured is not what it was: find out what to do`."""
+    tests = []
+    for c in watched(special.translation.captures):
+        root = w.use(c.root, "g")
+        if isinstance(c.root, dict):
+            place = f"{root}[{c.name!r}]"
+        elif hasattr(c.root, "cell_contents"):
+            place = f"{root}.cell_contents"
+        else:
+            place = f"{w.use(special.kernel.owner, 'o')}()" if special.kernel.owner else root
+            w.space.pop(root, None)
+            c.root = None
+        place += "".join(f".{a}" for a in c.attributes)
+        if isinstance(c.value, (list, np.ndarray, Matrix)):
+            kept = w.use(_snapshot(c.value), "k")
+            tests.append(f"not same({place}, {kept})")
+        elif isinstance(c.value, Field):
+            tests.append(f"id({place}) != {id(c.value)}")
+        else:
+            tests.append(f"{place} is not {w.use(c.value, 'k')}")
+    if not tests:
+        return
+    w.space["same"] = _same
+    w.space["recheck"] = special.recheck
+    w.put("try:", f"    changed = {' or '.join(tests)}")
+    w.put("except (KeyError, AttributeError, ValueError):", "    changed = True")
+    w.put("if changed and recheck():")
+    w.put(f"    return again({', '.join(params)})")
+    w.space["again"] = special.again
+
+
+def recheck(special: Special) -> bool:
+    """What a change of captured values means: True if the kernel must be compiled anew.
+
+    Raises:
+        KernelStateError: a number (or other constant) that was compiled in has changed.
+    """
+    for c in watched(special.translation.captures):
+        if c.root is None:
+            now = special.kernel.owner()
+            for a in c.attributes:
+                now = getattr(now, a, None)
+        else:
+            now = c.now()
+        if isinstance(c.value, (Field, Func)):
+            if now is not c.value:
+                return True
+        elif not _same(now, special.snapshots.get(id(c), c.value)):
+            name = special.kernel.source.name
+            raise KernelStateError(
+                f"{c.text} was {_shown(c.value)} when {name} was compiled and is {_shown(now)} now",
+                c.span,
+                hint=f"pass it as an argument, keep it in a 0-D field, or call ds.init() to compile "
+                f"{name} anew",
+            )
+    return False
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 40 else text[:37] + "..."
+
+
+# ---- arguments
+
+
+def _coerced(special: Special, *args: Any) -> list[Any]:
+    """The scalars of the arguments, checked one by one."""
+    name = special.kernel.source.name
+    values = [p for p in special.values if p.kind == "value"]
+    flat: list[Any] = []
+    for p, a in zip(values, args, strict=True):
+        flat += flatten(p, a, name)
+    return flat
+
+
+def _write_pack(w: Writer, special: Special, compiled: Compiled) -> None:
+    values = [p for p in special.values if p.kind == "value"]
+    if not values:
+        return
+    names = ", ".join(p.name for p in values)
+    w.space["pack"] = compiled.pack
+    w.space["block_memory"] = compiled.params
+    w.space["coerced"] = _coerced
+    special_name = w.use(special, "special")
+    slow = f"pack(block_memory, {compiled.args_at}, *coerced({special_name}, {names}))"
+    if any(p.type is not None and p.type.shape for p in values):
+        w.put(slow)
+        return
+    w.put("try:", f"    pack(block_memory, {compiled.args_at}, {names})")
+    w.put("except Exception:", f"    {slow}")
+
+
+def _write_arrays(w: Writer, special: Special, compiled: Compiled) -> None:
+    """Point the block to the array arguments."""
+    for p in special.values:
+        if p.kind != "array":
+            continue
+        mem: Mem = special.arrays[p.name]._mem
+        w.space["bind"] = bind_array
+        w.put(f"bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
+
+
+def bind_array(compiled: Compiled, mem: Mem, array: Any) -> None:
+    """Point a memory (and that of its gradient) to an array given to this launch."""
+    if isinstance(array, Field):
+        compiled.bind_array(mem, array.address, array.shape)
+        if mem.grad is not None and array.grad is not None:
+            compiled.bind_array(mem.grad, array.grad.address, array.shape)
+    else:
+        compiled.bind_array(mem, array.ctypes.data, array.shape[: mem.rank])
+
+
+# ---- versions
+
+
+def row_of(access: Access, axis: int | None) -> tuple[Arg | None, int] | None:
+    """The row of the versioned axis that an access stays within, if it is known."""
+    for r in access.part:
+        if r.axis == axis:
+            return r.argument, r.shift
+    return None
+
+
+def row_text(row: tuple[Arg | None, int]) -> str:
+    argument, shift = row
+    if argument is None:
+        return str(shift)
+    return f"{argument.hint} + {shift}" if shift else argument.hint
+
+
+def write_stamps(w: Writer, special: Special, written: list[Access], writer: Any) -> None:
+    """Note the version of everything the kernel writes."""
+    seen: set[tuple[Any, str]] = set()
+    for a in written:
+        if a.mem.kind == "array":
+            w.space["touch_array"] = touch_array
+            name = special.array_name(a.mem)
+            text = f"touch_array({name}, {a.mem.is_grad}, now)"
+            if (a.mem, text) not in seen:
+                seen.add((a.mem, text))
+                w.put(text)
+            continue
+        versions = special.versions_of(a.mem)
+        v = w.use(versions, "v")
+        row = row_of(a, versions.axis)
+        place = f"{v}.whole" if row is None else f"{v}.rows[{row_text(row)}]"
+        if (a.mem, place) in seen:
+            continue
+        seen.add((a.mem, place))
+        w.put(f"{place} = {v}.latest = now", f"{v}.writer = {w.use(writer, 'who')}")
+        if a.mem.is_grad:
+            w.put(f"{v}.dirty = True")
+
+
+def touch_array(array: Any, grad: bool, now: int) -> None:
+    if isinstance(array, Field):
+        f = array.grad if grad else array
+        if f is not None:
+            f.versions.latest = f.versions.whole = now
+            f.versions.dirty = True
+
+
+# ---- the functions
+
+
+def forward(special: Special) -> Callable[..., Any]:
+    """The launch function of a kernel."""
+    compiled = special.compiled
+    params = [p.name for p in special.values]
+    w = Writer(special.kernel.source.name, params)
+    tuple_of_params = "(" + "".join(p + ", " for p in params) + ")"
+    _write_checks(w, special, params)
+    _write_pack(w, special, compiled)
+    _write_arrays(w, special, compiled)
+    me = w.use(special, "special")
+    seed = "0"
+    if special.translation.uses_random:
+        w.space["set_seed"] = compiled.set_seed
+        w.put("session.launches = n = session.launches + 1")
+        w.put("seed = (session.options.random_seed << 32) + n", "set_seed(seed)")
+        seed = "seed"
+    w.put("session.clock = now = session.clock + 1")
+    write_stamps(w, special, special.written, special.kernel.source.head())
+    w.space["call"], w.space["block"] = compiled.call, compiled.block
+    w.put("call(block)")
+    if compiled.checks:
+        w.space["errors"], w.space["raise_errors"] = compiled.errors, compiled.raise_errors
+        w.put("if errors[0]:", "    raise_errors()")
+    if special.differentiable:
+        w.put(f"{me}.last = now")
+        if special.translation.uses_random:
+            w.put(f"{me}.seed = seed")
+        if params and not special.arrays:
+            stamps = w.use(special.stamps, "stamps")
+            w.put(f"{stamps}[{tuple_of_params}] = now")
+            w.put(f"if len({stamps}) > {_MOST_STAMPS}:", f"    {stamps}.clear()")
+        w.put("tape = session.tape", "if tape is not None:")
+        w.put(f"    tape.launched({me}, {tuple_of_params}, now, {seed})")
+    if compiled.result is not None:
+        w.space["returned"] = special.returned
+        w.put("return returned()")
+    return w.finish()
+
+
+def backward(special: Special) -> Callable[..., None]:
+    """The launch function of a kernel's adjoint: (args, since, seed).
+
+    `since` is the clock's reading at the forward launch: what the adjoint loads must not be younger.
+    """
+    compiled = special.adjoint_compiled
+    w = Writer(special.kernel.source.name + "_grad", ["args", "since", "seed"])
+    if special.values:
+        w.put("".join(p.name + ", " for p in special.values) + "= args")
+    tests: set[str] = set()
+    w.space["stale"] = special.stale_value
+    for k, a in enumerate(special.adjoint_reads):
+        if a.mem.kind == "array":
+            name = special.array_name(a.mem)
+            test = f"array_changed({name}, since)"
+            w.space["array_changed"] = array_changed
+        else:
+            versions = special.versions_of(a.mem)
+            v = w.use(versions, "v")
+            row = row_of(a, versions.axis)
+            text = "None" if row is None else row_text(row)
+            test = f"{v}.latest > since and {v}.changed({text}, since)"
+        if test in tests:
+            continue
+        tests.add(test)
+        w.put(f"if {test}:", f"    stale({k}, args)")
+    _write_pack(w, special, compiled)
+    _write_arrays(w, special, compiled)
+    if special.translation.uses_random:
+        w.space["set_seed"] = compiled.set_seed
+        w.put("set_seed(seed)")
+    w.put("session.clock = now = session.clock + 1")
+    write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
+    w.space["call"], w.space["block"] = compiled.call, compiled.block
+    w.put("call(block)")
+    if compiled.checks:
+        w.space["errors"], w.space["raise_errors"] = compiled.errors, compiled.raise_errors
+        w.put("if errors[0]:", "    raise_errors()")
+    return w.finish()
+
+
+def array_changed(array: Any, since: int) -> bool:
+    return isinstance(array, Field) and array.versions.latest > since
+
+
+def explain(problem: TypeError, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Turn Python's complaint about the number of arguments into an error with the user's line."""
+    if problem.__traceback__ is not None and "argument" in str(problem):
+        offset = 1 if kernel.owner is not None else 0
+        kernel.signature.bind(args, kwargs, offset)
+
+

@@ -1,0 +1,118 @@
+"""Layout trees: `ds.root.dense(ds.ij, (n, m)).place(x)`.
+
+Dense nodes only, for now. Nested nodes multiply the sizes of axes they share (`dense(i, 4).dense(i, 8)` has
+32 elements along i), and the order of the axes in the tree is their order in memory, slowest first. Each
+field has a block of memory of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffsim.errors import FieldError, Span
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field, checked_shape
+
+
+class Axes:
+    """One or several axes: `ds.i`, `ds.ij`, `ds.axes(0, 1)`."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = numbers
+
+    def __repr__(self) -> str:
+        return "ds." + "".join("ijkl"[n] for n in self.numbers)
+
+
+i, j, k, l = Axes(0), Axes(1), Axes(2), Axes(3)  # noqa: E741 - Taichi's names
+ij, ik, il, jk, jl, kl = Axes(0, 1), Axes(0, 2), Axes(0, 3), Axes(1, 2), Axes(1, 3), Axes(2, 3)
+ijk, ijl, ikl, jkl = Axes(0, 1, 2), Axes(0, 1, 3), Axes(0, 2, 3), Axes(1, 2, 3)
+ijkl = Axes(0, 1, 2, 3)
+
+
+def axes(*numbers: int) -> Axes:
+    """The axes with these numbers, 0 the first."""
+    if not numbers or len(set(numbers)) != len(numbers) or any(n not in range(8) for n in numbers):
+        raise FieldError(f"axes are different numbers from 0 to 7, not {numbers}", Span.of_caller())
+    return Axes(*numbers)
+
+
+class Node:
+    """A node of the tree: some axes with their sizes, inside of another node."""
+
+    def __init__(self, parent: Node | None, sizes: dict[int, int]) -> None:
+        self.parent = parent
+        self.sizes = sizes
+        self.fields: list[Field] = []
+        self.children: list[Node] = []
+        if parent is not None:
+            parent.children.append(self)
+
+    def dense(self, axes: Axes, size: Any) -> Node:
+        """Divide each element into a dense array.
+
+        Args:
+            axes: `ds.i`, `ds.ij`, ...
+            size: number of elements along each of the axes, or one number for all of them.
+        """
+        if not isinstance(axes, Axes):
+            raise FieldError(f"the axes are ds.i, ds.ij, ..., not {axes!r}", Span.of_caller())
+        dims = checked_shape(size)
+        if len(dims) == 1:
+            dims = dims * len(axes.numbers)
+        if len(dims) != len(axes.numbers):
+            raise FieldError(f"{axes!r} needs {len(axes.numbers)} sizes, not {dims}", Span.of_caller())
+        return Node(self, dict(zip(axes.numbers, dims, strict=True)))
+
+    def place(self, *fields: Any) -> Node:
+        """Give fields (and, if they have one, their gradients) their place here."""
+        sizes: dict[int, int] = {}
+        for node in self._path():
+            for axis, n in node.sizes.items():
+                sizes[axis] = sizes.get(axis, 1) * n
+        numbers = sorted(sizes)
+        for f in fields:
+            if not isinstance(f, Field):
+                raise FieldError(f"only fields can be placed, not {f!r}", Span.of_caller())
+            order = tuple(numbers.index(axis) for axis in sizes)
+            if f.is_grad:
+                raise FieldError(
+                    "a gradient is placed with its field", Span.of_caller(), hint="place the field"
+                )
+            f.place(tuple(sizes[a] for a in numbers), order)
+            self.fields.append(f)
+        return self
+
+    def _path(self) -> list[Node]:
+        return [*self.parent._path(), self] if self.parent is not None else [self]
+
+    def lazy_grad(self) -> None:
+        """Give a gradient to every float field placed below this node."""
+        for f in self.fields:
+            f.add_grad()
+        for child in self.children:
+            child.lazy_grad()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        sizes: dict[int, int] = {}
+        for node in self._path():
+            for axis, n in node.sizes.items():
+                sizes[axis] = sizes.get(axis, 1) * n
+        return tuple(sizes[a] for a in sorted(sizes))
+
+
+class Root(Node):
+    """`ds.root`: where layout trees begin."""
+
+    def __init__(self) -> None:
+        super().__init__(None, {})
+        session.at_reset.append(self.forget)
+
+    def forget(self) -> None:
+        """Let go of the tree; fields placed in it stay usable."""
+        self.fields = []
+        self.children = []
+
+
+root = Root()

@@ -1,0 +1,59 @@
+"""When each part of a field was last written, and by whom.
+
+A version is a reading of the session's clock, which ticks at every launch and every write from Python. One
+axis of a field (its time axis, the first one that a kernel indexes with an argument) has a version for
+each row; writes that are not bound to a row count for the whole field.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffsim.errors import Span
+
+
+class Versions:
+    """The versions of one field.
+
+    Attributes:
+        latest: of the last write to any part.
+        whole: of the last write that was not bound to one row.
+        rows: of the last write to single rows.
+        axis: which axis the rows are of; None until a kernel tells.
+        writer: who wrote last: a kernel's span, or (code, instruction) of a Python statement.
+        dirty: for a gradient: whether it may hold anything but zeros.
+    """
+
+    __slots__ = ("axis", "dirty", "latest", "rows", "whole", "writer")
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self.whole = 0
+        self.rows: dict[int, int] = {}
+        self.axis: int | None = None
+        self.writer: Any = None
+        self.dirty = False
+
+    def changed(self, row: int | None, since: int) -> bool:
+        """Whether the row (None: any of them) was written after that reading of the clock."""
+        if row is None:
+            return self.latest > since
+        return self.whole > since or self.rows.get(row, 0) > since
+
+    def written_by(self) -> tuple[str, Span | None]:
+        """The last writer in words, and its place."""
+        who = self.writer
+        if isinstance(who, Span):
+            return f"the {who.where}", who
+        if isinstance(who, tuple):
+            code, instruction = who
+            line = _line_of(code, instruction)
+            return "a Python statement", Span(code.co_filename, line)
+        return "a Python statement", None
+
+
+def _line_of(code: Any, instruction: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return int(line)
+    return int(code.co_firstlineno)

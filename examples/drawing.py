@@ -1,0 +1,240 @@
+"""Pictures for `mass_spring.py`: the loss, a strip of poses and an animation.
+
+Nothing here needs a display, and matplotlib is imported only where a picture is made. Every file
+is written beside its final place and then renamed, so an interrupted run leaves no half file.
+A `Walk` is all that the pictures have to know of one simulated walk; `Stage` draws the ground.
+`save_animation` is for any moving picture.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from robot_file import Robot
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 9.0  # of a picture of walks [inch, of 100 pixels]
+FRAME = 0.04  # between two frames of an animation, if that makes no more than FRAMES [s]
+FRAMES = 200
+HOLD = 1.0  # the last frame stays so long before the animation starts anew [s]
+POSES = 7  # at most, of a walk in the strip
+EARTH, PASSIVE, INK = "#8a7f70", "#9aa0a6", "#222222"
+COLOURS = "coolwarm_r"  # of the muscles: red is short, blue is long
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One simulated walk.
+
+    Args:
+        title: what to write over it.
+        x: every point at every step, (steps + 1, n, 2) [m].
+        activation: of every muscle, -1 (short) to 1 (long), (steps, k).
+        dt: time between two steps [s].
+    """
+
+    title: str
+    x: np.ndarray
+    activation: np.ndarray
+    dt: float
+
+    def distance(self, step: int) -> float:
+        """How far the centre has come by a step [m]."""
+        return float((self.x[step] - self.x[0])[:, 0].mean())
+
+
+@contextmanager
+def written_beside(path: Path) -> Iterator[Path]:
+    """Give the path of a new file that replaces `path`, and is announced, once it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.stem}.part{path.suffix}")
+    try:
+        yield beside
+        os.replace(beside, path)
+        print(f"wrote {path}")
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Make a figure of this size [inch] that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_picture(path: Path, figure: "Figure") -> None:
+    """Write a figure as PNG."""
+    with written_beside(path) as beside:
+        figure.savefig(beside)
+
+
+def draw_loss(path: Path, losses: Sequence[float]) -> None:
+    """Draw the loss [m] over the iterations of training."""
+    figure = new_figure(6.4, 4)
+    axes = figure.add_subplot()
+    count = range(1, len(losses) + 1)
+    axes.plot(count, losses, ".-", color="tab:blue", lw=1, ms=3, label="each iteration")
+    axes.plot(count, np.fmin.accumulate(losses), color="tab:red", lw=2, label="best so far")
+    axes.set(xlabel="iteration", ylabel="loss = −distance walked [m]")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save_picture(path, figure)
+
+
+class Body:
+    """The lines and dots of a robot in one pose.
+
+    Args:
+        axes: where to draw.
+        robot: which points are joined, and which springs are muscles.
+        strength: opacity, 0..1.
+    """
+
+    def __init__(self, axes: "Axes", robot: Robot, strength: float = 1.0) -> None:
+        """Put lines without places on the axes."""
+        from matplotlib.collections import LineCollection
+
+        self.robot, self.is_muscle = robot, robot.amplitude > 0
+        style = {"capstyle": "round", "alpha": strength}
+        self.passive = LineCollection([], colors=PASSIVE, linewidths=1.5, zorder=2, **style)
+        self.muscles = LineCollection([], cmap=COLOURS, linewidths=3.5, zorder=3, **style)
+        self.muscles.set_clim(-1, 1)
+        axes.add_collection(self.passive)
+        axes.add_collection(self.muscles)
+        (self.dots,) = axes.plot([], [], "o", ms=4, color=INK, alpha=strength, zorder=4)
+
+    def pose(self, walk: Walk, step: int) -> None:
+        """Take the pose of one step."""
+        x, activation = walk.x[step], walk.activation[min(step, len(walk.activation) - 1)]
+        lines = x[self.robot.ends]
+        self.passive.set_segments(lines[~self.is_muscle])
+        self.muscles.set_segments(lines[self.is_muscle])
+        self.muscles.set_array(activation[self.robot.muscle[self.is_muscle]])
+        self.dots.set_data(x[:, 0], x[:, 1])
+
+    @property
+    def parts(self) -> list["Artist"]:
+        """Everything, from back to front."""
+        return [self.passive, self.muscles, self.dots]
+
+
+class Stage:
+    """A figure with the ground of each walk, one above the other, to one scale.
+
+    Args:
+        walks: what will be seen; sets how far the ground reaches.
+    """
+
+    def __init__(self, walks: Sequence[Walk]) -> None:
+        """Draw the ground with its ruler, where the walks start, and the legend."""
+        every = np.concatenate([walk.x.reshape(-1, 2) for walk in walks])
+        low, high = every.min(0), every.max(0)
+        span = 1.1 * (high[0] - low[0]) + 0.1  # seen along the ground [m]
+        left, below, above = (low[0] + high[0] - span) / 2, 0.04 * span, high[1] + 0.03 * span
+        panel = np.clip(WIDTH * (above + below) / span, 1.0, 3.0)
+        self.figure = new_figure(WIDTH, len(walks) * (panel + 0.6) + 0.25)
+        self.all_axes = list(self.figure.subplots(len(walks), squeeze=False)[:, 0])
+        for axes, walk in zip(self.all_axes, walks, strict=True):
+            axes.set(aspect="equal", xlim=(left, left + span), ylim=(-below, above), yticks=[])
+            axes.spines[:].set_visible(False)
+            axes.axhspan(-below, 0, color=EARTH, alpha=0.35, lw=0)
+            axes.axhline(0, color=EARTH, lw=1.5)
+            axes.axvline(walk.x[0, :, 0].mean(), color=INK, lw=1, ls=":", zorder=1)
+            axes.minorticks_on()
+            axes.tick_params(axis="x", which="both", direction="in")
+            axes.tick_params(axis="x", which="major", length=7)
+        self.all_axes[-1].set_xlabel("position along the ground [m]")
+        self.add_legend()
+
+    def add_legend(self) -> None:
+        """Say above everything what the colours mean."""
+        import matplotlib as mpl
+        from matplotlib.lines import Line2D
+
+        ends = mpl.colormaps[COLOURS]([0.0, 1.0])
+        kinds = (("muscle, short", ends[0], 3.5), ("long", ends[1], 3.5), ("spring", PASSIVE, 1.5))
+        lines = [Line2D([], [], label=name, color=shade, lw=lw) for name, shade, lw in kinds]
+        self.figure.legend(handles=lines, ncols=3, loc="outside upper right", frameon=False)
+
+
+def draw_strip(path: Path, robot: Robot, walks: Sequence[Walk]) -> None:
+    """Draw each walk as poses at equal times, where they were taken, the last the strongest."""
+    stage = Stage(walks)
+    for axes, walk in zip(stage.all_axes, walks, strict=True):
+        last = len(walk.x) - 1
+        poses = int(np.clip(abs(walk.distance(last)) / (1.1 * robot.length + 1e-3) + 1, 2, POSES))
+        for pose in range(poses):
+            body = Body(axes, robot, strength=0.35 + 0.65 * pose / (poses - 1))
+            body.pose(walk, last * pose // (poses - 1))
+        title = f"{walk.title}: {signed(walk.distance(last))} m in {last * walk.dt:.1f} s"
+        axes.set_title(title, loc="left", fontsize=11)
+    save_picture(path, stage.figure)
+
+
+def draw_animation(path: Path, robot: Robot, walks: Sequence[Walk]) -> None:
+    """Draw the walks at the speed of life, one above the other, as an endless GIF."""
+    stage = Stage(walks)
+    bodies = [Body(axes, robot) for axes in stage.all_axes]
+    titles = [axes.set_title(" ", loc="left", fontsize=11) for axes in stage.all_axes]
+
+    def pose(step: int) -> list["Artist"]:
+        for body, title, walk in zip(bodies, titles, walks, strict=True):
+            body.pose(walk, step)
+            title.set_text(f"{walk.title}: {signed(walk.distance(step))} m")
+        return [part for body in bodies for part in body.parts] + titles
+
+    last, dt = len(walks[0].x) - 1, walks[0].dt
+    stride = max(1, round(FRAME / dt), -(-last // FRAMES))
+    save_animation(path, stage.figure, pose, [*range(0, last, stride), last], stride * dt)
+
+
+def save_animation(
+    path: Path, figure: "Figure", pose: Callable[[int], list["Artist"]], steps: list[int], dt: float
+) -> None:
+    """Write an endless GIF; the figure is drawn once, and what moves over copies of it.
+
+    Args:
+        path: of the GIF.
+        figure: with everything that stands still.
+        pose: brings what moves to a step, and gives its parts from back to front.
+        steps: which to show.
+        dt: time from one to the next [s].
+    """
+    from PIL import Image
+
+    canvas = figure.canvas
+    canvas.draw()
+    still = canvas.copy_from_bbox(figure.bbox)
+
+    def draw(step: int) -> np.ndarray:
+        canvas.restore_region(still)
+        for part in pose(step):
+            part.axes.draw_artist(part)
+        return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
+
+    # One palette for all frames: the colours do not flicker, and the file stays small.
+    some = np.concatenate([draw(step) for step in steps[:: max(1, len(steps) // 8)]])
+    palette = Image.fromarray(some).quantize(96)
+    style = {"palette": palette, "dither": Image.Dither.NONE}
+    images = [Image.fromarray(draw(step)).quantize(**style) for step in steps]
+    times = [max(20, round(1000 * dt))] * len(images)  # [ms]
+    times[-1] = round(1000 * HOLD)
+    with written_beside(path) as beside:
+        images[0].save(beside, save_all=True, append_images=images[1:], duration=times, loop=0)
+
+
+def signed(distance: float) -> str:
+    """Write a distance [m] with its sign, to the centimetre."""
+    return f"{round(distance, 2) + 0.0:+.2f}".replace("-", "−")

@@ -1,0 +1,178 @@
+"""The CPU compiler: right code, errors instead of crashes, memory given back, vector maths."""
+
+import ctypes
+import gc
+import math
+import os
+import re
+
+import llvmlite.binding as llvm
+import pytest
+
+from diffsim.backends.jit import VECTOR_MATH, Jit, LLVMError
+
+ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
+
+
+@pytest.fixture(scope="module")
+def jit() -> Jit:
+    return Jit()
+
+
+def map_kernel(jit: Jit, name: str) -> str:
+    """y[i] = f(x[i], x[i], ...) for the libm function `name`."""
+    kind = "double" if name in VECTOR_MATH else "float"
+    arity = VECTOR_MATH.get(name) or VECTOR_MATH[name[:-1]]
+    return (
+        jit.declare_math([name])
+        + f"""
+define void @map(ptr noalias %x, ptr noalias %y, i64 %n) nounwind {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %p = getelementptr {kind}, ptr %x, i64 %i
+  %q = getelementptr {kind}, ptr %y, i64 %i
+  %v = load {kind}, ptr %p
+  %f = call {kind} @{name}({", ".join([f"{kind} %v"] * arity)})
+  store {kind} %f, ptr %q
+  %next = add nuw nsw i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
+    )
+
+
+def add_function(jit: Jit, obj: bytes) -> int:
+    library = jit.load(obj)
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(library.address("add"))(
+        20, 22
+    )
+
+
+def test_compile_and_load(jit: Jit) -> None:
+    assert add_function(jit, jit.compile(ADD)) == 42
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_every_level_works(level: int) -> None:
+    jit = Jit(level)
+    assert add_function(jit, jit.compile(ADD)) == 42
+
+
+def test_objects_are_reproducible_and_portable_between_compilers(jit: Jit) -> None:
+    other = Jit()
+    assert other.fingerprint == jit.fingerprint
+    assert other.compile(ADD) == jit.compile(ADD)
+    assert add_function(other, jit.compile(ADD)) == 42
+    assert Jit(1).fingerprint != jit.fingerprint
+
+
+def test_libraries_have_name_spaces_of_their_own(jit: Jit) -> None:
+    one = jit.load(jit.compile(ADD))
+    two = jit.load(jit.compile(ADD.replace("add i64", "sub i64")))
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    assert call(one.address("add"))(50, 8) == 58
+    assert call(two.address("add"))(50, 8) == 42
+
+
+def test_registered_symbols_are_found(jit: Jit) -> None:
+    callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: 2 * x)
+    llvm.add_symbol("test_jit_twice", ctypes.cast(callback, ctypes.c_void_p).value)
+    library = jit.load(
+        jit.compile("""
+declare i64 @test_jit_twice(i64)
+define i64 @f(i64 %x) { %y = call i64 @test_jit_twice(i64 %x) ret i64 %y }""")
+    )
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.address("f"))(21) == 42
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("define i64 @f() { ret i64 }", "expected value token"),
+        ("define i64 @f() { ret i64 %missing }", "undefined value '%missing'"),
+        (
+            "define i64 @f(i64 %x) {\n br label %b\nb:\n %y = phi i64 [ 0, %b ]\n ret i64 %y }",
+            "PHI",
+        ),
+    ],
+)
+def test_bad_text_is_refused(jit: Jit, text: str, message: str) -> None:
+    with pytest.raises(LLVMError, match=message):
+        jit.compile(text)
+
+
+def test_missing_symbols_are_named(jit: Jit) -> None:
+    obj = jit.compile("declare void @no_such_symbol()\ndefine void @f() { call void "
+                      "@no_such_symbol() ret void }")  # fmt: skip
+    with pytest.raises(LLVMError, match="no_such_symbol"):
+        jit.load(obj)
+    with pytest.raises(LLVMError, match="no symbol 'nothing'"):
+        jit.load(jit.compile(ADD)).address("nothing")
+
+
+@pytest.mark.parametrize("cut", [0, 5, 100, -1])
+def test_damaged_objects_are_refused(jit: Jit, cut: int) -> None:
+    with pytest.raises(LLVMError):
+        jit.load(jit.compile(ADD)[:cut])
+
+
+def test_loops_are_vectorised(jit: Jit) -> None:
+    text = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
+    assert re.search(r"<\d+ x float>", jit.optimized(text))
+    assert not re.search(r"fadd <\d+ x float>", Jit(1).optimized(text))
+    assert "map" in jit.assembly(text)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
+def test_libraries_give_their_memory_back(jit: Jit) -> None:
+    def code_bytes() -> int:
+        with open("/proc/self/maps") as file:
+            rows = [line.split() for line in file]
+        spans = [row[0].split("-") for row in rows if "x" in row[1] and len(row) == 5]
+        return sum(int(end, 16) - int(start, 16) for start, end in spans)
+
+    obj = jit.compile(ADD)
+    jit.load(obj).address("add")
+    gc.collect()
+    before = code_bytes()
+    held = [jit.load(obj) for _ in range(100)]
+    addresses = {library.address("add") for library in held}
+    assert len(addresses) == 100
+    assert code_bytes() >= before + 100 * 4096
+    del held
+    gc.collect()
+    assert code_bytes() <= before
+
+
+def test_declare_math_without_libmvec_is_plain(jit: Jit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "vector_math", False)
+    text = jit.declare_math(["expf", "pow", "expf"])
+    assert text.splitlines() == [
+        "declare float @expf(float) nounwind willreturn memory(none)",
+        "declare double @pow(double, double) nounwind willreturn memory(none)",
+    ]
+
+
+@pytest.mark.parametrize("name", ["sin", "cosf", "exp", "expf", "log", "logf", "powf", "tanhf"])
+def test_vector_math(jit: Jit, name: str) -> None:
+    text = map_kernel(jit, name)
+    single = name not in VECTOR_MATH
+    if jit.vector_math and llvm.address_of_symbol("_ZGVbN4v_tanhf"):
+        assert re.search(rf"call <\d+ x \w+> @_ZGV\w+_{name}\(", jit.optimized(text))
+    n = 83  # not a multiple of any vector width
+    array = (ctypes.c_float if single else ctypes.c_double) * n
+    x = array(*[0.01 + 3.0 * i / n for i in range(n)])
+    y = array()
+    library = jit.load(jit.compile(text))
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    run(library.address("map"))(ctypes.addressof(x), ctypes.addressof(y), n)
+    reference = getattr(math, name[:-1] if single else name)
+    arity = VECTOR_MATH[name[:-1] if single else name]
+    for value, result in zip(x, y, strict=True):
+        expected = reference(*[value] * arity)
+        assert result == pytest.approx(expected, rel=6e-7 if single else 2e-15, abs=1e-15)
