@@ -164,7 +164,11 @@ class Stage:
         from matplotlib.lines import Line2D
 
         ends = mpl.colormaps[COLOURS]([0.0, 1.0])
-        kinds = (("muscle, short", ends[0], 3.5), ("long", ends[1], 3.5), ("spring", PASSIVE, 1.5))
+        kinds = (
+            ("muscle, short", ends[0], 3.5),
+            ("muscle, long", ends[1], 3.5),
+            ("spring", PASSIVE, 1.5),
+        )
         lines = [Line2D([], [], label=name, color=shade, lw=lw) for name, shade, lw in kinds]
         self.figure.legend(handles=lines, ncols=3, loc="outside upper right", frameon=False)
 
@@ -226,7 +230,10 @@ def save_animation(
 
     # One palette for all frames: the colours do not flicker, and the file stays small.
     some = np.concatenate([draw(step) for step in steps[:: max(1, len(steps) // 8)]])
-    palette = Image.fromarray(some).quantize(96)
+    palette = Image.fromarray(some).quantize(128, kmeans=1)
+    colours = np.reshape(palette.getpalette(), (-1, 3))
+    colours[colours.min(1) > 247] = 255  # the paper stays white
+    palette.putpalette(colours.ravel().tolist())
     style = {"palette": palette, "dither": Image.Dither.NONE}
     images = [Image.fromarray(draw(step)).quantize(**style) for step in steps]
     times = [max(20, round(1000 * dt))] * len(images)  # [ms]

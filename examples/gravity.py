@@ -1,7 +1,4 @@
-"""Bodies that attract each other, without a formula for the force: the tape has it from the energy.
-
-Units are such that the constant of gravity and every mass are 1.
-"""
+"""Gravity without a formula for the force: the tape finds it from the energy."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +8,7 @@ from drawing import new_figure, save_animation, save_picture
 
 import diffsim as ds
 
-DT = 0.0005  # time step
+DT = 0.0005  # time step, in units in which the constant of gravity and every mass are 1
 SOFT = 1e-2  # added to each squared distance, so that near misses stay gentle
 EVERY, TRAIL = 20, 25  # steps between recorded positions; positions in a trail
 
@@ -64,8 +61,7 @@ def main() -> None:
     ds.init(arch=ds.cpu)
     x, energy = simulate(arguments.bodies, arguments.steps)
     drift = np.abs(energy / energy[0] - 1).max()
-    print(f"energy: first {energy[0]:.4f}, last {energy[-1]:.4f}, drift at most {drift:.2%}")
-
+    print(f"energy: first {energy[0]:.4f}, last {energy[-1]:.4f}, drift at most {drift:.0e} of it")
     figure, span = new_figure(5, 5), 1.05 * np.abs(x).max() * np.array([-1, 1])
     axes = figure.add_subplot(aspect="equal", xlim=span, ylim=span, xlabel="x", ylabel="y")
     axes.set_title(f"{arguments.bodies} bodies, force = −dU/dx")

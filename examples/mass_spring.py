@@ -182,12 +182,12 @@ class Simulation:
         return Walk(title, self.x.to_numpy(), self.activation.to_numpy(), DT)
 
 
-def numbers(*shape: int) -> "ds.Field":
+def numbers(*shape: int) -> ds.Field:
     """Make a field of numbers that has a gradient."""
     return ds.field(ds.f32, shape=shape, needs_grad=True)
 
 
-def vectors(*shape: int) -> "ds.Field":
+def vectors(*shape: int) -> ds.Field:
     """Make a field of 2-vectors that has a gradient."""
     return ds.Vector.field(2, ds.f32, shape=shape, needs_grad=True)
 

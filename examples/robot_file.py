@@ -107,7 +107,7 @@ def number(where: str, value: Any) -> float:
     if not abs(value) < math.inf:
         raise RobotError(f"{where}: {show(value)} is not a finite number")
     if abs(value) > 1e9:
-        raise RobotError(f"{where}: {show(value)} is out of all proportion; at most 1e9 works")
+        raise RobotError(f"{where}: {show(value)} is too large; at most 1e9 works")
     return float(value)
 
 
@@ -249,3 +249,5 @@ def load_robot(path: Path) -> Robot:
         raise RobotError(f"{path}: no valid JSON: nested too deep") from None
     except RobotError as error:
         raise RobotError(f"{path}: {error}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise RobotError(f"{path}: no valid JSON: {error}") from None

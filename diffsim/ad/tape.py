@@ -1,1 +1,334 @@
-class Tape: pass
+"""Tapes: record launches, then run their adjoints in reverse order.
+
+A tape holds one entry for each launch (and each write from Python to a field): what was launched, with which
+arguments, and the clock's reading, against which the adjoint checks that everything it loads is still what
+the launch saw. A tape saves no field values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.ir.nodes import Atomic, Mem, Store
+from diffsim.ir.walk import task_statements
+from diffsim.passes.activity import Activity, missing_gradient
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field
+
+if TYPE_CHECKING:
+    from diffsim.runtime.specialize import Special
+
+
+class Launched:
+    """A kernel's launch."""
+
+    __slots__ = ("args", "now", "seed", "special")
+
+    def __init__(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.special = special
+        self.args = args
+        self.now = now
+        self.seed = seed
+
+
+class Wrote:
+    """A write from Python: what the element (None: all of them) was before has no effect any more."""
+
+    __slots__ = ("field", "index")
+
+    def __init__(self, field: Field, index: tuple[int, ...] | None) -> None:
+        self.field = field
+        self.index = index
+
+
+class Copied:
+    """A copy of one field into another."""
+
+    __slots__ = ("source", "span", "target")
+
+    def __init__(self, target: Field, source: Field, span: Span | None) -> None:
+        self.target = target
+        self.source = source
+        self.span = span
+
+
+Entry = Launched | Wrote | Copied
+
+
+class Tape:
+    """Records what runs inside of `with`, for gradients.
+
+    With a loss the gradients are computed at the end of the block:
+
+        with ds.Tape(loss):
+            simulate()
+        x.grad[0]  # d loss / d x[0]
+
+    Without one, afterwards and as often as wanted: `tape.backward(loss)` or
+    `tape.backward(grads={y: seed})`; gradients of inputs then add up until `tape.zero()`.
+
+    Args:
+        loss: a field of a single element that has a gradient. It is set to 0 on entry.
+        clear_gradients: with a loss: whether all gradients are set to 0 on entry.
+
+    Raises:
+        MissingGradientError: the loss, or a field between it and the inputs, has no gradient.
+        AutodiffError: and its kind, at the end of the block (or in `backward`).
+    """
+
+    def __init__(self, loss: Field | None = None, clear_gradients: bool = True) -> None:
+        self.entries: list[Entry] = []
+        self.loss = loss
+        self.clear_gradients = clear_gradients
+        if loss is not None:
+            _check_loss(loss)
+
+    # ---- recording
+
+    def __enter__(self) -> Tape:
+        if session.tape is not None:
+            raise AutodiffError("a tape is recording already; tapes can not be nested", Span.of_caller())
+        if self.loss is not None:
+            self.entries = []
+            if self.clear_gradients:
+                for f in list(session.with_grad):
+                    f.grad.clear()
+            self.loss.fill(0)
+        session.tape = self
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        session.tape = None
+        if error is None and self.loss is not None:
+            self.backward(self.loss)
+
+    def launched(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
+        """Note a launch (called by the launch function)."""
+        if special.arrays:
+            args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
+        self.entries.append(Launched(special, args, now, seed))
+
+    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+        """Note a write from Python (called by the field)."""
+        self.entries.append(Wrote(field, index))
+
+    def copied(self, target: Field, source: Field) -> None:
+        """Note a copy (called by the field)."""
+        self.entries.append(Copied(target, source, Span.of_caller()))
+
+    # ---- the backward pass
+
+    def backward(self, loss: Field | None = None, grads: Mapping[Field, Any] | None = None) -> None:
+        """Run the adjoints of everything recorded, last first.
+
+        Args:
+            loss: a field of a single element, whose gradient is set to 1.
+            grads: for any fields the gradients to start from: numbers, arrays or fields of their shape.
+
+        Raises:
+            AutodiffError: and its kind: a value that is needed has changed, a gradient is missing.
+        """
+        if session.tape is not None:
+            raise AutodiffError("the backward pass can not run inside of a tape", Span.of_caller())
+        seeds: dict[Field, Any] = dict(grads or {})
+        if loss is None and not seeds:
+            raise AutodiffError(
+                "a backward pass starts from a loss or from gradients",
+                Span.of_caller(),
+                hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
+            )
+        if loss is not None:
+            _check_loss(loss)
+            seeds[loss] = 1
+        self._check_chain()
+        for f in self._written():
+            if f.grad is not None:
+                f.grad.clear()
+        for f, seed in seeds.items():
+            _seed(f, seed)
+        for entry in reversed(self.entries):
+            if isinstance(entry, Launched):
+                special = entry.special
+                if special.differentiable:
+                    special.run_adjoint(entry.args, entry.now, entry.seed)
+            elif isinstance(entry, Wrote):
+                _forget(entry.field, entry.index)
+            else:
+                _copy_back(entry)
+
+    def _written(self) -> dict[Field, None]:
+        """The fields that the recorded program wrote: their gradients belong to the backward pass."""
+        found: dict[Field, None] = {}
+        seen: set[int] = set()
+        for entry in self.entries:
+            if isinstance(entry, Launched):
+                special = entry.special
+                if id(special) not in seen or special.arrays:
+                    seen.add(id(special))
+                    for a in special.written:
+                        f = _object(special, a.mem, entry.args)
+                        if isinstance(f, Field):
+                            found[f] = None
+            elif isinstance(entry, Copied):
+                found[entry.target] = None
+        return found
+
+    # ---- gradients
+
+    @property
+    def gradients(self) -> dict[Field, Field]:
+        """For each field on the tape that has one, its gradient."""
+        found: dict[Field, Field] = {}
+        for entry in self.entries:
+            if isinstance(entry, Launched):
+                fields = [
+                    _object(entry.special, m, entry.args) for m in entry.special.ir.mems
+                ]
+            elif isinstance(entry, Wrote):
+                fields = [entry.field]
+            else:
+                fields = [entry.target, entry.source]
+            for f in fields:
+                if isinstance(f, Field) and f.grad is not None:
+                    found[f] = f.grad
+        return found
+
+    def zero(self) -> None:
+        """Set all gradients on the tape to 0."""
+        for grad in self.gradients.values():
+            grad.clear()
+
+    def reset(self) -> None:
+        """Forget what was recorded, and set the gradients to 0."""
+        self.zero()
+        self.entries = []
+
+    # ---- broken chains
+
+    def _check_chain(self) -> None:
+        """Refuse a program in which an active value passes through a float field without gradient."""
+        broken: dict[Any, Store | Atomic | Span | None] = {}
+        for entry in self.entries:
+            if isinstance(entry, Launched):
+                special = entry.special
+                if broken or special.activity.leaks:
+                    _follow(entry, broken)
+            elif isinstance(entry, Copied):
+                if entry.target.grad is None and (
+                    entry.source.grad is not None or entry.source in broken
+                ):
+                    if entry.target.dtype.is_float:
+                        broken[entry.target] = entry.span
+                elif entry.source in broken:
+                    raise _broken(broken[entry.source], entry.source, "a copy")
+
+
+def _follow(entry: Launched, broken: dict[Any, Any]) -> None:
+    """One launch's part in the search for broken chains."""
+    special = entry.special
+    objects = {m: _object(special, m, entry.args) for m in special.ir.mems}
+    tainted = frozenset(m for m, f in objects.items() if _key(f) in broken)
+    activity = special.activity
+    if tainted:
+        activity = Activity(special.ir, tainted)
+        fresh = activity.values - special.activity.values
+        for t in special.ir.tasks:
+            for s in task_statements(t):
+                if (
+                    isinstance(s, (Store, Atomic))
+                    and s.mem.grad is not None
+                    and s.value in fresh
+                ):
+                    first = next(m for m in tainted)
+                    name = special.kernel.source.name
+                    raise _broken(broken[_key(objects[first])], objects[first], name)
+    for leak in activity.leaks:
+        broken.setdefault(_key(objects[leak.mem]), leak)
+
+
+def _key(f: Any) -> Any:
+    return f if isinstance(f, Field) else id(f)
+
+
+def _broken(where: Store | Atomic | Span | None, f: Any, reader: str) -> MissingGradientError:
+    if isinstance(where, (Store, Atomic)):
+        return missing_gradient(where, reader)
+    name = f.name if isinstance(f, Field) else "the array"
+    return MissingGradientError(
+        f"{name} has no gradient and stands between the inputs and the loss ({reader} reads it)",
+        where,
+        hint=f"declare {name} with needs_grad=True",
+    )
+
+
+def _object(special: Special, mem: Mem, args: tuple[Any, ...]) -> Any:
+    """The field or array behind a memory in a launch."""
+    if mem.kind == "field":
+        return mem.handle()
+    if mem.kind == "array":
+        names = [p.name for p in special.values]
+        found = args[names.index(special.array_name(mem))]
+        return found.grad if mem.is_grad and isinstance(found, Field) else found
+    return None
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, Field):
+        raise FieldError(
+            f"the loss is a field of one element, not {type(loss).__name__}",
+            Span.of_caller(),
+            hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
+        )
+    if loss.element or any(n != 1 for n in loss.shape):
+        raise FieldError(
+            f"the loss {loss.name} has shape {loss.shape + loss.element}: it must be a single number",
+            Span.of_caller(),
+            hint="for several outputs use tape.backward(grads={field: seed})",
+        )
+    if loss.grad is None:
+        raise MissingGradientError(
+            f"the loss {loss.name} has no gradient",
+            Span.of_caller(),
+            hint="declare it with needs_grad=True",
+        )
+
+
+def _seed(f: Any, seed: Any) -> None:
+    if not isinstance(f, Field) or f.grad is None:
+        name = f.name if isinstance(f, Field) else repr(f)
+        raise MissingGradientError(
+            f"{name} can not be given a gradient to start from: it has none",
+            Span.of_caller(),
+            hint="declare it with needs_grad=True",
+        )
+    if isinstance(seed, Field):
+        f.grad.copy_from(seed)
+    elif np.ndim(seed) == 0 or (f.element and np.shape(seed) == f.element):
+        f.grad.fill(float(seed) if np.ndim(seed) == 0 else seed)
+    else:
+        f.grad.from_numpy(np.asarray(seed))
+
+
+def _forget(f: Field, index: tuple[int, ...] | None) -> None:
+    """The adjoint of a write from Python: what stood there had no effect."""
+    if f.grad is None:
+        return
+    if index is None:
+        f.grad.clear()
+    else:
+        f.grad._array[index] = 0
+
+
+def _copy_back(entry: Copied) -> None:
+    """The adjoint of a copy."""
+    target, source = entry.target.grad, entry.source.grad
+    if target is None:
+        return
+    if source is not None:
+        source._array += target._array
+        source._touch()
+    target.clear()

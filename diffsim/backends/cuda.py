@@ -267,7 +267,7 @@ class _Thread(Body):
     def atomic(self, s: Atomic) -> None:
         t = s.mem.dtype.scalar
         _refuse_atomic(s.op, t, s.span)
-        if not t.is_bool:
+        if not t.is_bool or (s.exclusive and s.out is None):
             super().atomic(s)
             return
         at = self.address(s.mem, s.index)
@@ -338,7 +338,7 @@ def _parallel(module: Module, entry: EntryPoint, task: Task, layout: CudaLayout)
     threads, block = thread.wide_register("ntid.x"), thread.wide_register("ctaid.x")
     earlier = thread.let(f"mul nuw nsw i64 {block}, {threads}")
     begin = thread.let(f"add nuw nsw i64 {earlier}, {thread.let(f'zext i32 {tid} to i64')}")
-    stride = thread.let(f"mul nuw nsw i64 {thread.wide_register('nctaid.x')}, {threads}")
+    stride = thread.let(f"mul nuw nsw i64 {thread.wide_register('ctaid.x')}, {threads}")
     total = "%lanes"
     if k in layout.lanes:
         stored = thread.slot_load(layout.lanes[k], "i64")

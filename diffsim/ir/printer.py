@@ -9,7 +9,7 @@
     }
 
 A value is printed by the user's name for it if it has one, else as t0, t1, ...; a second value of a
-name gets a number (%e.1).
+name gets a number (%e.1). Malformed IR is printed too (hence `strict=False`): `verify` shows it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Printer:
         return ", ".join(self.typed(v) for v in vs) + " = " if vs else ""
 
     def carried(self, params: tuple[Value, ...], inits: tuple[Value, ...]) -> str:
-        pairs = (f"{self.typed(p)} = {self.name(i)}" for p, i in zip(params, inits, strict=True))
+        pairs = (f"{self.typed(p)} = {self.name(i)}" for p, i in zip(params, inits, strict=False))
         return f" carry ({', '.join(pairs)})" if params else ""
 
     def stmt(self, s: Stmt) -> None:
@@ -157,13 +157,13 @@ class _Printer:
                 self.stmt(stmt)
             b = t.bounds.yields
             ranges = ", ".join(
-                f"{self.name(a)} in {self.name(b[2 * k])}..{self.name(b[2 * k + 1])}"
+                f"{self.name(a)} in {'..'.join(map(self.name, b[2 * k : 2 * k + 2]))}"
                 for k, a in enumerate(t.axes)
             )
             self.line(f"parallel {ranges} {{", t.span)
         self.block(t.body, yields=False)
         self.depth += 1
-        for (op, m, index), v in zip(t.reductions, t.body.yields, strict=True):
+        for (op, m, index), v in zip(t.reductions, t.body.yields, strict=False):
             self.line(f"reduce_{op} {self.place(m, index)}, {self.name(v)}", t.span)
         self.depth -= 1
         self.line("}")

@@ -290,6 +290,7 @@ def forward(special: Special) -> Callable[..., Any]:
             stamps = w.use(special.stamps, "stamps")
             w.put(f"{stamps}[{tuple_of_params}] = now")
             w.put(f"if len({stamps}) > {_MOST_STAMPS}:", f"    {stamps}.clear()")
+    if special.on_tape:
         w.put("tape = session.tape", "if tape is not None:")
         w.put(f"    tape.launched({me}, {tuple_of_params}, now, {seed})")
     if compiled.result is not None:

@@ -17,6 +17,7 @@ from diffsim.lang.matrix import Matrix
 from diffsim.lang.translate import Translation
 from diffsim.passes import access, reverse
 from diffsim.passes.access import Access
+from diffsim.passes.activity import Activity, missing_gradient
 from diffsim.runtime import launch
 from diffsim.runtime.arguments import Parameter
 from diffsim.runtime.compile import Compiled
@@ -72,6 +73,7 @@ class Special:
         for a in (*self.read, *self.written):
             self._choose_axis(a)
         self.differentiable = any(m.grad is not None for m in ir.mems)
+        self.on_tape = self.differentiable or any(a.mem.dtype.is_float for a in self.written)
 
     def _choose_axis(self, a: Access) -> None:
         """The first axis that a kernel indexes with an argument becomes the field's time axis."""
@@ -135,6 +137,10 @@ class Special:
         return reverse.reverse(self.ir, relaxed=self.simplicity == "relaxed")
 
     @functools.cached_property
+    def activity(self) -> Activity:
+        return Activity(self.ir)
+
+    @functools.cached_property
     def adjoint_reads(self) -> list[Access]:
         """The loads of the adjoint: what must be as it was at the forward launch."""
         return [a for a in access.reads(self.adjoint) if not a.mem.is_grad]
@@ -154,7 +160,8 @@ class Special:
 
     def grad_launch(self, *args: Any) -> None:
         """`kernel.grad(...)`: the adjoint of the last launch with these arguments."""
-        reverse.refuse_leaks(self.ir)
+        for leak in self.activity.leaks:
+            raise missing_gradient(leak)
         since = self.last
         if self.stamps and not self.arrays:
             try:

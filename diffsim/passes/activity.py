@@ -1,0 +1,131 @@
+"""What a derivative can flow through.
+
+A value is *active* if it is a float that depends, through rules that are not ZERO, on a load from a memory
+that has a gradient. Temporaries are active if an active value is stored into one. Values computed from a
+gradient field itself (`x.grad[i]`) are *second order*: diffsim differentiates once, so they may not reach
+anything that has a gradient, unless through `ds.stop_grad`.
+"""
+
+from __future__ import annotations
+
+from diffsim.errors import AutodiffError, MissingGradientError
+from diffsim.ir._row import Zero
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Value,
+    While,
+)
+
+
+class Activity:
+    """The active values and temporaries of a kernel, and where active values leave the chain.
+
+    Attributes:
+        values: active values.
+        temps: active temporaries.
+        leaks: stores of active values into float memories that have no gradient.
+        sources: for each leak the memories that the value may depend on are not told apart; all of
+            `read` count.
+    """
+
+    def __init__(self, kernel: Kernel, extra: frozenset[Mem] = frozenset()) -> None:
+        self.extra = extra
+        self.values: set[Value] = set()
+        self.second: set[Value] = set()
+        self.temps: set[Mem] = set()
+        self.second_temps: set[Mem] = set()
+        self.leaks: list[Store | Atomic] = []
+        while True:
+            before = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
+            self.leaks = []
+            for task in kernel.tasks:
+                self._block(task.body)
+            after = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
+            if before == after:
+                break
+
+    def is_active(self, mem: Mem) -> bool:
+        """Whether loads of the memory are active."""
+        if mem.kind == "temp":
+            return mem in self.temps
+        return mem.grad is not None or mem in self.extra
+
+    def _block(self, block: Block) -> None:
+        for s in block.stmts:
+            self._stmt(s)
+
+    def _spread(self, group: set[Value], pairs: list[tuple[Value, Value]]) -> None:
+        for source, target in pairs:
+            if source in group and target.type.is_float:
+                group.add(target)
+
+    def _stmt(self, s: Stmt) -> None:
+        if isinstance(s, Let):
+            if s.out.type.is_float:
+                for group in (self.values, self.second):
+                    if any(
+                        a in group and not isinstance(s.op.rule(k), Zero)
+                        for k, a in enumerate(s.args)
+                    ):
+                        group.add(s.out)
+        elif isinstance(s, Load):
+            if s.out.type.is_float:
+                if self.is_active(s.mem):
+                    self.values.add(s.out)
+                if s.mem.is_grad or s.mem in self.second_temps:
+                    self.second.add(s.out)
+        elif isinstance(s, (Store, Atomic)):
+            self._write(s)
+        elif isinstance(s, (For, While)):
+            while True:
+                before = len(self.values) + len(self.second)
+                for group in (self.values, self.second):
+                    self._spread(group, list(zip(s.inits, s.params, strict=True)))
+                self._block(s.body)
+                for group in (self.values, self.second):
+                    self._spread(group, list(zip(s.body.yields, s.params, strict=True)))
+                    self._spread(group, list(zip(s.params, s.outs, strict=True)))
+                if before == len(self.values) + len(self.second):
+                    break
+        elif isinstance(s, If):
+            for side in (s.then, s.orelse):
+                self._block(side)
+                for group in (self.values, self.second):
+                    self._spread(group, list(zip(side.yields, s.outs, strict=True)))
+
+    def _write(self, s: Store | Atomic) -> None:
+        if s.value in self.second:
+            if s.mem.kind == "temp":
+                self.second_temps.add(s.mem)
+            elif s.mem.grad is not None:
+                raise AutodiffError(
+                    f"{s.mem.name} depends on a gradient here, and diffsim differentiates once only",
+                    s.span,
+                    hint="take the gradient as a constant: ds.stop_grad(x.grad[i])",
+                )
+        if s.value in self.values:
+            if s.mem.kind == "temp":
+                self.temps.add(s.mem)
+            elif s.mem.grad is None and s.mem.dtype.is_float and s not in self.leaks:
+                self.leaks.append(s)
+
+
+def missing_gradient(s: Store | Atomic, reader: str = "") -> MissingGradientError:
+    """The error for a chain that a memory without gradient breaks."""
+    name = s.mem.name
+    read = f", and {reader} reads it" if reader else ""
+    return MissingGradientError(
+        f"{name} is given a value that depends on something with a gradient, has none itself{read}: the "
+        "chain of derivatives would break here without a word",
+        s.span,
+        hint=f"declare {name} with needs_grad=True, or cut the chain on purpose: ds.stop_grad(value)",
+    )

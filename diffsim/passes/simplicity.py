@@ -1,0 +1,59 @@
+"""The kernel simplicity rule, checked where a gradient is asked for.
+
+A kernel is either statements without loops, or loops alone; and a loop holds either exactly one loop, or
+statements without loops. `ds.static` loops are unrolled and do not count.
+"""
+
+from __future__ import annotations
+
+from diffsim.errors import KernelSimplicityError, Span
+from diffsim.ir.nodes import Atomic, Block, For, Kernel, Load, Store, While
+from diffsim.ir.walk import statements
+
+_ADVICE = (
+    'split it into several kernels, unroll with ds.static(range(...)), or write @ds.kernel(simplicity="'
+    'relaxed") to differentiate it as it stands'
+)
+
+
+def check_simplicity(kernel: Kernel) -> None:
+    """Refuse a kernel outside of the rule.
+
+    Raises:
+        KernelSimplicityError: with the line of the loop (or statement) that is too many.
+    """
+    loops = [t for t in kernel.tasks if t.axes]
+    plain = [t for t in kernel.tasks if not t.axes]
+    if loops and plain:
+        raise _refused(
+            f"{kernel.name} has statements beside its loops", plain[0].body.stmts[0].span, kernel
+        )
+    for t in kernel.tasks:
+        _check(kernel, t.body, inside=bool(t.axes))
+
+
+def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
+    found = [s for s in statements(block) if isinstance(s, (For, While))]
+    if not found:
+        return
+    first = found[0]
+    if isinstance(first, While):
+        raise _refused("a while loop in it", first.span, kernel)
+    here = [s for s in block.stmts if isinstance(s, (For, While))]
+    if first not in here:
+        raise _refused("a loop stands inside of a branch", first.span, kernel)
+    if len(here) > 1:
+        where = "a loop holds several loops" if inside else "it holds loops one after the other"
+        raise _refused(where, here[1].span, kernel)
+    if first.params:
+        raise _refused("a loop carries local variables from turn to turn", first.span, kernel)
+    for s in block.stmts:
+        if isinstance(s, (Load, Store, Atomic)):
+            raise _refused("a loop stands beside other statements", s.span, kernel)
+    _check(kernel, first.body, inside=True)
+
+
+def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:
+    return KernelSimplicityError(
+        f"the gradient of {kernel.name} is refused by the kernel simplicity rule: {what}", span, _ADVICE
+    )

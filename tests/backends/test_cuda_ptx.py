@@ -1,0 +1,652 @@
+"""CUDA without a GPU: every row becomes PTX that ptxas accepts, and computes what it should.
+
+Nothing here runs on a GPU. What the threads compute is seen by running the LLVM text of `lower` on
+the CPU, a warp at a time: 32 Python threads meet at every shuffle.
+"""
+
+import ctypes
+import re
+import threading
+from contextlib import contextmanager
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from diffsim.backends.cuda import BLOCK_DIM, CudaCode, EntryPoint, emit_ptx, lower
+from diffsim.backends.layout import ERROR
+from diffsim.backends.ptx import PtxError, assemble, find_libdevice, find_ptxas
+from diffsim.errors import BackendError, Span
+from diffsim.ir import ops, types
+from diffsim.ir._row import TABLE, Instr, Intrinsic, Libdevice, Libm, Op
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    Arg,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    Dim,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Scratch,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.types import bool_, f32, f64, i32, i64, tensor, u8, u32, u64
+from diffsim.ir.verify import verify
+from diffsim.passes.dead import drop_dead
+from diffsim.passes.scalarize import scalarize
+from diffsim.passes.sums import mark_exclusive, take_out_sums
+
+try:
+    find_libdevice()
+except PtxError:
+    HAS_LIBDEVICE = False
+else:
+    HAS_LIBDEVICE = True
+
+needs_libdevice = pytest.mark.skipif(not HAS_LIBDEVICE, reason="no libdevice here")
+
+SPAN = Span("user.py", 7)
+N = 64
+FLOATS = [f32, f64]
+INTS = [i32, i64, u8, u32, u64]
+ALL = [*FLOATS, *INTS, bool_]
+LETTERS = {"F": FLOATS, "I": INTS, "N": FLOATS + INTS, "B": [bool_], "J": [*INTS, bool_], "T": ALL}
+
+
+# ---- kernels
+
+
+def field(name, dtype, shape=(N,), **more):
+    return Mem(name, dtype, len(shape), shape, **more)
+
+
+class Draft:
+    """A kernel under construction."""
+
+    def __init__(self, name="k", *args):
+        self.name, self.args = name, args
+        self.mems, self.tasks = {}, []
+        self.b = Builder(SPAN)
+
+    def use(self, *mems):
+        self.mems.update(dict.fromkeys(mems))
+        return mems[0] if len(mems) == 1 else mems
+
+    @contextmanager
+    def parallel(self, *bounds, code=(), types_=i32):
+        """A parallel task over 0..n for each of bounds (or lo..hi for a pair)."""
+        axes = tuple(Value(types_, f"i{k}") for k in range(len(bounds)))
+        pairs = [p if isinstance(p, tuple) else (0, p) for p in bounds]
+        yields = tuple(
+            v if isinstance(v, Value) else Const(types_, v) for pair in pairs for v in pair
+        )
+        with self.b as b, b.block() as stmts:
+            yield axes if len(axes) > 1 else axes[0]
+        self.tasks.append(Task(axes, Block(list(code), yields), Block(stmts), SPAN))
+
+    @contextmanager
+    def serial(self):
+        with self.b as b, b.block() as stmts:
+            yield
+        self.tasks.append(Task((), Block([]), Block(stmts), SPAN))
+
+    def kernel(self):
+        made = Kernel(self.name, self.args, tuple(self.mems), tuple(self.tasks), SPAN)
+        made = take_out_sums(scalarize(verify(made), column="cuda"))
+        return verify(drop_dead(mark_exclusive(made)))
+
+
+def check(kernel, *, fast_math=False):
+    """The PTX of each entry point; ptxas has to accept it for three generations of GPUs."""
+    for sm in (75, 80, 90):
+        ptx = emit_ptx(kernel, sm, fast_math=fast_math)
+        if find_ptxas():
+            assemble(ptx, sm)
+        assert f".target sm_{sm}" in ptx
+    entry = re.compile(r"^\.visible \.entry (\w+)\((.*?)^\}", re.MULTILINE | re.DOTALL)
+    return dict(entry.findall(ptx))
+
+
+# ---- every row of the table
+
+
+def rows_of(t):
+    """(row, operand types) of the rows that take a scalar of this type as last operand."""
+    for row in TABLE.values():
+        if row.typer is None and row.name != "cast" and t in LETTERS[row.operands[-1]]:
+            yield row, [bool_ if letter == "B" else t for letter in row.operands]
+
+
+def kernel_of_rows(t, only=None):
+    """One task for each row: out[i] = row(a0[i], a1[i], ...)."""
+    draft, named = Draft(f"rows_{t}"), {}
+    outs = {x: field(f"out_{x}", x) for x in ALL}
+    for row, operands in rows_of(t):
+        if only is not None and row.name not in only:
+            continue
+        with draft.parallel(N) as i:
+            ins = [draft.use(field(f"a{k}", x)) for k, x in enumerate(operands)]
+            y = draft.b.op(row, [draft.b.load(m, (i,)) for m in ins])
+            draft.b.store(draft.use(outs[y.type]), (i,), y)
+        named[f"rows_{t}_task{len(draft.tasks) - 1}"] = row
+    if only is None:
+        for to in ALL:
+            with draft.parallel(N) as i:
+                a = draft.b.load(draft.use(field("a0", t)), (i,))
+                draft.b.store(draft.use(outs[to]), (i,), draft.b.cast(a, to))
+            named[f"rows_{t}_task{len(draft.tasks) - 1}"] = TABLE["cast"]
+    return draft.kernel(), named
+
+
+# Where libdevice starts a Newton iteration from, or takes 2 to the power of a whole number.
+SEEDS = {f"{word}.approx.ftz.f{bits}" for word in ("rcp", "rsqrt") for bits in (32, 64)}
+SEEDS |= {"ex2.approx.ftz.f32", "div.approx.ftz.f32"}
+
+
+@needs_libdevice
+@pytest.mark.parametrize("t", ALL, ids=str)
+def test_rows(t):
+    kernel, named = kernel_of_rows(t)
+    made = check(kernel)
+    assert made.keys() == named.keys()
+    for name, row in named.items():
+        code = made[name]
+        assert "st.global" in code, row
+        inexact = set(re.findall(r"[\w.]+\.(?:approx|ftz)[\w.]*", code))
+        assert inexact <= (SEEDS if isinstance(row.cuda, Libdevice) else set()), row
+        if t in FLOATS and row.name != "cast" and not isinstance(row.cuda, Libdevice):
+            assert f".f{96 - t.bits}" not in code, row
+        if t in FLOATS and row.name in ("div", "sqrt"):
+            assert f"{row.name}.rn.{t}" in code
+
+
+STRUCTURE = {
+    "build": lambda b, m, v, i: b.build([b.op(ops.extract, [v, k]) for k in (1, 0)], v.type),
+    "extract": lambda b, m, v, i: b.op(ops.extract, [m, i, 1]),
+    "insert": lambda b, m, v, i: b.op(ops.insert, [v, 3, i]),
+    "broadcast": lambda b, m, v, i: b.broadcast(b.op(ops.extract, [v, 0]), m.type),
+    "sum": lambda b, m, v, i: b.op(ops.reduce_sum, [m]),
+    "transpose": lambda b, m, v, i: b.op(ops.transpose, [m]),
+    "matmul": lambda b, m, v, i: b.op(TABLE["matmul"], [m, v]),
+    "outer": lambda b, m, v, i: b.op(TABLE["outer"], [v, v]),
+}
+
+
+@pytest.mark.parametrize("t", FLOATS, ids=str)
+def test_rows_on_tensors(t):
+    draft = Draft()
+    m, v = draft.use(field("m", tensor(t, (2, 2))), field("v", tensor(t, (2,))))
+    for name, emit in STRUCTURE.items():
+        with draft.parallel(N) as i:
+            y = emit(draft.b, draft.b.load(m, (i,)), draft.b.load(v, (i,)), i)
+            draft.b.store(draft.use(field(f"out_{name}", y.type)), (i,), y)
+    assert len(check(draft.kernel())) == len(STRUCTURE)
+
+
+def test_no_row_is_left_out():
+    tried = {row.name for t in ALL for row, _ in rows_of(t)} | {"cast"} | STRUCTURE.keys()
+    assert tried == TABLE.keys()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [None, Libm("hypot"), Instr(i="add"), Intrinsic(f="sin"), Intrinsic(i="smin")],
+    ids=repr,
+)
+def test_row_without_cuda_code_is_refused(monkeypatch, how):
+    row = Op("fake", "F -> F", "?", ref=np.sin, llvm=None, cuda=how, rules=(), sample=[])
+    monkeypatch.setitem(TABLE, "fake", row)
+    draft = Draft()
+    x = draft.use(field("x", f64))
+    with draft.parallel(N) as i:
+        out = Value(f64)
+        draft.b.add(Let(out, row, (draft.b.load(x, (i,)),), Span("user.py", 31)))
+        draft.b.store(x, (i,), out)
+    with pytest.raises(BackendError, match=r"fake[\s\S]*user.py") as caught:
+        lower(draft.kernel(), fast_math=False)
+    assert caught.value.span.line == 31
+
+
+@needs_libdevice
+def test_fast_math_is_an_option():
+    kernel, _ = kernel_of_rows(f32, {"div", "sqrt", "sin", "add", "lt"})
+    exact, fast = "".join(check(kernel).values()), "".join(check(kernel, fast_math=True).values())
+    for word in ("div", "sqrt"):
+        assert f"{word}.rn.f32" in exact
+        assert f"{word}.approx" not in exact
+        assert f"{word}.approx" in fast
+    assert ".ftz" not in fast  # subnormal numbers stay
+
+
+# ---- atomics and reductions
+
+ATOMIC_TYPES = [i32, u32, i64, u64, f32, f64, types.i8, u8, types.i16, types.u16]
+BITS = ("and", "or", "xor")
+
+
+def atomic_cases():
+    for t in ATOMIC_TYPES:
+        for op in ("add", "min", "max", *(() if t.is_float else BITS)):
+            yield t, op
+    yield from ((bool_, op) for op in BITS)
+
+
+def kernel_of_atomics(cases, *, exclusive, old):
+    draft = Draft()
+    for t, op in cases:
+        m, v, at, before = (
+            field("m", t, ()),
+            field("v", t),
+            field("at", i32),
+            field("before", t),
+        )
+        with draft.parallel(N) as i:
+            b = draft.b
+            draft.use(m, v, before)
+            out = Value(t) if old else None
+            value = b.load(v, (i,))
+            b.add(Atomic(out, op, m, (), value, SPAN, exclusive))
+            if old:
+                b.store(before, (i,), out)
+    made = Kernel("k", (), tuple(draft.mems), tuple(draft.tasks), SPAN)
+    return verify(scalarize(made, column="cuda"))  # as it stands: no reduction is made of it
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_atomics(exclusive, old):
+    cases = list(atomic_cases())
+    made = check(kernel_of_atomics(cases, exclusive=exclusive, old=old))
+    for (t, op), code in zip(cases, made.values(), strict=True):
+        atomic = re.findall(r"\b(?:atom|red)\.(?:relaxed\.sys\.)?global\.\w+\.\w+", code)
+        if exclusive and not old:
+            assert not atomic, (t, op)
+            continue
+        assert len(atomic) == 1, (t, op, atomic)
+        loop = (
+            "cas" if (t.is_float and op != "add") or (t.bits in (8, 16) and op not in BITS) else op
+        )
+        assert f".{loop}." in atomic[0], (t, op, atomic)
+        if t.bits >= 32 and loop != "cas":
+            assert atomic[0].endswith(
+                f"{t.kind}{t.bits}".replace("i", "s") if op in ("min", "max") else str(t.bits)
+            )
+
+
+@pytest.mark.parametrize(("t", "op"), [(f32, "and"), (f64, "xor"), (bool_, "add"), (bool_, "min")])
+def test_atomics_without_sense_are_refused(t, op):
+    for exclusive in (False, True):
+        with pytest.raises(BackendError, match=f"no atomic {op} of {t}") as caught:
+            lower(kernel_of_atomics([(t, op)], exclusive=exclusive, old=False), fast_math=False)
+        assert caught.value.span is SPAN
+
+
+def kernel_of_sums(t):
+    draft = Draft("sums")
+    v = draft.use(field("v", t, (7, 30)))
+    outs = [draft.use(field(op, t, (), kind="temp")) for op in ("add", "min")]
+    high = draft.use(field("max", t, (3,)))
+    with draft.parallel((2, 7), 30) as (i, j):
+        x = draft.b.load(v, (i, j))
+        draft.b.atomic("add", outs[0], (), x)
+        draft.b.atomic("min", outs[1], (), x)
+        draft.b.atomic("max", high, (Const(i32, 1),), x)
+    return draft.kernel()
+
+
+@pytest.mark.parametrize("t", ATOMIC_TYPES, ids=str)
+def test_reductions(t):
+    kernel = kernel_of_sums(t)
+    assert len(kernel.tasks[0].reductions) == 3
+    (code,) = check(kernel).values()
+    words = 2 if t.bits == 64 else 1
+    assert code.count("shfl.sync.down.b32") == 3 * 5 * words
+    assert len(re.findall(r"\b(?:atom|red)\.", code)) == 3
+    # The sums are in registers until the shuffles, and memory is updated after them.
+    assert "ld.local" not in code
+    assert "st.local" not in code
+    assert code.rindex("shfl.sync") < re.search(r"\b(?:atom|red)\.", code).start()
+
+
+# ---- control flow, scratch, checks, addresses
+
+
+def kernel_of_control():
+    """Loops and branches with scratch, a check and a sum; `control_reference` is the same."""
+    m = Arg(i32, "m", 0)
+    draft = Draft("step.while é", m)
+    b = draft.b
+    x, out, whole = draft.use(field("x", f64), field("out", f64), field("whole", f64, ()))
+    with draft.parallel(N) as i:
+        saved = draft.use(Mem("saved", f64, 1, None, "scratch"))
+        start = b.load(x, (i,))
+        b.add(Scratch(saved, m, SPAN))
+        k, p, r = Value(i32, "k"), Value(f64, "p"), Value(f64, "r")
+        with b.block() as body:
+            b.store(saved, (k,), p)
+            with b.block() as then:
+                doubled = p * 2.0
+            with b.block() as orelse:
+                more = p + 1.0
+            one = Value(f64)
+            b.add(If(p < 10.0, Block(then, (doubled,)), Block(orelse, (more,)), (one,), SPAN))
+        b.add(For(k, Const(i32, 0), m, (p,), (start,), Block(body, (one,)), (r,), SPAN))
+        k2, q, total = Value(i32, "k"), Value(f64, "q"), Value(f64, "total")
+        with b.block() as body:
+            follows = q * 0.5 + b.load(saved, (k2,))
+        zero = Const(f64, 0.0)
+        b.add(
+            For(k2, Const(i32, 0), m, (q,), (zero,), Block(body, (follows,)), (total,), SPAN, True)
+        )
+        y, z, last = Value(f64, "y"), Value(f64, "z"), Value(f64, "last")
+        with b.block() as cond:
+            go = y < 100.0
+        with b.block() as body:
+            inner = draft.use(Mem("inner", f64, 1, None, "scratch"))
+            b.add(Scratch(inner, Const(i32, 2), SPAN))
+            b.store(inner, (Const(i32, 1),), y * 3.0)
+            z = b.load(inner, (Const(i32, 1),))
+        b.add(While((y,), (total,), Block(cond, (go,)), Block(body, (z,)), (last,), SPAN))
+        b.add(Check(last < 1e6, "too large", (i,), SPAN))
+        b.store(out, (i,), last + r)
+        b.atomic("add", whole, (), last + r)
+    return draft.kernel(), x, out, whole
+
+
+def control_reference(x, m):
+    saved, p = [], x
+    for _ in range(m):
+        saved.append(p)
+        p = p * 2 if p < 10 else p + 1
+    q = 0.0
+    for s in reversed(saved):
+        q = q * 0.5 + s
+    while q < 100:
+        q *= 3
+    return q + p
+
+
+def test_control_flow_scratch_and_checks():
+    kernel, *_ = kernel_of_control()
+    made = check(kernel)
+    assert made.keys() == {"step_while___task0"}
+    (code,) = made.values()
+    assert "malloc" in code
+    assert code.count("free") >= 2
+    assert ".cas.b64" in code  # the error that comes first is the one that is reported
+    assert "ld.global" in code
+    assert "bra" in code
+
+
+def test_addresses_have_64_bits():
+    draft = Draft()
+    large = 2**31 + 8
+    x, flat = draft.use(field("x", f32, (2, large)), field("flat", f32, (2 * large,)))
+    y, places = draft.use(field("y", f32, (70_000, 70_000)), field("places", i32, (N, 3)))
+    b = draft.b
+    with draft.parallel(N) as n:
+        i, j, k = (b.load(places, (n, Const(i32, c))) for c in range(3))
+        v = b.load(x, (i, Const(i64, 2**31 + 4)))
+        w = b.load(y, (i * j, b.named("add", k, 1)))
+        b.store(flat, (Const(i64, 2 * large - 1),), v + w)
+    with draft.parallel((3, large)) as n:
+        b.store(flat, (n,), Const(f32, 1.0))
+    first, second = check(draft.kernel()).values()
+    assert not re.search(r"\bm(?:ul|ad)\.lo\.[su]32|shl\.b32", first + second)
+    assert re.search(r"mul\.wide\.s32|cvt\.s64\.s32", first)
+    assert str(4 * large) in first or f"{large}" in first
+    assert str(4 * (2**31 + 4)) in first
+    assert str(4 * (2 * large - 1)) in first
+    assert lower(draft.kernel(), fast_math=False).entries[1].lanes == large - 3
+
+
+# ---- launches
+
+
+def test_entry_points():
+    n = Arg(i64, "n", 0)
+    a = Mem("a", f32, 2, None, "array")
+    draft = Draft("step", n)
+    x, count, s = draft.use(
+        field("x", f32), field("count", i32, ()), field("s", f32, (), kind="temp")
+    )
+    draft.use(a)
+    with draft.serial():
+        draft.b.store(s, (), Const(f32, 1.0))
+    with draft.parallel(Dim(i32, a, 0), (1, Dim(i32, a, 1))) as (i, j):
+        draft.b.store(a, (i, j), draft.b.load(s, ()))
+    with draft.parallel(4, 3) as (i, j):
+        draft.b.store(x, (i,), draft.b.load(a, (i, j)))
+    read = Value(i32)
+    with draft.parallel(read, code=[Load(read, count, (), SPAN)]) as i:
+        draft.b.store(x, (i,), Const(f32, 0.0))
+    with draft.parallel(n, types_=i64) as i:
+        draft.b.store(x, (i,), Const(f32, 0.0))
+    kernel = draft.kernel()
+    code = lower(kernel, fast_math=False)
+    assert code.entries == [
+        EntryPoint("step_task0", "serial", 0, 1, 1),
+        EntryPoint("step_bounds1", "bounds", 1, 1, 1),
+        EntryPoint("step_task1", "parallel", 1, None, BLOCK_DIM),
+        EntryPoint("step_task2", "parallel", 2, 12),
+        EntryPoint("step_bounds3", "bounds", 3, 1, 1),
+        EntryPoint("step_task3", "parallel", 3),
+        EntryPoint("step_bounds4", "bounds", 4, 1, 1),
+        EntryPoint("step_task4", "parallel", 4),
+    ]
+    layout = code.layout
+    used = [
+        *layout.pointers.values(),
+        *layout.args.values(),
+        *layout.temps.values(),
+        *layout.bounds.values(),
+        *layout.lanes.values(),
+        *(layout.dims[a] + k for k in range(2)),
+    ]
+    assert len(set(used)) == len(used)
+    assert max(used) < layout.size
+    assert layout.lanes.keys() == {1, 3, 4}
+    made = check(kernel)
+    assert list(made) == [e.name for e in code.entries]
+    for e in code.entries:
+        assert f".maxntid {e.block_dim}\n" in made[e.name]
+        assert re.search(r"\b(ld|st)\.global", made[e.name])
+
+
+# ---- what the threads compute, seen on the CPU
+
+
+class Warps:
+    """Runs entry points with 32 Python threads to a warp; shuffles are where they meet."""
+
+    def __init__(self, code: CudaCode) -> None:
+        self.code = code
+        self.here = threading.local()
+        self.words = [0] * 32
+        self.barrier = threading.Barrier(32)
+        text = code.text.replace("ptx_kernel ", "").replace("addrspacecast", "bitcast")
+        text = text.replace(" addrspace(1)", "").replace("@__nv_", "@")
+        text = re.sub(r"@llvm\.nvvm\.read\.ptx\.sreg\.(\w+)\.x", r"@sreg_\1", text)
+        text = text.replace("@llvm.nvvm.shfl.sync.down.i32", "@shfl_down")
+        text = text.replace("@malloc", "@seen_malloc").replace("@free", "@seen_free")
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        word, address = ctypes.c_uint32, ctypes.c_void_p
+        self.kept = []
+        for name in ("tid", "ntid", "ctaid", "nctaid"):
+            self.symbol(f"sreg_{name}", word, lambda name=name: getattr(self.here, name))
+        self.symbol("shfl_down", word, self.shuffle, word, word, word, word)
+        self.symbol("seen_malloc", address, self.malloc, ctypes.c_int64)
+        self.symbol("seen_free", None, self.free, address)
+        module = llvm.parse_assembly(text)
+        module.verify()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self.engine = llvm.create_mcjit_compiler(module, machine)
+        self.engine.finalize_object()
+        self.heap, self.heap_left = {}, 1 << 30
+
+    def symbol(self, name, result, function, *args):
+        self.kept.append(ctypes.CFUNCTYPE(result, *args)(function))
+        llvm.add_symbol(name, ctypes.cast(self.kept[-1], ctypes.c_void_p).value)
+
+    def malloc(self, n):
+        if n > self.heap_left:
+            return None
+        room = ctypes.create_string_buffer(n)
+        self.heap[ctypes.addressof(room)] = room
+        return ctypes.addressof(room)
+
+    def free(self, p):
+        if p is not None:
+            del self.heap[p]
+
+    def shuffle(self, mask, word, distance, last):
+        lane = self.here.tid % 32
+        self.words[lane] = word
+        self.barrier.wait(30)
+        got = self.words[lane + distance] if lane + distance < 32 else word
+        self.barrier.wait(30)
+        return got
+
+    def run(self, entry, params, *, grid=2, lanes=None):
+        """One launch, its warps one after the other; `lanes` as the host would hand it over."""
+        kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
+            self.engine.get_function_address(entry.name)
+        )
+        lanes = (-1 if entry.lanes is None else entry.lanes) if lanes is None else lanes
+
+        def thread(ctaid, tid):
+            vars(self.here).update(ctaid=ctaid, tid=tid, ntid=64, nctaid=grid)
+            kernel(params.ctypes.data, lanes)
+
+        for ctaid in range(grid):
+            for first in (0, 32):
+                members = [
+                    threading.Thread(target=thread, args=(ctaid, first + k)) for k in range(32)
+                ]
+                for member in members:
+                    member.start()
+                for member in members:
+                    member.join(60)
+
+    def launch(self, data, args=(), **more):
+        """All entries in order. `data`: array of each memory; returns the parameter block."""
+        layout = self.code.layout
+        params = np.full(layout.size, 0xDEAD, np.uint64)
+        self.error = np.zeros(8, np.int64)
+        params[ERROR] = self.error.ctypes.data
+        for mem, slot in layout.pointers.items():
+            params[slot] = data[mem].ctypes.data
+            if mem in layout.dims:
+                params[layout.dims[mem] :][: mem.rank] = data[mem].shape
+        for arg, value in zip(self.code.layout.args, args, strict=True):
+            params[layout.args[arg] :][:1].view(arg.type.numpy)[0] = value
+        for mem, slot in layout.temps.items():
+            params[slot] = 0
+        for entry in self.code.entries:
+            self.run(entry, params, **more)
+        return params
+
+
+def warps(kernel):
+    return Warps(lower(kernel, fast_math=False))
+
+
+@pytest.mark.parametrize("t", [f32, f64, i32, u8, i64], ids=str)
+def test_sums_are_right(t):
+    kernel = kernel_of_sums(t)
+    (v,) = [m for m in kernel.mems if m.name == "v"]
+    named = {m.name: m for m in kernel.mems}
+    rng = np.random.default_rng(3)
+    data = (rng.normal(size=(7, 30)) * 20).astype(t.numpy) if t is not u8 else None
+    data = rng.integers(0, 255, (7, 30)).astype(u8.numpy) if data is None else data
+    high = np.zeros(3, t.numpy)
+    machine = warps(kernel)
+    params = machine.launch({v: data, named["max"]: high})
+    slots = machine.code.layout.temps
+    add, least = (params[slots[named[op]] :][:1].view(t.numpy)[0] for op in ("add", "min"))
+    part = data[2:7]
+    assert least == min(part.min(), 0)
+    assert high.tolist() == [0, part.max(), 0]
+    np.testing.assert_allclose(add, part.sum(dtype=t.numpy), rtol=1e-5)
+
+
+def test_lanes_are_right():
+    draft = Draft("lanes")
+    a = draft.use(Mem("a", i32, 3, None, "array"))
+    n, count = draft.use(field("n", i32, ())), draft.use(field("count", i64, ()))
+    hi = Value(i32)
+    with draft.parallel((1, Dim(i32, a, 0)), (-1, hi), 5, code=[Load(hi, n, (), SPAN)]) as (
+        i,
+        j,
+        k,
+    ):
+        b = draft.b
+        b.atomic("add", a, (i, j + 1, k), i * 100 + j * 10 + k)
+        b.atomic("add", count, (), Const(i64, 1))
+    with draft.serial():
+        draft.b.atomic("add", count, (), Const(i64, 1000))
+    machine = warps(draft.kernel())
+    array, total = np.zeros((4, 8, 6), np.int32), np.zeros((), np.int64)
+    machine.launch({a: array, n: np.array(6, np.int32), count: total})
+    i, j, k = np.meshgrid(*(np.arange(d) for d in array.shape), indexing="ij")
+    inside = (i >= 1) & (j < 7) & (k < 5)
+    assert (array == np.where(inside, i * 100 + (j - 1) * 10 + k, 0)).all()
+    assert total == 3 * 7 * 5 + 1000
+    machine.launch({a: array, n: np.array(-9, np.int32), count: total})  # no lanes
+    assert total == 3 * 7 * 5 + 2000
+
+
+def test_control_flow_is_right():
+    kernel, x, out, whole = kernel_of_control()
+    machine = warps(kernel)
+    data, result, total = np.linspace(0.5, 12, N), np.zeros(N), np.zeros(())
+    machine.launch({x: data, out: result, whole: total}, [5])
+    np.testing.assert_allclose(result, [control_reference(v, 5) for v in data], rtol=1e-14)
+    np.testing.assert_allclose(total, result.sum(), rtol=1e-13)
+    assert machine.error[0] == 0
+    assert not machine.heap
+
+
+def test_failed_scratch_is_reported_and_leaks_nothing():
+    kernel, x, out, whole = kernel_of_control()
+    machine = warps(kernel)
+    machine.heap_left = 12  # the first of two allocations fits
+    result = np.zeros(N)
+    machine.launch({x: np.ones(N), out: result, whole: np.zeros(())}, [1])
+    code = machine.error[0]
+    assert isinstance(machine.code.checks[code - 1], Scratch)
+    assert machine.error[1] == 16
+    assert not machine.heap
+    assert not result.any()
+
+
+def test_failed_check_is_reported():
+    kernel, x, out, whole = kernel_of_control()
+    machine = warps(kernel)
+    data = np.ones(N)
+    data[40] = 1e7
+    machine.launch({x: data, out: np.zeros(N), whole: np.zeros(())}, [1])
+    assert isinstance(machine.code.checks[machine.error[0] - 1], Check)
+    assert machine.error[1] == 40
+
+
+@pytest.mark.parametrize("op", ["add", "min", "max", "xor"])
+def test_atomics_are_right(op):
+    cases = [t for t in (i32, u8, f32, f64, bool_) if (t, op) in set(atomic_cases())]
+    for t in cases:
+        kernel = kernel_of_atomics([(t, op)], exclusive=False, old=True)
+        named = {m.name: m for m in kernel.mems}
+        v = np.random.default_rng(1).integers(0, 2 if t is bool_ else 3, N).astype(t.numpy)
+        m, before = np.ones((), t.numpy), np.zeros(N, t.numpy)
+        warps(kernel).launch({named["m"]: m, named["v"]: v, named["before"]: before}, grid=1)
+        whole = {"add": np.add, "min": np.minimum, "max": np.maximum, "xor": np.bitwise_xor}[op]
+        assert m == whole(t.numpy.type(1), whole.reduce(v)), t

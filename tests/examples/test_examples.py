@@ -1,0 +1,167 @@
+"""Every example runs as a user runs it: in a process and an empty folder of its own, no display.
+
+Few iterations and steps, so this says that the examples work, not how far a robot walks.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TIMEOUT = 300  # [s] one example; a first run also compiles
+SHORT = ("--iterations", "4", "--steps", "100")
+RESULTS = ("loss.png", "walk.gif", "walk.png", "weights.npz")
+
+
+def start(script, *arguments, folder):
+    """Start an example the way `python examples/script.py` does."""
+    environment = {key: value for key, value in os.environ.items() if "DISPLAY" not in key}
+    root = str(EXAMPLES.parent)  # in front, for a checkout that is not installed
+    environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.getenv("PYTHONPATH")])])
+    command = [sys.executable, "-W", "error", str(EXAMPLES / script), *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**environment, "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(script, *arguments, folder, status=0):
+    """Run an example to its end; what it wrote to stdout and to stderr."""
+    with start(script, *arguments, folder=folder) as process:
+        out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == status, f"{script} ended with {process.returncode}:\n{out}\n{err}"
+    assert "Traceback" not in err
+    return out, err
+
+
+def check_image(path, frames):
+    with Image.open(path) as image:
+        assert getattr(image, "n_frames", 1) >= frames
+        assert min(image.size) > 100
+        for frame in range(frames):
+            image.seek(frame)
+            assert len(image.convert("RGB").getcolors(1 << 24)) > 5, "nothing is drawn"
+
+
+def check_results(folder):
+    assert sorted(path.name for path in folder.iterdir()) == list(RESULTS)
+    for name in RESULTS[:3]:
+        check_image(folder / name, frames=5 if name.endswith("gif") else 1)
+    assert (folder / "walk.gif").stat().st_size < 3e6
+
+
+def losses(out):
+    return [float(text) for text in re.findall(r"loss\D*? (-?[\d.]+)", out)]
+
+
+@pytest.mark.parametrize(
+    "robot", sorted(EXAMPLES.glob("robots/*.json")), ids=lambda path: path.stem
+)
+def test_mass_spring(tmp_path, robot):
+    out, err = run("mass_spring.py", robot, *SHORT, "--out", "here", folder=tmp_path)
+    first, last, best = (float(text) for text in re.findall(r"(?:first|last|best) (-?[\d.]+)", out))
+    assert best < first, out
+    assert best <= last
+    assert out.startswith(robot.stem)
+    assert re.search(r"walked: before .* m, after .* m = .* body lengths in 0.4 s", out)
+    assert err.count("loss") == 4  # the progress bar
+    check_results(tmp_path / "here")
+    for name in RESULTS:
+        assert f"wrote {Path('here') / name}" in out
+
+
+def test_mass_spring_by_default(tmp_path):
+    out, _ = run("mass_spring.py", "--quick", folder=tmp_path)
+    assert out.startswith("walker: ")
+    check_results(tmp_path / "out" / "mass_spring")
+
+
+def test_mass_spring_is_deterministic_and_resumes(tmp_path):
+    for name, seed in (("one", 5), ("two", 5), ("other", 6)):
+        run("mass_spring.py", *SHORT, "--seed", seed, "--out", name, folder=tmp_path)
+    one, two, other = (dict(np.load(tmp_path / n / "weights.npz")) for n in ("one", "two", "other"))
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, two[name])
+    assert any((one[name] != other[name]).any() for name in one)
+
+    before, _ = run("mass_spring.py", *SHORT, "--seed", 5, "--out", "new", folder=tmp_path)
+    resumed = ("--resume", "one/weights.npz", "--out", "more")
+    after, _ = run("mass_spring.py", *SHORT, *resumed, folder=tmp_path)
+    best, first = re.search(r"best (\S+)", before), re.search(r"first (\S+)", after)
+    assert first[1] == best[1]
+
+
+def test_mass_spring_refuses_weights_of_another_robot(tmp_path):
+    run("mass_spring.py", *SHORT, "--out", "walker", folder=tmp_path)
+    hopper = EXAMPLES / "robots" / "hopper.json"
+    for weights, message in (
+        ("walker/weights.npz", "w_position has the shape (32, 14, 2), this robot needs (32, 6, 2)"),
+        ("walker/walk.png", "no weights of this example can be read"),
+        ("nowhere.npz", "no weights of this example can be read"),
+    ):
+        _, err = run("mass_spring.py", hopper, "--resume", weights, folder=tmp_path, status=2)
+        assert err.startswith(f"{weights}: {message}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for another process")
+def test_ctrl_c_ends_the_training_and_draws(tmp_path):
+    arguments = ("--iterations", "1000", "--steps", "100", "--out", "here")
+    with start("mass_spring.py", *arguments, folder=tmp_path) as process:
+        progress = process.stderr.readline()  # after the first 100 iterations
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, err
+    assert "100/1000" in progress
+    assert "stopping after this iteration" in err
+    assert int(re.search(r"trained: (\d+) iterations", out)[1]) < 1000
+    check_results(tmp_path / "here")
+
+
+def test_bad_robot_file(tmp_path):
+    (tmp_path / "bad.json").write_text(json.dumps({"points": [[0, 0], [1, 0]]}))
+    out, err = run("mass_spring.py", "bad.json", folder=tmp_path, status=2)
+    assert out == ""
+    assert err == 'bad.json: "springs" is missing; the format is described in robot_file.py\n'
+
+
+def test_robot_that_flies_apart(tmp_path):
+    stiff = {"a": 0, "b": 1, "muscle": True, "stiffness": 1e8}
+    robot = {"points": [[0, 0], [0.1, 0.1]], "springs": [stiff]}
+    (tmp_path / "stiff.json").write_text(json.dumps(robot))
+    _, err = run("mass_spring.py", "stiff.json", *SHORT, folder=tmp_path, status=2)
+    assert err.startswith("the robot flew apart; make its springs softer or its points heavier")
+
+
+@pytest.mark.parametrize("option", ["--iterations=0", "--steps=0", "--learning-rate=nan"])
+def test_bad_option(tmp_path, option):
+    _, err = run("mass_spring.py", option, folder=tmp_path, status=2)
+    assert "--iterations and --steps start at 1, --learning-rate is between 0 and 1" in err
+
+
+def test_gravity(tmp_path):
+    arguments = ("--bodies", 8, "--steps", 200, "--out", "here")
+    out, _ = run("gravity.py", *arguments, folder=tmp_path)
+    assert float(re.search(r"drift at most (\S+) of it", out)[1]) < 1e-3
+    check_image(tmp_path / "here" / "gravity.png", frames=1)
+    check_image(tmp_path / "here" / "gravity.gif", frames=11)
+
+
+def test_minimize(tmp_path):
+    out, _ = run("minimize.py", folder=tmp_path)
+    falling = losses(out)
+    assert len(falling) == 11
+    assert falling == sorted(falling, reverse=True)
+    assert falling[-1] < 1e-3
+    assert float(re.search(r"gravity (\S+) m/s²$", out.strip())[1]) == pytest.approx(9.81, abs=0.1)
