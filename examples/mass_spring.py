@@ -230,6 +230,7 @@ def train(
             raise RobotError("the robot flew apart; make its springs softer or its points heavier")
         show_progress(done, iterations, loss, lowest)
         if stop.is_set():
+            print(file=sys.stderr)
             break
         length = math.sqrt(sum(float((slope**2).sum()) for slope in slopes.values()))
         if since == PATIENCE or not math.isfinite(length):

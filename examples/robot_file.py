@@ -69,8 +69,8 @@ class Robot:
 
     @property
     def length(self) -> float:
-        """How long the body is along the ground [m]."""
-        return float(np.ptp(self.points[:, 0]))
+        """How long or, if that is more, how tall the body is [m]."""
+        return float(np.ptp(self.points, axis=0).max())
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

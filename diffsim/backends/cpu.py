@@ -10,8 +10,17 @@ chunks: sums do not depend on which thread was faster.
 from __future__ import annotations
 
 from diffsim.backends.jit import VECTOR_MATH, Jit
+from diffsim.backends.lanes import (
+    accumulate,
+    bound,
+    enter_lane,
+    identity,
+    point,
+    size,
+    store_bounds,
+)
 from diffsim.backends.layout import POOL, THREADS, Layout
-from diffsim.backends.llvm import Body, Module, number
+from diffsim.backends.llvm import Body, Module
 from diffsim.errors import BackendError
 from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import Block, Check, Const, For, If, Kernel, Scratch, Task, Value, While
@@ -96,24 +105,14 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
     return lines
 
 
-def _bound(body: Body, k: int, task: Task, j: int) -> str:
-    v = task.bounds.yields[j]
-    if isinstance(v, Const):
-        return str(int(v.value))
-    return body.slot_load(body.module.layout.bounds[k, j], "i64")
-
-
 def _lanes(body: Body, k: int, task: Task) -> None:
     """Loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside."""
-    lows = [_bound(body, k, task, 2 * a) for a in range(len(task.axes))]
+    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
     if len(task.axes) == 1:
         total = _inner(body, task, lows[0], "%begin", "%end", {}, None)
         _store_partials(body, k, task, total)
         return
-    sizes = [
-        _size(body, lo, _bound(body, k, task, 2 * a + 1))
-        for a, lo in enumerate(lows)
-    ]
+    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
     before = body.label
     head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
     body.jump(head)
@@ -132,16 +131,7 @@ def _lanes(body: Body, k: int, task: Task) -> None:
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
     count = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
     stop = body.let(f"add nsw i64 {first}, {count}")
-    wide: dict[Value, str] = {}
-    for a in range(len(task.axes) - 2, -1, -1):
-        if a:
-            at_axis = body.let(f"urem i64 {rest}, {sizes[a]}")
-            rest = body.let(f"udiv i64 {rest}, {sizes[a]}")
-        else:
-            at_axis = rest
-        wide[task.axes[a]] = (
-            at_axis if lows[a] == "0" else body.let(f"add nsw i64 {at_axis}, {lows[a]}")
-        )
+    wide = point(body, task.axes[:-1], lows, sizes, rest)
     nexts = _inner(body, task, lows[-1], first, stop, wide, sums)
     advanced = body.let(f"add nsw i64 {flat}, {count}")
     latch = body.label
@@ -150,17 +140,11 @@ def _lanes(body: Body, k: int, task: Task) -> None:
     for name, new, (op, _, _), v in zip(sums, nexts, task.reductions, task.body.yields, strict=True):
         t = v.type.scalar
         phis.append(
-            f"  {name} = phi {t.llvm} [ {_identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
+            f"  {name} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
         )
     body.lines[at:at] = phis
     body.start(after)
     _store_partials(body, k, task, sums)
-
-
-def _size(body: Body, lo: str, hi: str) -> str:
-    if lo.lstrip("-").isdigit() and hi.lstrip("-").isdigit():
-        return str(max(0, int(hi) - int(lo)))
-    return hi if lo == "0" else body.let(f"sub nsw i64 {hi}, {lo}")
 
 
 def _inner(
@@ -175,7 +159,7 @@ def _inner(
     """The loop over the last axis, from first to stop, carrying the partial results."""
     values = task.body.yields
     starts = sums or [
-        _identity(op, v.type.scalar) for (op, _, _), v in zip(task.reductions, values, strict=True)
+        identity(op, v.type.scalar) for (op, _, _), v in zip(task.reductions, values, strict=True)
     ]
     before = body.label
     head, lane, after = (body.new_label(w) for w in ("lanes", "lane", "end"))
@@ -188,13 +172,10 @@ def _inner(
     body.put(f"br i1 {more}, label %{lane}, label %{after}")
     body.start(lane)
     index = k if low == "0" else body.let(f"add nsw i64 {k}, {low}")
-    body.wide.append({**wide, task.axes[-1]: index})
-    for axis in task.axes:
-        if axis.type.scalar.bits == 64:
-            body.names[axis] = body.wide[-1][axis]
+    enter_lane(body, task, {**wide, task.axes[-1]: index})
     body.block(task.body)
     nexts = [
-        _accumulate(body, op, v, c)
+        accumulate(body, op, v, c)
         for (op, _, _), v, c in zip(task.reductions, values, carried, strict=True)
     ]
     body.wide.pop()
@@ -207,25 +188,6 @@ def _inner(
     body.lines[at:at] = phis
     body.start(after)
     return carried
-
-
-def _accumulate(body: Body, op: str, v: Value, carried: str) -> str:
-    t = v.type.scalar
-    if op == "add" and t.is_float:
-        flags = body.module.flags
-        if "reassoc" not in flags:
-            flags += " reassoc nsz"
-        return body.let(f"fadd {flags} {t.llvm} {carried}, {body.name(v)}")
-    return body.combine(op, t, carried, body.name(v))
-
-
-def _identity(op: str, t: ScalarType) -> str:
-    if op == "add":
-        return "0x0000000000000000" if t.is_float else "0"
-    if t.is_float:
-        return number(Const(t, float("inf") if op == "min" else float("-inf")))
-    least, most = (0, 2**t.bits - 1) if t.kind == "u" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
-    return str(most if op == "min" else least)
 
 
 def _store_partials(body: Body, k: int, task: Task, sums: list[str]) -> None:
@@ -261,29 +223,11 @@ def _launch(module: Module) -> list[str]:
 
 def _launch_parallel(body: Body, k: int, task: Task) -> None:
     module = body.module
-    body.wide.append({})
-    for s in task.bounds.stmts:
-        body.stmt(s)
-    lanes = "1"
-    for a in range(len(task.axes)):
-        lo, hi = (body.index64(task.bounds.yields[2 * a + j]) for j in range(2))
-        for j, v in ((2 * a, lo), (2 * a + 1, hi)):
-            if (k, j) in module.layout.bounds:
-                body.slot_store(module.layout.bounds[k, j], "i64", v)
-        size = _size(body, lo, hi)
-        if not size.isdigit():
-            module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
-            size = body.let(f"call i64 @llvm.smax.i64(i64 {size}, i64 0)")
-        if lanes == "1" or size == "1":
-            lanes = size if lanes == "1" else lanes
-        elif lanes.isdigit() and size.isdigit():
-            lanes = str(int(lanes) * int(size))
-        else:
-            lanes = body.let(f"mul nsw i64 {lanes}, {size}")
-    body.wide.pop()
+    lanes = store_bounds(body, k, task)
     some, after = body.new_label("some"), body.new_label("next")
     body.put(f"br i1 {body.let(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
     body.start(some)
+    body.wide.append({})
     chunks = _chunks(body, lanes, task)
     n = len(task.reductions)
     if chunks == "1":
@@ -296,6 +240,7 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
             _combine_partials(body, task, partials, chunks)
     else:
         _spread(body, k, task, lanes, chunks)
+    body.wide.pop()
     body.jump(after)
     body.start(after)
 
@@ -309,8 +254,8 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         for name, text in _ARENA.items():
             module.declare(name, text)
         mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
-        size = body.let(f"mul i64 {chunks}, {8 * n}")
-        partials = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {size})")
+        room = body.let(f"mul i64 {chunks}, {8 * n}")
+        partials = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {room})")
         body.slot_store(module.layout.partials[k], "ptr", partials)
     one, many, done = (body.new_label(w) for w in ("one", "many", "done"))
     single = body.let(f"icmp eq i64 {chunks}, 1")
@@ -393,7 +338,7 @@ def _combine_partials(body: Body, task: Task, partials: str, chunks: str) -> Non
         part = body.let(f"load {t.llvm}, ptr {place}{body.module.alias('scratch')}")
         new = body.combine(op, t, carried[j], part)
         phis.append(
-            f"  {carried[j]} = phi {t.llvm} [ {_identity(op, t)}, %{before} ], [ {new}, %{step} ]"
+            f"  {carried[j]} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{step} ]"
         )
     advanced = body.let(f"add nsw i64 {c}, 1")
     body.jump(head)

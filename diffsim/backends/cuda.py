@@ -264,18 +264,6 @@ class _Thread(Body):
             raise BackendError(f"{s.op.name} is not there for CUDA", s.span)
         return super().op(s)
 
-    def atomic(self, s: Atomic) -> None:
-        t = s.mem.dtype.scalar
-        _refuse_atomic(s.op, t, s.span)
-        if not t.is_bool or (s.exclusive and s.out is None):
-            super().atomic(s)
-            return
-        at = self.address(s.mem, s.index)
-        v = self.let(f"zext i1 {self.name(s.value)} to i8")
-        old = self.let(f"atomicrmw {s.op} ptr {at}, i8 {v} monotonic{self.module.alias(s.mem)}")
-        if s.out is not None:
-            self.names[s.out] = self.let(f"trunc i8 {old} to i1")
-
 
 def _refuse_atomic(op: str, t: ScalarType, span: Span) -> None:
     if t.is_bool if op not in _BITWISE else t.is_float:
@@ -338,7 +326,7 @@ def _parallel(module: Module, entry: EntryPoint, task: Task, layout: CudaLayout)
     threads, block = thread.wide_register("ntid.x"), thread.wide_register("ctaid.x")
     earlier = thread.let(f"mul nuw nsw i64 {block}, {threads}")
     begin = thread.let(f"add nuw nsw i64 {earlier}, {thread.let(f'zext i32 {tid} to i64')}")
-    stride = thread.let(f"mul nuw nsw i64 {thread.wide_register('ctaid.x')}, {threads}")
+    stride = thread.let(f"mul nuw nsw i64 {thread.wide_register('nctaid.x')}, {threads}")
     total = "%lanes"
     if k in layout.lanes:
         stored = thread.slot_load(layout.lanes[k], "i64")

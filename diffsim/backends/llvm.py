@@ -445,20 +445,32 @@ class Body:
         elif to.bits < have.bits:
             word = "trunc"
         else:
-            if have.kind == "i" and to.bits == 64:
-                return self.index64(x)
+            if to.bits == 64 and (wide := self.find_wide(x)) is not None and self.is_axis(x):
+                return wide
             word = "sext" if have.kind == "i" else "zext"
         return self.let(f"{word} {self.typed(x)} to {to.llvm}")
+
+    def is_axis(self, v: Value) -> bool:
+        """Whether it is an axis or loop index, whose 64-bit form is the value itself."""
+        return v not in self.names and v not in self.module.made_by
 
     # ---- atomics
 
     def atomic(self, s: Atomic) -> None:
+        t = s.mem.dtype.scalar
+        if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
+            raise BackendError(f"there is no atomic {s.op} of {t}", s.span)
         at = self.address(s.mem, s.index)
         v = self.name(s.value)
         if s.exclusive and s.out is None:
             self.update(s.op, s.mem, at, v)
             return
-        t = s.mem.dtype.scalar
+        if t.is_bool:
+            v = self.let(f"zext i1 {v} to i8")
+            old = self.let(f"atomicrmw {s.op} ptr {at}, i8 {v} monotonic{self.module.alias(s.mem)}")
+            if s.out is not None:
+                self.names[s.out] = self.let(f"trunc i8 {old} to i1")
+            return
         word = {"add": "fadd" if t.is_float else "add", "min": "min", "max": "max"}.get(s.op, s.op)
         if word in ("min", "max"):
             word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
@@ -471,9 +483,10 @@ class Body:
     def update(self, op: str, mem: Mem, at: str, v: str) -> None:
         """mem = op(mem, v), not atomically."""
         t = mem.dtype.scalar
-        alias = self.module.alias(mem)
-        old = self.let(f"load {t.llvm}, ptr {at}{alias}")
-        self.put(f"store {t.llvm} {self.combine(op, t, old, v)}, ptr {at}{alias}")
+        old = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(mem)}")
+        if t.is_bool:
+            old = self.let(f"trunc i8 {old} to i1")
+        self.store(mem, at, self.combine(op, t, old, v))
 
     def combine(self, op: str, t: ScalarType, a: str, b: str) -> str:
         if op in ("add", "and", "or", "xor"):

@@ -22,6 +22,44 @@ def broadcast_to(x: Value, t: Type) -> Value:
     return current.builder().broadcast(x, t)  # type: ignore[no-any-return]
 
 
+def unless_zero(g: Value, contribution: Value) -> Value:
+    """The contribution, but 0 where the incoming adjoint is: 0 times infinity is not a gradient."""
+    return emit("select", emit("ne", g, 0.0), contribution, 0.0)  # type: ignore[no-any-return]
+
+
+def truncated_quotient(a: Value, b: Value) -> Value:
+    """a / b; a processor traps where b is 0 or the quotient does not fit, so these are taken out."""
+    one, nothing = _like(1, b), _like(0, b)
+    if b.type.scalar.kind == "u":
+        quotient = emit("int_div", a, emit("select", emit("eq", b, nothing), one, b))
+        return emit("select", emit("eq", b, nothing), nothing, quotient)  # type: ignore[no-any-return]
+    minus = emit("eq", b, _like(-1, b))
+    special = emit("or", minus, emit("eq", b, nothing))
+    quotient = emit("int_div", a, emit("select", special, one, b))
+    rest = emit("select", minus, emit("neg", a), nothing)
+    return emit("select", special, rest, quotient)  # type: ignore[no-any-return]
+
+
+def truncated_remainder(a: Value, b: Value) -> Value:
+    one, nothing = _like(1, b), _like(0, b)
+    special = emit("eq", b, nothing)
+    if b.type.scalar.kind != "u":
+        special = emit("or", special, emit("eq", b, _like(-1, b)))
+    remainder = emit("int_rem", a, emit("select", special, one, b))
+    return emit("select", special, nothing, remainder)  # type: ignore[no-any-return]
+
+
+def _like(number: int, x: Value) -> Value:
+    return current.builder().const(number, x.type)  # type: ignore[no-any-return]
+
+
+def truncated_quotient_reference(a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        q = np.floor_divide(a, b)
+        inexact = np.not_equal(q * b, a) & np.not_equal(b, 0)
+        return q + (inexact & (np.less(a, 0) != np.less(b, 0))).astype(q.dtype)
+
+
 def floor_divide(a: Value, b: Value) -> Value:
     if a.type.is_float:
         return emit("floor", a / b)

@@ -57,12 +57,11 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """`llvm.<name>.<type>`; `i` and `u` name the integer variants, `tail` further constant operands."""
+    """`llvm.<name>.<type>`; `i` and `u` name the variants for integers."""
 
     f: str | None = None
     i: str | None = None
     u: str | None = None
-    tail: str = ""
 
     def of(self, kind: str) -> str | None:
         return self.f if kind == "f" else self.u if kind == "u" else self.i if kind == "i" else None

@@ -15,7 +15,7 @@ import numpy as np
 
 from diffsim.errors import KernelTypeError, Span
 from diffsim.ir import current, types
-from diffsim.ir._row import TABLE, Op
+from diffsim.ir._row import TABLE, Expand, Op
 from diffsim.ir.nodes import Atomic, Block, Const, Let, Load, Mem, Stmt, Store, Value
 from diffsim.ir.types import ScalarType, TensorType, Type, bool_, promote, tensor
 
@@ -39,6 +39,7 @@ class Builder:
         self.default_fp = default_fp
         self.default_ip = default_ip
         self.stmts: list[Stmt] = []
+        self.expand = ""  # the column of the op table whose formulas are written out
 
     def __enter__(self) -> Builder:
         current.push(self)
@@ -135,13 +136,20 @@ class Builder:
             return Const(t, first.value)
         return self._let(TABLE["build"], tuple(elements), t)
 
-    def tensor_of(self, elements: Sequence[Operand], shape: tuple[int, ...]) -> Value:
-        """A tensor of values and numbers in row order, promoted to one scalar type."""
+    def tensor_of(
+        self, elements: Sequence[Operand], shape: tuple[int, ...], like: Type | None = None
+    ) -> Value:
+        """A tensor of values and numbers in row order, promoted to one scalar type.
+
+        Numbers alone take the precision of `like`, the type of the place they go to.
+        """
         literals = [self.literal(e).type.scalar for e in elements if not isinstance(e, Value)]
         strong = [e.type.scalar for e in elements if isinstance(e, Value)]
         common = functools.reduce(promote, strong or literals)
         if any(t.is_float for t in literals) and not common.is_float:
             common = self.default_fp
+        if like is not None and like.is_float and not strong:
+            common = like.scalar
         values = [
             self.cast(e, common) if isinstance(e, Value) else self.const(e, common)
             for e in elements
@@ -187,7 +195,18 @@ class Builder:
                 values += (self.const(a, scalar),)
         result = bool_ if op.result == "b" else groups[op.result]
         t = tensor(result, shape)
-        return self._fold(op, values, t) or self._let(op, values, t)
+        return self._fold(op, values, t) or self._expanded(op, values, t) or self._let(op, values, t)
+
+    def _expanded(self, op: Op, values: tuple[Value, ...], t: Type) -> Value | None:
+        """The op written out, if the backend's column has a formula for it."""
+        if not self.expand:
+            return None
+        lowering = getattr(op, self.expand)
+        if not isinstance(lowering, Expand):
+            return None
+        with self:
+            # Literals in a formula may have widened a narrow integer.
+            return self.cast(lowering.formula(*values), t.scalar)
 
     def _convert(self, x: Value, scalar: ScalarType, letter: str) -> Value:
         return self.named("ne", x, 0) if letter == "B" else self.cast(x, scalar)
@@ -212,7 +231,10 @@ class Builder:
             common = self.default_fp
         elif weakest == 2 and (common is None or not common.is_float):
             literals = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
-            width = next((t for t in (self.default_ip, types.i64, types.u64) if t.holds(literals[0])))
+            widths = (self.default_ip, types.i64, types.u64)
+            width = next((t for t in widths if all(t.holds(n) for n in literals)), None)
+            if width is None:
+                raise KernelTypeError(f"{max(literals, key=abs)} does not fit into 64 bits", self.span)
             common = width if common is None else promote(common, width)
         elif common is None:
             common = bool_

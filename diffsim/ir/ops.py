@@ -3,7 +3,8 @@
 How to read a row: `_row.py`. How to add one: docs/add-an-op.md. A rule gets the incoming adjoint `g`, the
 arguments and the result `y`, and returns the contribution to that argument's adjoint, written as a
 formula. Where a derivative does not exist (a kink, a pole) the rule picks a value, says so in the row's
-documentation, and never returns NaN for a finite argument of the forward op.
+documentation, and never returns NaN where the op's result is finite. Rules of ops with poles are written
+with `unless_zero`: where the incoming adjoint is 0 (the branch of a `select` not taken) so is theirs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from diffsim.ir._formulas import (
     random_bits,
     random_bits_reference,
     sign_of,
+    truncated_quotient,
+    truncated_quotient_reference,
+    truncated_remainder,
+    unless_zero,
 )
 from diffsim.ir._row import (
     SAME,
@@ -56,7 +61,8 @@ mul = op("mul", "N N -> N", "Product, element by element.",
 
 div = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
          ref=np.divide, llvm=Instr(f="fdiv"), cuda=SAME,
-         rules=(lambda g, a, b, y: g / b, lambda g, a, b, y: -(g * y) / b),
+         rules=(lambda g, a, b, y: unless_zero(g, g / b),
+                lambda g, a, b, y: unless_zero(g, -(g * y) / b)),
          sample=[(-4, 4), (0.5, 4)], public=False)
 
 floordiv = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `//`.",
@@ -68,14 +74,21 @@ mod = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's
          rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * floor(a / b)),
          sample=[(-9, 9), (1.5, 4)], public=False)
 
-truncdiv = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C.",
-              ref=lambda a, b: np.trunc(np.true_divide(a, b)).astype(np.result_type(a, b)),
-              llvm=Instr(i="sdiv", u="udiv"), cuda=SAME,
+truncdiv = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
+              ref=truncated_quotient_reference, llvm=Expand(truncated_quotient), cuda=SAME,
               rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
-raw_mod = op("raw_mod", "I I -> I", "Integer remainder with the sign of the dividend, as in C.",
+raw_mod = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, as in C; 0 if b is 0.",
+             ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
+             llvm=Expand(truncated_remainder), cuda=SAME, rules=ZERO, sample=[(-9, 9), (1, 4)])
+
+int_div = op("int_div", "I I -> I", "Integer quotient where it is known to exist.",
+             ref=truncated_quotient_reference, llvm=Instr(i="sdiv", u="udiv"), cuda=SAME,
+             rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+
+int_rem = op("int_rem", "I I -> I", "Integer remainder where it is known to exist.",
              ref=np.fmod, llvm=Instr(i="srem", u="urem"), cuda=SAME,
-             rules=ZERO, sample=[(-9, 9), (1, 4)])
+             rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
 neg = op("neg", "N -> N", "Negative.",
          ref=np.negative, llvm=SPECIAL, cuda=SAME,
@@ -125,7 +138,7 @@ sqrt = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
 
 rsqrt = op("rsqrt", "F -> F", "1 / sqrt(x).",
            ref=lambda x: 1 / np.sqrt(x), llvm=Expand(lambda x: 1.0 / sqrt(x)), cuda=SAME,
-           rules=(lambda g, x, y: -0.5 * g * y * y * y,), sample=[(0.1, 9)])
+           rules=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),), sample=[(0.1, 9)])
 
 power = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
            "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
@@ -138,11 +151,11 @@ power = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p 
 
 exp = op("exp", "F -> F", "Exponential.",
          ref=np.exp, llvm=Libm("exp"), cuda=Libdevice("exp"),
-         rules=(lambda g, x, y: g * y,), sample=[(-3, 3)])
+         rules=(lambda g, x, y: unless_zero(g, g * y),), sample=[(-3, 3)])
 
 log = op("log", "F -> F", "Natural logarithm.",
          ref=np.log, llvm=Libm("log"), cuda=Libdevice("log"),
-         rules=(lambda g, x, y: g / x,), sample=[(0.1, 9)])
+         rules=(lambda g, x, y: unless_zero(g, g / x),), sample=[(0.1, 9)])
 
 # ---- angles [rad]
 
@@ -156,7 +169,7 @@ cos = op("cos", "F -> F", "Cosine of x [rad].",
 
 tan = op("tan", "F -> F", "Tangent of x [rad].",
          ref=np.tan, llvm=Libm("tan"), cuda=Libdevice("tan"),
-         rules=(lambda g, x, y: g * (1.0 + y * y),), sample=[(-1.2, 1.2)])
+         rules=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),), sample=[(-1.2, 1.2)])
 
 asin = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
           ref=np.arcsin, llvm=Libm("asin"), cuda=Libdevice("asin"),
@@ -183,11 +196,11 @@ atan2 = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan
 
 sinh = op("sinh", "F -> F", "Hyperbolic sine.",
           ref=np.sinh, llvm=Libm("sinh"), cuda=Libdevice("sinh"),
-          rules=(lambda g, x, y: g * cosh(x),), sample=[(-3, 3)])
+          rules=(lambda g, x, y: unless_zero(g, g * cosh(x)),), sample=[(-3, 3)])
 
 cosh = op("cosh", "F -> F", "Hyperbolic cosine.",
           ref=np.cosh, llvm=Libm("cosh"), cuda=Libdevice("cosh"),
-          rules=(lambda g, x, y: g * sinh(x),), sample=[(-3, 3)])
+          rules=(lambda g, x, y: unless_zero(g, g * sinh(x)),), sample=[(-3, 3)])
 
 tanh = op("tanh", "F -> F", "Hyperbolic tangent.",
           ref=np.tanh, llvm=Libm("tanh"), cuda=Libdevice("tanh"),

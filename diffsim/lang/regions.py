@@ -120,9 +120,9 @@ class _Merge:
                 pass
         cx, builder = self.cx, self.cx.builder
         with _into(builder, self.then):
-            x = cx.value(a, self.node, what)
+            x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
         with _into(builder, self.orelse):
-            y = cx.value(b, self.node, what)
+            y = cx.value(b, self.node, what, x.type)
         t = common_type(cx, x, y, what, self.node)
         with _into(builder, self.then):
             x = fit(builder, x, t)

@@ -19,6 +19,7 @@ from diffsim.errors import DiffsimError, KernelNameError, KernelSyntaxError, Ker
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Task, Value
 from diffsim.ir.ops import TABLE
+from diffsim.ir.types import Type
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.source import Source
 
@@ -190,11 +191,16 @@ class Context:
 
     # ---- values
 
-    def value(self, thing: Any, node: Any, what: str = "this") -> Value:
-        """A run-time value of a thing: numbers, vectors, lists of them, matrices from Python."""
+    def value(self, thing: Any, node: Any, what: str = "this", like: Type | None = None) -> Value:
+        """A run-time value of a thing: numbers, vectors, lists of them, matrices from Python.
+
+        `like` is the type of the place it goes to: float literals take its precision.
+        """
         if isinstance(thing, Value):
             return thing
         if isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
+            if like is not None and like.is_float and isinstance(thing, (int, float)):
+                return self.builder.const(thing, like.scalar)
             return self.builder.literal(thing)
         strong = False
         if isinstance(thing, Matrix):
@@ -208,18 +214,18 @@ class Context:
                 )
             strong = strong or thing.dtype != np.float64
             flat = [self.builder.literal(x) if strong else x.item() for x in thing.ravel()]
-            return self.builder.tensor_of(flat, thing.shape)
+            return self.builder.tensor_of(flat, thing.shape, like)
         if isinstance(thing, (list, tuple)) and thing:
-            return self.stack(thing, node)
+            return self.stack(thing, node, like)
         raise self.type_error(node, f"{what} is {describe(thing)}, not a number or a vector")
 
-    def stack(self, rows: Any, node: Any) -> Value:
+    def stack(self, rows: Any, node: Any, like: Type | None = None) -> Value:
         """A vector of numbers, or a matrix of vectors of equal length."""
         flat: list[Any] = []
         widths = set()
         for row in rows:
             if isinstance(row, (list, tuple, Matrix, np.ndarray)):
-                row = self.value(row, node)
+                row = self.value(row, node, like=like)
             if isinstance(row, Value) and row.type.shape:
                 if len(row.type.shape) != 1:
                     raise self.type_error(node, "a matrix is made of numbers or vectors, not matrices")
@@ -234,7 +240,8 @@ class Context:
         if len(widths) != 1:
             raise self.type_error(node, "the rows of a matrix must have equal lengths")
         (width,) = widths
-        return self.builder.tensor_of(flat, (len(rows), width) if width else (len(rows),))
+        shape = (len(rows), width) if width else (len(rows),)
+        return self.builder.tensor_of(flat, shape, like)
 
 
 def describe(thing: Any) -> str:

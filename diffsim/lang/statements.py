@@ -142,7 +142,8 @@ def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
     if isinstance(old, TempVar) and cx.in_task:
         raise tasks.race(cx, name, target)
     if isinstance(thing, (bool, int, float)):
-        thing = cx.builder.literal(thing)
+        have = old.mem.dtype if isinstance(old, TempVar) else getattr(old, "type", None)
+        thing = cx.value(thing, target, like=have if isinstance(old, (Value, TempVar)) else None)
     elif isinstance(thing, list):
         thing = list(thing)
     elif hasattr(thing, "entries"):
@@ -187,7 +188,7 @@ def _assign_component(cx: Context, target: ast.expr, thing: Any) -> None:
         raise cx.type_error(
             target, f"{base.id} is a constant from outside of the kernel", "copy it to a local first"
         )
-    new = cx.value(thing, target)
+    new = cx.value(thing, target, like=owner.type)
     new = keep_type(cx, new, owner.type.scalar, f"an element of {base.id}", target)
     made = cx.builder.op(TABLE["insert"], (owner, new, *index))
     _assign_name(cx, base, made)
@@ -196,7 +197,7 @@ def _assign_component(cx: Context, target: ast.expr, thing: Any) -> None:
 def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any) -> Value:
     """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
     want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
-    have = cx.value(thing, node, "the value")
+    have = cx.value(thing, node, "the value", want)
     if have.type.shape != want.shape:
         if have.type.shape:
             raise cx.type_error(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Let, Load, Mem, Store, Value
 from diffsim.ir.walk import task_statements
-from diffsim.passes.sums import offset_of
+from diffsim.passes.affine import offset_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from diffsim.ir.nodes import Atomic, Block, Const, For, Kernel, Let, Load, Store
 from diffsim.ir.walk import blocks, task_statements
 from diffsim.passes.access import apart, definitions, part_of
 from diffsim.passes.activity import Activity
-from diffsim.passes.sums import offset_of
+from diffsim.passes.affine import offset_of
 
 Place = tuple[int, tuple[For | While, ...]]
 """Where a statement stands: its number in program order, and the loops around it."""

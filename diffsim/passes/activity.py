@@ -112,6 +112,9 @@ class Activity:
                     s.span,
                     hint="take the gradient as a constant: ds.stop_grad(x.grad[i])",
                 )
+        if isinstance(s, Atomic) and s.out is not None and s.out.type.is_float:
+            if s.value in self.values or self.is_active(s.mem):
+                self.values.add(s.out)
         if s.value in self.values:
             if s.mem.kind == "temp":
                 self.temps.add(s.mem)

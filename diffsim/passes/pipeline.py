@@ -13,6 +13,7 @@ from diffsim.ir.nodes import Kernel
 from diffsim.ir.verify import verify
 from diffsim.passes.bounds import check_bounds
 from diffsim.passes.dead import drop_dead
+from diffsim.passes.gather import gather
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
 
@@ -22,13 +23,14 @@ Stages = tuple[tuple[str, Pass], ...]
 PREPARE: Stages = (("simplify", drop_dead),)
 
 LOWER: Stages = (
+    ("gather", lambda k: drop_dead(gather(k))),
     ("scalarize", scalarize),
     ("sums", take_out_sums),
     ("exclusive", mark_exclusive),
     ("dead", drop_dead),
 )
 
-LOWER_CUDA: Stages = (("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[1:])
+LOWER_CUDA: Stages = (LOWER[0], ("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[2:])
 
 LOWER_DEBUG: Stages = (("bounds", check_bounds), *LOWER)
 

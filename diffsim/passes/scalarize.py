@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffsim.errors import BackendError
-from diffsim.ir._row import Expand, Op
+from diffsim.ir._row import Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     Arg,
@@ -44,6 +44,7 @@ class _Scalarizer:
     def __init__(self, kernel: Kernel, column: str) -> None:
         self.column = column
         self.builder = Builder(kernel.span)
+        self.builder.expand = column
         self.env: dict[Value, list[Value]] = {}
         self.args: list[Arg] = []
         for arg in kernel.args:
@@ -169,13 +170,8 @@ class _Scalarizer:
         b = self.builder
         if op.name == "cast":
             return b.cast(args[0], out.type.scalar)
-        lowering = getattr(op, self.column)
-        if lowering is None:
+        if getattr(op, self.column) is None:
             raise BackendError(f"{op.name} is not there for this backend", b.span)
-        if isinstance(lowering, Expand) and not all(isinstance(a, Const) for a in args):
-            with b:
-                # Number literals may have widened an i8; the op's own type is what counts.
-                return b.cast(lowering.formula(*args), out.type.scalar)
         return b.op(op, args)
 
     def structure(self, op: Op, s: Let) -> list[Value]:

@@ -38,6 +38,8 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import blocks, outs, statements, task_statements
+from diffsim.passes.access import apart, part_of
+from diffsim.passes.affine import offset_of
 
 Key = tuple[str, Mem, tuple[object, ...]]
 _MOST = 64  # accumulators of one loop
@@ -89,7 +91,7 @@ class _Lifter:
         if not found:
             return Task(task.axes, task.bounds, body, task.span, task.reductions)
         body, sums = self.extract(body, found)
-        values = tuple(sums[k] for k in found)
+        values = tuple(sums.get(k) or self.nothing(a) for k, a in found.items())
         reductions = tuple((s.op, s.mem, s.index) for s in found.values())
         return Task(task.axes, task.bounds, Block(body.stmts, values), task.span, reductions)
 
@@ -114,8 +116,8 @@ class _Lifter:
             inside |= _bound_in(s.cond)
         found = _candidates(body, inside)
         if isinstance(s, While):
-            read = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
-            found = {k: a for k, a in found.items() if a.mem not in read}
+            used = {x.mem for x in statements(s.cond) if isinstance(x, (Load, Store, Atomic))}
+            found = {k: a for k, a in found.items() if a.mem not in used and _always_there(a)}
         params, inits, results, after = s.params, s.inits, s.outs, []
         if found:
             body, sums = self.extract(body, found)
@@ -127,7 +129,8 @@ class _Lifter:
                 assert isinstance(t, ScalarType)
                 carried, result = Value(t, a.mem.name), Value(t, a.mem.name)
                 self.builder.span = a.span
-                yields.append(self.builder.named(_COMBINE[a.op], carried, sums[k]))
+                new = sums.get(k) or self.nothing(a)
+                yields.append(self.builder.named(_COMBINE[a.op], carried, new))
                 params, inits = (*params, carried), (*inits, identity(a.op, t))
                 results = (*results, result)
                 after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
@@ -136,7 +139,14 @@ class _Lifter:
             loop: Stmt = For(s.index, s.lo, s.hi, params, inits, body, results, s.span, s.reverse)
         else:
             loop = While(params, inits, s.cond, body, results, s.span)
-        return [loop, *after]
+        sure = [a for a in after if _always_there(a)]
+        unsure: list[Stmt] = [a for a in after if not _always_there(a)]
+        if unsure and isinstance(s, For):  # a loop without turns must not touch the element
+            with self.builder.block() as test:
+                turns = self.builder.named("lt", s.lo, s.hi)
+            if not isinstance(turns, Const):
+                unsure = [*test, If(turns, Block(unsure), Block([]), (), s.span)]
+        return [loop, *sure, *unsure]
 
     def extract(self, block: Block, found: dict[Key, Atomic]) -> tuple[Block, dict[Key, Value]]:
         """The block without these atomics, and for each what it adds up to."""
@@ -168,8 +178,6 @@ class _Lifter:
             else:
                 done.append(s)
         b.stmts = outer
-        for k, a in found.items():
-            sums.setdefault(k, self.nothing(a))
         return Block(done, block.yields), sums
 
     def nothing(self, a: Atomic) -> Const:
@@ -189,23 +197,33 @@ def _bound_in(block: Block) -> set[Value]:
     return found
 
 
-def _outside_loops(block: Block) -> Iterator[Stmt]:
+def _outside_loops(block: Block, *, always: bool = True) -> Iterator[tuple[Stmt, bool]]:
+    """The statements of a block and its branches, and whether each runs in every turn."""
     for s in block.stmts:
-        yield s
+        yield s, always
         if isinstance(s, If):
             for inner in blocks(s):
-                yield from _outside_loops(inner)
+                yield from _outside_loops(inner, always=False)
+
+
+def _always_there(a: Atomic) -> bool:
+    """Whether the element exists whatever happens at run time: its index is made of constants."""
+    return all(isinstance(i, Const) for i in a.index)
 
 
 def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
-    """Atomics whose element is the same in every turn, on memory that the loop uses for nothing else."""
+    """Atomics whose element is the same in every turn, on memory that the loop uses for nothing else.
+
+    An element with a run-time index may exist only where a branch says so, and stays in its branch.
+    """
     found: dict[Key, Atomic] = {}
-    for s in _outside_loops(body):
+    for s, always in _outside_loops(body):
         if (
             isinstance(s, Atomic)
             and s.out is None
             and s.op in _COMBINE
             and not any(i in inside for i in s.index)
+            and (always or _always_there(s))
         ):
             found.setdefault(_key(s), s)
     if not found:
@@ -221,28 +239,6 @@ def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
     return dict(list(kept.items())[:_MOST])
 
 
-def offset_of(v: Value, made_by: dict[Value, Let]) -> tuple[Value | None, int]:
-    """The value as base + constant, looking through additions of constants and widening casts."""
-    shift = 0
-    while True:
-        if isinstance(v, Const):
-            return None, shift + int(v.value)
-        let = made_by.get(v)
-        if let is None:
-            return v, shift
-        name, args = let.op.name, let.args
-        if name == "add" and isinstance(args[1], Const):
-            shift, v = shift + int(args[1].value), args[0]
-        elif name == "add" and isinstance(args[0], Const):
-            shift, v = shift + int(args[0].value), args[1]
-        elif name == "sub" and isinstance(args[1], Const):
-            shift, v = shift - int(args[1].value), args[0]
-        elif name == "cast" and args[0].type.is_int and args[0].type.scalar.bits <= v.type.scalar.bits:
-            v = args[0]
-        else:
-            return v, shift
-
-
 def mark_exclusive(kernel: Kernel) -> Kernel:
     """Atomics that no other lane can interfere with become plain updates."""
     tasks = []
@@ -253,7 +249,17 @@ def mark_exclusive(kernel: Kernel) -> Kernel:
         for s in found:
             if isinstance(s, (Load, Store, Atomic)):
                 accesses.setdefault(s.mem, []).append(s.index)
-        alone = {m for m, indices in accesses.items() if _exclusive(task, m, indices, made_by)}
+        alone: set[Stmt] = set()
+        for s in found:
+            if isinstance(s, Atomic):
+                part = part_of(s.index[: s.mem.rank], made_by)
+                rivals = [
+                    i
+                    for i in accesses[s.mem]
+                    if not apart(part, part_of(i[: s.mem.rank], made_by))
+                ]
+                if _exclusive(task, s.mem, rivals, made_by):
+                    alone.add(s)
         tasks.append(_Marker(alone).task(task))
     return Kernel(
         kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result
@@ -261,7 +267,7 @@ def mark_exclusive(kernel: Kernel) -> Kernel:
 
 
 class _Marker:
-    def __init__(self, alone: set[Mem]) -> None:
+    def __init__(self, alone: set[Stmt]) -> None:
         self.alone = alone
 
     def task(self, t: Task) -> Task:
@@ -271,7 +277,7 @@ class _Marker:
         return Block([self.stmt(s) for s in block.stmts], block.yields)
 
     def stmt(self, s: Stmt) -> Stmt:
-        if isinstance(s, Atomic) and s.mem in self.alone:
+        if isinstance(s, Atomic) and s in self.alone:
             return Atomic(s.out, s.op, s.mem, s.index, s.value, s.span, True, s.origin)
         if isinstance(s, For):
             body = self.block(s.body)

@@ -151,13 +151,11 @@ def test_operands_that_do_not_fit(b, name, args, message):
     assert caught.value.span is SPAN
 
 
-@pytest.mark.xfail(reason="Builder._common: next() without a default", raises=StopIteration)
 def test_a_literal_operand_beyond_64_bits_is_refused(b):
     with pytest.raises(KernelTypeError, match="64 bits"):
         b.named("add", Value(i32), 2**70)
 
 
-@pytest.mark.xfail(reason="Builder._common looks at the first literal alone")
 def test_the_widest_literal_decides(b):
     made = b.named("select", Value(bool_), 0, 2**40)
     assert made.type is i64

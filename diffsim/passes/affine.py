@@ -1,0 +1,27 @@
+"""Index arithmetic: what an index is, as a base value plus a constant."""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import Const, Let, Value
+
+
+def offset_of(v: Value, made_by: dict[Value, Let]) -> tuple[Value | None, int]:
+    """The value as base + constant, looking through additions of constants and widening casts."""
+    shift = 0
+    while True:
+        if isinstance(v, Const):
+            return None, shift + int(v.value)
+        let = made_by.get(v)
+        if let is None:
+            return v, shift
+        name, args = let.op.name, let.args
+        if name == "add" and isinstance(args[1], Const):
+            shift, v = shift + int(args[1].value), args[0]
+        elif name == "add" and isinstance(args[0], Const):
+            shift, v = shift + int(args[0].value), args[1]
+        elif name == "sub" and isinstance(args[1], Const):
+            shift, v = shift - int(args[1].value), args[0]
+        elif name == "cast" and args[0].type.is_int and args[0].type.scalar.bits <= v.type.scalar.bits:
+            v = args[0]
+        else:
+            return v, shift

@@ -1,0 +1,174 @@
+"""Write the parts of the documentation that the compiler makes: IR, LLVM, tables of ops.
+
+    python tools/update_docs.py             write them anew in docs/*.md
+    python tools/update_docs.py --check     only say which ones are out of date; exit status 1 if any
+
+A made part is marked by the expression that makes it, which sees what the page's Python blocks before
+it have defined, and the functions of this file that start with ``show_``:
+
+``` a fenced block whose info string ends in ``made: kernel.ir()``
+    the text between the fences is the expression's value.
+``<!-- made: show_ops() -->``
+    the lines up to the next empty one are.
+
+`tests/docs/test_architecture.py` runs this for each page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import io
+import linecache
+import os
+import re
+import sys
+import tempfile
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from diffsim.ir.ops import PUBLIC  # noqa: E402 - this checkout, whatever is installed
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^`]*)$")
+MADE_FENCE = re.compile(r"\bmade: (?P<expression>.+)$")
+MADE_COMMENT = re.compile(r"^<!-- made: (?P<expression>.+?) -->$")
+
+
+# --- what pages may show --------------------------------------------------------------------------
+
+
+def show_ops() -> str:
+    """The table of all public ops, as Markdown."""
+    lines = ["| name | arguments | result | what it is |", "|---|---|---|---|"]
+    kinds = {"F": "float", "I": "integer", "N": "number", "B": "bool", "T": "any", "b": "bool"}
+    for name in sorted(PUBLIC):
+        row = PUBLIC[name]
+        takes = ", ".join(kinds[letter] for letter in row.operands)
+        doc = " ".join(str(row.__doc__).split())
+        lines.append(f"| `ds.{name}` | {takes} | {kinds[row.result]} | {doc} |")
+    return "\n".join(lines)
+
+
+def show_lines(text: str, first: str, count: int) -> str:
+    """Some lines of a text: from the one that holds `first`, and `...` for what is left out."""
+    lines = text.splitlines()
+    start = next(k for k, line in enumerate(lines) if first in line)
+    shown = lines[start : start + count]
+    before, after = ["..."] * (start > 0), ["..."] * (start + count < len(lines))
+    return "\n".join([*before, *shown, *after])
+
+
+def show_launch(name: str) -> str:
+    """The launch function that was written for the kernel (or `kernel_grad`) of that name."""
+    text = "".join(linecache.getlines(f"<diffsim launch of {name}>"))
+    assert text, f"{name} was not launched on this page"
+    # Identities of Python objects differ from run to run; long conditions do not fit the page.
+    text = re.sub(r"!= \d{6,}", "!= 1402566254...", text)
+    return text.replace(" or ", "\n            or ")
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def update(page: str, folder: Path) -> str:
+    """The text of a page with all made parts as they are now.
+
+    Args:
+        page: the Markdown.
+        folder: where the files of its Python blocks are put.
+    """
+    module = types.ModuleType("__main__")
+    space: dict[str, Any] = module.__dict__
+    space.update({n: f for n, f in globals().items() if n.startswith("show_")})
+    lines, number, fails, out = page.splitlines(), 0, False, []
+    where = iter(range(len(lines)))
+    for i in where:
+        line = lines[i]
+        out.append(line)
+        if comment := MADE_COMMENT.match(line):
+            end = _until(lines, i + 1, lambda text: not text.strip())
+            out.append(_made(comment["expression"], space))
+            _skip(where, end - i - 1)
+        elif fence := FENCE.match(line):
+            end = _until(lines, i + 1, lambda text, fence=fence: text.strip() == fence["fence"])
+            body = lines[i + 1 : end]
+            if made := MADE_FENCE.search(fence["info"]):
+                text = _made(made["expression"], space)
+                body = textwrap.indent(text, fence["indent"]).splitlines()
+            elif fence["info"].strip() == "python":
+                number += 1
+                code = textwrap.dedent("\n".join(body)) + "\n"
+                _run(code, folder / f"block_{number}.py", module, fails=fails)
+            out += [*body, lines[end]]
+            _skip(where, end - i)
+        if line.strip():
+            fails = line.startswith("<!-- error:")
+    return "\n".join(out) + "\n"
+
+
+def _until(lines: list[str], start: int, test: Callable[[str], bool]) -> int:
+    return next((k for k in range(start, len(lines)) if test(lines[k])), len(lines))
+
+
+def _skip(where: Iterator[int], count: int) -> None:
+    for _ in range(count):
+        next(where, None)
+
+
+def _made(expression: str, space: dict[str, Any]) -> str:
+    return str(eval(expression, space)).rstrip("\n")
+
+
+def _run(code: str, file: Path, module: types.ModuleType, *, fails: bool) -> None:
+    """Run a Python block; one that a page says raises an error may do so."""
+    file.write_text(code, encoding="utf-8")
+    module.__file__ = str(file)
+    sys.modules["__main__"] = module
+    expected: tuple[type[BaseException], ...] = (Exception,) if fails else ()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(*expected):
+        exec(compile(code, str(file), "exec"), module.__dict__)
+
+
+def main() -> int:
+    """Update or check the pages given, or all."""
+    parser = argparse.ArgumentParser(description="Write what the compiler makes into docs/*.md.")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if out of date")
+    parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: docs/*.md)")
+    arguments = parser.parse_args()
+    pages = [p.resolve() for p in arguments.pages] or sorted((ROOT / "docs").glob("*.md"))
+    status = 0
+    for page in pages:
+        old = page.read_text(encoding="utf-8")
+        if not re.search(r"(```.*|<!-- )made: ", old):
+            continue
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                new = update(old, Path(folder))
+            finally:
+                os.chdir(before)
+        if new == old:
+            continue
+        if arguments.check:
+            status = 1
+            name = page.name
+            difference = difflib.unified_diff(
+                old.splitlines(), new.splitlines(), name, "as it is now", lineterm="", n=1
+            )
+            print("\n".join(difference))
+        else:
+            page.write_text(new, encoding="utf-8")
+            print(f"updated {page.name}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
