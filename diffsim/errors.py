@@ -15,11 +15,13 @@ import linecache
 import os
 import sys
 
+_MOST_CALLERS = 3  # shown at each end of a long chain of calls
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Span:
-    """A stretch of the user's source: file, 1-based lines, 0-based columns, and who inlined it."""
+    """A stretch of the user's source: file, 1-based lines, 0-based columns (in bytes, as Python counts
+    them), and who inlined it."""
 
     __slots__ = ("col", "end_col", "end_line", "file", "line", "parent", "where")
 
@@ -46,6 +48,18 @@ class Span:
 
     def text(self) -> str:
         """The place as `File "...", line N`, the source line and carets; then the callers' lines."""
+        callers: list[Span] = []
+        span: Span | None = self
+        while span is not None:
+            callers.append(span)
+            span = span.parent
+        shown = [span._line() for span in callers]
+        if len(shown) > 2 * _MOST_CALLERS:  # a func that calls itself
+            left_out = f"  {len(shown) - 2 * _MOST_CALLERS} more calls like these"
+            shown = [*shown[:_MOST_CALLERS], left_out, *shown[-_MOST_CALLERS:]]
+        return "\n  called from\n".join(shown)
+
+    def _line(self) -> str:
         where = f", in {self.where}" if self.where else ""
         lines = [f'  File "{self.file}", line {self.line}{where}']
         source = linecache.getline(self.file, self.line).rstrip("\n")
@@ -53,13 +67,11 @@ class Span:
             indent = len(source) - len(source.lstrip())
             lines.append("    " + source.strip())
             if self.end_col is not None:
-                end = self.end_col if self.end_line == self.line else len(source)
-                start = max(self.col, indent)
+                start = max(_characters(source, self.col), indent)
+                several = self.end_line != self.line
+                end = len(source) if several else _characters(source, self.end_col)
                 carets = "^" * max(1, len(source[start:end].rstrip()))
                 lines.append("    " + " " * (start - indent) + carets)
-        if self.parent is not None:
-            lines.append("  called from")
-            lines.append(self.parent.text())
         return "\n".join(lines)
 
     @staticmethod
@@ -76,6 +88,11 @@ class Span:
                 name = "" if where == "<module>" else where
                 return Span(frame.f_code.co_filename, line, col or 0, end_line, end_col, name)
         return Span(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _characters(source: str, column: int) -> int:
+    """Python's columns count bytes; this counts the characters before one."""
+    return len(source.encode()[:column].decode(errors="replace"))
 
 
 def _render(message: str, span: Span | None, hint: str | None) -> str:
@@ -98,6 +115,7 @@ class DiffsimError(Exception):
 
     def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
         super().__init__(_render(message, span, hint))
+        self.__suppress_context__ = True  # what failed inside of diffsim before is no news to the user
         self.message = message
         self.span = span
         self.hint = hint

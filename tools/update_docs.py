@@ -65,6 +65,13 @@ def show_lines(text: str, first: str, count: int) -> str:
     return "\n".join([*before, *shown, *after])
 
 
+def show_file(path: str, first: str, count: int) -> str:
+    """Some lines of a file of this repository, from the one that holds `first`."""
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    start = next(k for k, line in enumerate(lines) if first in line)
+    return "\n".join(lines[start : start + count])
+
+
 def show_launch(name: str) -> str:
     """The launch function that was written for the kernel (or `kernel_grad`) of that name."""
     text = "".join(linecache.getlines(f"<diffsim launch of {name}>"))

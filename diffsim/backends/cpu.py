@@ -9,6 +9,7 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
+from diffsim.backends import copies
 from diffsim.backends.jit import VECTOR_MATH, Jit
 from diffsim.backends.lanes import (
     accumulate,
@@ -23,9 +24,21 @@ from diffsim.backends.layout import POOL, THREADS, Layout
 from diffsim.backends.llvm import Body, Module
 from diffsim.errors import BackendError
 from diffsim.ir._row import Libdevice, Libm
-from diffsim.ir.nodes import Block, Check, Const, For, If, Kernel, Scratch, Task, Value, While
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Check,
+    Const,
+    For,
+    If,
+    Kernel,
+    Scratch,
+    Task,
+    Value,
+    While,
+)
 from diffsim.ir.types import ScalarType
-from diffsim.ir.walk import blocks
+from diffsim.ir.walk import blocks, statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
@@ -35,6 +48,9 @@ _ARENA = {
     "@ds_arena_mark": "declare i64 @ds_arena_mark(ptr, i64)",
     "@ds_arena_release": "declare void @ds_arena_release(ptr, i64, i64)",
 }
+_COPY_WORK = (
+    2  # additions that a scalar of a thread's copy must save, to be worth its zeroing and adding
+)
 _LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
 
 
@@ -82,20 +98,49 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
         text += _task(module, k, task)
     text += _launch(module)
     head = sorted(module.declared.values())
-    plain = [n for n in module.math if n not in VECTOR_MATH and n.removesuffix("f") not in VECTOR_MATH]
+    plain = [
+        n for n in module.math if n not in VECTOR_MATH and n.removesuffix("f") not in VECTOR_MATH
+    ]
     if plain:
         raise BackendError(f"no such function: {plain[0]}", kernel.span)
     math = jit.declare_math(sorted(module.math)) if module.math else ""
     parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata(), "!{} = !{}"]
-    whole = "\n".join(parts).replace("!{} = !{}", "!1 = !{}").replace("!invariant.load !{}", "!invariant.load !1")
+    whole = (
+        "\n".join(parts)
+        .replace("!{} = !{}", "!1 = !{}")
+        .replace("!invariant.load !{}", "!invariant.load !1")
+    )
     needs_pool = any(name.startswith("@ds_") for name in module.declared)
     return CpuCode(whole + "\n", layout, module.checks, needs_pool=needs_pool)
 
 
 def _task(module: Module, k: int, task: Task) -> list[str]:
-    lines = [f"define internal void @task{k}({_ARGUMENTS}) #0 {{", "entry:"]
+    """The functions of a task: `task<k>`, and variants of it that need no atomics.
+
+    `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to the thread's copies.
+    """
+    lines = _function(module, k, task, "task")
+    if _variants(task):
+        lines += _function(module, k, task, "alone")
+    if task.private:
+        lines += _function(module, k, task, "copies")
+    return lines
+
+
+def _variants(task: Task) -> bool:
+    """Whether running on one thread makes a difference."""
+    return bool(task.axes) and any(
+        isinstance(s, Atomic) and not s.exclusive for s in statements(task.body)
+    )
+
+
+def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
+    lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
     body = Body(module, lines)
+    body.alone = kind == "alone"
     body.enter([task.body, Block([], task.bounds.yields)])
+    if kind == "copies":
+        copies.enter(body, k, task)
     if not task.axes:
         body.block(task.body)
     else:
@@ -137,7 +182,9 @@ def _lanes(body: Body, k: int, task: Task) -> None:
     latch = body.label
     body.jump(head)
     phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
-    for name, new, (op, _, _), v in zip(sums, nexts, task.reductions, task.body.yields, strict=True):
+    for name, new, (op, _, _), v in zip(
+        sums, nexts, task.reductions, task.body.yields, strict=True
+    ):
         t = v.type.scalar
         phis.append(
             f"  {name} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
@@ -209,8 +256,13 @@ def _launch(module: Module) -> list[str]:
     body = Body(module, lines)
     kernel = module.kernel
     code = [t.bounds for t in kernel.tasks]
-    code += [Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks]
-    body.enter(code, [m for t in kernel.tasks for _, m, _ in t.reductions])
+    code += [
+        Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks
+    ]
+    leads = [tuple(v for v, _ in p.lead if v is not None) for t in kernel.tasks for p in t.private]
+    code += [Block([], lead) for lead in leads]
+    mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
+    body.enter(code, [*mems, *(p.mem for t in kernel.tasks for p in t.private)])
     for k, task in enumerate(kernel.tasks):
         if task.axes:
             _launch_parallel(body, k, task)
@@ -235,7 +287,8 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
         if n:
             partials = body.let(f"alloca [{n} x i64]")
             body.slot_store(module.layout.partials[k], "ptr", partials)
-        body.put(f"call void @task{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+        kind = "alone" if _variants(task) else "task"
+        body.put(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
         if n:
             _combine_partials(body, task, partials, chunks)
     else:
@@ -246,38 +299,77 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
 
 
 def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
-    """Run the chunks on the pool; a single one on this thread."""
+    """Run the chunks on the pool, or all lanes on this thread if there is one chunk."""
     module, n = body.module, len(task.reductions)
     pool = body.slot_load(POOL, "ptr")
-    mark = partials = ""
-    if n:
+    partials = mark = released = ""
+    if n or task.private:
         for name, text in _ARENA.items():
             module.declare(name, text)
         mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
-        room = body.let(f"mul i64 {chunks}, {8 * n}")
-        partials = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {room})")
-        body.slot_store(module.layout.partials[k], "ptr", partials)
-    one, many, done = (body.new_label(w) for w in ("one", "many", "done"))
-    single = body.let(f"icmp eq i64 {chunks}, 1")
-    body.put(f"br i1 {single}, label %{one}, label %{many}")
-    body.start(one)
-    body.put(f"call void @task{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
-    body.jump(done)
-    body.start(many)
-    module.declare("@ds_parallel_for", "declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64)")
-    stopped = body.let(
-        f"call i64 @ds_parallel_for(ptr {pool}, ptr @task{k}, ptr %params, i64 {lanes}, i64 {chunks})"
-    )
-    stop = body.new_label("stop")
-    body.put(f"br i1 {body.let(f'icmp ne i64 {stopped}, 0')}, label %{stop}, label %{done}")
-    body.start(stop)
+        released = f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})"
     if n:
-        body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
-    body.put("ret void")
+        partials = _alloc(body, pool, body.let(f"mul i64 {chunks}, {8 * n}"))
+        body.slot_store(module.layout.partials[k], "ptr", partials)
+    done = body.new_label("done")
+    arrivals: list[tuple[str, str]] = []  # how many chunks ran, on which way here
+
+    def arrive(used: str) -> None:
+        arrivals.append((used, body.label))
+        body.jump(done)
+
+    def fork(condition: str) -> str:
+        """Go on where the condition holds; returns the label for where it does not."""
+        yes, no = body.new_label("yes"), body.new_label("no")
+        body.put(f"br i1 {condition}, label %{yes}, label %{no}")
+        body.start(yes)
+        return no
+
+    otherwise = fork(body.let(f"icmp eq i64 {chunks}, 1"))
+    kind = "alone" if _variants(task) else "task"
+    body.put(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+    arrive("1")
+    body.start(otherwise)
+    if task.private:
+        threads = body.slot_load(THREADS, "i64")
+        fewer = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {threads})")
+        additions = body.let(f"mul i64 {lanes}, {sum(p.count for p in task.private)}")
+        room = body.let(f"mul i64 {fewer}, {_COPY_WORK * sum(map(copies.scalars, task.private))}")
+        otherwise = fork(body.let(f"icmp sgt i64 {additions}, {room}"))
+        block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {copies.chunk_bytes(task)}"))
+        body.slot_store(module.layout.copies[k], "ptr", block)
+        _pooled(body, f"@copies{k}", (pool, lanes, fewer), released)
+        copies.add_up(body, task, block, fewer)
+        arrive(fewer)
+        body.start(otherwise)
+    _pooled(body, f"@task{k}", (pool, lanes, chunks), released)
+    arrive(chunks)
     body.start(done)
     if n:
-        _combine_partials(body, task, partials, chunks)
-        body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
+        sources = ", ".join(f"[ {used}, %{label} ]" for used, label in arrivals)
+        _combine_partials(body, task, partials, body.let(f"phi i64 {sources}"))
+    if released:
+        body.put(released)
+
+
+def _alloc(body: Body, pool: str, bytes_: str) -> str:
+    return body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {bytes_})")
+
+
+def _pooled(body: Body, function: str, job: tuple[str, str, str], released: str) -> None:
+    """Run a function over the chunks; leave the launch if it was interrupted."""
+    pool, lanes, chunks = job
+    body.module.declare("@ds_parallel_for", "declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64)")
+    stopped = body.let(
+        f"call i64 @ds_parallel_for(ptr {pool}, ptr {function}, ptr %params, i64 {lanes}, i64 {chunks})"
+    )
+    stop, go = body.new_label("stop"), body.new_label("go")
+    body.put(f"br i1 {body.let(f'icmp ne i64 {stopped}, 0')}, label %{stop}, label %{go}")
+    body.start(stop)
+    if released:
+        body.put(released)
+    body.put("ret void")
+    body.start(go)
 
 
 def _chunks(body: Body, lanes: str, task: Task) -> str:
@@ -334,7 +426,9 @@ def _combine_partials(body: Body, task: Task, partials: str, chunks: str) -> Non
     phis = []
     for j, ((op, _, _), v) in enumerate(zip(task.reductions, task.body.yields, strict=True)):
         t = v.type.scalar
-        place = body.let(f"getelementptr i64, ptr {partials}, i64 {body.let(f'add i64 {row}, {j}')}")
+        place = body.let(
+            f"getelementptr i64, ptr {partials}, i64 {body.let(f'add i64 {row}, {j}')}"
+        )
         part = body.let(f"load {t.llvm}, ptr {place}{body.module.alias('scratch')}")
         new = body.combine(op, t, carried[j], part)
         phis.append(

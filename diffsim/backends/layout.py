@@ -23,6 +23,7 @@ class Layout:
         temps: slot of the first scalar of each temporary.
         bounds: slot of each bound of a parallel task that is not a constant.
         partials: slot of the pointer to a task's partial results.
+        copies: slot of the pointer to the threads' copies of memories that a task adds to.
         size: number of slots.
     """
 
@@ -33,6 +34,7 @@ class Layout:
         self.temps: dict[Mem, int] = {}
         self.bounds: dict[tuple[int, int], int] = {}
         self.partials: dict[int, int] = {}
+        self.copies: dict[int, int] = {}
         at = FIRST
         for mem in kernel.mems:
             if mem.kind in ("field", "array"):
@@ -56,6 +58,7 @@ class Layout:
             if task.reductions:
                 self.partials[k] = at
                 at += 1
+            if task.private:
+                self.copies[k] = at
+                at += 1
         self.size = at
-
-

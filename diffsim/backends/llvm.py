@@ -141,6 +141,10 @@ class Body:
         self.count = 0
         self.label = "entry"
         self.exit = "ret void"
+        self.alone = False
+        """Whether no other thread runs lanes of this task: atomics are plain updates."""
+        self.copies: dict[Atomic, tuple[str, int]] = {}
+        """Atomics that go to a private copy: its address, and how many indices it leaves out."""
 
     # ---- text
 
@@ -191,16 +195,12 @@ class Body:
             if mem in layout.pointers:
                 self.pointers[mem] = self.slot_load(layout.pointers[mem], "ptr")
                 if mem.shape is None:
-                    dims = [
-                        self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)
-                    ]
+                    dims = [self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
                     self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
         for leaf in leaves:
             self._leaf(leaf)
 
-    def _survey(
-        self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]
-    ) -> None:
+    def _survey(self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]) -> None:
         from_walk = self.module.made_by
         stack: list[Block] = [block]
         while stack:
@@ -289,15 +289,15 @@ class Body:
         self.wide[-1][v] = made
         return made
 
-    def address(self, mem: Mem, index: Sequence[Value]) -> str:
-        """The address of one scalar."""
+    def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
+        """The address of one scalar; `base` is that of a copy which leaves out the first indices."""
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
             return self.slot(self.module.layout.temps[mem] + k)
         constant, terms = 0, []
-        outer, inner = index[: mem.rank], index[mem.rank :]
-        for i, stride in zip(outer, self._strides(mem), strict=True):
+        outer, inner = index[lead : mem.rank], index[mem.rank :]
+        for i, stride in zip(outer, self.element_strides(mem)[lead:], strict=True):
             at = self.index64(i)
             if isinstance(i, Const) and stride.isdigit():
                 constant += int(at) * int(stride)
@@ -320,12 +320,12 @@ class Body:
             total = self.let(f"add nsw i64 {total}, {term}")
         if terms and constant:
             total = self.let(f"add nsw i64 {total}, {constant}")
-        base = self.pointers[mem]
+        base = base or self.pointers[mem]
         if total == "0":
             return base
         return self.let(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
 
-    def _strides(self, mem: Mem) -> list[str]:
+    def element_strides(self, mem: Mem) -> list[str]:
         found = self.strides.get(mem)
         if found is None:
             if mem.strides is not None:
@@ -460,10 +460,16 @@ class Body:
         t = s.mem.dtype.scalar
         if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
             raise BackendError(f"there is no atomic {s.op} of {t}", s.span)
+        if s in self.copies:
+            base, lead = self.copies[s]
+            self.update(s.op, s.mem, self.address(s.mem, s.index, base, lead), self.name(s.value))
+            return
         at = self.address(s.mem, s.index)
         v = self.name(s.value)
-        if s.exclusive and s.out is None:
-            self.update(s.op, s.mem, at, v)
+        if s.exclusive or self.alone:
+            old = self.update(s.op, s.mem, at, v)
+            if s.out is not None:
+                self.names[s.out] = old
             return
         if t.is_bool:
             v = self.let(f"zext i1 {v} to i8")
@@ -480,13 +486,14 @@ class Body:
         if s.out is not None:
             self.names[s.out] = old
 
-    def update(self, op: str, mem: Mem, at: str, v: str) -> None:
-        """mem = op(mem, v), not atomically."""
+    def update(self, op: str, mem: Mem, at: str, v: str) -> str:
+        """mem = op(mem, v), not atomically; returns what was there before."""
         t = mem.dtype.scalar
         old = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(mem)}")
         if t.is_bool:
             old = self.let(f"trunc i8 {old} to i1")
         self.store(mem, at, self.combine(op, t, old, v))
+        return old
 
     def combine(self, op: str, t: ScalarType, a: str, b: str) -> str:
         if op in ("add", "and", "or", "xor"):
@@ -582,9 +589,7 @@ class Body:
         self.check(s, self.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
         return ticket
 
-    def check(
-        self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False
-    ) -> None:
+    def check(self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False) -> None:
         """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
         module = self.module
         module.checks.append(s)

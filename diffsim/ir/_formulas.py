@@ -14,17 +14,19 @@ from diffsim.ir.types import ScalarType, Type
 
 def cast_to(x: Value, scalar: ScalarType) -> Value:
     """The value in another scalar type."""
-    return current.builder().cast(x, scalar)  # type: ignore[no-any-return]
+    made: Value = current.builder().cast(x, scalar)
+    return made
 
 
 def broadcast_to(x: Value, t: Type) -> Value:
     """A scalar in every element of a tensor type."""
-    return current.builder().broadcast(x, t)  # type: ignore[no-any-return]
+    made: Value = current.builder().broadcast(x, t)
+    return made
 
 
 def unless_zero(g: Value, contribution: Value) -> Value:
     """The contribution, but 0 where the incoming adjoint is: 0 times infinity is not a gradient."""
-    return emit("select", emit("ne", g, 0.0), contribution, 0.0)  # type: ignore[no-any-return]
+    return emit("select", emit("ne", g, 0.0), contribution, 0.0)
 
 
 def truncated_quotient(a: Value, b: Value) -> Value:
@@ -32,12 +34,12 @@ def truncated_quotient(a: Value, b: Value) -> Value:
     one, nothing = _like(1, b), _like(0, b)
     if b.type.scalar.kind == "u":
         quotient = emit("int_div", a, emit("select", emit("eq", b, nothing), one, b))
-        return emit("select", emit("eq", b, nothing), nothing, quotient)  # type: ignore[no-any-return]
+        return emit("select", emit("eq", b, nothing), nothing, quotient)
     minus = emit("eq", b, _like(-1, b))
     special = emit("or", minus, emit("eq", b, nothing))
     quotient = emit("int_div", a, emit("select", special, one, b))
     rest = emit("select", minus, emit("neg", a), nothing)
-    return emit("select", special, rest, quotient)  # type: ignore[no-any-return]
+    return emit("select", special, rest, quotient)
 
 
 def truncated_remainder(a: Value, b: Value) -> Value:
@@ -46,11 +48,12 @@ def truncated_remainder(a: Value, b: Value) -> Value:
     if b.type.scalar.kind != "u":
         special = emit("or", special, emit("eq", b, _like(-1, b)))
     remainder = emit("int_rem", a, emit("select", special, one, b))
-    return emit("select", special, nothing, remainder)  # type: ignore[no-any-return]
+    return emit("select", special, nothing, remainder)
 
 
 def _like(number: int, x: Value) -> Value:
-    return current.builder().const(number, x.type)  # type: ignore[no-any-return]
+    made: Value = current.builder().const(number, x.type)
+    return made
 
 
 def truncated_quotient_reference(a: Any, b: Any) -> Any:
@@ -104,7 +107,7 @@ def random_bits(seed: Value, lane: Value, counter: Value) -> Value:
     def mix(z: Value) -> Value:
         z = (emit("bit_xor", z, emit("shr", z, 30))) * _MIX_1
         z = (emit("bit_xor", z, emit("shr", z, 27))) * _MIX_2
-        return emit("bit_xor", z, emit("shr", z, 31))  # type: ignore[no-any-return]
+        return emit("bit_xor", z, emit("shr", z, 31))
 
     return mix(mix(seed + lane * _GOLDEN) + counter * _GOLDEN)
 

@@ -18,6 +18,14 @@ from diffsim.ir.nodes import Value
 from diffsim.ir.types import Type
 
 TABLE: dict[str, Op] = {}
+_SIGNS = dict(
+    pair.split()
+    for pair in (
+        "add +, sub -, neg -, mul *, div /, floordiv //, mod %, pow **, matmul @, lt <, le <=, gt >, "
+        "ge >=, eq ==, ne !=, and and, or or, not not, bit_and &, bit_or |, bit_xor ^, bit_not ~, "
+        "shl <<, shr >>"
+    ).split(", ")
+)
 
 
 class Zero:
@@ -69,8 +77,7 @@ class Intrinsic:
 
 @dataclass(frozen=True, slots=True)
 class Libm:
-    """The C library's function (`sin` for f64, `sinf` for f32), in its vector variant where there is
-    one."""
+    """The C library's function: `sin` for f64, `sinf` for f32; in its vector variant if it has one."""
 
     name: str
 
@@ -109,7 +116,7 @@ class Same:
 SAME = Same()
 
 Lowering = Instr | Intrinsic | Libm | Libdevice | Expand | Special
-Rule = Callable[..., Value] | Zero | REFUSE
+Rule = Callable[..., Value | None] | Zero | REFUSE
 # A rule for ops of any number of operands: (k, g, args, y) -> contribution to argument k, or None.
 Variadic = Callable[..., Value | None]
 Rules = tuple[Rule, ...] | Zero | REFUSE | Variadic
@@ -168,6 +175,11 @@ class Op:
     @property
     def __name__(self) -> str:
         return self.name
+
+    @property
+    def sign(self) -> str:
+        """The op as the user writes it: "+", "ds.sin"."""
+        return _SIGNS.get(self.name, f"ds.{self.name}")
 
     def rule(self, k: int) -> Rule:
         """The derivative rule of argument k, called as rule(g, *args, y)."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ir.nodes import Const, Value, zero
-from diffsim.ir.types import TensorType, Type, tensor
+from diffsim.ir.types import TensorType, Type, an, tensor
 
 
 def given(args: tuple[Value, ...], wanted: Type | None) -> Type:
@@ -32,10 +32,10 @@ def scalar_of(args: tuple[Value, ...], wanted: Type | None) -> Type:
 def extract(args: tuple[Value, ...], wanted: Type | None) -> Type:
     t, *index = args
     if len(index) != len(t.type.shape):
-        raise ValueError(f"{t.type} needs {len(t.type.shape)} indices, {len(index)} given")
+        raise ValueError(f"{an(t.type)} needs {len(t.type.shape)} indices, {len(index)} given")
     for k, n in zip(index, t.type.shape, strict=True):
         if isinstance(k, Const) and not 0 <= k.value < n:
-            raise ValueError(f"index {k.value} is outside of {t.type}")
+            raise ValueError(f"{an(t.type)} has no element {k.value}: its elements are 0 to {n - 1}")
     return t.type.scalar
 
 
@@ -47,21 +47,24 @@ def insert(args: tuple[Value, ...], wanted: Type | None) -> Type:
 def transpose(args: tuple[Value, ...], wanted: Type | None) -> Type:
     shape = args[0].type.shape
     if len(shape) != 2:
-        raise ValueError(f"only a matrix can be transposed, this is {args[0].type}")
+        raise ValueError(f"only a matrix can be transposed, this is {an(args[0].type)}")
     return tensor(args[0].type.scalar, shape[::-1])
 
 
 def matmul(args: tuple[Value, ...], wanted: Type | None) -> Type:
     a, b = (x.type.shape for x in args)
     if len(a) != 2 or len(b) not in (1, 2) or a[1] != b[0]:
-        raise ValueError(f"can not multiply {args[0].type} by {args[1].type} as matrices")
+        raise ValueError(
+            f"{an(args[0].type)} can not be multiplied (@) by {an(args[1].type)}: as many rows are "
+            "needed on the right as there are columns on the left"
+        )
     return tensor(args[0].type.scalar, (a[0], *b[1:]))
 
 
 def outer(args: tuple[Value, ...], wanted: Type | None) -> Type:
     a, b = (x.type.shape for x in args)
     if len(a) != 1 or len(b) != 1:
-        raise ValueError(f"an outer product needs two vectors, not {args[0].type}, {args[1].type}")
+        raise ValueError(f"an outer product needs two vectors, not {an(args[0].type)} and {an(args[1].type)}")
     return tensor(args[0].type.scalar, (a[0], b[0]))
 
 

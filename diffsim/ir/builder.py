@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,16 @@ from diffsim.errors import KernelTypeError, Span
 from diffsim.ir import current, types
 from diffsim.ir._row import TABLE, Expand, Op
 from diffsim.ir.nodes import Atomic, Block, Const, Let, Load, Mem, Stmt, Store, Value
-from diffsim.ir.types import ScalarType, TensorType, Type, bool_, promote, tensor
+from diffsim.ir.types import ScalarType, TensorType, Type, an, bool_, promote, tensor
 
 Operand = Value | float | int | bool
-_KIND_NAMES = {"F": "a float", "I": "an integer", "N": "a number", "B": "a boolean", "J": "an integer"}
+_KIND_NAMES = {
+    "F": "a float",
+    "I": "an integer",
+    "N": "a number",
+    "B": "a boolean",
+    "J": "an integer",
+}
 
 
 class Builder:
@@ -185,9 +190,11 @@ class Builder:
             if isinstance(a, Value):
                 if a.type.shape:
                     if shape and a.type.shape != shape:
-                        shown = ", ".join(str(v.type) for v in args if isinstance(v, Value))
+                        every = [v.type for v in args if isinstance(v, Value) and v.type.shape]
                         raise KernelTypeError(
-                            f"the shapes of the operands of {op.name} do not fit: {shown}", self.span
+                            f"{op.sign} can not combine {' and '.join(map(an, every))}",
+                            self.span,
+                            hint="it works element by element: both need the same shape",
                         )
                     shape = a.type.shape
                 values += (a if a.type.scalar is scalar else self._convert(a, scalar, letter),)
@@ -195,7 +202,9 @@ class Builder:
                 values += (self.const(a, scalar),)
         result = bool_ if op.result == "b" else groups[op.result]
         t = tensor(result, shape)
-        return self._fold(op, values, t) or self._expanded(op, values, t) or self._let(op, values, t)
+        return (
+            self._fold(op, values, t) or self._expanded(op, values, t) or self._let(op, values, t)
+        )
 
     def _expanded(self, op: Op, values: tuple[Value, ...], t: Type) -> Value | None:
         """The op written out, if the backend's column has a formula for it."""
@@ -234,7 +243,9 @@ class Builder:
             widths = (self.default_ip, types.i64, types.u64)
             width = next((t for t in widths if all(t.holds(n) for n in literals)), None)
             if width is None:
-                raise KernelTypeError(f"{max(literals, key=abs)} does not fit into 64 bits", self.span)
+                raise KernelTypeError(
+                    f"{max(literals, key=abs)} does not fit into 64 bits", self.span
+                )
             common = width if common is None else promote(common, width)
         elif common is None:
             common = bool_
@@ -250,9 +261,11 @@ class Builder:
 
     def _mismatch(self, op: Op, letter: str, have: ScalarType) -> KernelTypeError:
         return KernelTypeError(
-            f"{op.name} needs {_KIND_NAMES[letter]}, not {have}",
+            f"{op.sign} needs {_KIND_NAMES[letter]}, not {an(have)}",
             self.span,
-            hint="convert it with ds.cast(value, type), or write a comparison",
+            hint="write a comparison: a != 0"
+            if letter == "B"
+            else "convert it: ds.cast(value, ds.i32)",
         )
 
     def _let(self, op: Op, args: tuple[Value, ...], t: Type) -> Value:
@@ -271,33 +284,32 @@ class Builder:
                     return self.const(op.ref(*raw).item(), t)
                 except (ValueError, OverflowError, ZeroDivisionError, AttributeError):
                     return None
-        name = op.name
-        if name in _IDENTITIES:
-            left, right = args
-            for side, other in ((right, left), (left, right)):
-                if (
-                    isinstance(side, Const)
-                    and side.value == _IDENTITIES[name]
-                    and other.type is t
-                    and not (name in ("sub", "div", "shl", "shr") and side is left)
-                ):
-                    return other
-            if name == "mul" and t.is_int:
-                for side in args:
-                    if isinstance(side, Const) and side.value == 0:
-                        return Const(t, 0)
-        elif name == "select":
+        if op.name in _IDENTITIES:
+            return self._fold_identity(op.name, args, t)
+        if op.name == "select":
             cond, a, b = args
             if isinstance(cond, Const):
                 return a if cond.value and a.type is t else b if b.type is t else None
-            if a is b and a.type is t:
-                return a
-        elif name in ("and", "or"):
+            return a if a is b and a.type is t else None
+        if op.name in ("and", "or"):
             for side, other in (args, args[::-1]):
                 if isinstance(side, Const):
-                    if bool(side.value) == (name == "and"):
+                    if bool(side.value) == (op.name == "and"):
                         return other if other.type is t else None
                     return Const(t, side.value)
+        return None
+
+    def _fold_identity(self, name: str, args: tuple[Value, ...], t: Type) -> Value | None:
+        """`x + 0`, `x * 1` and the like; whole numbers times 0."""
+        left, right = args
+        for side, other in ((right, left), (left, right)):
+            if not isinstance(side, Const):
+                continue
+            one_sided = name in ("sub", "div", "shl", "shr") and side is left
+            if side.value == _IDENTITIES[name] and other.type is t and not one_sided:
+                return other
+            if name == "mul" and t.is_int and side.value == 0:
+                return Const(t, 0)
         return None
 
     def _fold_structure(self, op: Op, args: tuple[Value, ...]) -> Value | None:
@@ -348,7 +360,16 @@ class Builder:
         return out
 
 
-_IDENTITIES = {"add": 0, "sub": 0, "mul": 1, "div": 1, "shl": 0, "shr": 0, "bit_or": 0, "bit_xor": 0}
+_IDENTITIES = {
+    "add": 0,
+    "sub": 0,
+    "mul": 1,
+    "div": 1,
+    "shl": 0,
+    "shr": 0,
+    "bit_or": 0,
+    "bit_xor": 0,
+}
 
 
 def empty(yields: tuple[Value, ...] = ()) -> Block:

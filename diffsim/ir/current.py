@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diffsim.ir.nodes import Value
 
 _stack: list[Any] = []
 
 
 def push(builder: Any) -> None:
+    """Make a builder the innermost one."""
     _stack.append(builder)
 
 
 def pop() -> None:
+    """Go back to the builder before."""
     _stack.pop()
 
 
@@ -25,6 +30,7 @@ def builder() -> Any:
     return _stack[-1]
 
 
-def emit(name: str, *args: Any) -> Any:
+def emit(name: str, *args: Any) -> Value:
     """Emit the op of that name into the innermost builder and return its value."""
-    return _stack[-1].named(name, *args)
+    made: Value = _stack[-1].named(name, *args)
+    return made

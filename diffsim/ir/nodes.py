@@ -362,15 +362,37 @@ class Check:
 Stmt = Let | Load | Store | Atomic | For | While | If | Scratch | Check
 
 
+class Private:
+    """Additions of a parallel task to one memory, which may be made in a copy of it first.
+
+    All of them stay within the part of `mem` whose first indices are `lead`, each a leaf plus a
+    constant (leaf None: the constant); a lane makes about `count` of them.
+    """
+
+    __slots__ = ("atomics", "count", "lead", "mem")
+
+    def __init__(
+        self,
+        mem: Mem,
+        lead: tuple[tuple[Value | None, int], ...],
+        atomics: frozenset[Atomic],
+        count: int,
+    ) -> None:
+        self.mem = mem
+        self.lead = lead
+        self.atomics = atomics
+        self.count = count
+
+
 class Task:
     """One parallel loop nest (each point of the box `axes` is a lane), or serial code without axes.
 
     `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
     yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
-    being made of leaves alone.
+    being made of leaves alone. `private` are the memories that threads may add up in copies.
     """
 
-    __slots__ = ("axes", "body", "bounds", "reductions", "span")
+    __slots__ = ("axes", "body", "bounds", "private", "reductions", "span")
 
     def __init__(
         self,
@@ -379,12 +401,14 @@ class Task:
         body: Block,
         span: Span,
         reductions: tuple[tuple[str, Mem, tuple[Value, ...]], ...] = (),
+        private: tuple[Private, ...] = (),
     ) -> None:
         self.axes = axes
         self.bounds = bounds
         self.body = body
         self.span = span
         self.reductions = reductions
+        self.private = private
 
 
 class Kernel:

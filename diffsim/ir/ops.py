@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from diffsim.ir import _row
 from diffsim.ir import _typers as typers
 from diffsim.ir._formulas import (
     broadcast_to,
@@ -28,285 +29,288 @@ from diffsim.ir._formulas import (
 from diffsim.ir._row import (
     SAME,
     SPECIAL,
-    TABLE,
     ZERO,
     Expand,
     Instr,
     Intrinsic,
     Libdevice,
     Libm,
+    Op,
     op,
 )
+
+TABLE = _row.TABLE
 
 # fmt: off
 # ---- arithmetic
 
-add = op("add", "N N -> N", "Sum.",
-         ref=np.add, llvm=Instr(f="fadd", i="add"), cuda=SAME,
-         rules=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)], public=False)
+add: Op = op("add", "N N -> N", "Sum.",
+             ref=np.add, llvm=Instr(f="fadd", i="add"), cuda=SAME,
+             rules=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)], public=False)
 
-accumulate = op("accumulate", "N N -> N", "Sum whose order the compiler may choose (of atomic adds).",
-                ref=np.add, llvm=Instr(f="fadd reassoc nsz", i="add"), cuda=SAME,
-                rules=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)],
-                public=False)
+accumulate: Op = op("accumulate", "N N -> N", "Sum whose order the compiler may choose (of atomic adds).",
+                    ref=np.add, llvm=Instr(f="fadd reassoc nsz", i="add"), cuda=SAME,
+                    rules=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)],
+                    public=False)
 
-sub = op("sub", "N N -> N", "Difference.",
-         ref=np.subtract, llvm=Instr(f="fsub", i="sub"), cuda=SAME,
-         rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g), sample=[(-4, 4), (-4, 4)], public=False)
+sub: Op = op("sub", "N N -> N", "Difference.",
+             ref=np.subtract, llvm=Instr(f="fsub", i="sub"), cuda=SAME,
+             rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g), sample=[(-4, 4), (-4, 4)], public=False)
 
-mul = op("mul", "N N -> N", "Product, element by element.",
-         ref=np.multiply, llvm=Instr(f="fmul", i="mul"), cuda=SAME,
-         rules=(lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),
-         sample=[(-4, 4), (-4, 4)], public=False)
+mul: Op = op("mul", "N N -> N", "Product, element by element.",
+             ref=np.multiply, llvm=Instr(f="fmul", i="mul"), cuda=SAME,
+             rules=(lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),
+             sample=[(-4, 4), (-4, 4)], public=False)
 
-div = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
-         ref=np.divide, llvm=Instr(f="fdiv"), cuda=SAME,
-         rules=(lambda g, a, b, y: unless_zero(g, g / b),
-                lambda g, a, b, y: unless_zero(g, -(g * y) / b)),
-         sample=[(-4, 4), (0.5, 4)], public=False)
+div: Op = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
+             ref=np.divide, llvm=Instr(f="fdiv"), cuda=SAME,
+             rules=(lambda g, a, b, y: unless_zero(g, g / b),
+                    lambda g, a, b, y: unless_zero(g, -(g * y) / b)),
+             sample=[(-4, 4), (0.5, 4)], public=False)
 
-floordiv = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `//`.",
-              ref=np.floor_divide, llvm=Expand(floor_divide), cuda=SAME,
-              rules=ZERO, sample=[(-9, 9), (1.5, 4)], public=False)
+floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `//`.",
+                  ref=np.floor_divide, llvm=Expand(floor_divide), cuda=SAME,
+                  rules=ZERO, sample=[(-9, 9), (1.5, 4)], public=False)
 
-mod = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
-         ref=np.mod, llvm=Expand(python_modulo), cuda=SAME,
-         rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * floor(a / b)),
-         sample=[(-9, 9), (1.5, 4)], public=False)
+mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
+             ref=np.mod, llvm=Expand(python_modulo), cuda=SAME,
+             rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * floor(a / b)),
+             sample=[(-9, 9), (1.5, 4)], public=False)
 
-truncdiv = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
-              ref=truncated_quotient_reference, llvm=Expand(truncated_quotient), cuda=SAME,
-              rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
+                  ref=truncated_quotient_reference, llvm=Expand(truncated_quotient), cuda=SAME,
+                  rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
-raw_mod = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, as in C; 0 if b is 0.",
-             ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
-             llvm=Expand(truncated_remainder), cuda=SAME, rules=ZERO, sample=[(-9, 9), (1, 4)])
+raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, as in C; 0 if b is 0.",
+                 ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
+                 llvm=Expand(truncated_remainder), cuda=SAME, rules=ZERO, sample=[(-9, 9), (1, 4)])
 
-int_div = op("int_div", "I I -> I", "Integer quotient where it is known to exist.",
-             ref=truncated_quotient_reference, llvm=Instr(i="sdiv", u="udiv"), cuda=SAME,
-             rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+int_div: Op = op("int_div", "I I -> I", "Integer quotient where it is known to exist.",
+                 ref=truncated_quotient_reference, llvm=Instr(i="sdiv", u="udiv"), cuda=SAME,
+                 rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
-int_rem = op("int_rem", "I I -> I", "Integer remainder where it is known to exist.",
-             ref=np.fmod, llvm=Instr(i="srem", u="urem"), cuda=SAME,
-             rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
+int_rem: Op = op("int_rem", "I I -> I", "Integer remainder where it is known to exist.",
+                 ref=np.fmod, llvm=Instr(i="srem", u="urem"), cuda=SAME,
+                 rules=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
-neg = op("neg", "N -> N", "Negative.",
-         ref=np.negative, llvm=SPECIAL, cuda=SAME,
-         rules=(lambda g, x, y: -g,), sample=[(-4, 4)], public=False)
+neg: Op = op("neg", "N -> N", "Negative.",
+             ref=np.negative, llvm=SPECIAL, cuda=SAME,
+             rules=(lambda g, x, y: -g,), sample=[(-4, 4)], public=False)
 
-absolute = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
-              ref=np.abs, llvm=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
-              cuda=SAME, rules=(lambda g, x, y: g * sign(x),), sample=[(-4, 4)])
+absolute: Op = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
+                  ref=np.abs, llvm=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
+                  cuda=SAME, rules=(lambda g, x, y: g * sign(x),), sample=[(-4, 4)])
 
-fabs = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
-          ref=np.fabs, llvm=Intrinsic(f="fabs"), cuda=SAME,
-          rules=(lambda g, x, y: g * sign(x),), sample=[(-4, 4)], public=False)
+fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
+              ref=np.fabs, llvm=Intrinsic(f="fabs"), cuda=SAME,
+              rules=(lambda g, x, y: g * sign(x),), sample=[(-4, 4)], public=False)
 
-sign = op("sign", "N -> N", "-1, 0 or 1.",
-          ref=np.sign, llvm=Expand(sign_of), cuda=SAME, rules=ZERO, sample=[(0.5, 4)])
+sign: Op = op("sign", "N -> N", "-1, 0 or 1.",
+              ref=np.sign, llvm=Expand(sign_of), cuda=SAME, rules=ZERO, sample=[(0.5, 4)])
 
-minimum = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
-             ref=np.fmin, llvm=Intrinsic(f="minnum", i="smin", u="umin"), cuda=SAME,
-             rules=(lambda g, a, b, y: select(a <= b, g, 0.0),
-                    lambda g, a, b, y: select(a <= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
+minimum: Op = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
+                 ref=np.fmin, llvm=Intrinsic(f="minnum", i="smin", u="umin"), cuda=SAME,
+                 rules=(lambda g, a, b, y: select(a <= b, g, 0.0),
+                        lambda g, a, b, y: select(a <= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
 
-maximum = op("max", "N N -> N", "Larger of two; at a tie the derivative goes to the first.",
-             ref=np.fmax, llvm=Intrinsic(f="maxnum", i="smax", u="umax"), cuda=SAME,
-             rules=(lambda g, a, b, y: select(a >= b, g, 0.0),
-                    lambda g, a, b, y: select(a >= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
+maximum: Op = op("max", "N N -> N", "Larger of two; at a tie the derivative goes to the first.",
+                 ref=np.fmax, llvm=Intrinsic(f="maxnum", i="smax", u="umax"), cuda=SAME,
+                 rules=(lambda g, a, b, y: select(a >= b, g, 0.0),
+                        lambda g, a, b, y: select(a >= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
 
 # ---- rounding
 
-floor = op("floor", "F -> F", "Largest whole number not above.",
-           ref=np.floor, llvm=Intrinsic(f="floor"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+floor: Op = op("floor", "F -> F", "Largest whole number not above.",
+               ref=np.floor, llvm=Intrinsic(f="floor"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
 
-ceil = op("ceil", "F -> F", "Smallest whole number not below.",
-          ref=np.ceil, llvm=Intrinsic(f="ceil"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+ceil: Op = op("ceil", "F -> F", "Smallest whole number not below.",
+              ref=np.ceil, llvm=Intrinsic(f="ceil"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
 
-rint = op("round", "F -> F", "Nearest whole number, halves to even.",
-          ref=np.rint, llvm=Intrinsic(f="roundeven"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+rint: Op = op("round", "F -> F", "Nearest whole number, halves to even.",
+              ref=np.rint, llvm=Intrinsic(f="roundeven"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
 
-trunc = op("trunc", "F -> F", "Whole part, rounded towards zero.",
-           ref=np.trunc, llvm=Intrinsic(f="trunc"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
+               ref=np.trunc, llvm=Intrinsic(f="trunc"), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
 
 # ---- powers, exponentials, logarithms
 
-sqrt = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
-          ref=np.sqrt, llvm=Intrinsic(f="sqrt"), cuda=SAME,
-          rules=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
-          sample=[(0.1, 9)])
+sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
+              ref=np.sqrt, llvm=Intrinsic(f="sqrt"), cuda=SAME,
+              rules=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
+              sample=[(0.1, 9)])
 
-rsqrt = op("rsqrt", "F -> F", "1 / sqrt(x).",
-           ref=lambda x: 1 / np.sqrt(x), llvm=Expand(lambda x: 1.0 / sqrt(x)), cuda=SAME,
-           rules=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),), sample=[(0.1, 9)])
+rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
+               ref=lambda x: 1 / np.sqrt(x), llvm=Expand(lambda x: 1.0 / sqrt(x)), cuda=SAME,
+               rules=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),), sample=[(0.1, 9)])
 
-power = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
-           "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
-           ref=np.power, llvm=Libm("pow"), cuda=Libdevice("pow"),
-           rules=(lambda g, x, p, y: select(ne(x, 0) | (p >= 1),
-                                            g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
-                                            0.0),
-                  lambda g, x, p, y: select(x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0)),
-           sample=[(0.2, 4), (-2, 3)])
+power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
+               "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
+               ref=np.power, llvm=Libm("pow"), cuda=Libdevice("pow"),
+               rules=(lambda g, x, p, y: select(ne(x, 0) | (p >= 1),
+                                                g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
+                                                0.0),
+                      lambda g, x, p, y: select(x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0)),
+               sample=[(0.2, 4), (-2, 3)])
 
-exp = op("exp", "F -> F", "Exponential.",
-         ref=np.exp, llvm=Libm("exp"), cuda=Libdevice("exp"),
-         rules=(lambda g, x, y: unless_zero(g, g * y),), sample=[(-3, 3)])
+exp: Op = op("exp", "F -> F", "Exponential.",
+             ref=np.exp, llvm=Libm("exp"), cuda=Libdevice("exp"),
+             rules=(lambda g, x, y: unless_zero(g, g * y),), sample=[(-3, 3)])
 
-log = op("log", "F -> F", "Natural logarithm.",
-         ref=np.log, llvm=Libm("log"), cuda=Libdevice("log"),
-         rules=(lambda g, x, y: unless_zero(g, g / x),), sample=[(0.1, 9)])
+log: Op = op("log", "F -> F", "Natural logarithm.",
+             ref=np.log, llvm=Libm("log"), cuda=Libdevice("log"),
+             rules=(lambda g, x, y: unless_zero(g, g / x),), sample=[(0.1, 9)])
 
 # ---- angles [rad]
 
-sin = op("sin", "F -> F", "Sine of x [rad].",
-         ref=np.sin, llvm=Libm("sin"), cuda=Libdevice("sin"),
-         rules=(lambda g, x, y: g * cos(x),), sample=[(-6, 6)])
+sin: Op = op("sin", "F -> F", "Sine of x [rad].",
+             ref=np.sin, llvm=Libm("sin"), cuda=Libdevice("sin"),
+             rules=(lambda g, x, y: g * cos(x),), sample=[(-6, 6)])
 
-cos = op("cos", "F -> F", "Cosine of x [rad].",
-         ref=np.cos, llvm=Libm("cos"), cuda=Libdevice("cos"),
-         rules=(lambda g, x, y: -g * sin(x),), sample=[(-6, 6)])
+cos: Op = op("cos", "F -> F", "Cosine of x [rad].",
+             ref=np.cos, llvm=Libm("cos"), cuda=Libdevice("cos"),
+             rules=(lambda g, x, y: -g * sin(x),), sample=[(-6, 6)])
 
-tan = op("tan", "F -> F", "Tangent of x [rad].",
-         ref=np.tan, llvm=Libm("tan"), cuda=Libdevice("tan"),
-         rules=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),), sample=[(-1.2, 1.2)])
+tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
+             ref=np.tan, llvm=Libm("tan"), cuda=Libdevice("tan"),
+             rules=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),), sample=[(-1.2, 1.2)])
 
-asin = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
-          ref=np.arcsin, llvm=Libm("asin"), cuda=Libdevice("asin"),
-          rules=(lambda g, x, y: select(fabs(x) < 1, g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
-                                        0.0),), sample=[(-0.9, 0.9)])
+asin: Op = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
+              ref=np.arcsin, llvm=Libm("asin"), cuda=Libdevice("asin"),
+              rules=(lambda g, x, y: select(fabs(x) < 1, g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
+                                            0.0),), sample=[(-0.9, 0.9)])
 
-acos = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
-          ref=np.arccos, llvm=Libm("acos"), cuda=Libdevice("acos"),
-          rules=(lambda g, x, y: select(fabs(x) < 1, -g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
-                                        0.0),), sample=[(-0.9, 0.9)])
+acos: Op = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
+              ref=np.arccos, llvm=Libm("acos"), cuda=Libdevice("acos"),
+              rules=(lambda g, x, y: select(fabs(x) < 1, -g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
+                                            0.0),), sample=[(-0.9, 0.9)])
 
-atan = op("atan", "F -> F", "Arc tangent [rad].",
-          ref=np.arctan, llvm=Libm("atan"), cuda=Libdevice("atan"),
-          rules=(lambda g, x, y: g / (1.0 + x * x),), sample=[(-4, 4)])
+atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
+              ref=np.arctan, llvm=Libm("atan"), cuda=Libdevice("atan"),
+              rules=(lambda g, x, y: g / (1.0 + x * x),), sample=[(-4, 4)])
 
-atan2 = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 "
-           "at the origin.",
-           ref=np.arctan2, llvm=Libm("atan2"), cuda=Libdevice("atan2"),
-           rules=(lambda g, v, u, y: select(u * u + v * v > 0,
-                                            g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0),
-                  lambda g, v, u, y: select(u * u + v * v > 0,
-                                            -g * v / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
-           sample=[(0.5, 4), (0.5, 4)])
+atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 "
+               "at the origin.",
+               ref=np.arctan2, llvm=Libm("atan2"), cuda=Libdevice("atan2"),
+               rules=(lambda g, v, u, y: select(u * u + v * v > 0,
+                                                g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0),
+                      lambda g, v, u, y: select(u * u + v * v > 0,
+                                                -g * v / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
+               sample=[(0.5, 4), (0.5, 4)])
 
-sinh = op("sinh", "F -> F", "Hyperbolic sine.",
-          ref=np.sinh, llvm=Libm("sinh"), cuda=Libdevice("sinh"),
-          rules=(lambda g, x, y: unless_zero(g, g * cosh(x)),), sample=[(-3, 3)])
+sinh: Op = op("sinh", "F -> F", "Hyperbolic sine.",
+              ref=np.sinh, llvm=Libm("sinh"), cuda=Libdevice("sinh"),
+              rules=(lambda g, x, y: unless_zero(g, g * cosh(x)),), sample=[(-3, 3)])
 
-cosh = op("cosh", "F -> F", "Hyperbolic cosine.",
-          ref=np.cosh, llvm=Libm("cosh"), cuda=Libdevice("cosh"),
-          rules=(lambda g, x, y: unless_zero(g, g * sinh(x)),), sample=[(-3, 3)])
+cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine.",
+              ref=np.cosh, llvm=Libm("cosh"), cuda=Libdevice("cosh"),
+              rules=(lambda g, x, y: unless_zero(g, g * sinh(x)),), sample=[(-3, 3)])
 
-tanh = op("tanh", "F -> F", "Hyperbolic tangent.",
-          ref=np.tanh, llvm=Libm("tanh"), cuda=Libdevice("tanh"),
-          rules=(lambda g, x, y: g * (1.0 - y * y),), sample=[(-3, 3)])
+tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
+              ref=np.tanh, llvm=Libm("tanh"), cuda=Libdevice("tanh"),
+              rules=(lambda g, x, y: g * (1.0 - y * y),), sample=[(-3, 3)])
 
 # ---- comparisons and logic
 
-lt = op("lt", "N N -> b", "a < b.", ref=np.less, cuda=SAME, rules=ZERO, public=False,
-        llvm=Instr(f="fcmp olt", i="icmp slt", u="icmp ult"), sample=[(-4, 4), (-4, 4)])
-le = op("le", "N N -> b", "a <= b.", ref=np.less_equal, cuda=SAME, rules=ZERO, public=False,
-        llvm=Instr(f="fcmp ole", i="icmp sle", u="icmp ule"), sample=[(-4, 4), (-4, 4)])
-gt = op("gt", "N N -> b", "a > b.", ref=np.greater, cuda=SAME, rules=ZERO, public=False,
-        llvm=Instr(f="fcmp ogt", i="icmp sgt", u="icmp ugt"), sample=[(-4, 4), (-4, 4)])
-ge = op("ge", "N N -> b", "a >= b.", ref=np.greater_equal, cuda=SAME, rules=ZERO, public=False,
-        llvm=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"), sample=[(-4, 4), (-4, 4)])
-eq = op("eq", "T T -> b", "a == b.", ref=np.equal, cuda=SAME, rules=ZERO, public=False,
-        llvm=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"), sample=[(-4, 4), (-4, 4)])
-ne = op("ne", "T T -> b", "a != b.", ref=np.not_equal, cuda=SAME, rules=ZERO, public=False,
-        llvm=Instr(f="fcmp une", i="icmp ne", b="icmp ne"), sample=[(-4, 4), (-4, 4)])
+lt: Op = op("lt", "N N -> b", "a < b.", ref=np.less, cuda=SAME, rules=ZERO, public=False,
+            llvm=Instr(f="fcmp olt", i="icmp slt", u="icmp ult"), sample=[(-4, 4), (-4, 4)])
+le: Op = op("le", "N N -> b", "a <= b.", ref=np.less_equal, cuda=SAME, rules=ZERO, public=False,
+            llvm=Instr(f="fcmp ole", i="icmp sle", u="icmp ule"), sample=[(-4, 4), (-4, 4)])
+gt: Op = op("gt", "N N -> b", "a > b.", ref=np.greater, cuda=SAME, rules=ZERO, public=False,
+            llvm=Instr(f="fcmp ogt", i="icmp sgt", u="icmp ugt"), sample=[(-4, 4), (-4, 4)])
+ge: Op = op("ge", "N N -> b", "a >= b.", ref=np.greater_equal, cuda=SAME, rules=ZERO, public=False,
+            llvm=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"), sample=[(-4, 4), (-4, 4)])
+eq: Op = op("eq", "T T -> b", "a == b.", ref=np.equal, cuda=SAME, rules=ZERO, public=False,
+            llvm=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"), sample=[(-4, 4), (-4, 4)])
+ne: Op = op("ne", "T T -> b", "a != b.", ref=np.not_equal, cuda=SAME, rules=ZERO, public=False,
+            llvm=Instr(f="fcmp une", i="icmp ne", b="icmp ne"), sample=[(-4, 4), (-4, 4)])
 
-logical_and = op("and", "B B -> B", "Both.", ref=np.logical_and, llvm=Instr(b="and"), cuda=SAME,
-                 rules=ZERO, sample=[(0, 1), (0, 1)], public=False)
-logical_or = op("or", "B B -> B", "Either.", ref=np.logical_or, llvm=Instr(b="or"), cuda=SAME,
-                rules=ZERO, sample=[(0, 1), (0, 1)], public=False)
-logical_not = op("not", "B -> B", "Negation of a boolean.", ref=np.logical_not,
-                 llvm=Expand(lambda x: ne(x, True)), cuda=SAME, rules=ZERO, sample=[(0, 1)],
+logical_and: Op = op("and", "B B -> B", "Both.", ref=np.logical_and, llvm=Instr(b="and"), cuda=SAME,
+                     rules=ZERO, sample=[(0, 1), (0, 1)], public=False)
+logical_or: Op = op("or", "B B -> B", "Either.", ref=np.logical_or, llvm=Instr(b="or"), cuda=SAME,
+                    rules=ZERO, sample=[(0, 1), (0, 1)], public=False)
+logical_not: Op = op("not", "B -> B", "Negation of a boolean.", ref=np.logical_not,
+                     llvm=Expand(lambda x: ne(x, True)), cuda=SAME, rules=ZERO, sample=[(0, 1)],
+                     public=False)
+
+bit_and: Op = op("bit_and", "J J -> J", "Bitwise and.", ref=np.bitwise_and, llvm=Instr(i="and", b="and"),
+                 cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 99)], public=False)
+bit_or: Op = op("bit_or", "J J -> J", "Bitwise or.", ref=np.bitwise_or, llvm=Instr(i="or", b="or"),
+                cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 99)], public=False)
+bit_xor: Op = op("bit_xor", "J J -> J", "Bitwise exclusive or.", ref=np.bitwise_xor,
+                 llvm=Instr(i="xor", b="xor"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 99)],
                  public=False)
+bit_not: Op = op("bit_not", "I -> I", "Bitwise complement.", ref=np.bitwise_not,
+                 llvm=Expand(lambda x: bit_xor(x, -1)), cuda=SAME, rules=ZERO, sample=[(0, 99)],
+                 public=False)
+shl: Op = op("shl", "I I -> I", "Shift left.", ref=np.left_shift, llvm=Instr(i="shl"), cuda=SAME,
+             rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
+shr: Op = op("shr", "I I -> I", "Shift right; keeps the sign of signed integers.", ref=np.right_shift,
+             llvm=Instr(i="ashr", u="lshr"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
 
-bit_and = op("bit_and", "J J -> J", "Bitwise and.", ref=np.bitwise_and, llvm=Instr(i="and", b="and"),
-             cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 99)], public=False)
-bit_or = op("bit_or", "J J -> J", "Bitwise or.", ref=np.bitwise_or, llvm=Instr(i="or", b="or"),
-            cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 99)], public=False)
-bit_xor = op("bit_xor", "J J -> J", "Bitwise exclusive or.", ref=np.bitwise_xor,
-             llvm=Instr(i="xor", b="xor"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 99)],
-             public=False)
-bit_not = op("bit_not", "I -> I", "Bitwise complement.", ref=np.bitwise_not,
-             llvm=Expand(lambda x: bit_xor(x, -1)), cuda=SAME, rules=ZERO, sample=[(0, 99)],
-             public=False)
-shl = op("shl", "I I -> I", "Shift left.", ref=np.left_shift, llvm=Instr(i="shl"), cuda=SAME,
-         rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
-shr = op("shr", "I I -> I", "Shift right; keeps the sign of signed integers.", ref=np.right_shift,
-         llvm=Instr(i="ashr", u="lshr"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
+select: Op = op("select", "B T T -> T", "a where the condition holds, else b; both are evaluated.",
+                ref=np.where, llvm=SPECIAL, cuda=SAME,
+                rules=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
+                       lambda g, c, a, b, y: select(c, 0.0, g)),
+                sample=[(0, 1), (-4, 4), (-4, 4)])
 
-select = op("select", "B T T -> T", "a where the condition holds, else b; both are evaluated.",
-            ref=np.where, llvm=SPECIAL, cuda=SAME,
-            rules=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0), lambda g, c, a, b, y: select(c, 0.0, g)),
-            sample=[(0, 1), (-4, 4), (-4, 4)])
-
-isnan = op("isnan", "F -> b", "Whether it is not a number.", ref=np.isnan,
-           llvm=Expand(lambda x: ne(x, x)), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
-isinf = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
-           llvm=Expand(lambda x: eq(fabs(x), float("inf"))), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+isnan: Op = op("isnan", "F -> b", "Whether it is not a number.", ref=np.isnan,
+               llvm=Expand(lambda x: ne(x, x)), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+isinf: Op = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
+               llvm=Expand(lambda x: eq(fabs(x), float("inf"))), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
 
 # ---- conversion, gradient control, random bits
 
-cast = op("cast", "T -> T", "The value in another scalar type; floats lose their fraction on the way to "
-          "integers.", ref=lambda x: x, llvm=SPECIAL, cuda=SAME,
-          rules=(lambda g, x, y: cast_to(g, x.type.scalar),), sample=[(-4, 4)], public=False)
+cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose their fraction on the way to "
+              "integers.", ref=lambda x: x, llvm=SPECIAL, cuda=SAME,
+              rules=(lambda g, x, y: cast_to(g, x.type.scalar),), sample=[(-4, 4)], public=False)
 
-stop_grad = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
-               llvm=Expand(lambda x: x), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
+                   llvm=Expand(lambda x: x), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
 
-random_u64 = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, counter).",
-                ref=random_bits_reference, llvm=Expand(random_bits), cuda=SAME,
-                rules=ZERO, sample=[(0, 9), (0, 9), (0, 9)], public=False)
+random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, counter).",
+                    ref=random_bits_reference, llvm=Expand(random_bits), cuda=SAME,
+                    rules=ZERO, sample=[(0, 9), (0, 9), (0, 9)], public=False)
 
 # ---- tensors as wholes
 
-build = op("build", "S...", "A vector or matrix of scalars, in row order.",
-           ref=typers.build_reference, llvm=SPECIAL, cuda=SAME, typer=typers.build,
-           rules=lambda k, g, xs, y: extract(g, *typers.position(y.type, k)), sample=[], public=False)
+build: Op = op("build", "S...", "A vector or matrix of scalars, in row order.",
+               ref=typers.build_reference, llvm=SPECIAL, cuda=SAME, typer=typers.build,
+               rules=lambda k, g, xs, y: extract(g, *typers.position(y.type, k)), sample=[], public=False)
 
-extract = op("extract", "V I I", "One element of a vector or matrix; indices may be run-time values.",
-             ref=lambda t, *i: t[tuple(int(k) for k in i)], llvm=SPECIAL, cuda=SAME,
-             typer=typers.extract,
-             rules=lambda k, g, xs, y: insert(typers.zeros(xs[0].type), g, *xs[1:]) if k == 0 else None,
-             sample=[], public=False)
+extract: Op = op("extract", "V I I", "One element of a vector or matrix; indices may be run-time values.",
+                 ref=lambda t, *i: t[tuple(int(k) for k in i)], llvm=SPECIAL, cuda=SAME,
+                 typer=typers.extract,
+                 rules=lambda k, g, xs, y: insert(typers.zeros(xs[0].type), g, *xs[1:]) if k == 0 else None,
+                 sample=[], public=False)
 
-insert = op("insert", "V S I I", "A copy with one element replaced.",
-            ref=typers.insert_reference, llvm=SPECIAL, cuda=SAME, typer=typers.insert,
-            rules=lambda k, g, xs, y: (insert(g, 0.0, *xs[2:]) if k == 0 else
-                                       extract(g, *xs[2:]) if k == 1 else None),
-            sample=[], public=False)
+insert: Op = op("insert", "V S I I", "A copy with one element replaced.",
+                ref=typers.insert_reference, llvm=SPECIAL, cuda=SAME, typer=typers.insert,
+                rules=lambda k, g, xs, y: (insert(g, 0.0, *xs[2:]) if k == 0 else
+                                           extract(g, *xs[2:]) if k == 1 else None),
+                sample=[], public=False)
 
-broadcast = op("broadcast", "S", "A scalar in every element of a vector or matrix.",
-               ref=lambda x: x, llvm=SPECIAL, cuda=SAME, typer=typers.given,
-               rules=lambda k, g, xs, y: reduce_sum(g), sample=[], public=False)
+broadcast: Op = op("broadcast", "S", "A scalar in every element of a vector or matrix.",
+                   ref=lambda x: x, llvm=SPECIAL, cuda=SAME, typer=typers.given,
+                   rules=lambda k, g, xs, y: reduce_sum(g), sample=[], public=False)
 
-reduce_sum = op("sum", "V", "Sum of the elements.",
-                ref=np.sum, llvm=SPECIAL, cuda=SAME, typer=typers.scalar_of,
-                rules=lambda k, g, xs, y: broadcast_to(g, xs[0].type), sample=[], public=False)
+reduce_sum: Op = op("sum", "V", "Sum of the elements.",
+                    ref=np.sum, llvm=SPECIAL, cuda=SAME, typer=typers.scalar_of,
+                    rules=lambda k, g, xs, y: broadcast_to(g, xs[0].type), sample=[], public=False)
 
-transpose = op("transpose", "V", "Matrix with rows and columns exchanged.",
-               ref=np.transpose, llvm=SPECIAL, cuda=SAME, typer=typers.transpose,
-               rules=lambda k, g, xs, y: transpose(g), sample=[], public=False)
+transpose: Op = op("transpose", "V", "Matrix with rows and columns exchanged.",
+                   ref=np.transpose, llvm=SPECIAL, cuda=SAME, typer=typers.transpose,
+                   rules=lambda k, g, xs, y: transpose(g), sample=[], public=False)
 
-matmul = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
-            ref=np.matmul, llvm=SPECIAL, cuda=SAME, typer=typers.matmul,
-            rules=lambda k, g, xs, y: (
-                (matmul(g, transpose(xs[1])) if len(xs[1].type.shape) == 2 else outer(g, xs[1]))
-                if k == 0 else matmul(transpose(xs[0]), g)), sample=[], public=False)
+matmul: Op = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
+                ref=np.matmul, llvm=SPECIAL, cuda=SAME, typer=typers.matmul,
+                rules=lambda k, g, xs, y: (
+                    (matmul(g, transpose(xs[1])) if len(xs[1].type.shape) == 2 else outer(g, xs[1]))
+                    if k == 0 else matmul(transpose(xs[0]), g)), sample=[], public=False)
 
-outer = op("outer", "V V", "Matrix of the products of two vectors' elements.",
-           ref=np.outer, llvm=SPECIAL, cuda=SAME, typer=typers.outer,
-           rules=lambda k, g, xs, y: matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0]),
-           sample=[], public=False)
+outer: Op = op("outer", "V V", "Matrix of the products of two vectors' elements.",
+               ref=np.outer, llvm=SPECIAL, cuda=SAME, typer=typers.outer,
+               rules=lambda k, g, xs, y: matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0]),
+               sample=[], public=False)
 # fmt: on
 
 PUBLIC = {row.name: row for row in TABLE.values() if row.public}

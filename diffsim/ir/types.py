@@ -54,7 +54,7 @@ class ScalarType:
 
     @property
     def bytes(self) -> int:
-        return self.numpy.itemsize
+        return int(self.numpy.itemsize)
 
     def holds(self, number: int) -> bool:
         """Whether the Python int fits."""
@@ -132,6 +132,18 @@ class TensorType:
 Type = ScalarType | TensorType
 
 
+def an(t: Type) -> str:
+    """A value of that type in a user's words: "an f32", "a vector of 3 f32", "a 2x2 matrix of f32"."""
+    if isinstance(t, ScalarType):
+        return f"an {t}" if t.kind in "fi" else f"a {t}"
+    sizes = "x".join(map(str, t.shape))
+    return (
+        f"a {sizes} matrix of {t.scalar}"
+        if len(t.shape) == 2
+        else f"a vector of {sizes} {t.scalar}"
+    )
+
+
 @functools.cache
 def _tensor(scalar: ScalarType, shape: tuple[int, ...]) -> TensorType:
     return TensorType(scalar, shape)
@@ -151,8 +163,10 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}
 
 
 def promote(a: ScalarType, b: ScalarType) -> ScalarType:
-    """The common type of two operands: floats beat integers, wide beats narrow, unsigned beats signed
-    of the same width (as in C)."""
+    """The common type of two operands.
+
+    Floats beat integers, wide beats narrow, unsigned beats signed of the same width (as in C).
+    """
     if a is b:
         return a
     if _RANK[a.kind] != _RANK[b.kind]:

@@ -13,6 +13,7 @@ from diffsim.ir.nodes import (
     Kernel,
     Let,
     Load,
+    Mem,
     Scratch,
     Stmt,
     Store,
@@ -58,7 +59,7 @@ def _verify(kernel: Kernel) -> None:
             raise _Malformed("a task must yield one value for each reduction", None)
 
 
-def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[object]) -> None:
+def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Mem]) -> None:
     visible = set(outer)
 
     def seen(v: Value, stmt: Stmt | None) -> None:

@@ -152,20 +152,18 @@ class Copier:
         if isinstance(s, Atomic):
             index, value = self.values(s.index), self.value(s.value)
             out = None if s.out is None else self.fresh(s.out)
-            return Atomic(
-                out, s.op, self.mem(s.mem), index, value, s.span, s.exclusive, s.origin
-            )
+            return Atomic(out, s.op, self.mem(s.mem), index, value, s.span, s.exclusive, s.origin)
         if isinstance(s, For):
             lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
-            index, params = self.fresh(s.index), self.fresh_all(s.params)
+            turn, params = self.fresh(s.index), self.fresh_all(s.params)
             body = self.block(s.body)
-            outs = self.fresh_all(s.outs)
-            return For(index, lo, hi, params, inits, body, outs, s.span, s.reverse)
+            last = self.fresh_all(s.outs)
+            return For(turn, lo, hi, params, inits, body, last, s.span, s.reverse)
         if isinstance(s, While):
             inits = self.values(s.inits)
             params = self.fresh_all(s.params)
-            cond, body = self.block(s.cond), self.block(s.body)
-            return While(params, inits, cond, body, self.fresh_all(s.outs), s.span)
+            test, body = self.block(s.cond), self.block(s.body)
+            return While(params, inits, test, body, self.fresh_all(s.outs), s.span)
         if isinstance(s, If):
             cond = self.value(s.cond)
             then, orelse = self.block(s.then), self.block(s.orelse)

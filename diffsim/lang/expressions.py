@@ -16,11 +16,11 @@ import numpy as np
 from diffsim.errors import DiffsimError, KernelNameError
 from diffsim.ir.nodes import Const, Dim, Mem, Value
 from diffsim.ir.ops import TABLE, matmul, transpose
-from diffsim.ir.types import ScalarType, bool_
-from diffsim.lang import calls, linalg
+from diffsim.ir.types import ScalarType, an, bool_
+from diffsim.lang import calls, linalg, spaces
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import if_region
-from diffsim.lang.scope import Context, describe
+from diffsim.lang.scope import Context, close_to, describe, sample
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
 
@@ -46,13 +46,20 @@ class Method:
         self.name = name
         self.owner = owner
 
+    def in_words(self) -> str:
+        return f"the method .{self.name}"
+
+    @property
+    def __name__(self) -> str:
+        return f".{self.name}"
+
 
 def expr(cx: Context, node: ast.expr) -> Any:
     """The value or Python object an expression stands for."""
     handler = _EXPRESSIONS.get(type(node))
     if handler is None:
-        word = type(node).__name__.lower()
-        raise cx.syntax(node, f"{_WORDS.get(word, word)} can not be used in a kernel", _HINTS.get(word))
+        word, hint = _UNSUPPORTED.get(type(node), ("this", "write it with numbers and vectors"))
+        raise cx.syntax(node, f"{word} can not be used in a kernel", hint)
     outer = cx.builder.span
     cx.builder.span = cx.span(node)
     try:
@@ -61,24 +68,24 @@ def expr(cx: Context, node: ast.expr) -> Any:
         cx.builder.span = outer
 
 
-_WORDS = {
-    "lambda": "a lambda",
-    "dict": "a dictionary",
-    "dictcomp": "a dictionary comprehension",
-    "set": "a set",
-    "setcomp": "a set comprehension",
-    "generatorexp": "a generator expression",
-    "await": "await",
-    "yield": "yield",
-    "yieldfrom": "yield",
-    "starred": "* (unpacking)",
-    "joinedstr": "an f-string",
-    "namedexpr": "an assignment inside of an expression (:=)",
-}
-_HINTS = {
-    "lambda": "define a function with @ds.func",
-    "generatorexp": "write a list comprehension over ds.static(range(n)), or a loop",
-    "namedexpr": "write the assignment as a statement of its own",
+_LISTS = "use a list, a vector or a field; what is known before can be made outside of the kernel"
+_YIELD = "store the values into a field"
+_UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
+    ast.Lambda: ("a lambda", "define a function with @ds.func"),
+    ast.Dict: ("a dictionary", _LISTS),
+    ast.DictComp: ("a dictionary comprehension", _LISTS),
+    ast.Set: ("a set", _LISTS),
+    ast.SetComp: ("a set comprehension", _LISTS),
+    ast.GeneratorExp: ("a generator expression", "put it into brackets, [...], or write a loop"),
+    ast.Await: ("await", "leave it out"),
+    ast.Yield: ("yield", _YIELD),
+    ast.YieldFrom: ("yield", _YIELD),
+    ast.Starred: ("* (unpacking)", "name the elements one by one"),
+    ast.JoinedStr: ("an f-string", "kernels compute with numbers; make texts in Python"),
+    ast.NamedExpr: (
+        "an assignment inside of an expression (:=)",
+        "write the assignment as a statement of its own",
+    ),
 }
 
 
@@ -97,15 +104,21 @@ def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
         if thing.type.shape:
             raise cx.type_error(
                 node,
-                f"a {thing.type} is neither true nor false",
-                hint="compare its elements, or its norm, with something",
+                f"{an(thing.type)} is neither true nor false",
+                hint="compare an element or the norm with a number",
             )
         if thing.type is not bool_:
             thing = cx.builder.named("ne", thing, 0)
         return bool(thing.value) if isinstance(thing, Const) else thing
     if hasattr(thing, "_mem"):
-        raise cx.type_error(node, f"{describe(thing)} is no condition", hint="load an element: x[i]")
-    return bool(thing)
+        raise cx.type_error(
+            node, f"{describe(thing)} is neither true nor false", f"name an element: {sample(thing)}"
+        )
+    if isinstance(thing, (Matrix, np.ndarray)):
+        raise cx.type_error(
+            node, f"{describe(thing)} is neither true nor false", "compare an element with a number"
+        )
+    return bool(_known(cx, node, bool, thing))
 
 
 # ---- names and constants
@@ -113,7 +126,9 @@ def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
 
 def _constant(cx: Context, node: ast.Constant) -> Any:
     if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
-        raise cx.syntax(node, f"{node.value!r} can not be used in a kernel")
+        raise cx.syntax(
+            node, f"{node.value!r} can not be used in a kernel", "kernels compute with real numbers"
+        )
     return node.value
 
 
@@ -158,7 +173,9 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and kind is ast.Add:
             return python(a, b)
         if isinstance(a, str) or isinstance(b, str):
-            raise cx.type_error(node, "strings have no arithmetic in a kernel")
+            raise cx.type_error(
+                node, "strings have no arithmetic in a kernel", "make the text outside of the kernel"
+            )
     a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
     if kind is ast.Pow:
         return _power(cx, a, b, node)
@@ -189,8 +206,8 @@ def _power(cx: Context, a: Any, b: Any, node: Any) -> Any:
     if both_int:
         raise cx.type_error(
             node,
-            "an integer to a power known only at run time is not there",
-            hint="write a loop, or cast the base: ds.cast(a, ds.f32) ** b",
+            "an integer can not be raised to a power known only at run time",
+            hint="write a loop, or make the base a float: ds.cast(a, ds.f32) ** b",
         )
     return cx.builder.named("pow", a, b)
 
@@ -200,7 +217,7 @@ def whole_power(cx: Context, a: Value, n: int, node: Any) -> Value:
     if n < 0:
         if not a.type.is_float:
             raise cx.type_error(
-                node, "an integer to a negative power is no integer", hint="cast the base to a float"
+                node, "an integer to a negative power is no integer", hint="make the base a float: ds.cast(a, ds.f32)"
             )
         return 1.0 / whole_power(cx, a, -n, node)
     made: Value | None = None
@@ -218,12 +235,16 @@ def whole_power(cx: Context, a: Value, n: int, node: Any) -> Value:
 def _matrix_product(cx: Context, a: Any, b: Any, node: Any) -> Any:
     for x in (a, b):
         if not isinstance(x, Value) or not x.type.shape:
-            raise cx.type_error(node, "@ multiplies matrices; for numbers use *")
+            raise cx.type_error(
+                node, f"@ multiplies matrices, and {describe(x)} is none", "multiply numbers with *"
+            )
     if len(a.type.shape) == 1 and len(b.type.shape) == 2:
         return cx.builder.op(matmul, (cx.builder.op(transpose, (b,)), a))
     if len(a.type.shape) == 1:
         raise cx.type_error(
-            node, f"@ of {a.type} and {b.type}", hint="use a.dot(b), or a.outer_product(b)"
+            node,
+            f"@ multiplies matrices, and {an(a.type)} stands on its left",
+            hint="of two vectors take a.dot(b), or a.outer_product(b)",
         )
     return cx.builder.op(matmul, (a, b))
 
@@ -280,7 +301,12 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
         }[kind]
         return _known(cx, node, test, a, b)
     name, python = _COMPARE[kind]
-    if known and not isinstance(a, (list, Matrix)) and not isinstance(b, (list, Matrix)):
+    for x in (a, b):
+        if hasattr(x, "_mem"):
+            raise cx.type_error(
+                node, f"{describe(x)} as a whole can not be compared", f"name an element: {sample(x)}"
+            )
+    if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
         return _known(cx, node, python, a, b)
     a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
     return cx.builder.named(name, a, b)
@@ -351,14 +377,26 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     if isinstance(owner, Value):
         if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
             if not owner.type.shape and name not in ("cast",):
-                raise cx.type_error(node, f"a {owner.type} has no .{name}")
+                raise cx.type_error(
+                    node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
+                )
             if name in ("n", "m"):
                 dims = owner.type.shape
                 return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
             return owner.type.shape if name == "shape" else Method(name, owner)
         if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
             return _component(cx, owner, linalg.COMPONENTS[name], node)
-        raise cx.type_error(node, f"a {owner.type} has no attribute {name}")
+        known = [*linalg.METHODS, "cast", "n", "m", "shape"]
+        close = close_to(name, known) if owner.type.shape else None
+        raise cx.type_error(
+            node,
+            f"{an(owner.type)} has no .{name}",
+            f"did you mean .{close}?"
+            if close
+            else "vectors and matrices have ." + ", .".join(known)
+            if owner.type.shape
+            else "a number has no attributes; its type is changed by ds.cast",
+        )
     if isinstance(owner, (list, tuple)) and name in (*linalg.METHODS, "cast"):
         return Method(name, cx.value(owner, node))
     if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
@@ -370,8 +408,11 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     try:
         found = getattr(owner, name)
     except AttributeError:
+        close = close_to(name, [k for k in dir(owner) if not k.startswith("_")])
         raise KernelNameError(
-            f"{describe(owner)} has no attribute {name}", cx.span(node), hint=_close(owner, name)
+            f"{describe(owner)} has no .{name}",
+            cx.span(node),
+            hint=f"did you mean .{close}?" if close else "look it up with dir(...)",
         ) from None
     path = cx.path_of(node)
     if path is not None:
@@ -379,14 +420,11 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     return found
 
 
-def _close(owner: Any, name: str) -> str | None:
-    close = calls.close_to(name, [k for k in dir(owner) if not k.startswith("_")])
-    return f"did you mean .{close}?" if close else None
-
-
 def _component(cx: Context, owner: Value, k: int, node: ast.expr) -> Value:
     if k >= owner.type.shape[0]:
-        raise cx.type_error(node, f"a {owner.type} has no element {k}")
+        raise cx.type_error(
+            node, f"{an(owner.type)} has no element {k}", f"the last one is {owner.type.shape[0] - 1}"
+        )
     return cx.builder.op(TABLE["extract"], (owner, k))
 
 
@@ -412,16 +450,18 @@ def place_of(cx: Context, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | Non
     mem: Mem = cx.use(owner._mem)
     index = index_list(cx, node)
     if len(index) != mem.rank:
-        shown = f"{mem.name} has {mem.rank} axes, {len(index)} indices are given"
-        hint = f"{mem.name}[None] is the element of a 0-D field" if mem.rank == 0 else None
-        if mem.rank and not index:
-            hint = "[None] is for 0-D fields"
-        raise cx.type_error(node, shown, hint)
+        axes = f"{mem.rank} ax{'i' if mem.rank == 1 else 'e'}s"
+        shown = f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given"
+        raise cx.type_error(
+            node, f"{mem.name} has {axes}, {shown}", f"write {sample(owner)} for an element"
+        )
     if mem.shape is not None:
         for k, (i, n) in enumerate(zip(index, mem.shape, strict=True)):
             if isinstance(i, Const) and not 0 <= i.value < n:
                 raise cx.type_error(
-                    node, f"index {i.value} is outside of axis {k} of {mem.name}, which has {n}"
+                    node,
+                    f"index {i.value} is outside of {mem.name}, which has shape {mem.shape}",
+                    f"along axis {k} the indices go from 0 to {n - 1}",
                 )
     return mem, tuple(index)
 
@@ -432,16 +472,28 @@ def _component_place(
     mem, outer = inner
     dims = mem.dtype.shape
     if len(outer) > mem.rank or not dims:
-        raise cx.type_error(node, f"an element of {mem.name} is a {mem.dtype}, it has no elements")
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, which has no elements",
+            f"take the number as it is, or declare {mem.name} with ds.Vector.field",
+        )
     if len(index) == 1 and len(dims) == 2:
         return None  # a row of a matrix
     if len(index) != len(dims):
-        raise cx.type_error(node, f"a {mem.dtype} needs {len(dims)} indices, {len(index)} given")
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, {len(index)} indices are given for it",
+            f"write {mem.name}[...][{', '.join('ij'[: len(dims)])}]",
+        )
     made = []
     for k, n in zip(index, dims, strict=True):
         number = k.value if isinstance(k, Const) else k
         if not isinstance(number, Value) and not 0 <= number < n:
-            raise cx.type_error(node, f"a {mem.dtype} has no element {number}")
+            raise cx.type_error(
+                node,
+                f"an element of {mem.name} is {an(mem.dtype)}, which has no element {number}",
+                f"the last one is {n - 1}",
+            )
         made.append(cx.value(k, node))
     return mem, (*outer, *made)
 
@@ -451,6 +503,10 @@ def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
     found = expr(cx, node.slice)
     if found is None:
         return []
+    if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
+        raise cx.syntax(
+            node.slice, "a slice can not be used as an index in a kernel", "write a loop over the elements"
+        )
     made: list[Value] = []
     for one in found if isinstance(found, (tuple, list)) else (found,):
         if isinstance(one, Matrix):
@@ -458,11 +514,13 @@ def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
         if isinstance(one, Value) and len(one.type.shape) == 1:
             made += linalg.elements(one)
         else:
-            made.append(cx.value(one, node, "an index"))
+            made.append(cx.value(one, node.slice, "an index"))
     for i in made:
         if not i.type.is_int:
             raise cx.type_error(
-                node, f"an index is a whole number, not {i.type}", hint="use ds.cast(i, ds.i32)"
+                node.slice,
+                f"an index is a whole number, not {an(i.type)}",
+                hint="divide with //, or convert it: ds.cast(index, ds.i32)",
             )
     return made
 
@@ -478,7 +536,9 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
     """`owner[...]` of a local vector, matrix, list or Python object."""
     if isinstance(owner, Value):
         if not owner.type.shape:
-            raise cx.type_error(node, f"a {owner.type} has no elements")
+            raise cx.type_error(
+                node, f"{describe(owner)} has no elements", "only fields, vectors and matrices have them"
+            )
         index = index_list(cx, node)
         if len(owner.type.shape) == 2 and len(index) == 1:
             width = owner.type.shape[1]
@@ -493,7 +553,9 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
     if isinstance(owner, np.ndarray):
         cx.value(owner, node)  # refuses large ones with advice
     if not hasattr(owner, "__getitem__"):
-        raise cx.type_error(node, f"{describe(owner)} has no elements")
+        raise cx.type_error(
+            node, f"{describe(owner)} has no elements", "only fields, vectors and matrices have them"
+        )
     return _known(cx, node, operator.getitem, owner, found)
 
 
@@ -513,7 +575,9 @@ def _call(cx: Context, node: ast.Call) -> Any:
 
 def _list_comprehension(cx: Context, node: ast.ListComp) -> Any:
     if len(node.generators) != 1 or node.generators[0].is_async:
-        raise cx.syntax(node, "a list comprehension in a kernel has one `for`")
+        raise cx.syntax(
+            node, "a list comprehension in a kernel has one `for`", "put one into the other, or write loops"
+        )
     (generator,) = node.generators
     items = expr(cx, generator.iter)
     if isinstance(items, Value) and len(items.type.shape) == 1:
@@ -525,15 +589,20 @@ def _list_comprehension(cx: Context, node: ast.ListComp) -> Any:
             "use range(n) with a constant n, or write a loop",
         )
     made = []
-    saved = dict(cx.env)
+    names = [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]
+    saved = {n: cx.env[n] for n in names if n in cx.env}
     for item in items:
-        calls.bind_target(cx, generator.target, item)
+        spaces.bind_target(cx, generator.target, item)
         tests = [condition(cx, t) for t in generator.ifs]
         if any(isinstance(t, Value) for t in tests):
-            raise cx.syntax(node, "the condition of a list comprehension must be known when compiling")
+            raise cx.syntax(
+                node, "the condition of a list comprehension must be known before the launch", "write a loop"
+            )
         if all(tests):
             made.append(expr(cx, node.elt))
-    cx.frame.env = saved
+    for name in names:
+        cx.env.pop(name, None)
+    cx.env.update(saved)
     return made
 
 

@@ -10,20 +10,30 @@ import numpy as np
 
 from diffsim.ir.nodes import Const, Mem, Seed, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import ScalarType, f32, f64, i32, i64, u32, u64
-from diffsim.lang import calls, expressions, statements
+from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
+from diffsim.lang import calls, expressions, spaces, statements
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix
-from diffsim.lang.scope import DRAWS, Context, Intrinsic, TempVar, describe, only_in_kernels
+from diffsim.lang.scope import (
+    DRAWS,
+    Context,
+    Intrinsic,
+    TempVar,
+    advice,
+    describe,
+    only_in_kernels,
+)
 
 # ---- loops
 
 
 def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
-        raise cx.type_error(node, "ds.static takes what is to be known while compiling")
+        raise cx.type_error(
+            node, "ds.static takes what is to be known before the launch", "write ds.static(range(3))"
+        )
     if len(args) > 1:
-        return calls.Static(args)
+        return spaces.Static(args)
     (thing,) = args
     if isinstance(thing, Const):
         return thing.value
@@ -31,27 +41,33 @@ def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
         from_elements = [
             cx.builder.op(TABLE["extract"], (thing, *i)) for i in np.ndindex(*thing.type.shape)
         ]
-        return calls.Static(from_elements)
+        return spaces.Static(from_elements)
     if isinstance(thing, Value):
         raise cx.syntax(
             node,
             "ds.static of a value that is known only at run time",
             "leave ds.static out, or make it a constant, a field's shape or a ds.template() argument",
         )
-    if isinstance(thing, calls.NdRange):
+    if isinstance(thing, spaces.NdRange):
         try:
-            return calls.Static(list(thing))
+            return spaces.Static(list(thing))
         except TypeError:
-            raise cx.syntax(node, "ds.static(ds.ndrange()) needs constant bounds") from None
+            raise cx.syntax(
+                node, "a box with bounds known only at run time can not be unrolled", "leave ds.static out"
+            ) from None
     if isinstance(thing, Matrix):
-        return calls.Static(list(thing))
+        return spaces.Static(list(thing))
     if hasattr(thing, "_mem"):
-        raise cx.syntax(node, "a field can not be unrolled", "loop over range(x.shape[0])")
+        raise cx.syntax(
+            node,
+            f"{describe(thing)} can not be unrolled",
+            f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
+        )
     if hasattr(thing, "__iter__") and not isinstance(thing, str):
         items = list(thing)
-        if any(isinstance(x, calls.NdRange) for x in items):
-            raise cx.syntax(node, "ds.static of nested ranges")
-        return calls.Static(items)
+        if any(isinstance(x, spaces.NdRange) for x in items):
+            raise cx.syntax(node, "ranges inside of a list can not be unrolled", "nest two loops")
+        return spaces.Static(items)
     return thing
 
 
@@ -68,15 +84,19 @@ def _ndrange(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any
     for a in args:
         pair = a if isinstance(a, (tuple, list)) else (0, a)
         if len(pair) != 2:
-            raise cx.type_error(node, "an axis of ds.ndrange is n or (first, end)")
+            raise cx.type_error(
+                node,
+                "an axis of ds.ndrange is n or (first, end)",
+                "for steps loop over range(n) and compute the index: first + k * step",
+            )
         bounds.append((pair[0], pair[1]))
     if not bounds:
-        raise cx.type_error(node, "ds.ndrange needs at least one axis")
-    return calls.NdRange(bounds)
+        raise cx.type_error(node, "ds.ndrange needs at least one axis", "write ds.ndrange(n, m)")
+    return spaces.NdRange(bounds)
 
 
 def _ndrange_in_python(*axes: Any) -> Any:
-    return iter(calls.NdRange([a if isinstance(a, (tuple, list)) else (0, a) for a in axes]))
+    return iter(spaces.NdRange([a if isinstance(a, (tuple, list)) else (0, a) for a in axes]))
 
 
 ndrange = Intrinsic(
@@ -89,8 +109,10 @@ ndrange = Intrinsic(
 
 def _grouped(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1:
-        raise cx.type_error(node, "ds.grouped takes a field, an array or ds.ndrange")
-    return calls.Grouped(args[0])
+        raise cx.type_error(
+            node, "ds.grouped takes one thing to loop over", "write ds.grouped(x), or ds.grouped(ds.ndrange(n, m))"
+        )
+    return spaces.Grouped(args[0])
 
 
 grouped = Intrinsic(
@@ -126,7 +148,7 @@ loop_config = Intrinsic(
 
 def _cast(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2:
-        raise cx.type_error(node, "ds.cast takes a value and a type")
+        raise cx.type_error(node, "ds.cast takes a value and a type", "write ds.cast(a, ds.f32)")
     return calls.convert(cx, args[0], args[1], node)
 
 
@@ -149,18 +171,26 @@ cast = Intrinsic(
 def _atomic(op: str, name: str, doc: str) -> Intrinsic:
     def handler(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) != 2 or node.keywords:
-            raise cx.type_error(node, f"ds.{name} takes a place and a value: ds.{name}(x[i], v)")
+            raise cx.type_error(
+                node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
+            )
         target, value_node = args
         place = expressions.place_of(cx, target)
         thing = expressions.expr(cx, value_node)
         if place is None:
             return _on_local(cx, node, op, name, target, thing)
         mem, index = place
-        v = statements.stored(cx, mem, index, thing, node)
+        v = statements.stored(cx, mem, index, thing, value_node)
         if op in ("and", "or", "xor") and not v.type.is_int:
-            raise cx.type_error(node, f"ds.{name} needs integers, {mem.name} holds {v.type}")
+            raise cx.type_error(
+                node,
+                f"ds.{name} needs integers, an element of {mem.name} is {an(mem.dtype)}",
+                f"declare {mem.name} with ds.i32",
+            )
         if op in ("min", "max") and v.type.shape:
-            raise cx.type_error(node, f"ds.{name} works on scalars; name one component: x[i][k]")
+            raise cx.type_error(
+                node, f"ds.{name} changes single numbers, not vectors", "name one component: x[i][k]"
+            )
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
     return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)
@@ -171,7 +201,9 @@ def _on_local(
 ) -> Value:
     """An atomic on a local: memory if several lanes see it, else plain arithmetic."""
     if not isinstance(target, ast.Name):
-        raise cx.syntax(target, f"the first argument of ds.{name} is an element of a field or array")
+        raise cx.syntax(
+            target, f"ds.{name} can not change this", f"name an element of a field: ds.{name}(x[i], v)"
+        )
     owner = cx.env.get(target.id)
     if isinstance(owner, TempVar) and cx.in_task:
         mem: Mem = cx.use(owner.mem)
@@ -182,7 +214,9 @@ def _on_local(
     old = expressions.expr(cx, target)
     if not isinstance(old, Value):
         raise cx.type_error(
-            target, f"ds.{name} changes an element of a field, this is {describe(old)}"
+            target,
+            f"ds.{name} changes a number, this is {describe(old)}",
+            advice(old) or f"write ds.{name}(x[i], v)",
         )
     row = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}.get(op, op)
     v = cx.value(thing, node)
@@ -231,10 +265,12 @@ def _uniform(cx: Context, t: ScalarType) -> Value:
 def _random(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Value:
     dtype = kwargs.pop("dtype", args[0] if args else float)
     if kwargs or len(args) > 1:
-        raise cx.type_error(node, "ds.random takes a type only")
+        raise cx.type_error(node, "ds.random takes a type only", "write ds.random(ds.f32)")
     t = {float: cx.builder.default_fp, int: cx.builder.default_ip}.get(dtype, dtype)
     if not isinstance(t, ScalarType) or t.is_bool:
-        raise cx.type_error(node, f"ds.random gives floats or integers, not {describe(dtype)}")
+        raise cx.type_error(
+            node, f"ds.random gives floats or integers, not {describe(dtype)}", "write ds.random(ds.f32)"
+        )
     return _uniform(cx, t)
 
 
@@ -251,7 +287,7 @@ def _randn(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any])
     t = args[0] if args else cx.builder.default_fp
     t = cx.builder.default_fp if t is float else t
     if t not in (f32, f64):
-        raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}")
+        raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}", "write ds.randn()")
     radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, t)))
     return radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, t))
 

@@ -48,7 +48,7 @@ def _need(ok: bool, problem: str) -> None:
 
 def dot(a: Any, b: Any) -> Any:
     """Scalar product of two vectors (of two matrices: sum of the products of their elements)."""
-    _need(shape(a) == shape(b), f"dot needs two of the same shape, not {shape(a)} and {shape(b)}")
+    _need(shape(a) == shape(b), f"dot needs the same shape twice, not {shape(a)} and {shape(b)}")
     return reduce_sum(a * b)
 
 

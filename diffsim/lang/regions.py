@@ -13,7 +13,7 @@ from typing import Any
 from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
-from diffsim.ir.types import Type, bool_
+from diffsim.ir.types import Type, an, bool_
 from diffsim.lang.scope import (
     BREAK,
     CONTINUE,
@@ -159,20 +159,21 @@ def common_type(cx: Context, a: Value, b: Value, what: str, node: Any) -> Type:
     if a.type is b.type:
         return a.type
     if a.type.shape != b.type.shape and a.type.shape and b.type.shape:
-        raise cx.type_error(node, f"{what} is a {a.type} on one path and a {b.type} on the other")
+        hint = "both sides need the same number of elements"
+        raise cx.type_error(node, _two_types(what, a, b), hint)
     if a.type.shape != b.type.shape:
-        raise cx.type_error(
-            node,
-            f"{what} is a {a.type} on one path and a {b.type} on the other",
-            hint="a variable keeps its shape",
-        )
+        raise cx.type_error(node, _two_types(what, a, b), hint="make both a number, or both a vector")
     if a.type.scalar.kind != b.type.scalar.kind:
         raise cx.type_error(
             node,
-            f"{what} is {a.type} on one path and {b.type} on the other",
+            _two_types(what, a, b),
             hint="give it one type on both: write 0.0 for a float, or use ds.cast",
         )
     return a.type if a.type.scalar.bits >= b.type.scalar.bits else b.type
+
+
+def _two_types(what: str, a: Value, b: Value) -> str:
+    return f"{what} is {an(a.type)} on one path and {an(b.type)} on the other"
 
 
 def fit(builder: Builder, v: Value, t: Type) -> Value:
@@ -233,13 +234,17 @@ class Carried:
             thing = self.cx.env[name]
             what = "the number of random draws" if name[0] == "%" else name
             if isinstance(thing, Undefined):
-                raise self.cx.type_error(self.node, f"{name} {thing.why} in this loop")
+                raise self.cx.type_error(
+                    self.node, f"{name} {thing.why} in this loop", "assign it on every path"
+                )
             v = self.cx.value(thing, self.node, what)
             made.append(keep_type(self.cx, v, param.type, name, self.node))
         for name, thing in self.changed_objects.items():
             if self.cx.env.get(name) is not thing:
                 raise self.cx.type_error(
-                    self.node, f"{name} is {describe(thing)} before the loop and changed inside of it"
+                    self.node,
+                    f"{name} is {describe(thing)} before the loop and something else after a turn",
+                    "use another name inside of the loop",
                 )
         return tuple(made)
 
@@ -259,14 +264,17 @@ def keep_type(cx: Context, v: Value, t: Type, name: str, node: Any) -> Value:
     if v.type.shape != t.shape:
         raise cx.type_error(
             node,
-            f"{name} is a {t} and can not become a {v.type}",
-            hint="use another name for the other thing",
+            f"{name} is {an(t)} and can not become {an(v.type)}",
+            hint=f"use another name for {an(v.type)}",
         )
     if (v.type.is_float and not t.is_float) or (t.is_bool and not v.type.is_bool):
         raise cx.type_error(
             node,
-            f"{name} is {t} and can not hold a {v.type}: its fraction would be lost",
-            hint=f"start it with a float ({name} = 0.0), or cast: ds.cast(value, ds.{t.scalar})",
+            f"{name} is {an(t)} and can not become {an(v.type)}",
+            hint=f"start it as a float ({name} = 0.0), or convert the new value: "
+            f"ds.cast(..., ds.{t.scalar})"
+            if name.isidentifier() and t.is_int
+            else f"convert it: ds.cast(..., ds.{t.scalar})",
         )
     return cx.builder.cast(v, t.scalar)
 
@@ -327,7 +335,7 @@ def while_region(
 ) -> None:
     """A loop that goes on while `test` holds and none of `flags` (BREAK, RETURN) was set."""
     b, span = cx.builder, cx.builder.span
-    outer_break = cx.env.get(BREAK, False)
+    outer_break = cx.env.get(BREAK)
     if flags:
         cx.env[BREAK] = False
     if RETURN in flags:
@@ -360,7 +368,9 @@ def while_region(
         yields = carried.leave_body()
     cx.level -= 1
     outs = carried.leave()
-    cx.env[BREAK] = outer_break
+    cx.env.pop(BREAK, None)
+    if outer_break is not None:
+        cx.env[BREAK] = outer_break
     b.add(
         While(
             carried.params,

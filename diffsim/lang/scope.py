@@ -10,16 +10,18 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from diffsim.errors import DiffsimError, KernelNameError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.ir._row import Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Task, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import Type
+from diffsim.ir.types import ScalarType, TensorType, Type, an
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.source import Source
 
@@ -139,14 +141,12 @@ class Context:
                 raise KernelNameError(
                     f"{name} {found.why}",
                     self.span(node),
-                    hint=f"give {name} a value before it, so that it has one on every path",
+                    hint="assign it before the branch too, so that it has a value on every path",
                 )
             return read(self, found)
         if name in self.frame.locals:
             raise KernelNameError(
-                f"{name} is used before it has a value",
-                self.span(node),
-                hint=f"assign {name} first; a name assigned inside of a loop ends with that turn",
+                f"{name} has no value here", self.span(node), hint=self._why_unbound(name)
             )
         if name in self.frame.cells:
             try:
@@ -161,12 +161,33 @@ class Context:
             return value
         if hasattr(builtins, name):
             return getattr(builtins, name)
-        raise KernelNameError(f"{name} is not defined", self.span(node), hint=_similar(name, self))
+        raise KernelNameError(
+            f"{name} is not defined",
+            self.span(node),
+            hint=_similar(name, self)
+            or f"define {name} before the first launch, or make it a parameter",
+        )
+
+    def _why_unbound(self, name: str) -> str:
+        outside = self.frame.globals.get(name)
+        if name in self.frame.cells:
+            outside = self.frame.cells[name].cell_contents
+        if hasattr(outside, "_mem"):
+            return f"{name} is a field outside; to change an element, name it: {sample(outside, name)}"
+        if outside is not None:
+            return f"{name} is assigned in this function, so it is a local: use another name for it"
+        return "assign it before this line; a name first assigned inside of a loop ends with each turn"
 
     def capture(
         self, root: Any, name: str, attributes: tuple[str, ...], value: Any, node: Any
     ) -> None:
         """Remember that the kernel is compiled for this value (numbers, fields, funcs...)."""
+        if not getattr(value, "placed", True):
+            raise self.type_error(
+                node,
+                f"the field {'.'.join((name, *attributes))} has no place in memory yet",
+                f"give ds.field a shape, or place it: ds.root.dense(ds.i, n).place({name})",
+            )
         key = (id(root), ".".join((name, *attributes)))
         if key not in self.captures:
             self.captures[key] = Capture(root, name, attributes, value, self.span(node))
@@ -201,7 +222,8 @@ class Context:
         if isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
             if like is not None and like.is_float and isinstance(thing, (int, float)):
                 return self.builder.const(thing, like.scalar)
-            return self.builder.literal(thing)
+            with self.builder.at(self.span(node)):
+                return self.builder.literal(thing)
         strong = False
         if isinstance(thing, Matrix):
             strong, thing = thing.typed, thing.entries
@@ -217,7 +239,9 @@ class Context:
             return self.builder.tensor_of(flat, thing.shape, like)
         if isinstance(thing, (list, tuple)) and thing:
             return self.stack(thing, node, like)
-        raise self.type_error(node, f"{what} is {describe(thing)}, not a number or a vector")
+        raise self.type_error(
+            node, f"{what} is {describe(thing)}, not a number or a vector", advice(thing)
+        )
 
     def stack(self, rows: Any, node: Any, like: Type | None = None) -> Value:
         """A vector of numbers, or a matrix of vectors of equal length."""
@@ -247,24 +271,68 @@ class Context:
 def describe(thing: Any) -> str:
     """A Python object in a user's words."""
     if isinstance(thing, Value):
-        return f"a {thing.type} known only at run time"
-    if thing is None:
-        return "None"
+        return an(thing.type)
+    words = getattr(type(thing), "in_words", None)
+    if words is not None:
+        return str(words(thing))
+    if thing is None or isinstance(thing, (str, bool)):
+        return repr(thing)
+    if isinstance(thing, (int, float, np.generic)):
+        return f"the number {thing}"
+    if isinstance(thing, (tuple, list, dict, set, range, slice)):
+        return f"a {type(thing).__name__}"
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
     if hasattr(thing, "_mem"):
         return f"the field {thing._mem.name}"
-    if isinstance(thing, (str, bool, int, float, tuple, list)):
-        return f"{type(thing).__name__} {thing!r}"
-    if callable(thing) and hasattr(thing, "__name__"):
-        return f"the function {thing.__name__}"
+    if isinstance(thing, (ScalarType, TensorType)):
+        return f"the type {thing}"
+    if isinstance(thing, Matrix):
+        return f"the constant {thing}" if len(repr(thing)) < 40 else "a constant matrix"
+    if isinstance(thing, np.ndarray):
+        return f"a NumPy array of shape {thing.shape}"
+    if isinstance(thing, types.ModuleType):
+        return f"the module {thing.__name__}"
+    if callable(thing):
+        return f"the function {called(thing)}"
     return f"an object of class {type(thing).__name__}"
 
 
+def called(function: Any) -> str:
+    """The name of a function as the user writes it."""
+    if isinstance(function, Op):
+        return f"ds.{function.name}"
+    name = getattr(function, "__name__", type(function).__name__)
+    return f"ds.{name}" if isinstance(function, Intrinsic) else str(name)
+
+
+def sample(field: Any, name: str = "") -> str:
+    """How to name an element of a field: "x[i, j]"."""
+    mem = field._mem
+    return f"{name or mem.name}[{', '.join('ijklmnop'[: mem.rank]) or None}]"
+
+
+def advice(thing: Any) -> str | None:
+    """What to write instead of a thing that is no number."""
+    if hasattr(thing, "_mem"):
+        return f"name an element: {sample(thing)}"
+    if thing is None:
+        return "a func without return gives None"
+    if callable(thing) and not isinstance(thing, (type, ScalarType)):
+        return f"call it: {called(thing)}(...)"
+    return None
+
+
 def _similar(name: str, cx: Context) -> str | None:
-    known = [*cx.env, *cx.frame.cells, *cx.frame.globals]
-    close = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], 1)
-    return f"did you mean {close[0]}?" if close else None
+    known = [*cx.env, *cx.frame.cells, *cx.frame.globals, *dir(builtins)]
+    close = close_to(name, [k for k in known if k[0] not in "_%"])
+    return f"did you mean {close}?" if close else None
+
+
+def close_to(name: str, known: list[str]) -> str | None:
+    """The known name that is most like this one."""
+    close = difflib.get_close_matches(name, known, 1)
+    return close[0] if close else None
 
 
 def _assigned(statements: list[ast.stmt]) -> set[str]:
@@ -277,10 +345,15 @@ def _assigned(statements: list[ast.stmt]) -> set[str]:
 
 
 def changed_names(statements: list[ast.stmt]) -> set[str]:
-    """Names that statements bind, and those whose elements they assign (`v[0] = `, `v.x += `)."""
+    """Names that statements bind, and those they change: `v[0] = `, `v.x += `, `atomic_max(m, x)`."""
     names = _assigned(statements)
     for statement in statements:
         for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+                called = called.id if isinstance(called, ast.Name) else called
+                if isinstance(called, str) and called.startswith("atomic_"):
+                    names.add(node.args[0].id)
             if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
                 base: ast.expr = node
                 while isinstance(base, (ast.Subscript, ast.Attribute)):
@@ -331,7 +404,9 @@ def only_in_kernels(name: str) -> Callable[..., Any]:
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise DiffsimError(
-            f"ds.{name} works inside of kernels and funcs only", Span.of_caller()
+            f"ds.{name} works inside of kernels and funcs only",
+            Span.of_caller(),
+            hint="call it from a @ds.kernel",
         )
 
     return refuse

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,9 @@ class Source:
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         if not inspect.isfunction(function):
             raise KernelSyntaxError(
-                f"@ds.{what} decorates functions, not {type(function).__name__}", Span.of_caller()
+                f"@ds.{what} decorates a function, not {_described(function)}",
+                Span.of_caller(),
+                hint="write it above a def, and once",
             )
         code = function.__code__
         self.function = function
@@ -31,6 +32,12 @@ class Source:
         self.file = code.co_filename
         self.where = f"{what} {self.name}"
         self.first = code.co_firstlineno
+        if self.name == "<lambda>":
+            raise KernelSyntaxError(
+                f"a lambda can not be a {what}",
+                Span.of_caller(),
+                hint=f"write a def with @ds.{what} above it",
+            )
         lines = linecache.getlines(self.file, function.__globals__)
         if len(lines) < self.first:
             raise KernelSyntaxError(
@@ -41,39 +48,60 @@ class Source:
             )
         block = inspect.getblock(lines[self.first - 1 :])
         text = "".join(block)
-        self.indent = len(block[0]) - len(block[0].lstrip())
+        nested = block[0][:1].isspace()
+        self.shift = self.first - 1 - nested
         try:
-            module = ast.parse(textwrap.dedent(text))
+            module: Any = ast.parse("if True:\n" + text if nested else text)
         except SyntaxError as problem:
             raise KernelSyntaxError(
                 f"the source of {self.name} can not be read: {problem.msg}",
                 Span(self.file, self.first, where=self.where),
                 hint="a kernel is an ordinary def with its decorator on a line of its own",
             ) from None
-        node = module.body[0] if module.body else None
+        node = (module.body[0] if nested else module).body[0] if module.body else None
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise KernelSyntaxError(
+                f"an async function can not be a {what}", self.span(node), hint="leave async out"
+            )
         if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
             raise KernelSyntaxError(
                 f"the text at the place where {self.name} was defined is something else",
                 Span(self.file, self.first, where=self.where),
-                hint="the file changed after it was loaded, or the function was made by exec(); "
-                "lambdas and async functions can not be compiled",
+                hint="the file changed after it was loaded, or the function was made by exec() of a "
+                "string: define it in a file or a notebook cell, and run that again",
             )
         self.node = node
 
     def span(self, node: Any, parent: Span | None = None) -> Span:
         """The place of a syntax node in the user's file."""
-        shift, indent = self.first - 1, self.indent
         return Span(
             self.file,
-            node.lineno + shift,
-            node.col_offset + indent,
-            node.end_lineno + shift,
-            node.end_col_offset + indent,
+            node.lineno + self.shift,
+            node.col_offset,
+            node.end_lineno + self.shift,
+            node.end_col_offset,
             self.where,
             parent,
         )
 
+    def parameter(self, name: str) -> Span:
+        """A parameter with its annotation ("return": the annotation of the result)."""
+        a = self.node.args
+        every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+        found = [p for p in every if p is not None and p.arg == name]
+        if name == "return" and self.node.returns is not None:
+            return self.span(self.node.returns)
+        return self.span(found[0]) if found else self.head()
+
     def head(self, parent: Span | None = None) -> Span:
         """The `def` line."""
-        shift = self.first - 1
-        return Span(self.file, self.node.lineno + shift, self.indent, None, None, self.where, parent)
+        return Span(self.file, self.node.lineno + self.shift, where=self.where, parent=parent)
+
+
+def _described(thing: Any) -> str:
+    source = getattr(thing, "source", None)
+    if isinstance(source, Source):
+        return f"{source.name}, which is a {source.where.split()[0]} already"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    return f"an object of class {type(thing).__name__}"

@@ -13,8 +13,10 @@ from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Mem, Value
 from diffsim.ir.ops import TABLE
-from diffsim.lang import calls, expressions, linalg, tasks
+from diffsim.ir.types import an
+from diffsim.lang import calls, expressions, linalg, spaces, tasks
 from diffsim.lang.expressions import condition, expr, place_of, value
+from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import for_region, if_region, keep_type, while_region
 from diffsim.lang.scope import (
     BREAK,
@@ -25,6 +27,7 @@ from diffsim.lang.scope import (
     TempVar,
     changed_names,
     describe,
+    sample,
 )
 
 
@@ -70,23 +73,24 @@ def _stopped(cx: Context) -> Value | bool:
 
 
 _UNSUPPORTED = {
-    ast.Try: ("try", "kernels have no exceptions"),
+    ast.Try: ("try", "kernels have no exceptions; test a condition with if"),
+    ast.TryStar: ("try", "kernels have no exceptions; test a condition with if"),
     ast.With: ("with", "enter the context in Python, around the launch"),
     ast.Raise: ("raise", "kernels have no exceptions; use assert, which debug=True checks"),
     ast.ClassDef: ("a class definition", "define it outside of the kernel"),
     ast.FunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
-    ast.AsyncFunctionDef: ("an async function", None),
+    ast.AsyncFunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
     ast.Import: ("import", "import at the top of the file"),
     ast.ImportFrom: ("import", "import at the top of the file"),
     ast.Global: ("global", "kernels can not rebind Python variables; use a 0-D field"),
     ast.Nonlocal: ("nonlocal", "kernels can not rebind Python variables; use a 0-D field"),
-    ast.Delete: ("del", None),
+    ast.Delete: ("del", "leave it out: a local ends with the kernel"),
     ast.Match: ("match", "write if and elif"),
 }
 
 
 def _unsupported(cx: Context, node: ast.stmt) -> Exception:
-    word, hint = _UNSUPPORTED.get(type(node), (type(node).__name__.lower(), None))
+    word, hint = _UNSUPPORTED.get(type(node), ("this statement", "move it out of the kernel"))
     return cx.syntax(node, f"{word} can not be used in a kernel", hint)
 
 
@@ -96,7 +100,7 @@ def _unsupported(cx: Context, node: ast.stmt) -> Exception:
 def _assign(cx: Context, node: ast.Assign) -> None:
     thing = expr(cx, node.value)
     for target in node.targets:
-        assign_to(cx, target, thing)
+        assign_to(cx, target, thing, node.value)
 
 
 def _annotated(cx: Context, node: ast.AnnAssign) -> None:
@@ -106,8 +110,12 @@ def _annotated(cx: Context, node: ast.AnnAssign) -> None:
     assign_to(cx, node.target, calls.convert(cx, expr(cx, node.value), t, node))
 
 
-def assign_to(cx: Context, target: ast.expr, thing: Any) -> None:
-    """`target = thing` for a name, an element or component, or a tuple of targets."""
+def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None = None) -> None:
+    """`target = thing` for a name, an element or component, or a tuple of targets.
+
+    `source` is where the thing comes from, for errors about it.
+    """
+    source = source or target
     if isinstance(target, ast.Name):
         _assign_name(cx, target, thing)
         return
@@ -116,24 +124,28 @@ def assign_to(cx: Context, target: ast.expr, thing: Any) -> None:
         if isinstance(thing, Value) and len(thing.type.shape) == 1:
             parts = linalg.elements(thing)
         if not isinstance(parts, (list, tuple)):
-            raise cx.type_error(target, f"{describe(thing)} can not be unpacked")
+            raise cx.type_error(source, f"{describe(thing)} can not be unpacked")
+        starred = [e for e in target.elts if isinstance(e, ast.Starred)]
+        if starred:
+            raise cx.syntax(starred[0], "* can not stand among the targets", "name each of them")
         if len(parts) != len(target.elts):
             raise cx.type_error(
-                target, f"{len(target.elts)} targets for {len(parts)} value(s)"
+                target, f"{len(target.elts)} names for {len(parts)} values"
             )
-        for one, part in zip(target.elts, parts, strict=True):
-            assign_to(cx, one, part)
+        given = source.elts if isinstance(source, (ast.Tuple, ast.List)) else [source] * len(parts)
+        for one, part, at in zip(target.elts, parts, given, strict=True):
+            assign_to(cx, one, part, at)
         return
     place = place_of(cx, target)
     if place is not None:
         mem, index = place
-        cx.builder.store(mem, index, stored(cx, mem, index, thing, target))
+        cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
         return
     if isinstance(target, ast.Subscript) and place_of(cx, target.value) is not None:
         raise cx.syntax(
             target, "a row of a field's matrix can not be assigned", "assign its elements, or all of it"
         )
-    _assign_component(cx, target, thing)
+    _assign_component(cx, target, thing, source)
 
 
 def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
@@ -156,18 +168,27 @@ def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
         if not thing.hint and not isinstance(thing, Const):
             thing.hint = name
     elif isinstance(old, Value):
-        raise cx.type_error(target, f"{name} is a {old.type} and can not become {describe(thing)}")
+        raise cx.type_error(
+            target,
+            f"{name} is {describe(old)} and can not become {describe(thing)}",
+            f"use another name for {describe(thing)}",
+        )
     env[name] = thing
 
 
-def _assign_component(cx: Context, target: ast.expr, thing: Any) -> None:
+def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     """`v[0] = x`, `A[i, j] = x`, `v.y = x` of a local vector or matrix."""
-    if isinstance(target, ast.Attribute) and target.attr not in linalg.COMPONENTS:
-        raise cx.syntax(
-            target, "attributes of Python objects can not be assigned in a kernel", "use a 0-D field"
-        )
+    if isinstance(target, ast.Attribute):
+        holder = expr(cx, target.value)
+        local = isinstance(holder, (Value, list))
+        if target.attr not in linalg.COMPONENTS or not local:
+            raise cx.syntax(
+                target,
+                f"an attribute of {describe(holder)} can not be assigned in a kernel",
+                "its components are x, y, z and w" if local else "keep what changes in a 0-D field",
+            )
     if not isinstance(target, (ast.Subscript, ast.Attribute)):
-        raise cx.syntax(target, "this can not be assigned to")
+        raise cx.syntax(target, "this can not be assigned to", "assign to a name or to an element")
     base = target.value
     index: list[Value] = []
     if isinstance(target, ast.Attribute):
@@ -178,18 +199,24 @@ def _assign_component(cx: Context, target: ast.expr, thing: Any) -> None:
         index = expressions.index_list(cx, base) + index
         base = base.value
     if not isinstance(base, ast.Name):
-        raise cx.syntax(target, "this can not be assigned to")
+        raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
     owner = expr(cx, base)
-    if isinstance(owner, list):
-        owner = cx.value(owner, base)
-    if not isinstance(owner, Value) or not owner.type.shape:
-        raise cx.type_error(target, f"{base.id} is {describe(owner)}, it has no elements to assign")
     if base.id not in cx.env:
         raise cx.type_error(
-            target, f"{base.id} is a constant from outside of the kernel", "copy it to a local first"
+            target,
+            f"{base.id} is {describe(owner)} from outside of the kernel and can not be changed in it",
+            "copy it to a local first, or keep it in a field",
         )
-    new = cx.value(thing, target, like=owner.type)
-    new = keep_type(cx, new, owner.type.scalar, f"an element of {base.id}", target)
+    if isinstance(owner, (list, Matrix)):
+        owner = cx.value(owner, base)
+    if not isinstance(owner, Value) or not owner.type.shape:
+        raise cx.type_error(
+            target,
+            f"{base.id} is {describe(owner)}, which has no elements",
+            "make it a vector: ds.Vector([...])",
+        )
+    new = cx.value(thing, source, "the value", like=owner.type)
+    new = keep_type(cx, new, owner.type.scalar, f"an element of {base.id}", source)
     made = cx.builder.op(TABLE["insert"], (owner, new, *index))
     _assign_name(cx, base, made)
 
@@ -201,13 +228,15 @@ def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: An
     if have.type.shape != want.shape:
         if have.type.shape:
             raise cx.type_error(
-                node, f"{mem.name} holds {want}, a {have.type} can not be stored into it"
+                node,
+                f"an element of {mem.name} is {an(mem.dtype)}, this is {an(have.type)}",
+                f"store one number, or {an(mem.dtype)}" if mem.dtype.shape else "store one number",
             )
         have = cx.builder.broadcast(have, want)
     if have.type.is_float and not want.is_float:
         raise cx.type_error(
             node,
-            f"{mem.name} holds {want}, a {have.type} would lose its fraction",
+            f"an element of {mem.name} is {an(mem.dtype)}, {an(have.type)} would lose its fraction",
             hint=f"convert it: ds.cast(value, ds.{want.scalar})",
         )
     if (
@@ -216,7 +245,7 @@ def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: An
         and not isinstance(have, Const)
     ):
         span = cx.builder.span
-        message = f"{mem.name} holds {want}: storing {have.type} loses precision"
+        message = f"{mem.name} holds {want.scalar}: storing {have.type.scalar} loses precision"
         warnings.warn_explicit(message, PrecisionLoss, span.file, span.line)
     return cx.builder.cast(have, want.scalar)
 
@@ -229,16 +258,20 @@ def _augmented(cx: Context, node: ast.AugAssign) -> None:
         mem, index = place
         thing = expr(cx, node.value)
         if kind in tasks.ATOMIC:
-            v = stored(cx, mem, index, thing, node)
+            v = stored(cx, mem, index, thing, node.value)
             if kind is ast.Sub:
                 v = -v
             elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:
-                raise cx.type_error(node, f"bitwise operators need integers, {mem.name} holds {v.type}")
+                raise cx.type_error(
+                    node,
+                    f"bitwise operators need integers, an element of {mem.name} is {an(mem.dtype)}",
+                    f"declare {mem.name} with ds.i32",
+                )
             cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
             return
         old = cx.builder.load(mem, index)
         new = expressions.binary(cx, kind, old, thing, node)
-        cx.builder.store(mem, index, stored(cx, mem, index, new, node))
+        cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
         return
     if isinstance(target, ast.Name):
         if isinstance(cx.env.get(target.id), TempVar) and cx.in_task:
@@ -250,7 +283,9 @@ def _augmented(cx: Context, node: ast.AugAssign) -> None:
     old_thing = expr(cx, load)
     if hasattr(old_thing, "_mem"):
         raise cx.type_error(
-            target, f"{describe(old_thing)} itself can not be added to", f"index it: {target.id}[i]"
+            target,
+            f"{describe(old_thing)} as a whole can not be changed",
+            f"name an element: {sample(old_thing, ast.unparse(target))}",
         )
     new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
     assign_to(cx, target, new)
@@ -293,38 +328,40 @@ def _no_else(cx: Context, node: ast.For | ast.While) -> None:
         )
 
 
-def _has(statements: list[ast.stmt], kind: type[ast.stmt]) -> bool:
-    """Whether break or continue statements of this loop (not of loops inside of it) are there."""
+def _find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
+    """The first break or continue of this loop (not of loops inside of it)."""
     for s in statements:
         if isinstance(s, kind):
-            return True
+            return s
         if isinstance(s, (ast.For, ast.While)):
             continue
         for inner in ("body", "orelse"):
-            if _has(getattr(s, inner, []), kind):
-                return True
-    return False
+            found = _find(getattr(s, inner, []), kind)
+            if found is not None:
+                return found
+    return None
 
 
 def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
     """The flags that can end a loop early."""
-    flags = (BREAK,) if _has(body, ast.Break) else ()
-    return (*flags, RETURN) if _has_return(body) else flags
+    flags = (BREAK,) if _find(body, ast.Break) else ()
+    return (*flags, RETURN) if _find_return(body) else flags
 
 
-def _has_return(statements: list[ast.stmt]) -> bool:
-    return any(isinstance(n, ast.Return) for s in statements for n in ast.walk(s))
+def _find_return(statements: list[ast.stmt]) -> ast.Return | None:
+    every = (n for s in statements for n in ast.walk(s))
+    return next((n for n in every if isinstance(n, ast.Return)), None)
 
 
 def _for(cx: Context, node: ast.For) -> None:
     _no_else(cx, node)
     at_kernel_level = cx.depth == 0 and cx.level == 0 and not cx.in_task
-    if at_kernel_level and not cx.serialize and not calls.is_static(cx, node.iter):
+    if at_kernel_level and not cx.serialize and not spaces.is_static(cx, node.iter):
         tasks.parallel_for(cx, node, block)
         return
     if at_kernel_level:
         cx.serialize = False
-    space = calls.iteration_space(cx, node.iter)
+    space = spaces.iteration_space(cx, node.iter)
     if space.static is not None:
         _static_for(cx, node, space.static)
     else:
@@ -334,37 +371,44 @@ def _for(cx: Context, node: ast.For) -> None:
 def _static_for(cx: Context, node: ast.For, items: Any) -> None:
     """`for ... in ds.static(...)`: the body once for each item, while compiling."""
     for kind, word in ((ast.Break, "break"), (ast.Continue, "continue")):
-        if _has(node.body, kind):
+        found = _find(node.body, kind)
+        if found is not None:
             raise cx.syntax(
-                node, f"{word} in a loop over ds.static", "use an ordinary loop, or `if ds.static(...)`"
+                found,
+                f"{word} can not leave a loop over ds.static, which is unrolled",
+                "leave ds.static out, or put what follows under an if",
             )
     saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
     before = {n: cx.env[n] for n in saved if n in cx.env}
     for item in items:
-        calls.bind_target(cx, node.target, item)
+        spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
         if _stopped(cx) is not False:
             raise cx.syntax(
-                node, "return inside of a loop over ds.static", "assign to a local and return after it"
+                _find_return(node.body) or node,
+                "return can not leave a loop over ds.static, which is unrolled",
+                "leave ds.static out, or assign to a local and return after the loop",
             )
     for n in saved:
         cx.env.pop(n, None)
     cx.env.update(before)
 
 
-def _serial_for(cx: Context, node: ast.For, space: calls.Space) -> None:
+def _serial_for(cx: Context, node: ast.For, space: spaces.Space) -> None:
     names = sorted(changed_names(node.body))
     if _exits(node.body):
         if len(space.axes) != 1:
             raise cx.syntax(
-                node, "break out of a loop over several axes", "write one loop for each axis"
+                _find(node.body, ast.Break) or _find_return(node.body) or node,
+                "this can not leave a loop over several axes",
+                "write one loop for each axis",
             )
         _breakable_for(cx, node, space, names)
         return
 
     def nest(k: int, indices: list[Value]) -> None:
         if k == len(space.axes):
-            calls.bind_target(cx, node.target, space.item(cx, indices))
+            spaces.bind_target(cx, node.target, space.item(cx, indices))
             block(cx, node.body)
             cx.env[CONTINUE] = False
             return
@@ -375,7 +419,7 @@ def _serial_for(cx: Context, node: ast.For, space: calls.Space) -> None:
     nest(0, [])
 
 
-def _breakable_for(cx: Context, node: ast.For, space: calls.Space, names: list[str]) -> None:
+def _breakable_for(cx: Context, node: ast.For, space: spaces.Space, names: list[str]) -> None:
     """A counted loop that can be left early: a while with the index carried."""
     (lo, hi) = space.axes[0]
     counter = "%index"
@@ -384,7 +428,7 @@ def _breakable_for(cx: Context, node: ast.For, space: calls.Space, names: list[s
 
     def body() -> None:
         index = cx.env[counter]
-        calls.bind_target(cx, node.target, space.item(cx, [index]))
+        spaces.bind_target(cx, node.target, space.item(cx, [index]))
         block(cx, node.body)
         cx.env[counter] = index + 1
 
@@ -403,10 +447,10 @@ def _breakable_for(cx: Context, node: ast.For, space: calls.Space, names: list[s
 
 
 def _break(cx: Context, node: ast.Break) -> None:
-    if BREAK not in cx.env or (cx.in_task and cx.level == 0):
+    if BREAK not in cx.env:
         raise cx.syntax(
             node,
-            "break in a parallel loop: its turns run at the same time",
+            "break can not leave a parallel loop: its turns run at the same time",
             "put ds.loop_config(serialize=True) before the loop, or test a condition in every turn",
         )
     cx.env[BREAK] = True
@@ -421,7 +465,7 @@ def _return(cx: Context, node: ast.Return) -> None:
         if cx.in_task:
             raise cx.syntax(
                 node,
-                "return inside of a parallel loop: its turns run at the same time",
+                "return can not leave a parallel loop: its turns run at the same time",
                 "store the result into a 0-D field, or return after the loop",
             )
         tasks.kernel_return(cx, node)
@@ -443,9 +487,11 @@ def _pass(cx: Context, node: ast.stmt) -> None:
 def _expression(cx: Context, node: ast.Expr) -> None:
     if isinstance(node.value, ast.Constant):
         return
+    expr(cx, node.value)
+    if isinstance(node.value, ast.Compare):
+        raise cx.syntax(node, "this comparison has no effect", "to store a value write = instead of ==")
     if not isinstance(node.value, ast.Call):
         raise cx.syntax(node, "this expression has no effect", "assign it, or leave it out")
-    expr(cx, node.value)
 
 
 def _assert(cx: Context, node: ast.Assert) -> None:
@@ -454,10 +500,14 @@ def _assert(cx: Context, node: ast.Assert) -> None:
     if node.msg is not None:
         text = expr(cx, node.msg)
         if not isinstance(text, str):
-            raise cx.syntax(node.msg, "the message of an assertion is a plain string")
+            raise cx.syntax(
+                node.msg, "the message of an assertion is a plain string", 'write it in quotes: "..."'
+            )
         message = text
     if test is False:
-        raise cx.type_error(node, f"{message}: known to fail while compiling")
+        raise cx.type_error(
+            node, f"{message} (this is known before the kernel runs)", "see what the condition tests"
+        )
     if cx.debug and isinstance(test, Value):
         cx.builder.add(Check(test, message, (), cx.builder.span))
 

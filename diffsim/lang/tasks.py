@@ -23,12 +23,12 @@ from diffsim.ir.nodes import (
     Task,
     Value,
 )
-from diffsim.ir.types import Type, u64
+from diffsim.ir.types import Type, an, u64
 from diffsim.ir.walk import statements
-from diffsim.lang import calls
+from diffsim.lang import spaces
 from diffsim.lang.expressions import expr
 from diffsim.lang.regions import keep_type
-from diffsim.lang.scope import CONTINUE, DRAWS, Context, TempVar, changed_names
+from diffsim.lang.scope import BREAK, CONTINUE, DRAWS, Context, TempVar, changed_names
 
 ATOMIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -90,7 +90,7 @@ def parallel_for(
     changed = changed_names(node.body)
     flush(cx, changed)
     with b.block() as bounds:
-        space = calls.iteration_space(cx, node.iter)
+        space = spaces.iteration_space(cx, node.iter)
     yields = tuple(v for axis in space.axes for v in axis)
     axes = tuple(
         Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes)
@@ -99,8 +99,9 @@ def parallel_for(
     cx.in_task = True
     cx.lane_axes = axes
     cx.env[CONTINUE] = False
+    cx.env.pop(BREAK, None)
     with b.block() as stmts:
-        calls.bind_target(cx, node.target, space.item(cx, list(axes)))
+        spaces.bind_target(cx, node.target, space.item(cx, list(axes)))
         translate(cx, node.body)
     cx.in_task = False
     cx.lane_axes = ()
@@ -129,8 +130,9 @@ def race(cx: Context, name: str, node: Any) -> KernelSyntaxError:
     return cx.syntax(
         node,
         f"{name} belongs to the kernel, and the turns of this parallel loop run at the same time",
-        f"add to it ({name} += ...), use ds.atomic_max/min, choose another name for a local of the "
-        "loop, or put ds.loop_config(serialize=True) before the loop",
+        f"to sum write {name} += ...; for the largest or smallest ds.atomic_max({name}, ...) or "
+        "ds.atomic_min; for a local of the loop take another name; to run turn by turn put "
+        "ds.loop_config(serialize=True) before the loop",
     )
 
 
@@ -140,24 +142,36 @@ def accumulate(cx: Context, mem: Mem, kind: type[ast.operator], v: Value, node: 
         raise race(cx, mem.name, node)
     if mem.dtype.shape and not v.type.shape:
         v = cx.builder.broadcast(v, mem.dtype)
-    v = keep_type(cx, v, mem.dtype, mem.name, node)
+    v = keep_type(cx, v, mem.dtype, mem.name, node.target)
     cx.builder.atomic(ATOMIC[kind], cx.use(mem), (), -v if kind is ast.Sub else v)
 
 
 def kernel_return(cx: Context, node: ast.Return) -> None:
     """`return value` of a kernel: stored where the launch picks it up."""
     if node.value is None:
+        if cx.result is not None:
+            raise cx.syntax(
+                node,
+                f"the kernel says that it returns {an(cx.result.dtype)}, and this return gives nothing",
+                "give the value here too",
+            )
         return
     if cx.result is None:
         raise cx.syntax(
             node,
-            "the kernel returns a value and its head does not say of which type",
-            "write def kernel(...) -> ds.f32:",
+            "the kernel returns a value, and its def does not say of which type",
+            f"write def {cx.frame.source.name}(...) -> ds.f32:",
         )
     thing = cx.value(expr(cx, node.value), node, "the result")
     t = cx.result.dtype
     if thing.type.shape != t.shape or (thing.type.is_float and not t.is_float):
-        raise cx.type_error(node, f"the kernel returns {t}, this is a {thing.type}")
+        raise cx.type_error(
+            node.value,
+            f"the kernel says that it returns {an(t)}, this is {an(thing.type)}",
+            f"write -> ds.{thing.type} in its def, or convert: ds.cast(..., ds.{t.scalar})"
+            if not thing.type.shape and not t.shape
+            else "write the right type behind -> in its def: ds.f32, ds.types.vector(n, ds.f32), ...",
+        )
     cx.builder.store(cx.use(cx.result), (), cx.builder.cast(thing, t.scalar))
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from diffsim.errors import DiffsimError, InternalError
+from diffsim.errors import DiffsimError, InternalError, KernelSyntaxError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Arg, Kernel, Mem
-from diffsim.ir.types import ScalarType, Type
-from diffsim.lang import statements, tasks
+from diffsim.ir.types import ScalarType, Type, an
+from diffsim.lang import calls, statements, tasks
 from diffsim.lang.scope import RETURN, Capture, Context, Frame
 from diffsim.lang.source import Source
 
@@ -61,18 +61,26 @@ def translate(
     with builder:
         try:
             statements.block(cx, source.node.body)
-        except (DiffsimError, RecursionError):
+        except DiffsimError:
             raise
+        except RecursionError:
+            raise KernelSyntaxError(
+                f"an expression or a chain of calls in {source.name} is nested too deeply",
+                head,
+                hint="divide it into several statements; a func can not call itself",
+            ) from None
         except Exception as fault:
             raise InternalError(
                 f"translating this failed with {type(fault).__name__}: {fault}", builder.span
             ) from fault
         tasks.end_serial(cx)
-    if result is not None and cx.env.get(RETURN, False) is False:
-        raise cx.syntax(
-            source.node,
-            f"{source.name} says that it returns {result}, and has no return",
-            "add one, or take the `->` away",
-        )
+    if result is not None:
+        if cx.env.get(RETURN, False) is False:
+            raise cx.syntax(
+                source.node,
+                f"{source.name} says that it returns {an(result)}, and has no return",
+                "add a return, or take the -> away",
+            )
+        calls.check_returns(cx, source)
     kernel = Kernel(source.name, args, tuple(cx.mems), tuple(cx.tasks), head, cx.result)
     return Translation(kernel, list(cx.captures.values()), uses_random=cx.uses_random)

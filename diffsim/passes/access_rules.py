@@ -5,11 +5,12 @@ no statement of the kernel may write an element after a load that the adjoint re
 exactly the loads that are left in the finished adjoint, and lets pass what it can prove:
 
 - writes and loads of different rows (x[t + 1, i] and x[t, i] with the argument t, or constants);
-- writes by an earlier task, or earlier in the same lane on an element that no other lane reaches;
+- writes by an earlier task, or by an earlier statement or turn of the same lane on an element that no
+  other lane reaches (`meet.py`);
 - anything whose value the adjoint does not load (sums, linear updates).
 
-In a parallel loop, an element that one lane writes and another may read is a race in the forward program
-already; its gradient is refused too.
+In a parallel loop, an element that one lane writes and another may read or write is a race in the forward
+program already; its gradient is refused too, unless all that meet are additions.
 """
 
 from __future__ import annotations
@@ -17,14 +18,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diffsim.errors import GlobalDataAccessError
-from diffsim.ir.nodes import Atomic, Block, Const, For, Kernel, Let, Load, Store, Task, Value, While
+from diffsim.ir.nodes import Atomic, Block, Const, For, Kernel, Let, Load, Mem, Store, Task, Value, While
 from diffsim.ir.walk import blocks, task_statements
 from diffsim.passes.access import apart, definitions, part_of
 from diffsim.passes.activity import Activity
-from diffsim.passes.affine import offset_of
+from diffsim.passes.meet import Sums
 
-Place = tuple[int, tuple[For | While, ...]]
-"""Where a statement stands: its number in program order, and the loops around it."""
+Loops = tuple[For | While, ...]
+Write = Store | Atomic
+
+
+class _Place:
+    """A load or write: where it stands in program order, and in which loops."""
+
+    __slots__ = ("count", "loops", "stmt")
+
+    def __init__(self, stmt: Load | Write, count: int, loops: Loops) -> None:
+        self.stmt = stmt
+        self.count = count
+        self.loops = loops
+
+
+class _Section:
+    """A task's bounds, or its body: what it loads and writes, by memory."""
+
+    def __init__(self, task: Task, block: Block, axes: tuple[Value, ...]) -> None:
+        self.task = task
+        self.axes = axes
+        self.loads: dict[Mem, list[_Place]] = {}
+        self.writes: dict[Mem, list[_Place]] = {}
+        for place in _places(block):
+            group = self.loads if isinstance(place.stmt, Load) else self.writes
+            group.setdefault(place.stmt.mem, []).append(place)
 
 
 def check_access(primal: Kernel, adjoint: Kernel, activity: Activity) -> None:
@@ -33,43 +58,54 @@ def check_access(primal: Kernel, adjoint: Kernel, activity: Activity) -> None:
     Raises:
         GlobalDataAccessError: with the line that reads and the line that writes.
     """
-    needed = {
+    repeated = {
         s.origin
         for t in adjoint.tasks
         for s in task_statements(t)
-        if isinstance(s, Load) and s.mem.kind in ("field", "array") and not s.mem.is_grad
+        if isinstance(s, Load) and s.origin is not s
     }
-    made_by = definitions(primal)
-    for number, task in enumerate(primal.tasks):
-        places = dict(_places(task.body))
-        for later, other in enumerate(primal.tasks[number:], number):
-            other_places = places if later == number else dict(_places(other.body))
-            for load in [s for s in places if isinstance(s, Load) and s.mem.kind != "scratch"]:
-                for write in [s for s in other_places if isinstance(s, (Store, Atomic))]:
-                    if write.mem is not load.mem or load.mem.kind == "temp":
-                        continue
-                    if _disjoint(load, write, made_by):
-                        continue
-                    pair = _Pair(load, write, task, made_by)
-                    if later > number:
-                        if load in needed:
-                            raise pair.stale()
-                    elif load in needed or load.out in activity.values:
-                        pair.check(places[load], places[write], needed=load in needed)
-        for s in places:
-            if isinstance(s, Store):
-                _check_store(s, task, activity, made_by)
+    _check_gradients_read(adjoint)
+    work = _Checker(primal, repeated, activity)
+    sections = [
+        _Section(t, block, axes)
+        for t in primal.tasks
+        for block, axes in ((t.bounds, ()), (t.body, t.axes))
+    ]
+    for number, section in enumerate(sections):
+        for mem, loads in section.loads.items():
+            for later in sections[number + 1 :]:
+                work.later(loads, later.writes.get(mem, []))
+            if mem in section.writes:
+                work.within(section, loads, section.writes[mem])
+        for mem, writes in section.writes.items():
+            if mem.grad is not None and section.axes:
+                work.stores(section, writes)
 
 
-def _places(block: Block) -> Iterator[tuple[Load | Store | Atomic, Place]]:
+def _check_gradients_read(adjoint: Kernel) -> None:
+    """A gradient that the kernel reads (as a constant) and that its own adjoint adds to."""
+    written = {
+        s.mem for t in adjoint.tasks for s in task_statements(t) if isinstance(s, (Store, Atomic))
+    }
+    for t in adjoint.tasks:
+        for s in task_statements(t):
+            if isinstance(s, Load) and s.origin is not s and s.mem.is_grad and s.mem in written:
+                raise GlobalDataAccessError(
+                    f"the gradient needs {s.mem.name} as it was read here, and changes it itself",
+                    s.origin.span,
+                    hint=f"copy {s.mem.name} into another field before, and read that one",
+                )
+
+
+def _places(block: Block) -> Iterator[_Place]:
     count = 0
 
-    def visit(b: Block, loops: tuple[For | While, ...]) -> Iterator[tuple[Load | Store | Atomic, Place]]:
+    def visit(b: Block, loops: Loops) -> Iterator[_Place]:
         nonlocal count
         for s in b.stmts:
             count += 1
             if isinstance(s, (Load, Store, Atomic)):
-                yield s, (count, loops)
+                yield _Place(s, count, loops)
             inside = (*loops, s) if isinstance(s, (For, While)) else loops
             for inner in blocks(s):
                 yield from visit(inner, inside)
@@ -77,98 +113,113 @@ def _places(block: Block) -> Iterator[tuple[Load | Store | Atomic, Place]]:
     yield from visit(block, ())
 
 
-def _disjoint(a: Load, b: Store | Atomic, made_by: dict[Value, Let]) -> bool:
-    rank = a.mem.rank
-    if apart(part_of(a.index[:rank], made_by), part_of(b.index[:rank], made_by)):
-        return True
-    return any(
-        isinstance(x, Const) and isinstance(y, Const) and x.value != y.value
-        for x, y in zip(a.index[rank:], b.index[rank:], strict=False)
+class _Checker:
+    def __init__(self, primal: Kernel, repeated: set[Load], activity: Activity) -> None:
+        self.repeated = repeated
+        self.activity = activity
+        self.made_by: dict[Value, Let] = definitions(primal)
+        self.sums: dict[Task, Sums] = {}
+
+    def disjoint(self, a: Load | Write, b: Load | Write) -> bool:
+        """Whether other rows or other components keep the two apart."""
+        rank = a.mem.rank
+        if apart(part_of(a.index[:rank], self.made_by), part_of(b.index[:rank], self.made_by)):
+            return True
+        return any(
+            isinstance(x, Const) and isinstance(y, Const) and x.value != y.value
+            for x, y in zip(a.index[rank:], b.index[rank:], strict=False)
+        )
+
+    def needed(self, load: Load) -> bool:
+        return load.origin in self.repeated
+
+    def sums_of(self, task: Task) -> Sums:
+        found = self.sums.get(task)
+        if found is None:
+            found = self.sums[task] = Sums(task)
+        return found
+
+    def later(self, loads: list[_Place], writes: list[_Place]) -> None:
+        """Loads, and writes that come after all of them."""
+        for load in (p.stmt for p in loads):
+            assert isinstance(load, Load)
+            if self.needed(load):
+                for write in writes:
+                    if not self.disjoint(load, write.stmt):
+                        raise _stale(load, write.stmt)
+
+    def within(self, section: _Section, loads: list[_Place], writes: list[_Place]) -> None:
+        """Loads and writes of the same lanes."""
+        sums = self.sums_of(section.task)
+        for load in loads:
+            stmt = load.stmt
+            assert isinstance(stmt, Load)
+            needed = self.needed(stmt)
+            if not needed and stmt.out not in self.activity.values:
+                continue
+            for write in writes:
+                if self.disjoint(stmt, write.stmt):
+                    continue
+                if not sums.distances(stmt, write.stmt).same(section.axes):
+                    raise _racing(stmt, write.stmt)
+                if needed and not self.written_before(section, load, write):
+                    raise _stale(stmt, write.stmt)
+
+    def written_before(self, section: _Section, load: _Place, write: _Place) -> bool:
+        """Whether, in each lane, the write is done with an element when the load reads it."""
+        found = self.sums_of(section.task).distances(load.stmt, write.stmt, section.axes)
+        if found.never:
+            return True
+        for one, other in zip(load.loops, write.loops, strict=False):
+            if one is not other:
+                break
+            least, most = found.of(one.index) if isinstance(one, For) else (-1, 1)
+            if least > 0:  # the load is in a later turn
+                return True
+            if least < 0:
+                return False
+        return write.count < load.count
+
+    def stores(self, section: _Section, writes: list[_Place]) -> None:
+        """Writes of different lanes to one element, which are in no order if one of them stores."""
+        sums = self.sums_of(section.task)
+        for k, one in enumerate(writes):
+            for two in writes[k:]:
+                pair = (one.stmt, two.stmt)
+                active = any(s.value in self.activity.values for s in pair)  # type: ignore[union-attr]
+                if not active or not any(isinstance(s, Store) for s in pair):
+                    continue
+                if self.disjoint(*pair) or sums.distances(*pair).same(section.axes):
+                    continue
+                raise _colliding(*(pair if isinstance(one.stmt, Store) else pair[::-1]))
+
+
+def _stale(load: Load, write: Load | Write) -> GlobalDataAccessError:
+    name = load.mem.name
+    return GlobalDataAccessError(
+        f"the gradient needs {name} as it was read, and the kernel changes it later: global data "
+        f"access rule 1\n  changed here:\n{write.span.text()}\n  read here:",
+        load.span,
+        hint=f"write into another field (or another row: {name}[t + 1, ...]), or do it in another kernel",
     )
 
 
-class _Pair:
-    """A load and a write that may reach the same element."""
-
-    def __init__(
-        self, load: Load, write: Store | Atomic, task: Task, made_by: dict[Value, Let]
-    ) -> None:
-        self.load = load
-        self.write = write
-        self.task = task
-        self.made_by = made_by
-
-    def check(self, load: Place, write: Place, *, needed: bool) -> None:
-        """Within one task."""
-        if self.task.axes and not self.bound_to(self.task.axes):
-            raise self.racing()
-        if not needed:
-            return
-        common = [s for s, t in zip(load[1], write[1], strict=False) if s is t]
-        indices = [s.index for s in common if isinstance(s, For)]
-        in_step = len(indices) == len(common) and self.bound_to(tuple(indices))
-        if common and not in_step:
-            raise self.stale()
-        if write[0] > load[0]:
-            raise self.stale()
-
-    def bound_to(self, axes: tuple[Value, ...]) -> bool:
-        """Whether both index tuples hold each axis at the same place with the same shift."""
-        for axis in axes:
-            places = [
-                {
-                    (k, shift)
-                    for k, i in enumerate(s.index[: s.mem.rank])
-                    for base, shift in [offset_of(i, self.made_by)]
-                    if base is axis
-                }
-                for s in (self.load, self.write)
-            ]
-            if not places[0] & places[1]:
-                return False
-        return True
-
-    def stale(self) -> GlobalDataAccessError:
-        name = self.load.mem.name
-        return GlobalDataAccessError(
-            f"the gradient needs {name} as it was read, and the kernel changes it later: global data "
-            f"access rule 1\n  changed here:\n{self.write.span.text()}\n  read here:",
-            self.load.span,
-            hint=f"write into another field (or another row: {name}[t + 1, ...]), or do it in another "
-            "kernel",
-        )
-
-    def racing(self) -> GlobalDataAccessError:
-        name = self.load.mem.name
-        return GlobalDataAccessError(
-            f"a turn of this parallel loop may read an element of {name} that another one writes, so "
-            f"there is no defined gradient\n  written here:\n{self.write.span.text()}\n  read here:",
-            self.load.span,
-            hint="read and write different fields, or split the loop in two",
-        )
+def _racing(load: Load, write: Load | Write) -> GlobalDataAccessError:
+    return GlobalDataAccessError(
+        f"a turn of this parallel loop may read an element of {load.mem.name} that another one writes, so "
+        f"there is no defined gradient\n  written here:\n{write.span.text()}\n  read here:",
+        load.span,
+        hint="read and write different fields, or split the loop in two",
+    )
 
 
-def _check_store(
-    s: Store, task: Task, activity: Activity, made_by: dict[Value, Let]
-) -> None:
-    if not task.axes or s.mem.grad is None:
-        return
-    varying = {v for v in task.axes}
-    if all(_invariant(i, varying, made_by) for i in s.index):
-        raise GlobalDataAccessError(
-            f"all turns of this parallel loop store into the same element of {s.mem.name}, so there is "
-            "no defined gradient",
-            s.span,
-            hint=f"add instead: {s.mem.name}[...] += value",
-        )
-
-
-def _invariant(v: Value, varying: set[Value], made_by: dict[Value, Let]) -> bool:
-    """Whether an index is made of constants and arguments alone."""
-    base, _ = offset_of(v, made_by)
-    if base is None:
-        return True
-    let = made_by.get(base)
-    if let is not None:
-        return all(_invariant(a, varying, made_by) for a in let.args)
-    return base.__class__ is not Value
+def _colliding(store: Load | Write, other: Load | Write) -> GlobalDataAccessError:
+    name = store.mem.name
+    place = "" if other is store else f"\n  and also written here:\n{other.span.text()}\n  stored here:"
+    return GlobalDataAccessError(
+        f"two turns of this parallel loop may write the same element of {name}, so which value it ends "
+        f"with is not defined, and there is no gradient{place}",
+        store.span,
+        hint=f"let the index tell all turns apart, or add: {name}[...] += value, after setting {name} to 0 "
+        "in another loop",
+    )

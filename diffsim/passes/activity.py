@@ -24,6 +24,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
+from diffsim.ir.walk import task_statements
 
 
 class Activity:
@@ -33,8 +34,7 @@ class Activity:
         values: active values.
         temps: active temporaries.
         leaks: stores of active values into float memories that have no gradient.
-        sources: for each leak the memories that the value may depend on are not told apart; all of
-            `read` count.
+        second_leaks: the same for second-order values.
     """
 
     def __init__(self, kernel: Kernel, extra: frozenset[Mem] = frozenset()) -> None:
@@ -44,9 +44,11 @@ class Activity:
         self.temps: set[Mem] = set()
         self.second_temps: set[Mem] = set()
         self.leaks: list[Store | Atomic] = []
+        self.second_leaks: list[Store | Atomic] = []
         while True:
             before = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
             self.leaks = []
+            self.second_leaks = []
             for task in kernel.tasks:
                 self._block(task.body)
             after = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
@@ -107,11 +109,9 @@ class Activity:
             if s.mem.kind == "temp":
                 self.second_temps.add(s.mem)
             elif s.mem.grad is not None:
-                raise AutodiffError(
-                    f"{s.mem.name} depends on a gradient here, and diffsim differentiates once only",
-                    s.span,
-                    hint="take the gradient as a constant: ds.stop_grad(x.grad[i])",
-                )
+                raise second_order(s)
+            elif not s.mem.is_grad and s not in self.second_leaks:
+                self.second_leaks.append(s)
         if isinstance(s, Atomic) and s.out is not None and s.out.type.is_float:
             if s.value in self.values or self.is_active(s.mem):
                 self.values.add(s.out)
@@ -120,6 +120,27 @@ class Activity:
                 self.temps.add(s.mem)
             elif s.mem.grad is None and s.mem.dtype.is_float and s not in self.leaks:
                 self.leaks.append(s)
+
+
+def read_after_leak(kernel: Kernel, activity: Activity) -> frozenset[Mem]:
+    """Memories without gradient that the kernel gives an active value and (maybe) reads afterwards."""
+    written = {s.mem: s for s in reversed((*activity.leaks, *activity.second_leaks))}
+    found: set[Mem] = set()
+    seen: set[Mem] = set()
+    for t in kernel.tasks:
+        inside = list(task_statements(t))
+        seen.update(m for m, s in written.items() if s in inside)
+        found.update(s.mem for s in inside if isinstance(s, Load) and s.mem in seen)
+    return frozenset(found)
+
+
+def second_order(s: Store | Atomic) -> AutodiffError:
+    """The error for a derivative of a gradient."""
+    return AutodiffError(
+        f"{s.mem.name} depends on a gradient here, and diffsim differentiates once only",
+        s.span,
+        hint="take the gradient as a constant: ds.stop_grad(x.grad[i])",
+    )
 
 
 def missing_gradient(s: Store | Atomic, reader: str = "") -> MissingGradientError:

@@ -21,7 +21,11 @@ def offset_of(v: Value, made_by: dict[Value, Let]) -> tuple[Value | None, int]:
             shift, v = shift + int(args[0].value), args[1]
         elif name == "sub" and isinstance(args[1], Const):
             shift, v = shift - int(args[1].value), args[0]
-        elif name == "cast" and args[0].type.is_int and args[0].type.scalar.bits <= v.type.scalar.bits:
+        elif (
+            name == "cast"
+            and args[0].type.is_int
+            and args[0].type.scalar.bits <= v.type.scalar.bits
+        ):
             v = args[0]
         else:
             return v, shift

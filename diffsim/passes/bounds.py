@@ -7,7 +7,19 @@ reaches memory (the access goes to element 0 instead, and the launch raises afte
 from __future__ import annotations
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Atomic, Block, Check, Const, Dim, Kernel, Load, Stmt, Store, Task, Value
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Check,
+    Const,
+    Dim,
+    Kernel,
+    Load,
+    Stmt,
+    Store,
+    Task,
+    Value,
+)
 from diffsim.ir.types import i64
 from diffsim.ir.walk import Copier
 
@@ -48,9 +60,7 @@ class _Checker(Copier):
             index = list(s.index)
             for k in range(s.mem.rank):
                 i = s.index[k]
-                n: Value = (
-                    Dim(i64, s.mem, k) if s.mem.shape is None else Const(i64, s.mem.shape[k])
-                )
+                n: Value = Dim(i64, s.mem, k) if s.mem.shape is None else Const(i64, s.mem.shape[k])
                 if isinstance(i, Const) and isinstance(n, Const):
                     continue
                 wide = b.cast(i, i64)

@@ -110,6 +110,8 @@ class _Marks:
         if isinstance(stmt, (For, While)):
             self.positions.add((stmt, k))
             self.work.extend((stmt.inits[k], stmt.body.yields[k]))
+        elif isinstance(stmt, Atomic):
+            self.positions.add((stmt, k))
         elif isinstance(stmt, If):
             self.positions.add((stmt, k))
             self.work.extend((stmt.then.yields[k], stmt.orelse.yields[k]))
@@ -139,6 +141,8 @@ def drop_dead(kernel: Kernel) -> Kernel:
             )  # fmt: skip
         if isinstance(s, If):
             return If(s.cond, sweep(s.then, s), sweep(s.orelse, s), kept(s, s.outs), s.span)
+        if isinstance(s, Atomic) and s.out is not None and (s, 0) not in marks.positions:
+            return Atomic(None, s.op, s.mem, s.index, s.value, s.span, s.exclusive, s.origin)
         return s
 
     tasks = []

@@ -15,7 +15,8 @@ element i what lane i would add to element i + s, so the same sums can be made b
 Assumes any kernel. Promises: the same sums, in another order. A group of additions is rewritten if their
 index is (axis + constant) along every axis of the loop and the same otherwise, their values are made of
 loads and arithmetic alone, no load reads what the loop writes, and the loop's bounds are constants or
-arguments; the cost of computing each value once for each neighbour must stay small. Everything else in the task stays as it is, in a task that runs after.
+arguments; the cost of computing each value once for each neighbour must stay small. Everything else in
+the task stays as it is, in a task that runs after.
 """
 
 from __future__ import annotations
@@ -80,8 +81,10 @@ class _Rewriter:
     def tasks(self) -> list[Task]:
         """The task itself, or what replaces it."""
         task = self.task
-        if not task.axes or task.reductions or not any(
-            isinstance(s, Atomic) for s in task.body.stmts
+        if (
+            not task.axes
+            or task.reductions
+            or not any(isinstance(s, Atomic) for s in task.body.stmts)
         ):
             return [task]
         inside = list(statements(task.body))
@@ -190,9 +193,7 @@ class _Rewriter:
 
     # ---- rewriting
 
-    def rewrite(
-        self, group: _Group, members: list[tuple[tuple[int, ...], Atomic]]
-    ) -> list[Task]:
+    def rewrite(self, group: _Group, members: list[tuple[tuple[int, ...], Atomic]]) -> list[Task]:
         """One task for the elements all of whose neighbours are lanes, two for the ends of each axis."""
         n = len(self.task.axes)
         low = [min(shift[a] for shift, _ in members) for a in range(n)]
@@ -241,10 +242,7 @@ class _Rewriter:
             for shift, s in members:
                 b.span = s.span
                 lanes = tuple(x - k if k else x for x, k in zip(axes, shift, strict=True))
-                if limits is None:
-                    v = self.copy_slice(s.value, lanes)
-                else:
-                    v = self.guarded(s, lanes, limits)
+                v = self.guarded(s, lanes, limits) if limits else self.copy_slice(s.value, lanes)
                 total = v if total is None else total + v
             assert total is not None
             index = list(members[0][1].index)

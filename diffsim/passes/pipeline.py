@@ -14,6 +14,7 @@ from diffsim.ir.verify import verify
 from diffsim.passes.bounds import check_bounds
 from diffsim.passes.dead import drop_dead
 from diffsim.passes.gather import gather
+from diffsim.passes.private import find_private
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
 
@@ -28,6 +29,7 @@ LOWER: Stages = (
     ("sums", take_out_sums),
     ("exclusive", mark_exclusive),
     ("dead", drop_dead),
+    ("private", find_private),
 )
 
 LOWER_CUDA: Stages = (LOWER[0], ("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[2:])

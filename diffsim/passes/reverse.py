@@ -64,6 +64,7 @@ def reverse(kernel: Kernel, *, relaxed: bool = False) -> Kernel:
     """
     if not relaxed:
         check_simplicity(kernel)
+    kernel = _keep_temps(kernel)
     work = _Reverser(kernel)
     adjoint = drop_dead(work.kernel())
     _refuse_lost(adjoint)
@@ -396,6 +397,55 @@ class _Reverser:
 
 
 # ---- temporaries, and values that can not be had again
+
+
+def _keep_temps(kernel: Kernel) -> Kernel:
+    """The kernel with a new temporary wherever one that was read is written again.
+
+    The adjoint makes all temporaries again before it starts, so each must keep its first value:
+
+        for i in x: s += x[i]                     for i in x: s += x[i]
+        for i in x: y[i] = s * x[i]        ->     for i in x: y[i] = s * x[i]
+        for i in x: s += x[i] ** 2                s.1 = s
+                                                  for i in x: s.1 += x[i] ** 2
+    """
+    work = _TempCopier()
+    tasks: list[Task] = []
+    for t in kernel.tasks:
+        found = list(task_statements(t))
+        written = dict.fromkeys(s.mem for s in found if isinstance(s, (Store, Atomic)))
+        for m in [m for m in written if m in work.read]:
+            old, new = work.mem(m), Mem(m.name, m.dtype, 0, (), "temp")
+            v = Value(m.dtype, m.name)
+            copy: list[Stmt] = [Load(v, old, (), t.span), Store(new, (), v, t.span)]
+            tasks.append(Task((), Block([]), Block(copy), t.span))
+            work.now[m] = new
+            work.made.append(new)
+            work.read.remove(m)
+        work.read.update(s.mem for s in found if isinstance(s, Load) and s.mem.kind == "temp")
+        tasks.append(work.task(t) if work.now else t)
+    if not work.made:
+        return kernel
+    mems = (*kernel.mems, *work.made)
+    result = None if kernel.result is None else work.mem(kernel.result)
+    return Kernel(kernel.name, kernel.args, mems, tuple(tasks), kernel.span, result)
+
+
+class _TempCopier(Copier):
+    """Copies tasks; `now` holds the temporaries that stand for earlier ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: dict[Mem, Mem] = {}
+        self.made: list[Mem] = []
+        self.read: set[Mem] = set()
+
+    def mem(self, m: Mem) -> Mem:
+        return self.now.get(m, m)
+
+    def task(self, t: Task) -> Task:
+        bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
+        return Task(axes, bounds, self.block(t.body), t.span)
 
 
 def _makes_temps(task: Task) -> bool:

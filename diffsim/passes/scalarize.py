@@ -116,8 +116,8 @@ class _Scalarizer:
         elif isinstance(s, While):
             inits = self.flat(s.inits)
             params = self.bind_all(s.params)
-            cond, body = self.block(s.cond), self.block(s.body)
-            b.add(While(params, inits, cond, body, self.bind_all(s.outs), s.span))
+            test, body = self.block(s.cond), self.block(s.body)
+            b.add(While(params, inits, test, body, self.bind_all(s.outs), s.span))
         elif isinstance(s, If):
             cond = self.one(s.cond)
             then, orelse = self.block(s.then), self.block(s.orelse)
@@ -135,8 +135,7 @@ class _Scalarizer:
         places = [index]
         if t.shape:
             places = [
-                (*index, *(Const(i32, k) for k in position))
-                for position in np.ndindex(*t.shape)
+                (*index, *(Const(i32, k) for k in position)) for position in np.ndindex(*t.shape)
             ]
         if isinstance(s, Load):
             outs = self.bind(s.out)

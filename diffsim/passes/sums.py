@@ -65,7 +65,9 @@ def identity(op: str, t: ScalarType) -> Const:
         return Const(t, 0.0 if t.is_float else 0)
     if t.is_float:
         return Const(t, float("inf") if op == "min" else float("-inf"))
-    lowest, highest = (0, 2**t.bits - 1) if t.kind == "u" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
+    lowest, highest = (
+        (0, 2**t.bits - 1) if t.kind == "u" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
+    )
     return Const(t, highest if op == "min" else lowest)
 
 
@@ -153,7 +155,8 @@ class _Lifter:
         sums: dict[Key, Value] = {}
         b = self.builder
         outer = b.stmts
-        b.stmts = done = []
+        done: list[Stmt] = []
+        b.stmts = done
 
         def collect(key: Key, v: Value) -> None:
             sums[key] = v if key not in sums else b.named(_COMBINE[key[0]], sums[key], v)
@@ -167,11 +170,14 @@ class _Lifter:
                 orelse, else_sums = self.extract(s.orelse, found)
                 keys = [k for k in found if k in then_sums or k in else_sums]
                 made = [Value(found[k].value.type) for k in keys]
-                sides = []
-                for side, have in ((then, then_sums), (orelse, else_sums)):
-                    extra = tuple(have.get(k) or self.nothing(found[k]) for k in keys)
-                    sides.append(Block(side.stmts, side.yields + extra))
-                done.append(If(s.cond, *sides, (*s.outs, *made), s.span))
+                then, orelse = (
+                    Block(
+                        side.stmts,
+                        (*side.yields, *(have.get(k) or self.nothing(found[k]) for k in keys)),
+                    )
+                    for side, have in ((then, then_sums), (orelse, else_sums))
+                )
+                done.append(If(s.cond, then, orelse, (*s.outs, *made), s.span))
                 b.span = s.span
                 for k, v in zip(keys, made, strict=True):
                     collect(k, v)
@@ -254,16 +260,12 @@ def mark_exclusive(kernel: Kernel) -> Kernel:
             if isinstance(s, Atomic):
                 part = part_of(s.index[: s.mem.rank], made_by)
                 rivals = [
-                    i
-                    for i in accesses[s.mem]
-                    if not apart(part, part_of(i[: s.mem.rank], made_by))
+                    i for i in accesses[s.mem] if not apart(part, part_of(i[: s.mem.rank], made_by))
                 ]
                 if _exclusive(task, s.mem, rivals, made_by):
                     alone.add(s)
         tasks.append(_Marker(alone).task(task))
-    return Kernel(
-        kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result
-    )
+    return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
 
 
 class _Marker:
@@ -296,7 +298,12 @@ def _exclusive(
         return True
     for axis in task.axes:
         places = [
-            {(k, shift) for k, i in enumerate(index) for base, shift in [offset_of(i, made_by)] if base is axis}
+            {
+                (k, shift)
+                for k, i in enumerate(index)
+                for base, shift in [offset_of(i, made_by)]
+                if base is axis
+            }
             for index in indices
         ]
         if not set.intersection(*places):

@@ -19,7 +19,7 @@ from diffsim.backends.jit import Jit
 from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
-from diffsim.lang.calls import close_to
+from diffsim.lang.scope import close_to
 from diffsim.lang.ports import ports
 from diffsim.runtime.cache import DiskCache, default_folder
 

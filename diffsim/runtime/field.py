@@ -160,6 +160,11 @@ class Field:
         return int(self._array.ctypes.data)
 
     @property
+    def placed(self) -> bool:
+        """Whether it has its place in memory."""
+        return self._shape is not None
+
+    @property
     def needs_grad(self) -> bool:
         return self.grad is not None
 

@@ -63,6 +63,10 @@ class Kernel:
         self._grad: GradKernel | None = None
         self._signature = None
 
+    def forget_launch(self) -> None:
+        """Ask for the launch function again at the next call."""
+        self._launch = self._first
+
     def __get__(self, owner: Any, kind: Any = None) -> Kernel:
         if owner is None:
             return self

@@ -111,6 +111,12 @@ class Special:
             self.stale = True
         return self.stale
 
+    def forget_launch(self) -> None:
+        """Write the launch function anew at the next launch."""
+        self.__dict__.pop("launch", None)
+        if self.kernel.signature.plain:
+            self.kernel.forget_launch()
+
     def again(self, *args: Any) -> Any:
         """Launch after compiling anew."""
         self.kernel.forget()

@@ -1,0 +1,103 @@
+"""Copies of memories for the threads of the CPU: adding without atomics.
+
+A task's `private` memories are small beside the number of additions to them. Each chunk adds to a copy of
+its own, all of which lie in one block behind the layout's `copies` slot, and `add_up` adds them to the
+memory afterwards, in the order of the chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from diffsim.backends.llvm import Body
+from diffsim.ir.nodes import Private, Task, Value
+from diffsim.ir.types import size_of
+
+
+def scalars(p: Private) -> int:
+    """Scalars in one copy."""
+    assert p.mem.shape is not None
+    n = size_of(p.mem.dtype)
+    for d in p.mem.shape[len(p.lead) :]:
+        n *= d
+    return n
+
+
+def _bytes(p: Private) -> int:
+    return (scalars(p) * p.mem.dtype.scalar.bytes + 63) // 64 * 64
+
+
+def chunk_bytes(task: Task) -> int:
+    """Bytes of one chunk's copies."""
+    return sum(map(_bytes, task.private))
+
+
+def enter(body: Body, k: int, task: Task) -> None:
+    """At the start of a chunk: find its copies, and set them to 0."""
+    total = chunk_bytes(task)
+    base = body.slot_load(body.module.layout.copies[k], "ptr", constant=False)
+    mine = body.let(f"getelementptr i8, ptr {base}, i64 {body.let(f'mul i64 %chunk, {total}')}")
+    body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    body.put(f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {total}, i1 false)")
+    at = 0
+    for p in task.private:
+        place = body.let(f"getelementptr i8, ptr {mine}, i64 {at}")
+        body.copies.update(dict.fromkeys(p.atomics, (place, len(p.lead))))
+        at += _bytes(p)
+
+
+def add_up(body: Body, task: Task, copies: str, chunks: str) -> None:
+    """Add the copies to their memories, chunk after chunk."""
+    total, at = chunk_bytes(task), 0
+    for p in task.private:
+        start = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+        _add_one(body, p, start, total, chunks)
+        at += _bytes(p)
+
+
+def _add_one(body: Body, p: Private, start: str, total: int, chunks: str) -> None:
+    t = p.mem.dtype.scalar.llvm
+    first = body.pointers[p.mem]
+    for (base, shift), stride in zip(p.lead, body.element_strides(p.mem), strict=False):
+        index = _lead_index(body, base, shift)
+        offset = body.let(f"mul nsw i64 {index}, {stride}")
+        first = body.let(f"getelementptr inbounds {t}, ptr {first}, i64 {offset}")
+
+    def chunk(c: str) -> None:
+        offset = body.let(f"mul i64 {c}, {total}")
+        copy = body.let(f"getelementptr i8, ptr {start}, i64 {offset}")
+
+        def scalar(i: str) -> None:
+            source = body.let(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
+            target = body.let(f"getelementptr inbounds {t}, ptr {first}, i64 {i}")
+            extra = body.let(f"load {t}, ptr {source}{body.module.alias('scratch')}")
+            body.update("add", p.mem, target, extra)
+
+        _count_up(body, str(scalars(p)), scalar)
+
+    _count_up(body, chunks, chunk)
+
+
+def _lead_index(body: Body, base: Value | None, shift: int) -> str:
+    if base is None:
+        return str(shift)
+    wide = body.index64(base)
+    return body.let(f"add nsw i64 {wide}, {shift}") if shift else wide
+
+
+def _count_up(body: Body, limit: str, step: Callable[[str], None]) -> None:
+    """A loop over 0..limit; `step` emits one turn."""
+    before = body.label
+    head, inside, after = (body.new_label(w) for w in ("sum", "add", "summed"))
+    body.jump(head)
+    body.start(head)
+    i, following = body.fresh(), body.fresh()
+    place = len(body.lines)
+    body.put(f"br i1 {body.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
+    body.start(inside)
+    step(i)
+    body.put(f"{following} = add nuw nsw i64 {i}, 1")
+    phi = f"  {i} = phi i64 [ 0, %{before} ], [ {following}, %{body.label} ]"
+    body.lines.insert(place, phi)
+    body.jump(head)
+    body.start(after)

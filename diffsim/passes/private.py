@@ -1,0 +1,128 @@
+"""Finds memories that the threads of a parallel task can add up in copies of their own.
+
+Atomic additions from many lanes to a small field (the gradient of weights that all lanes read, the grid of a
+particle method) cost twenty times as much as plain ones and keep loops from being vectorized. Where the part
+of the field that a task adds to is small beside the number of additions, each thread adds to a copy, and
+the copies are added up in a fixed order. This pass only marks such memories in `Task.private`; the backend
+decides at the launch, when it knows the number of lanes.
+
+Assumes scalar IR with exclusive atomics marked; must run last, since it names statements.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    Const,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Private,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.types import size_of
+from diffsim.ir.walk import blocks, task_statements
+from diffsim.passes.access import apart, part_of
+from diffsim.passes.affine import offset_of
+
+_LARGEST = 1 << 19  # scalars of one copy
+
+Lead = tuple[tuple[Value | None, int], ...]
+
+
+def find_private(kernel: Kernel) -> Kernel:
+    """The kernel with `Task.private` filled in."""
+    tasks = tuple(
+        Task(t.axes, t.bounds, t.body, t.span, t.reductions, _of_task(t)) for t in kernel.tasks
+    )
+    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+
+
+def _of_task(task: Task) -> tuple[Private, ...]:
+    if not task.axes:
+        return ()
+    found = list(task_statements(task))
+    made_by = {s.out: s for s in found if isinstance(s, Let)}
+    groups: dict[Mem, list[Atomic]] = {}
+    for s in found:
+        if isinstance(s, Atomic) and not s.exclusive:
+            groups.setdefault(s.mem, []).append(s)
+    counts = _counts(task.body, 1)
+    made = []
+    for mem, atomics in groups.items():
+        if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
+            continue
+        lead = _lead(atomics, made_by)
+        if len(lead) == mem.rank or slab(mem, len(lead)) > _LARGEST:
+            continue
+        parts = [part_of(s.index[: mem.rank], made_by) for s in atomics]
+        others = [
+            s
+            for s in found
+            if isinstance(s, (Load, Store, Atomic)) and s.mem is mem and s not in atomics
+        ]
+        if all(
+            apart(part, part_of(s.index[: mem.rank], made_by)) for s in others for part in parts
+        ):
+            count = sum(counts[s] for s in atomics)
+            made.append(Private(mem, lead, frozenset(atomics), count))
+    return tuple(made)
+
+
+def _plain(mem: Mem) -> bool:
+    """Whether the memory is a field in C order."""
+    if mem.kind != "field" or mem.shape is None or mem.component_stride != 1:
+        return False
+    if mem.dtype.is_bool:
+        return False
+    strides, n = [], size_of(mem.dtype)
+    for d in reversed(mem.shape):
+        strides.append(n)
+        n *= d
+    return mem.strides is None or mem.strides == tuple(reversed(strides))
+
+
+def slab(mem: Mem, lead: int) -> int:
+    """Scalars in the part of a memory whose first `lead` indices are given."""
+    assert mem.shape is not None
+    n = size_of(mem.dtype)
+    for d in mem.shape[lead:]:
+        n *= d
+    return n
+
+
+def _lead(atomics: list[Atomic], made_by: dict[Value, Let]) -> Lead:
+    """The first indices, as far as they are the same launch-wide value in all of them."""
+    lead: list[tuple[Value | None, int]] = []
+    for k in range(atomics[0].mem.rank):
+        first = offset_of(atomics[0].index[k], made_by)
+        if first[0] is not None and not isinstance(first[0], LEAVES):
+            break
+        if any(offset_of(s.index[k], made_by) != first for s in atomics[1:]):
+            break
+        lead.append(first)
+    return tuple(lead)
+
+
+def _counts(block: Block, turns: int) -> dict[Atomic, int]:
+    """About how often a lane runs each atomic."""
+    found: dict[Atomic, int] = {}
+    for s in block.stmts:
+        if isinstance(s, Atomic):
+            found[s] = turns
+        inner = turns
+        if isinstance(s, While):
+            inner = turns * 16
+        elif isinstance(s, For):
+            known = isinstance(s.lo, Const) and isinstance(s.hi, Const)
+            inner = turns * (max(0, int(s.hi.value) - int(s.lo.value)) if known else 16)  # type: ignore[attr-defined]
+        for b in blocks(s):
+            found.update(_counts(b, inner))
+    return found

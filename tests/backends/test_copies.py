@@ -1,0 +1,81 @@
+"""Sums into small memories: threads' copies, one thread alone and atomics give the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.runtime.compile import lower
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("lanes", [0, 1, 100, 200_000])
+def test_histogram(threads, lanes):
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
+    n = max(lanes, 1)
+    where = ds.field(ds.i32, shape=n)
+    weight = ds.field(ds.f64, shape=n)
+    count = ds.field(ds.i32, shape=(3, 64))
+    total = ds.Vector.field(2, ds.f64, shape=(3, 64))
+    most = ds.field(ds.i32, shape=64)
+
+    @ds.kernel
+    def histogram(row: ds.i32):
+        for i in range(lanes):
+            k = where[i]
+            count[row + 1, k] += 1
+            total[row, k] += [weight[i], -0.5 * weight[i]]
+            ds.atomic_max(most[k], i)
+
+    rng = np.random.default_rng(3)
+    places, weights = rng.integers(0, 64, n).astype(np.int32), rng.random(n)
+    where.from_numpy(places)
+    weight.from_numpy(weights)
+    total.fill(1.0)
+    histogram(1)
+    private = lower(histogram._only(()).ir).tasks[0].private
+    assert sorted(p.mem.name for p in private) == ["count", "total"]
+    want = np.bincount(places[:lanes], minlength=64)
+    assert (count.to_numpy()[2] == want).all() and not count.to_numpy()[:2].any()
+    sums = 1.0 + np.bincount(places[:lanes], weights[:lanes], minlength=64)
+    np.testing.assert_allclose(total.to_numpy()[1, :, 0], sums, rtol=1e-11)
+    np.testing.assert_allclose(total.to_numpy()[1, :, 1], 1.5 - 0.5 * sums, rtol=1e-10, atol=1e-9)
+    assert (total.to_numpy()[[0, 2]] == 1.0).all()
+    last = np.zeros(64, int)
+    np.maximum.at(last, places[:lanes], np.arange(lanes))
+    assert (most.to_numpy() == last).all()
+
+
+def test_the_same_bits_every_time():
+    """The copies are added up in the order of the chunks, whichever thread was faster."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=4)
+    n = 300_000
+    x, s = ds.field(ds.f32, shape=n), ds.field(ds.f32, shape=16)
+
+    @ds.kernel
+    def scatter():
+        for i in x:
+            s[i % 16] += x[i]
+
+    x.from_numpy(np.random.default_rng(0).random(n).astype(np.float32))
+    found = set()
+    for _ in range(20):
+        s.fill(0)
+        scatter()
+        found.add(s.to_numpy().tobytes())
+    assert len(found) == 1
+
+
+def test_a_memory_that_is_also_read_has_no_copies():
+    ds.init(arch=ds.cpu)
+    s, y = ds.field(ds.f32, shape=16), ds.field(ds.f32, shape=64)
+
+    @ds.kernel
+    def both():
+        for i in y:
+            s[i % 16] += 1.0
+            y[i] = s[(i + 1) % 16]
+
+    both()
+    assert not lower(both._only(()).ir).tasks[0].private

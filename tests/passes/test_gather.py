@@ -1,0 +1,151 @@
+"""The gather pass keeps sums equal, and takes the atomics out of stencil adjoints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.ir.nodes import Atomic
+from diffsim.ir.walk import task_statements
+from diffsim.passes import pipeline
+
+
+def atomics(kernel):
+    """The atomic updates left in the lowered adjoint that are not exclusive."""
+    lowered = pipeline.run(kernel._only(()).adjoint, pipeline.LOWER, check=True)
+    return [
+        s
+        for t in lowered.tasks
+        for s in task_statements(t)
+        if isinstance(s, Atomic) and not s.exclusive
+    ]
+
+
+def numpy_adjoint(seed, shape, lo, hi, taps, factor):
+    """What y[p] = sum_k factor_k(p) * x[p + tap_k] over the box lo..hi sends back to x."""
+    out = np.zeros(shape)
+    for p in np.ndindex(*shape):
+        if all(a <= k < b for k, a, b in zip(p, lo, hi, strict=True)):
+            for k, tap in enumerate(taps):
+                out[tuple(np.add(p, tap))] += seed[p] * factor(k, p)
+    return out
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9, 40])
+def test_one_axis(cpu, n):
+    x, y, w = (ds.field(ds.f64, shape=n + 4, needs_grad=k < 2) for k in range(3))
+
+    @ds.kernel
+    def blur(first: ds.i32, last: ds.i32):
+        for i in range(first, last):
+            y[i] = x[i - 2] * w[i] + 3.0 * x[i + 1] + x[i] * w[i + 1]
+
+    rng = np.random.default_rng(n)
+    weights, seed = rng.random(n + 4), rng.random(n + 4)
+    w.from_numpy(weights)
+    x.from_numpy(rng.random(n + 4))
+    for first, last in ((2, n + 2), (2, 2), (3, n + 3), (n + 1, n + 3), (4, 3)):
+        x.grad.fill(0)
+        y.grad.from_numpy(seed)
+        blur(first, last)
+        blur.grad(first, last)
+        factors = (lambda p: weights[p], lambda p: 3.0, lambda p: weights[p + 1])
+        want = numpy_adjoint(
+            seed, (n + 4,), (first,), (last,), [(-2,), (1,), (0,)], lambda k, p, f=factors: f[k](p[0])
+        )
+        np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-13, atol=1e-15)
+    assert not atomics(blur)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 7), (5, 5), (6, 33)])
+def test_two_axes_with_a_branch_and_vectors(cpu, shape):
+    n, m = shape
+    x = ds.Vector.field(2, ds.f64, shape=shape, needs_grad=True)
+    y = ds.Vector.field(2, ds.f64, shape=shape, needs_grad=True)
+
+    @ds.kernel
+    def step():
+        for i, j in ds.ndrange((1, n - 1), (1, m - 1)):
+            v = x[i - 1, j] + 2.0 * x[i, j + 1]
+            if i > j:
+                v *= 0.5
+            y[i, j] = v + x[i, j - 1]
+
+    seed = np.random.default_rng(0).random((*shape, 2))
+    y.grad.from_numpy(seed)
+    step()
+    step.grad()
+
+    def factor(k, p):
+        return (1.0, 2.0, 1.0)[k] * (0.5 if p[0] > p[1] and k < 2 else 1.0)
+
+    taps = [(-1, 0), (0, 1), (0, -1)]
+    for c in range(2):
+        want = numpy_adjoint(seed[..., c], shape, (1, 1), (n - 1, m - 1), taps, factor)
+        np.testing.assert_allclose(x.grad.to_numpy()[..., c], want, rtol=1e-13, atol=1e-15)
+    assert not atomics(step)
+
+
+def test_rows_of_one_field(cpu):
+    """The state of all times in one field: the adjoint reads row t + 1 and adds to row t."""
+    u = ds.field(ds.f64, shape=(4, 12), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        for i in range(1, 11):
+            u[t + 1, i] = u[t, i] + 0.1 * (u[t, i - 1] - 2.0 * u[t, i] + u[t, i + 1])
+
+    seed = np.random.default_rng(1).random((4, 12))
+    u.grad.from_numpy(seed)
+    for t in range(3):
+        step(t)
+    for t in reversed(range(3)):
+        step.grad(t)
+    g = seed.copy()
+    for t in reversed(range(3)):
+        c = g[t + 1, 1:11]
+        g[t, 1:11] += 0.8 * c
+        g[t, 0:10] += 0.1 * c
+        g[t, 2:12] += 0.1 * c
+    np.testing.assert_allclose(u.grad.to_numpy()[0], g[0], rtol=1e-13)
+    assert not atomics(step)
+
+
+def test_left_alone(cpu):
+    """Gathered indices, and values that come from a loop, stay with the lanes."""
+    x, y = (ds.field(ds.f64, shape=8, needs_grad=True) for _ in range(2))
+    which = ds.field(ds.i32, shape=8)
+
+    @ds.kernel
+    def gathered():
+        for i in range(1, 7):
+            y[i] = x[which[i]] + x[i + 1]
+
+    @ds.kernel(simplicity="relaxed")
+    def looped():
+        for i in range(1, 7):
+            s = x[i + 1]
+            for _ in range(3):
+                s = s * s + x[i - 1]
+            y[i] = s
+
+    which.from_numpy(np.array([0, 3, 3, 1, 7, 0, 2, 0], np.int32))
+    start = np.linspace(0.1, 0.8, 8)
+    for kernel, formula in (
+        (gathered, lambda v, i: v[which[i]] + v[i + 1]),
+        (looped, lambda v, i: ((v[i + 1] ** 2 + v[i - 1]) ** 2 + v[i - 1]) ** 2 + v[i - 1]),
+    ):
+        x.from_numpy(start)
+        x.grad.fill(0)
+        y.grad.fill(1)
+        kernel()
+        kernel.grad()
+        want = np.zeros(8)
+        for k in range(8):
+            up, down = start.copy(), start.copy()
+            up[k] += 1e-6
+            down[k] -= 1e-6
+            want[k] = sum(formula(up, i) - formula(down, i) for i in range(1, 7)) / 2e-6
+        np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-8, atol=1e-9)
+        assert atomics(kernel)
