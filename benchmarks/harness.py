@@ -192,12 +192,14 @@ class Bench:
 
     def per_call(self, figure, run):
         """Time many calls of something short: microseconds per call, loop included."""
+        run()
         start = now()
         for _ in repeat(None, 20):
             run()
         calls = max(20, int(0.01 / ((now() - start) / 20)))
         values = []
-        for _ in repeat(None, 3 if self.quick else 25):
+        begin = now()
+        while len(values) < 3 or (not self.quick and len(values) < 25 and now() - begin < 1):
             start = now()
             for _ in repeat(None, calls):
                 run()
@@ -216,6 +218,8 @@ class Bench:
 
 def bind(function, *args, returns=None):
     """A C function with its arguments: int is long, float is float, an array is its pointer."""
+    for a in args:
+        assert not isinstance(a, np.ndarray) or (a.itemsize == 4 and a.flags.c_contiguous)
     kinds = {int: ctypes.c_long, float: ctypes.c_float}
     function.restype = returns
     ready = [kinds[type(a)](a) if type(a) in kinds else ctypes.c_void_p(a.ctypes.data) for a in args]

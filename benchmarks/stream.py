@@ -11,7 +11,8 @@ S = 1.25
 
 def data(n):
     i = np.arange(n, dtype=np.int32)
-    return 1 + (i % 7) * np.float32(0.125), 2 - (i % 5) * np.float32(0.25), 1 + (i % 3) * np.float32(0.5)
+    y, z, seed = ((i % period).astype(np.float32) for period in (7, 5, 3))
+    return 1 + y / 8, 2 - z / 4, 1 + seed / 2
 
 
 def sizes(b):

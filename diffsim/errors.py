@@ -15,7 +15,7 @@ import linecache
 import os
 import sys
 
-_MOST_CALLERS = 3  # shown at each end of a long chain of calls
+_MOST_CALLERS = 2  # shown at each end of a long chain of calls
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -78,7 +78,7 @@ class Span:
     def of_caller() -> Span | None:
         """The innermost line of the running Python program that is not diffsim's own."""
         frame = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<diffsim ")):
             frame = frame.f_back  # type: ignore[assignment]
         if frame is None:
             return None

@@ -59,7 +59,7 @@ def show_ops() -> str:
 def show_lines(text: str, first: str, count: int) -> str:
     """Some lines of a text: from the one that holds `first`, and `...` for what is left out."""
     lines = text.splitlines()
-    start = next(k for k, line in enumerate(lines) if first in line)
+    start = _line_with(lines, first)
     shown = lines[start : start + count]
     before, after = ["..."] * (start > 0), ["..."] * (start + count < len(lines))
     return "\n".join([*before, *shown, *after])
@@ -68,8 +68,15 @@ def show_lines(text: str, first: str, count: int) -> str:
 def show_file(path: str, first: str, count: int) -> str:
     """Some lines of a file of this repository, from the one that holds `first`."""
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
-    start = next(k for k, line in enumerate(lines) if first in line)
+    start = _line_with(lines, first)
     return "\n".join(lines[start : start + count])
+
+
+def _line_with(lines: list[str], first: str) -> int:
+    found = [k for k, line in enumerate(lines) if first in line]
+    if not found:
+        raise LookupError(f"no line with {first!r} in:\n" + "\n".join(lines[:20]))
+    return found[0]
 
 
 def show_launch(name: str) -> str:

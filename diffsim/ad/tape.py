@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
-from diffsim.ir.nodes import Atomic, Mem, Store
+from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
-from diffsim.passes.activity import Activity, missing_gradient
+from diffsim.lang.matrix import Matrix
+from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
 
 class Launched:
-    """A kernel's launch."""
+    """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing)."""
 
-    __slots__ = ("args", "now", "seed", "special")
+    __slots__ = ("args", "given", "now", "seed", "special")
 
-    def __init__(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
+    def __init__(
+        self, special: Special, given: tuple[Any, ...], args: tuple[Any, ...], now: int, seed: int
+    ) -> None:
         self.special = special
+        self.given = given
         self.args = args
         self.now = now
         self.seed = seed
@@ -69,7 +73,10 @@ class Tape:
         x.grad[0]  # d loss / d x[0]
 
     Without one, afterwards and as often as wanted: `tape.backward(loss)` or
-    `tape.backward(grads={y: seed})`; gradients of inputs then add up until `tape.zero()`.
+    `tape.backward(grads={y: seed})`; gradients then add up until `tape.zero()`.
+
+    What Python writes to a field inside of the block (an element, `fill`, `from_numpy`) is a constant: the
+    gradient does not flow to what stood there before. `copy_from` is differentiated.
 
     Args:
         loss: a field of a single element that has a gradient. It is set to 0 on entry.
@@ -82,6 +89,7 @@ class Tape:
 
     def __init__(self, loss: Field | None = None, clear_gradients: bool = True) -> None:
         self.entries: list[Entry] = []
+        self.kept: dict[Special, list[Field]] = {}
         self.loss = loss
         self.clear_gradients = clear_gradients
         if loss is not None:
@@ -93,7 +101,7 @@ class Tape:
         if session.tape is not None:
             raise AutodiffError("a tape is recording already; tapes can not be nested", Span.of_caller())
         if self.loss is not None:
-            self.entries = []
+            self.entries, self.kept = [], {}
             if self.clear_gradients:
                 for f in list(session.with_grad):
                     f.grad.clear()
@@ -102,15 +110,30 @@ class Tape:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        interrupted = session.tape is not self
         session.tape = None
-        if error is None and self.loss is not None:
+        if error is not None:
+            return
+        if interrupted:
+            self.entries = []
+            raise AutodiffError(
+                "ds.init() or ds.reset() was called while this tape was recording, which ended the record",
+                Span.of_caller(),
+                hint="call ds.init() before the tape",
+            )
+        if self.loss is not None:
             self.backward(self.loss)
 
     def launched(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
         """Note a launch (called by the launch function)."""
-        if special.arrays:
-            args = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
-        self.entries.append(Launched(special, args, now, seed))
+        if special not in self.kept:
+            self.kept[special] = special.fields()  # the adjoint will need them
+        given = args
+        for a in args:
+            if a.__class__ not in _NUMBERS:
+                args = tuple(_constant(a) for a in args)
+                break
+        self.entries.append(Launched(special, given, args, now, seed))
 
     def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
         """Note a write from Python (called by the field)."""
@@ -145,9 +168,7 @@ class Tape:
             _check_loss(loss)
             seeds[loss] = 1
         self._check_chain()
-        for f in self._written():
-            if f.grad is not None:
-                f.grad.clear()
+        before = self._start_from_zero()
         for f, seed in seeds.items():
             _seed(f, seed)
         for entry in reversed(self.entries):
@@ -159,6 +180,19 @@ class Tape:
                 _forget(entry.field, entry.index)
             else:
                 _copy_back(entry)
+        for grad, value in before.items():
+            grad._array += value
+            grad._touch()
+
+    def _start_from_zero(self) -> dict[Field, np.ndarray]:
+        """Set the gradients of all that was written to 0; what they were is added at the end."""
+        before: dict[Field, np.ndarray] = {}
+        for f in self._written():
+            if f.grad is not None and f.grad.versions.dirty:
+                if f.grad._array.any():
+                    before[f.grad] = f.grad._array.copy()
+                f.grad.clear()
+        return before
 
     def _written(self) -> dict[Field, None]:
         """The fields that the recorded program wrote: their gradients belong to the backward pass."""
@@ -170,11 +204,13 @@ class Tape:
                 if id(special) not in seen or special.arrays:
                     seen.add(id(special))
                     for a in special.written:
-                        f = _object(special, a.mem, entry.args)
+                        f = special.object_of(a.mem, entry.args)
                         if isinstance(f, Field):
                             found[f] = None
             elif isinstance(entry, Copied):
                 found[entry.target] = None
+            else:
+                found[entry.field] = None
         return found
 
     # ---- gradients
@@ -185,9 +221,8 @@ class Tape:
         found: dict[Field, Field] = {}
         for entry in self.entries:
             if isinstance(entry, Launched):
-                fields = [
-                    _object(entry.special, m, entry.args) for m in entry.special.ir.mems
-                ]
+                special = entry.special
+                fields = [special.object_of(m, entry.args) for m in special.ir.mems]
             elif isinstance(entry, Wrote):
                 fields = [entry.field]
             else:
@@ -205,75 +240,109 @@ class Tape:
     def reset(self) -> None:
         """Forget what was recorded, and set the gradients to 0."""
         self.zero()
-        self.entries = []
+        self.entries, self.kept = [], {}
 
     # ---- broken chains
 
     def _check_chain(self) -> None:
         """Refuse a program in which an active value passes through a float field without gradient."""
-        broken: dict[Any, Store | Atomic | Span | None] = {}
+        broken: _Broken = {}
         for entry in self.entries:
             if isinstance(entry, Launched):
-                special = entry.special
-                if broken or special.activity.leaks:
+                activity = entry.special.activity
+                if broken or activity.leaks or activity.second_leaks:
                     _follow(entry, broken)
             elif isinstance(entry, Copied):
-                if entry.target.grad is None and (
-                    entry.source.grad is not None or entry.source in broken
-                ):
-                    if entry.target.dtype.is_float:
-                        broken[entry.target] = entry.span
-                elif entry.source in broken:
-                    raise _broken(broken[entry.source], entry.source, "a copy")
+                _follow_copy(entry, broken)
+            elif entry.index is None:
+                broken.pop(_key(entry.field), None)
 
 
-def _follow(entry: Launched, broken: dict[Any, Any]) -> None:
+_Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
+"""Memories that an active value was lost in: the object (kept, so that its id stays its own), where, and
+whether the value was a gradient."""
+
+
+def _follow(entry: Launched, broken: _Broken) -> None:
     """One launch's part in the search for broken chains."""
-    special = entry.special
-    objects = {m: _object(special, m, entry.args) for m in special.ir.mems}
-    tainted = frozenset(m for m, f in objects.items() if _key(f) in broken)
-    activity = special.activity
+    special, activity = entry.special, entry.special.activity
+    objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
+    lost = {_key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)}
+    lost.update(
+        {_key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)}
+    )
+    inside = special.read_after_leak
+    tainted = [m for m, f in objects.items() if m in inside or _key(f) in broken]
     if tainted:
-        activity = Activity(special.ir, tainted)
+        activity = Activity(special.ir, frozenset(tainted))
         fresh = activity.values - special.activity.values
         for t in special.ir.tasks:
             for s in task_statements(t):
-                if (
-                    isinstance(s, (Store, Atomic))
-                    and s.mem.grad is not None
-                    and s.value in fresh
-                ):
-                    first = next(m for m in tainted)
-                    name = special.kernel.source.name
-                    raise _broken(broken[_key(objects[first])], objects[first], name)
-    for leak in activity.leaks:
-        broken.setdefault(_key(objects[leak.mem]), leak)
+                if isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in fresh:
+                    f = objects[tainted[0]]
+                    where = broken.get(_key(f)) or lost[_key(f)]
+                    raise _broken(where, special.kernel.source.name)
+        for leak in reversed(activity.leaks):
+            f = objects[leak.mem]
+            lost.setdefault(_key(f), (f, leak, False))
+    for key, where in lost.items():
+        broken.setdefault(key, where)
 
 
-def _key(f: Any) -> Any:
-    return f if isinstance(f, Field) else id(f)
+def _follow_copy(entry: Copied, broken: _Broken) -> None:
+    """A copy's part in it."""
+    target, source = entry.target, entry.source
+    where = broken.get(_key(source))
+    if where is None and source.is_grad:
+        where = (source, entry.span, True)
+    if target.grad is not None:
+        if where is not None:
+            raise _broken(where, f"a copy to {target.name}")
+        broken.pop(_key(target), None)
+    elif target.dtype.is_float and not target.is_grad:
+        if where is not None:
+            broken[_key(target)] = where
+        elif source.grad is not None:
+            broken[_key(target)] = (target, entry.span, False)
+        else:
+            broken.pop(_key(target), None)
 
 
-def _broken(where: Store | Atomic | Span | None, f: Any, reader: str) -> MissingGradientError:
-    if isinstance(where, (Store, Atomic)):
-        return missing_gradient(where, reader)
-    name = f.name if isinstance(f, Field) else "the array"
+def _key(f: Any) -> int:
+    """What a memory is known by: views of one NumPy array are one memory."""
+    while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
+        f = f.base
+    return id(f)
+
+
+def _broken(where: tuple[Any, Store | Atomic | Span | None, bool], reader: str) -> AutodiffError:
+    thing, place, second = where
+    if isinstance(place, (Store, Atomic)):
+        return second_order(place) if second else missing_gradient(place, reader)
+    name = thing.name if isinstance(thing, Field) else "the array"
+    if second:
+        return AutodiffError(
+            f"{reader} reads the gradient {name}, and diffsim differentiates once only",
+            place,
+            hint="copy it before the tape starts: then it is a constant",
+        )
     return MissingGradientError(
         f"{name} has no gradient and stands between the inputs and the loss ({reader} reads it)",
-        where,
+        place,
         hint=f"declare {name} with needs_grad=True",
     )
 
 
-def _object(special: Special, mem: Mem, args: tuple[Any, ...]) -> Any:
-    """The field or array behind a memory in a launch."""
-    if mem.kind == "field":
-        return mem.handle()
-    if mem.kind == "array":
-        names = [p.name for p in special.values]
-        found = args[names.index(special.array_name(mem))]
-        return found.grad if mem.is_grad and isinstance(found, Field) else found
-    return None
+_NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
+
+
+def _constant(a: Any) -> Any:
+    """An argument as it is now, whatever happens to it later."""
+    if isinstance(a, np.ndarray):
+        return a.copy()
+    if isinstance(a, Matrix):
+        return a.entries.copy()
+    return np.array(a) if isinstance(a, (list, tuple)) else a
 
 
 def _check_loss(loss: Any) -> None:
@@ -321,12 +390,13 @@ def _forget(f: Field, index: tuple[int, ...] | None) -> None:
         f.grad.clear()
     else:
         f.grad._array[index] = 0
+        f.grad._touch()
 
 
 def _copy_back(entry: Copied) -> None:
     """The adjoint of a copy."""
     target, source = entry.target.grad, entry.source.grad
-    if target is None:
+    if target is None or target is source:
         return
     if source is not None:
         source._array += target._array

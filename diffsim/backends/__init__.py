@@ -1,0 +1,1 @@
+"""From scalar IR to code: LLVM text for the CPU and for NVIDIA GPUs, and an interpreter for tests."""

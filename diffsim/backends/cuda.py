@@ -225,8 +225,8 @@ class _Thread(Body):
             cast = self.let(f"addrspacecast ptr {pointer} to ptr addrspace(1)")
             self.pointers[mem] = _GLOBAL + cast
 
-    def address(self, mem: Mem, index: Sequence[Value]) -> str:
-        at = super().address(mem, index)
+    def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
+        at = super().address(mem, index, base, lead)
         return at if mem.kind == "temp" or at.startswith(_GLOBAL) else _GLOBAL + at
 
     def hold(self, pointer: str) -> str:

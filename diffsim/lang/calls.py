@@ -86,7 +86,7 @@ def _dispatch(
     if isinstance(function, Intrinsic):
         return function.in_kernel(cx, node, args, kwargs)
     if isinstance(function, Op):
-        _no_keywords(cx, node, kwargs, function.name)
+        _no_keywords(cx, node, kwargs, f"ds.{function.name}")
         return apply(cx, node, function, args)
     if isinstance(function, (ScalarType, TensorType)) or _is_python_type(function):
         if len(args) != 1 and not isinstance(function, TensorType):
@@ -95,8 +95,7 @@ def _dispatch(
             )
         return convert(cx, args[0] if len(args) == 1 else args, function, node)
     if isinstance(function, expressions.Method):
-        _no_keywords(cx, node, kwargs, function.name)
-        return _method(cx, node, function, args)
+        return _method(cx, node, function, args, kwargs)
     if isinstance(function, Func):
         return inline(cx, node, function, args, kwargs)
     if isinstance(function, BoundFunc):
@@ -160,28 +159,39 @@ def apply(cx: Context, node: Any, op: Op, args: list[Any]) -> Any:
         )
     if all(isinstance(a, (bool, int, float)) for a in args) and op.name != "cast":
         with np.errstate(all="ignore"):
-            result = expressions._known(cx, node, op.ref, *args)
+            result = expressions.fold(cx, node, op.ref, *args)
         return result.item() if isinstance(result, (np.generic, np.ndarray)) else result
     values = [a if isinstance(a, expressions.Number) else cx.value(a, node, "an argument") for a in args]
     return cx.builder.op(op, values)
 
 
-def _method(cx: Context, node: ast.Call, method: expressions.Method, args: list[Any]) -> Any:
+def _method(
+    cx: Context,
+    node: ast.Call,
+    method: expressions.Method,
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
     if method.name == "cast":
-        if len(args) != 1:
+        if len(args) != 1 or kwargs:
             raise cx.type_error(node, "cast takes the type", "write v.cast(ds.f32)")
         return convert(cx, method.owner, args[0], node)
-    values = [a if isinstance(a, expressions.Number) else cx.value(a, node) for a in args]
     function = linalg.METHODS[method.name]
+    if isinstance(method.owner, Matrix):
+        if not any(isinstance(a, Value) for a in (*args, *kwargs.values())):
+            return expressions.fold(cx, node, getattr(method.owner, method.name), *args, **kwargs)
+    owner = cx.value(method.owner, node)
+    values = [a if isinstance(a, expressions.Number) else cx.value(a, node) for a in args]
     try:
-        return function(method.owner, *values)
+        return function(owner, *values, **kwargs)
     except TypeError as problem:
         if isinstance(problem, DiffsimError):
             raise
         wants = list(inspect.signature(function).parameters.values())[1:]
         raise cx.type_error(
             node,
-            f".{method.name} can not be called with {_count(len(args))}",
+            f".{method.name} can not be called with {_count(len(args))}"
+            + "".join(f" and {k}=" for k in kwargs),
             f"write .{method.name}({', '.join(str(p).split(':')[0] for p in wants)})",
         ) from None
 
@@ -203,7 +213,7 @@ def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
             node, f"{describe(t)} is not a type", hint="use ds.f32, ds.f64, ds.i32, ..."
         )
     if isinstance(thing, str):  # float("inf")
-        thing = expressions._known(cx, node, float, thing)
+        thing = expressions.fold(cx, node, float, thing)
     if isinstance(thing, expressions.Number) and not isinstance(thing, Value):
         return cx.builder.cast(cx.builder.literal(thing), t) if not t.is_float else (
             cx.builder.const(thing, t)
@@ -321,10 +331,23 @@ def _bind(
             raise cx.type_error(node, f"{name} needs a value for {p.arg}", _head(func))
         t = annotations.get(p.arg)
         if isinstance(t, (ScalarType, TensorType)) or _is_python_type(t):
-            bound[p.arg] = convert(cx, bound[p.arg], t, node)
+            bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
         elif isinstance(bound[p.arg], list):
             bound[p.arg] = list(bound[p.arg])
     return bound
+
+
+def _parameter(cx: Context, node: ast.Call, func: Func, name: str, given: Any, t: Any) -> Any:
+    """An argument in the type of its parameter, which may not lose anything on the way."""
+    v = cx.value(given, node, f"the argument {name}")
+    shape = t.shape if isinstance(t, TensorType) else ()
+    to_int = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
+    if v.type.shape != shape or (to_int and v.type.is_float):
+        want = an(t) if isinstance(t, (ScalarType, TensorType)) else f"of type {t.__name__}"
+        raise cx.type_error(
+            node, f"{name} of {func.source.name} is {want}, not {an(v.type)}", _head(func)
+        )
+    return convert(cx, given, t, node)
 
 
 def _head(func: Func) -> str:
@@ -353,7 +376,7 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
                 args = list(only)
             else:
                 raise cx.type_error(
-                    node, f"{name} of {describe(only)} alone", f"write {name}(a, b), or {name} of a vector"
+                    node, f"{name} can not be taken of {describe(only)} alone", f"write {name}(a, b)"
                 )
         if not args or (name == "abs" and len(args) > 1):
             raise cx.type_error(
@@ -396,7 +419,12 @@ def _pow(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -
 def _len(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and isinstance(args[0], Value) and args[0].type.shape:
         return args[0].type.shape[0]
-    return _python_call(cx, node, len, args, kwargs)
+    if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
+        return len(args[0])
+    of = describe(args[0]) if args else "nothing"
+    field = bool(args) and hasattr(args[0], "_mem")
+    hint = f"write {args[0]._mem.name}.shape[0]" if field else "only lists and vectors have one"
+    raise cx.type_error(node, f"len of {of} is not defined", hint)
 
 
 _USAGE = {"min": "min(a, b)", "max": "max(a, b)", "abs": "abs(a)"}
@@ -425,8 +453,9 @@ def _python_call(
     home = getattr(function, "__qualname__", "").split(".")[0]
     at_run_time = any(_holds_value(a) for a in [*args, *kwargs.values()])
     if not callable(function):
-        index = "write brackets to name an element: [...]" if hasattr(function, "__getitem__") else None
-        raise cx.type_error(node, f"{describe(function)} can not be called", index)
+        number = isinstance(function, expressions.Number)
+        hint = "multiply with *" if number else "write brackets to name an element: [...]"
+        raise cx.type_error(node, f"{describe(function)} can not be called", hint)
     if at_run_time and module in ("math", "numpy"):
         known = name in TABLE and TABLE[name].public
         raise cx.syntax(
@@ -442,17 +471,15 @@ def _python_call(
                 f"{name} needs values that are known before the launch",
                 "write a loop, or use constants, shapes of fields and ds.template() arguments",
             )
-        try:
-            return function(*args, **kwargs)
-        except DiffsimError:
-            raise
-        except Exception as problem:
-            raise cx.type_error(node, f"{name} failed: {problem}") from None
+        return expressions.fold(cx, node, function, *args, **kwargs)
     mine = module not in ("diffsim", "builtins") and module not in sys.stdlib_module_names
+    what = "class" if isinstance(function, type) else "Python function"
     raise cx.syntax(
         node,
-        f"{name} is a Python function, which can not be called in a kernel",
-        f"decorate {name} with @ds.func" if mine else f"call {name} in Python, outside of the kernel",
+        f"{name} is a {what}, which can not be called in a kernel",
+        f"decorate {name} with @ds.func"
+        if mine and what != "class"
+        else f"call {name} in Python, outside of the kernel",
     )
 
 

@@ -118,7 +118,7 @@ def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
         raise cx.type_error(
             node, f"{describe(thing)} is neither true nor false", "compare an element with a number"
         )
-    return bool(_known(cx, node, bool, thing))
+    return bool(fold(cx, node, bool, thing))
 
 
 # ---- names and constants
@@ -169,7 +169,7 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
     name, python = _BINARY[kind]
     if not isinstance(a, Value) and not isinstance(b, Value):
         if isinstance(a, (*Number, Matrix)) and isinstance(b, (*Number, Matrix)):
-            return _known(cx, node, python, a, b)
+            return fold(cx, node, python, a, b)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and kind is ast.Add:
             return python(a, b)
         if isinstance(a, str) or isinstance(b, str):
@@ -184,14 +184,20 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
     return cx.builder.named(name, a, b)
 
 
-def _known(cx: Context, node: Any, function: Callable[..., Any], *args: Any) -> Any:
+def fold(
+    cx: Context, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     """An operation on things known at compile time."""
     try:
-        return function(*args)
-    except DiffsimError:
-        raise
+        return function(*args, **kwargs)
+    except DiffsimError as problem:
+        raise cx.type_error(node, problem.message, problem.hint) from None
     except Exception as problem:
-        raise cx.type_error(node, f"this can not be evaluated: {problem}") from None
+        raise cx.type_error(
+            node,
+            f"this can not be evaluated: {problem}",
+            "it is computed before the launch, from constants; see what they are",
+        ) from None
 
 
 def _power(cx: Context, a: Any, b: Any, node: Any) -> Any:
@@ -256,7 +262,7 @@ def _unary(cx: Context, node: ast.UnaryOp) -> Any:
         return cx.builder.named("not", known) if isinstance(known, Value) else not known
     if isinstance(x, (*Number, Matrix)):
         ops = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
-        return _known(cx, node, ops[type(node.op)], x)
+        return fold(cx, node, ops[type(node.op)], x)
     x = cx.value(x, node, "the operand")
     if isinstance(node.op, ast.USub):
         return -x
@@ -299,7 +305,7 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
             ast.In: lambda x, y: x in y,
             ast.NotIn: lambda x, y: x not in y,
         }[kind]
-        return _known(cx, node, test, a, b)
+        return fold(cx, node, test, a, b)
     name, python = _COMPARE[kind]
     for x in (a, b):
         if hasattr(x, "_mem"):
@@ -307,7 +313,7 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
                 node, f"{describe(x)} as a whole can not be compared", f"name an element: {sample(x)}"
             )
     if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
-        return _known(cx, node, python, a, b)
+        return fold(cx, node, python, a, b)
     a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
     return cx.builder.named(name, a, b)
 
@@ -397,13 +403,15 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
             if owner.type.shape
             else "a number has no attributes; its type is changed by ds.cast",
         )
-    if isinstance(owner, (list, tuple)) and name in (*linalg.METHODS, "cast"):
-        return Method(name, cx.value(owner, node))
+    if isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast"):
+        return Method(name, owner if isinstance(owner, Matrix) else cx.value(owner, node))
     if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
         raise KernelNameError(
             f"{owner._mem.name} has no gradient",
             cx.span(node),
-            hint="declare it with needs_grad=True",
+            hint="pass a ds.ndarray made with needs_grad=True"
+            if isinstance(owner, ArrayRef)
+            else "declare it with needs_grad=True",
         )
     try:
         found = getattr(owner, name)
@@ -556,7 +564,7 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
         raise cx.type_error(
             node, f"{describe(owner)} has no elements", "only fields, vectors and matrices have them"
         )
-    return _known(cx, node, operator.getitem, owner, found)
+    return fold(cx, node, operator.getitem, owner, found)
 
 
 def _slice(cx: Context, node: ast.Slice) -> Any:

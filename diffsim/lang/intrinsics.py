@@ -216,7 +216,7 @@ def _on_local(
         raise cx.type_error(
             target,
             f"ds.{name} changes a number, this is {describe(old)}",
-            advice(old) or f"write ds.{name}(x[i], v)",
+            advice(old),
         )
     row = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}.get(op, op)
     v = cx.value(thing, node)

@@ -120,6 +120,11 @@ def _expand(rows: list[list[Any]]) -> Any:
     return total
 
 
+def transposed(a: Any) -> Any:
+    """Matrix with rows and columns exchanged."""
+    return transpose(a)
+
+
 def determinant(a: Any) -> Any:
     """Determinant of a matrix up to 4 x 4 (expansion by minors)."""
     n = _square(a, "determinant", 4)
@@ -178,7 +183,7 @@ METHODS = {
     "cross": cross,
     "outer_product": outer_product,
     "trace": trace,
-    "transpose": transpose,
+    "transpose": transposed,
     "determinant": determinant,
     "inverse": inverse,
     "sum": total,

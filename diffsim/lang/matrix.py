@@ -237,7 +237,7 @@ def _method(name: str, function: Any, *args: Any) -> Any:
     try:
         return _wrap(function(*(a.entries if isinstance(a, Matrix) else a for a in args)))
     except (ValueError, TypeError) as problem:
-        raise KernelTypeError(f"{name}: {problem}", Span.of_caller()) from None
+        raise KernelTypeError(str(problem), Span.of_caller()) from None
 
 
 def _python(e: Any) -> Any:

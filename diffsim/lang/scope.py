@@ -145,9 +145,7 @@ class Context:
                 )
             return read(self, found)
         if name in self.frame.locals:
-            raise KernelNameError(
-                f"{name} has no value here", self.span(node), hint=self._why_unbound(name)
-            )
+            raise self._unbound(name, node)
         if name in self.frame.cells:
             try:
                 value = self.frame.cells[name].cell_contents
@@ -168,15 +166,18 @@ class Context:
             or f"define {name} before the first launch, or make it a parameter",
         )
 
-    def _why_unbound(self, name: str) -> str:
+    def _unbound(self, name: str, node: ast.Name) -> KernelNameError:
         outside = self.frame.globals.get(name)
-        if name in self.frame.cells:
-            outside = self.frame.cells[name].cell_contents
         if hasattr(outside, "_mem"):
-            return f"{name} is a field outside; to change an element, name it: {sample(outside, name)}"
-        if outside is not None:
-            return f"{name} is assigned in this function, so it is a local: use another name for it"
-        return "assign it before this line; a name first assigned inside of a loop ends with each turn"
+            message = f"{name} is assigned in this function, which makes it a local and not the field"
+            hint = f"name an element of the field: {sample(outside, name)}"
+        elif outside is not None:
+            message = f"{name} is assigned in this function, which makes it a local without a value here"
+            hint = "use another name for the local"
+        else:
+            message = f"{name} has no value here"
+            hint = "assign it before; what a loop assigns for the first time ends with its turn"
+        return KernelNameError(message, self.span(node), hint)
 
     def capture(
         self, root: Any, name: str, attributes: tuple[str, ...], value: Any, node: Any
@@ -186,7 +187,7 @@ class Context:
             raise self.type_error(
                 node,
                 f"the field {'.'.join((name, *attributes))} has no place in memory yet",
-                f"give ds.field a shape, or place it: ds.root.dense(ds.i, n).place({name})",
+                f"give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
         key = (id(root), ".".join((name, *attributes)))
         if key not in self.captures:
@@ -252,7 +253,7 @@ class Context:
                 row = self.value(row, node, like=like)
             if isinstance(row, Value) and row.type.shape:
                 if len(row.type.shape) != 1:
-                    raise self.type_error(node, "a matrix is made of numbers or vectors, not matrices")
+                    raise self.type_error(node, "a matrix is made of numbers or vectors, not matrices", "name the rows")
                 widths.add(row.type.shape[0])
                 extract = TABLE["extract"]
                 flat += [self.builder.op(extract, (row, k)) for k in range(row.type.shape[0])]
@@ -260,9 +261,13 @@ class Context:
                 widths.add(0)
                 flat.append(row)
             else:
-                raise self.type_error(node, f"an element is {describe(row)}, not a number")
+                raise self.type_error(
+                    node, f"an element is {describe(row)}, not a number", advice(row)
+                )
         if len(widths) != 1:
-            raise self.type_error(node, "the rows of a matrix must have equal lengths")
+            raise self.type_error(
+                node, "the rows of a matrix have different lengths", "fill the short ones up"
+            )
         (width,) = widths
         shape = (len(rows), width) if width else (len(rows),)
         return self.builder.tensor_of(flat, shape, like)
@@ -312,25 +317,31 @@ def sample(field: Any, name: str = "") -> str:
     return f"{name or mem.name}[{', '.join('ijklmnop'[: mem.rank]) or None}]"
 
 
-def advice(thing: Any) -> str | None:
+def advice(thing: Any) -> str:
     """What to write instead of a thing that is no number."""
     if hasattr(thing, "_mem"):
         return f"name an element: {sample(thing)}"
     if thing is None:
-        return "a func without return gives None"
+        return "give a number; a func without return gives None"
     if callable(thing) and not isinstance(thing, (type, ScalarType)):
         return f"call it: {called(thing)}(...)"
-    return None
+    return "kernels compute with numbers, vectors and matrices"
+
+
+_BUILTINS = "abs bool enumerate float int len max min pow range round sum zip".split()
 
 
 def _similar(name: str, cx: Context) -> str | None:
-    known = [*cx.env, *cx.frame.cells, *cx.frame.globals, *dir(builtins)]
+    known = [*cx.env, *cx.frame.cells, *cx.frame.globals, *_BUILTINS]
     close = close_to(name, [k for k in known if k[0] not in "_%"])
     return f"did you mean {close}?" if close else None
 
 
 def close_to(name: str, known: list[str]) -> str | None:
     """The known name that is most like this one."""
+    for one in known:
+        if sorted(one) == sorted(name):  # letters exchanged
+            return one
     close = difflib.get_close_matches(name, known, 1)
     return close[0] if close else None
 

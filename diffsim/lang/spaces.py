@@ -197,7 +197,7 @@ def _range_space(cx: Context, node: ast.Call) -> Space:
             "the step of a range is a whole number other than 0, known before the launch",
             "loop over range(n) and compute the index: first + k * step",
         )
-    first, last = _bounds(cx, node, lo, hi)
+    first, last = _bounds(cx, node.args[0] if len(node.args) == 1 else node, lo, hi)
     if step == 1:
         return Space([(first, last)], kind="single")
     gap = last - first if step > 0 else first - last

@@ -124,13 +124,17 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         if isinstance(thing, Value) and len(thing.type.shape) == 1:
             parts = linalg.elements(thing)
         if not isinstance(parts, (list, tuple)):
-            raise cx.type_error(source, f"{describe(thing)} can not be unpacked")
+            raise cx.type_error(
+                source, f"{describe(thing)} can not be unpacked", "only lists and vectors can"
+            )
         starred = [e for e in target.elts if isinstance(e, ast.Starred)]
         if starred:
             raise cx.syntax(starred[0], "* can not stand among the targets", "name each of them")
         if len(parts) != len(target.elts):
             raise cx.type_error(
-                target, f"{len(target.elts)} names for {len(parts)} values"
+                target,
+                f"{len(target.elts)} names for {len(parts)} values",
+                "write as many names as values",
             )
         given = source.elts if isinstance(source, (ast.Tuple, ast.List)) else [source] * len(parts)
         for one, part, at in zip(target.elts, parts, given, strict=True):

@@ -162,7 +162,7 @@ def kernel_return(cx: Context, node: ast.Return) -> None:
             "the kernel returns a value, and its def does not say of which type",
             f"write def {cx.frame.source.name}(...) -> ds.f32:",
         )
-    thing = cx.value(expr(cx, node.value), node, "the result")
+    thing = cx.value(expr(cx, node.value), node.value, "the result")
     t = cx.result.dtype
     if thing.type.shape != t.shape or (thing.type.is_float and not t.is_float):
         raise cx.type_error(

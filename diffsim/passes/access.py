@@ -38,6 +38,11 @@ class Access:
     stmt: Load | Store | Atomic
     task: int
 
+    @property
+    def time_axis(self) -> int | None:
+        """The first axis that is indexed with an argument."""
+        return min((r.axis for r in self.part if r.argument is not None), default=None)
+
 
 def definitions(kernel: Kernel) -> dict[Value, Let]:
     """The op that makes each value."""

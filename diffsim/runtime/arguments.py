@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import ast
 import inspect
 import operator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from diffsim.ir.types import ScalarType, TensorType, Type, from_numpy, i32, i64,
 from diffsim.lang.annotations import ArrayAnnotation, Template, scalar_type
 from diffsim.lang.expressions import ArrayRef
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
 from diffsim.runtime.field import Field
 
@@ -39,13 +42,14 @@ class Signature:
     def __init__(self, source: Source, *, method: bool) -> None:
         self.source = source
         function = source.function
-        head = source.head()
         self.parameters: list[Parameter] = []
-        hints = _evaluated(function, head)
+        hints = _evaluated(source)
         for k, p in enumerate(inspect.signature(function).parameters.values()):
             if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY):
                 raise KernelSyntaxError(
-                    f"a kernel has plain parameters only, not {p}", head, hint="name each argument"
+                    f"{p.name} stands with or after a *, and a kernel has plain parameters only",
+                    source.parameter(p.name),
+                    hint="name each parameter, without *",
                 )
             if k == 0 and method:
                 self.parameters.append(Parameter(p.name, "self"))
@@ -53,13 +57,13 @@ class Signature:
             if p.name not in hints:
                 raise KernelSyntaxError(
                     f"the parameter {p.name} has no type",
-                    head,
+                    source.parameter(p.name),
                     hint=f"write {p.name}: ds.f32, {p.name}: ds.i32, {p.name}: ds.template(), "
                     f"{p.name}: ds.types.ndarray(), ...",
                 )
-            self.parameters.append(_parameter(p.name, hints[p.name], head))
+            self.parameters.append(_parameter(p.name, hints[p.name], source))
         result = hints.get("return")
-        self.result = None if result is None else _value_type(result, head, "what it returns")
+        self.result = None if result is None else _value_type(result, source, "return")
         self.names = [p.name for p in self.parameters if p.kind != "self"]
         self.plain = all(p.kind == "value" for p in self.parameters)
         self.defaults = inspect.signature(function)
@@ -70,30 +74,30 @@ class Signature:
         given = dict(zip(names, args, strict=False))
         where = Span.of_caller()
         name = self.source.name
+        hint = f"its definition is def {name}({ast.unparse(self.source.node.args)})"
+        takes = f"{name} takes {len(names)} argument{'s' * (len(names) != 1)}"
         if len(args) > len(names):
-            raise KernelTypeError(f"{name} takes {len(names)} argument(s), {len(args)} given", where)
+            raise KernelTypeError(f"{takes}, {len(args)} given", where, hint)
         for k, v in kwargs.items():
             if k not in names:
-                raise KernelTypeError(f"{name} has no parameter {k}", where)
+                raise KernelTypeError(f"{name} has no parameter {k}", where, hint)
             if k in given:
-                raise KernelTypeError(f"{name} gets {k} twice", where)
+                raise KernelTypeError(f"{name} gets {k} twice", where, hint)
             given[k] = v
         made = []
         for n in names:
             if n not in given:
                 default = self.defaults.parameters[n].default
                 if default is inspect.Parameter.empty:
-                    raise KernelTypeError(
-                        f"{name} takes {len(names)} argument(s), {len(args) + len(kwargs)} given: "
-                        f"{n} is missing",
-                        where,
-                    )
+                    shown = f"{takes}, {len(args) + len(kwargs)} given: {n} is missing"
+                    raise KernelTypeError(shown, where, hint)
                 given[n] = default
             made.append(given[n])
         return tuple(made)
 
 
-def _evaluated(function: Any, head: Span) -> dict[str, Any]:
+def _evaluated(source: Source) -> dict[str, Any]:
+    function = source.function
     hints = dict(function.__annotations__)
     for name, hint in hints.items():
         if isinstance(hint, str):
@@ -101,30 +105,33 @@ def _evaluated(function: Any, head: Span) -> dict[str, Any]:
                 hints[name] = eval(hint, function.__globals__)  # noqa: S307 - the user's own text
             except Exception as problem:
                 raise KernelSyntaxError(
-                    f"the annotation of {name} can not be evaluated: {problem}", head
+                    f"the annotation of {name} can not be evaluated: {problem}",
+                    source.parameter(name),
+                    hint="use ds.f32, ds.template(), ...; names in it must be global",
                 ) from None
     return hints
 
 
-def _parameter(name: str, hint: Any, head: Span) -> Parameter:
+def _parameter(name: str, hint: Any, source: Source) -> Parameter:
     if isinstance(hint, Template) or hint is Template:
         return Parameter(name, "template")
     if callable(hint) and getattr(hint, "__name__", "") == "template":
         return Parameter(name, "template")
     if isinstance(hint, ArrayAnnotation):
         return Parameter(name, "array", None, hint)
-    return Parameter(name, "value", _value_type(hint, head, f"the parameter {name}"))
+    return Parameter(name, "value", _value_type(hint, source, name))
 
 
-def _value_type(hint: Any, head: Span, what: str) -> Type:
+def _value_type(hint: Any, source: Source, name: str) -> Type:
     if isinstance(hint, TensorType):
         return hint
     try:
         return scalar_type(hint)
     except FieldError:
         raise KernelSyntaxError(
-            f"{hint!r} is not a type for {what}",
-            head,
+            f"{describe(hint)} is not a type for "
+            + ("a result" if name == "return" else f"the parameter {name}"),
+            source.parameter(name),
             hint="use ds.f32, ds.i32, ..., ds.types.vector(n, ds.f32), ds.template(), "
             "ds.types.ndarray()",
         ) from None
@@ -145,7 +152,9 @@ def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
         made = np.asarray(value.entries if isinstance(value, Matrix) else value)
         if made.shape != t.shape or made.dtype == object:
             raise KernelTypeError(
-                f"{p.name} of {kernel} is a {t}, not {value!r}", Span.of_caller()
+                f"{p.name} of {kernel} is {an(t)}, not {describe(value)}",
+                Span.of_caller(),
+                hint="pass a list or an array of that shape",
             )
         return [scalar_argument(p, t.scalar, x.item(), kernel) for x in made.ravel()]
     return [scalar_argument(p, t, value, kernel)]
@@ -169,7 +178,9 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
             if t.holds(number):
                 return number
             raise KernelTypeError(
-                f"{p.name} of {kernel} is {t}, {number} does not fit", Span.of_caller()
+                f"{p.name} of {kernel} is {an(t)}, and {number} does not fit into it",
+                Span.of_caller(),
+                hint=f"annotate it {p.name}: ds.i64",
             )
     hint = None
     if isinstance(value, Field):
@@ -178,8 +189,11 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
         hint = f"annotate it {p.name}: ds.types.ndarray() to pass an array"
     elif isinstance(value, float):
         hint = f"pass int(...), or annotate it {p.name}: float"
-    shown = repr(value) if isinstance(value, (int, float, str)) else type(value).__name__
-    raise KernelTypeError(f"{p.name} of {kernel} is {t}, not {shown}", Span.of_caller(), hint)
+    raise KernelTypeError(
+        f"{p.name} of {kernel} is {an(t)}, not {describe(value)}",
+        Span.of_caller(),
+        hint or "pass a number",
+    )
 
 
 # ---- arrays
@@ -187,12 +201,23 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """What the kernel is compiled for: element type, number of axes, whether there is a gradient."""
+    """What the kernel is compiled for.
+
+    Attributes:
+        dtype: element type.
+        rank: number of axes.
+        grad: whether it has a gradient.
+        large: whether indices need 64 bits.
+        is_grad: whether it is a gradient itself.
+        same: the earlier array parameter (its number among them) that gets the same array; -1: none.
+    """
 
     dtype: Type
     rank: int
     grad: bool
     large: bool
+    is_grad: bool = False
+    same: int = -1
 
 
 def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
@@ -212,13 +237,17 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.template()",
             )
-        shape, grad = value.shape, value.grad is not None
+        shape, grad, is_grad = value.shape, value.grad is not None, value.is_grad
     elif isinstance(value, np.ndarray):
         scalar = from_numpy(value.dtype)
         if scalar is None:
-            raise KernelTypeError(f"{where}: arrays of {value.dtype} are not there", Span.of_caller())
+            raise KernelTypeError(
+                f"{where}: arrays of {value.dtype} can not be used in kernels",
+                Span.of_caller(),
+                hint="convert it: array.astype(np.float32)",
+            )
         element = want.dtype.shape if isinstance(want.dtype, TensorType) else ()
-        shape, grad = value.shape, False
+        shape, grad, is_grad = value.shape, False, False
         if element:
             if shape[len(shape) - len(element) :] != element:
                 raise KernelTypeError(
@@ -255,7 +284,25 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
             f"{where} has {want.ndim} axes, this array {len(shape)}", Span.of_caller()
         )
     large = any(n > 2**31 - 1 for n in shape)
-    return ArrayKind(dtype, len(shape), grad, large)
+    return ArrayKind(dtype, len(shape), grad, large, is_grad)
+
+
+def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
+    """The kinds of a launch's arrays, with arrays that are passed twice marked."""
+    made: list[ArrayKind] = []
+    for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
+        for j in range(k):
+            if kind == kinds[j] and _same_memory(value, values[j]):
+                kind = dataclasses.replace(kind, same=j)
+                break
+        made.append(kind)
+    return made
+
+
+def _same_memory(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.dtype == b.dtype
+    return a is b
 
 
 def _c_strides(shape: tuple[int, ...], n: int) -> tuple[int, ...]:
@@ -271,7 +318,7 @@ def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
     grad = None
     if kind.grad:
         grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
-    mem = Mem(name, kind.dtype, kind.rank, None, "array", grad)
+    mem = Mem(name, kind.dtype, kind.rank, None, "array", grad, is_grad=kind.is_grad)
     return ArrayRef(mem, i64 if kind.large else i32)
 
 

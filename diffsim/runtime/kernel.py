@@ -20,7 +20,7 @@ from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
 from diffsim.passes import pipeline
 from diffsim.runtime import launch
-from diffsim.runtime.arguments import Signature, array_kind, array_ref, make_args
+from diffsim.runtime.arguments import ArrayKind, Signature, array_kind, array_ref, find_same, make_args
 from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -53,12 +53,16 @@ class Kernel:
         self.source = source or Source(function, "kernel")
         self.bound: weakref.WeakKeyDictionary[Any, Kernel] = weakref.WeakKeyDictionary()
         self._signature: Signature | None = None
+        self.specials: dict[Any, Special] = {}
+        self.launched_before = False
         self.forget()
         _alive.add(self)
 
     def forget(self) -> None:
         """Compile anew at the next call (after `ds.init`, or when a field it uses is gone)."""
-        self.specials: dict[Any, Special] = {}
+        if any(s.last is not None for s in self.specials.values()):
+            self.launched_before = True
+        self.specials = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._signature = None
@@ -132,34 +136,42 @@ class Kernel:
             args = signature.bind(args, kwargs, offset)
         key: list[Any] = []
         values: list[Any] = []
+        arrays: list[Any] = []
+        kinds: list[ArrayKind] = []
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
                 key.append(_template_key(a))
-            else:
-                if p.kind == "array":
-                    key.append(array_kind(p, a, self.source.name))
-                values.append(a)
-        whole = tuple(key)
+                continue
+            if p.kind == "array":
+                arrays.append(a)
+                kinds.append(array_kind(p, a, self.source.name))
+            values.append(a)
+        if len(arrays) > 1:
+            kinds = find_same(kinds, arrays)
+        whole = (*key, *kinds)
         special = self.specials.get(whole)
         if special is None or special.stale:
-            special = self._translate(parameters, args, key)
+            special = self._translate(parameters, args, kinds)
             self.specials[whole] = special
         return special, tuple(values)
 
-    def _translate(self, parameters: Any, args: tuple[Any, ...], key: list[Any]) -> Special:
+    def _translate(
+        self, parameters: Any, args: tuple[Any, ...], kinds: list[ArrayKind]
+    ) -> Special:
         signature = self.signature
         run_time = make_args(signature.parameters)
         bindings: dict[str, Any] = {}
         if self.owner is not None:
             bindings[signature.parameters[0].name] = self.owner()
-        kinds = iter(key)
+        refs: list[Any] = []
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "value":
                 bindings[p.name] = run_time[p.name]
             elif p.kind == "array":
-                bindings[p.name] = array_ref(p.name, next(kinds))
+                kind = kinds[len(refs)]
+                refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
+                bindings[p.name] = refs[-1]
             else:
-                next(kinds)
                 bindings[p.name] = a
                 if isinstance(a, Field):
                     a.call_it(p.name)

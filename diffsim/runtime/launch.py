@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import KernelStateError
+from diffsim.errors import KernelStateError, KernelTypeError, Span
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
@@ -32,20 +32,25 @@ _MOST_STAMPS = 1 << 16
 
 
 class Writer:
-    """Collects the text of a launch function and the names it uses."""
+    """Collects the text of a launch function and the names it uses.
+
+    The parameters keep the user's names. Every other name in the text begins with `$`, for which
+    `finish` puts a prefix that no parameter has.
+    """
 
     def __init__(self, name: str, params: list[str]) -> None:
         self.name = name
         self.params = params
+        self.taken = list(params)
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"session": session}
+        self.space: dict[str, Any] = {"$session": session}
 
     def use(self, thing: Any, stem: str) -> str:
         """A global name for a thing."""
         for name, have in self.space.items():
-            if have is thing and name.startswith(stem):
+            if have is thing and name.startswith(f"${stem}"):
                 return name
-        name = f"{stem}{len(self.space)}"
+        name = f"${stem}{len(self.space)}"
         self.space[name] = thing
         return name
 
@@ -53,11 +58,16 @@ class Writer:
         self.lines += ["    " + line for line in lines]
 
     def finish(self) -> Callable[..., Any]:
-        text = f"def {self.name}({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
+        prefix = "_"
+        while any(p.startswith(prefix) for p in self.taken):
+            prefix += "_"
+        text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
+        text = text.replace("$", prefix)
+        space = {name.replace("$", prefix): thing for name, thing in self.space.items()}
         file = f"<diffsim launch of {self.name}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        exec(compile(text, file, "exec"), self.space)
-        return self.space[self.name]  # type: ignore[no-any-return]
+        exec(compile(text, file, "exec"), space)
+        return space[f"{prefix}launch"]  # type: ignore[no-any-return]
 
 
 # ---- captured values
@@ -92,8 +102,8 @@ def _same(now: Any, then: Any) -> bool:
         return False
 
 
-def _write_checks(w: Writer, special: Special, params: list[str]) -> None:
-    """`if something captured is not what it was: find out what to do`."""
+def _write_checks(w: Writer, special: Special, then: str) -> None:
+    """`if something captured is not what it was: find out what that means, and maybe do `then``."""
     tests = []
     for c in watched(special.translation.captures):
         root = w.use(c.root, "g")
@@ -108,20 +118,18 @@ def _write_checks(w: Writer, special: Special, params: list[str]) -> None:
         place += "".join(f".{a}" for a in c.attributes)
         if isinstance(c.value, (list, np.ndarray, Matrix)):
             kept = w.use(_snapshot(c.value), "k")
-            tests.append(f"not same({place}, {kept})")
+            tests.append(f"not $same({place}, {kept})")
         elif isinstance(c.value, Field):
             tests.append(f"id({place}) != {id(c.value)}")
         else:
             tests.append(f"{place} is not {w.use(c.value, 'k')}")
     if not tests:
         return
-    w.space["same"] = _same
-    w.space["recheck"] = special.recheck
-    w.put("try:", f"    changed = {' or '.join(tests)}")
-    w.put("except (KeyError, AttributeError, ValueError):", "    changed = True")
-    w.put("if changed and recheck():")
-    w.put(f"    return again({', '.join(params)})")
-    w.space["again"] = special.again
+    w.space["$same"] = _same
+    w.space["$recheck"] = special.recheck
+    w.put("try:", f"    $changed = {' or '.join(tests)}")
+    w.put("except (KeyError, AttributeError, ValueError):", "    $changed = True")
+    w.put("if $changed and $recheck():", f"    {then}")
 
 
 def recheck(special: Special) -> bool:
@@ -140,13 +148,13 @@ def recheck(special: Special) -> bool:
         if isinstance(c.value, (Field, Func)):
             if now is not c.value:
                 return True
-        elif _same(now, special.snapshots.get(id(c), c.value)):
+        elif _same(now, then := special.snapshots.get(id(c), c.value)):
             c.value = now  # equal, but another object: the launch function compares identities
             special.forget_launch()
         else:
             name = special.kernel.source.name
             raise KernelStateError(
-                f"{c.text} was {_shown(c.value)} when {name} was compiled and is {_shown(now)} now",
+                f"{c.text} was {_shown(then)} when {name} was compiled and is {_shown(now)} now",
                 c.span,
                 hint=f"pass it as an argument, keep it in a 0-D field, or call ds.init() to compile "
                 f"{name} anew",
@@ -177,26 +185,62 @@ def _write_pack(w: Writer, special: Special, compiled: Compiled) -> None:
     if not values:
         return
     names = ", ".join(p.name for p in values)
-    w.space["pack"] = compiled.pack
-    w.space["block_memory"] = compiled.params
-    w.space["coerced"] = _coerced
+    w.space["$pack"] = compiled.pack
+    w.space["$memory"] = compiled.params
+    w.space["$coerced"] = _coerced
     special_name = w.use(special, "special")
-    slow = f"pack(block_memory, {compiled.args_at}, *coerced({special_name}, {names}))"
+    slow = f"$pack($memory, {compiled.args_at}, *$coerced({special_name}, {names}))"
     if any(p.type is not None and p.type.shape for p in values):
         w.put(slow)
         return
-    w.put("try:", f"    pack(block_memory, {compiled.args_at}, {names})")
+    w.put("try:", f"    $pack($memory, {compiled.args_at}, {names})")
     w.put("except Exception:", f"    {slow}")
 
 
-def _write_arrays(w: Writer, special: Special, compiled: Compiled) -> None:
+def _write_arrays(w: Writer, special: Special, compiled: Compiled, mems: tuple[Mem, ...]) -> None:
     """Point the block to the array arguments."""
-    for p in special.values:
-        if p.kind != "array":
-            continue
+    arrays = [p for p in special.values if p.kind == "array"]
+    if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
+        w.space["$separate"] = check_separate
+        values = "".join(p.name + ", " for p in special.values)
+        w.put(f"$separate({w.use(special, 'special')}, {w.use(mems, 'mems')}, ({values}))")
+    for p in arrays:
         mem: Mem = special.arrays[p.name]._mem
-        w.space["bind"] = bind_array
-        w.put(f"bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
+        w.space["$bind"] = bind_array
+        w.put(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
+
+
+def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
+    """Refuse a launch in which two memories of the kernel are one: it was compiled for separate ones.
+
+    An array passed twice is one memory for the kernel too and comes here once.
+    """
+    found: dict[int, Mem] = {}
+    arrays: list[tuple[np.ndarray, Mem]] = []
+    name = special.kernel.source.name
+    for mem in mems:
+        thing = special.object_of(mem, args)
+        if isinstance(thing, Field):
+            other = found.setdefault(id(thing), mem)
+            if other is not mem:
+                raise KernelTypeError(
+                    f"{other.name} and {mem.name} of {name} are the same memory here",
+                    Span.of_caller(),
+                    hint="pass both as arguments, or none; to differentiate, pass no gradient together "
+                    "with what it is the gradient of",
+                )
+        elif isinstance(thing, np.ndarray):
+            arrays.append((thing, mem))
+    written = {a.mem for a in special.written}
+    for k, (one, mem) in enumerate(arrays):
+        for two, other in arrays[:k]:
+            if (mem in written or other in written) and np.may_share_memory(one, two):
+                raise KernelTypeError(
+                    f"the arrays {other.name} and {mem.name} of {name} overlap, and the kernel writes "
+                    "to them",
+                    Span.of_caller(),
+                    hint="pass a copy of one of them",
+                )
 
 
 def bind_array(compiled: Compiled, mem: Mem, array: Any) -> None:
@@ -227,14 +271,22 @@ def row_text(row: tuple[Arg | None, int]) -> str:
     return f"{argument.hint} + {shift}" if shift else argument.hint
 
 
+def _rows_text(access: Access) -> str:
+    """All known rows of an access as the text of a dictionary from axes."""
+    rows = sorted(access.part, key=lambda r: (r.axis, r.shift))
+    return "{" + ", ".join(f"{r.axis}: {row_text((r.argument, r.shift))}" for r in rows) + "}"
+
+
 def write_stamps(w: Writer, special: Special, written: list[Access], writer: Any) -> None:
     """Note the version of everything the kernel writes."""
     seen: set[tuple[Any, str]] = set()
+    who = w.use(writer, "who")
     for a in written:
         if a.mem.kind == "array":
-            w.space["touch_array"] = touch_array
+            w.space["$touch_array"] = touch_array
             name = special.array_name(a.mem)
-            text = f"touch_array({name}, {a.mem.is_grad}, now)"
+            derived = a.mem is special.arrays[name]._mem.grad
+            text = f"$touch_array({name}, {derived}, $now, {a.time_axis}, {_rows_text(a)}, {who})"
             if (a.mem, text) not in seen:
                 seen.add((a.mem, text))
                 w.put(text)
@@ -246,20 +298,44 @@ def write_stamps(w: Writer, special: Special, written: list[Access], writer: Any
         if (a.mem, place) in seen:
             continue
         seen.add((a.mem, place))
-        w.put(f"{place} = {v}.latest = now", f"{v}.writer = {w.use(writer, 'who')}")
+        w.put(f"{place} = {v}.latest = $now", f"{v}.writer = {who}")
         if a.mem.is_grad:
             w.put(f"{v}.dirty = True")
 
 
-def touch_array(array: Any, grad: bool, now: int) -> None:
+def touch_array(
+    array: Any, derived: bool, now: int, axis: int | None, rows: dict[int, int], writer: Any
+) -> None:
+    """Note a write to an array argument (or to its gradient), within these rows."""
     if isinstance(array, Field):
-        f = array.grad if grad else array
+        f = array.grad if derived else array
         if f is not None:
-            f.versions.latest = f.versions.whole = now
-            f.versions.dirty = True
+            versions = f.versions
+            if versions.axis is None:
+                versions.axis = axis
+            row = rows.get(versions.axis) if versions.axis is not None else None
+            versions.latest = now
+            if row is None:
+                versions.whole = now
+            else:
+                versions.rows[row] = now
+            versions.writer = writer
+            versions.dirty = True
+
+
+def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:
+    """Whether an array argument was written after that reading of the clock, within these rows."""
+    if not isinstance(array, Field) or array.versions.latest <= since:
+        return False
+    versions = array.versions
+    return versions.changed(rows.get(versions.axis) if versions.axis is not None else None, since)
 
 
 # ---- the functions
+
+
+def _tuple_text(things: list[str]) -> str:
+    return "(" + "".join(t + ", " for t in things) + ")"
 
 
 def forward(special: Special) -> Callable[..., Any]:
@@ -267,38 +343,60 @@ def forward(special: Special) -> Callable[..., Any]:
     compiled = special.compiled
     params = [p.name for p in special.values]
     w = Writer(special.kernel.source.name, params)
-    tuple_of_params = "(" + "".join(p + ", " for p in params) + ")"
-    _write_checks(w, special, params)
+    w.space["$again"] = special.again
+    _write_checks(w, special, f"return $again({', '.join(params)})")
     _write_pack(w, special, compiled)
-    _write_arrays(w, special, compiled)
+    _write_arrays(w, special, compiled, special.ir.mems)
     me = w.use(special, "special")
     seed = "0"
     if special.translation.uses_random:
-        w.space["set_seed"] = compiled.set_seed
-        w.put("session.launches = n = session.launches + 1")
-        w.put("seed = (session.options.random_seed << 32) + n", "set_seed(seed)")
-        seed = "seed"
-    w.put("session.clock = now = session.clock + 1")
+        w.space["$set_seed"] = compiled.set_seed
+        w.put("$session.launches = $n = $session.launches + 1")
+        w.put("$seed = ($session.options.random_seed << 32) + $n", "$set_seed($seed)")
+        seed = "$seed"
+    w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.written, special.kernel.source.head())
-    w.space["call"], w.space["block"] = compiled.call, compiled.block
-    w.put("call(block)")
-    if compiled.checks:
-        w.space["errors"], w.space["raise_errors"] = compiled.errors, compiled.raise_errors
-        w.put("if errors[0]:", "    raise_errors()")
+    _write_call(w, compiled)
     if special.differentiable:
-        w.put(f"{me}.last = now")
-        if special.translation.uses_random:
-            w.put(f"{me}.seed = seed")
-        if params and not special.arrays:
-            stamps = w.use(special.stamps, "stamps")
-            w.put(f"{stamps}[{tuple_of_params}] = now")
-            w.put(f"if len({stamps}) > {_MOST_STAMPS}:", f"    {stamps}.clear()")
+        w.put(f"{me}.last = ($now, {seed})")
+        if params:
+            _write_launch_note(w, special, f"($now, {seed})")
     if special.on_tape:
-        w.put("tape = session.tape", "if tape is not None:")
-        w.put(f"    tape.launched({me}, {tuple_of_params}, now, {seed})")
+        w.put("$tape = $session.tape", "if $tape is not None:")
+        w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
     if compiled.result is not None:
-        w.space["returned"] = special.returned
-        w.put("return returned()")
+        w.space["$returned"] = special.returned
+        w.put("return $returned()")
+    return w.finish()
+
+
+def _write_call(w: Writer, compiled: Compiled) -> None:
+    w.space["$call"], w.space["$block"] = compiled.call, compiled.block
+    w.put("$call($block)")
+    if compiled.checks:
+        w.space["$errors"], w.space["$raise_errors"] = compiled.errors, compiled.raise_errors
+        w.put("if $errors[0]:", "    $raise_errors()")
+
+
+def _write_launch_note(w: Writer, special: Special, note: str) -> None:
+    """Note when a launch with these arguments was, for `kernel.grad` with the same ones."""
+    stamps = w.use(special.stamps, "stamps")
+    w.space["$key"] = special.launch_key
+    params = [p.name for p in special.values]
+    slow = f"{stamps}[$key({_tuple_text(params)})] = {note}"
+    if any(p.type is not None and p.type.shape for p in special.values):
+        w.put(slow)
+    else:
+        key = _tuple_text([f"id({p.name})" if p.kind == "array" else p.name for p in special.values])
+        w.put("try:", f"    {stamps}[{key}] = {note}", "except TypeError:", f"    {slow}")
+    w.put(f"if len({stamps}) > {_MOST_STAMPS}:", f"    {w.use(special, 'special')}.forget_launches()")
+
+
+def captures_changed(special: Special) -> Callable[[], bool]:
+    """A function that tells whether something captured is another thing now."""
+    w = Writer(special.kernel.source.name + "_captures", [])
+    _write_checks(w, special, "return True")
+    w.put("return False")
     return w.finish()
 
 
@@ -308,43 +406,36 @@ def backward(special: Special) -> Callable[..., None]:
     `since` is the clock's reading at the forward launch: what the adjoint loads must not be younger.
     """
     compiled = special.adjoint_compiled
-    w = Writer(special.kernel.source.name + "_grad", ["args", "since", "seed"])
-    if special.values:
-        w.put("".join(p.name + ", " for p in special.values) + "= args")
+    params = [p.name for p in special.values]
+    w = Writer(special.kernel.source.name + "_grad", params)
+    w.params = ["$args", "$since", "$seed"]
+    if params:
+        w.put(f"{_tuple_text(params)} = $args")
     tests: set[str] = set()
-    w.space["stale"] = special.stale_value
+    w.space["$stale"] = special.stale_value
     for k, a in enumerate(special.adjoint_reads):
         if a.mem.kind == "array":
-            name = special.array_name(a.mem)
-            test = f"array_changed({name}, since)"
-            w.space["array_changed"] = array_changed
+            w.space["$array_changed"] = array_changed
+            test = f"$array_changed({special.array_name(a.mem)}, $since, {_rows_text(a)})"
         else:
             versions = special.versions_of(a.mem)
             v = w.use(versions, "v")
             row = row_of(a, versions.axis)
             text = "None" if row is None else row_text(row)
-            test = f"{v}.latest > since and {v}.changed({text}, since)"
+            test = f"{v}.latest > $since and {v}.changed({text}, $since)"
         if test in tests:
             continue
         tests.add(test)
-        w.put(f"if {test}:", f"    stale({k}, args)")
+        w.put(f"if {test}:", f"    $stale({k}, $args)")
     _write_pack(w, special, compiled)
-    _write_arrays(w, special, compiled)
+    _write_arrays(w, special, compiled, special.adjoint.mems)
     if special.translation.uses_random:
-        w.space["set_seed"] = compiled.set_seed
-        w.put("set_seed(seed)")
-    w.put("session.clock = now = session.clock + 1")
+        w.space["$set_seed"] = compiled.set_seed
+        w.put("$set_seed($seed)")
+    w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
-    w.space["call"], w.space["block"] = compiled.call, compiled.block
-    w.put("call(block)")
-    if compiled.checks:
-        w.space["errors"], w.space["raise_errors"] = compiled.errors, compiled.raise_errors
-        w.put("if errors[0]:", "    raise_errors()")
+    _write_call(w, compiled)
     return w.finish()
-
-
-def array_changed(array: Any, since: int) -> bool:
-    return isinstance(array, Field) and array.versions.latest > since
 
 
 def explain(problem: TypeError, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import GlobalDataAccessError
+from diffsim.errors import AutodiffError, GlobalDataAccessError, Span
 from diffsim.ir.nodes import Kernel as IR
 from diffsim.ir.nodes import Load, Mem
 from diffsim.ir.types import TensorType
@@ -17,10 +17,11 @@ from diffsim.lang.matrix import Matrix
 from diffsim.lang.translate import Translation
 from diffsim.passes import access, reverse
 from diffsim.passes.access import Access
-from diffsim.passes.activity import Activity, missing_gradient
+from diffsim.passes.activity import Activity, missing_gradient, read_after_leak
 from diffsim.runtime import launch
-from diffsim.runtime.arguments import Parameter
+from diffsim.runtime.arguments import Parameter, flatten
 from diffsim.runtime.compile import Compiled
+from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.versions import Versions
 
@@ -39,7 +40,8 @@ class Special:
         ir: the prepared IR.
         values: the parameters that a launch passes.
         launch: the launch function (`launch.py`).
-        last: the clock's reading at the last launch; `stamps` at the last one with given arguments.
+        last: the clock's reading and the random numbers' key of the last launch, or None; `stamps`: of
+            the last one with given arguments.
         stale: whether something that it was compiled for is gone.
     """
 
@@ -59,9 +61,9 @@ class Special:
         self.arrays = arrays
         self.simplicity = simplicity
         self.stale = False
-        self.last = _FOREVER
-        self.seed = 0
-        self.stamps: dict[Any, int] = {}
+        self.last: tuple[int, int] | None = None
+        self.stamps: dict[Any, tuple[int, int]] = {}
+        self.forgot_launches = False
         self.snapshots = {
             id(c): launch._snapshot(c.value) for c in launch.watched(translation.captures)
         }
@@ -77,12 +79,10 @@ class Special:
 
     def _choose_axis(self, a: Access) -> None:
         """The first axis that a kernel indexes with an argument becomes the field's time axis."""
-        if a.mem.kind != "field":
-            return
-        versions = self.versions_of(a.mem)
-        axes = [r.axis for r in a.part if r.argument is not None]
-        if versions.axis is None and axes:
-            versions.axis = min(axes)
+        if a.mem.kind == "field":
+            versions = self.versions_of(a.mem)
+            if versions.axis is None:
+                versions.axis = a.time_axis
 
     @staticmethod
     def versions_of(mem: Mem) -> Versions:
@@ -94,6 +94,37 @@ class Special:
             if ref._mem is mem or ref._mem.grad is mem:
                 return name
         raise KeyError(mem.name)
+
+    def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
+        """The field or array behind a memory in a launch with these arguments; None for others."""
+        if mem.kind == "field":
+            return mem.handle()
+        if mem.kind != "array":
+            return None
+        name = self.array_name(mem)
+        found = args[[p.name for p in self.values].index(name)]
+        return found if self.arrays[name]._mem is mem else found.grad
+
+    def fields(self) -> list[Field]:
+        """The fields that the kernel captured."""
+        return [m.handle() for m in self.ir.mems if m.kind == "field"]
+
+    def launch_key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a launch with these arguments is known by."""
+        key: list[Any] = []
+        for p, a in zip(self.values, args, strict=True):
+            if p.kind == "array":
+                key.append(id(a))
+            elif p.type is not None and p.type.shape:
+                key.append(tuple(flatten(p, a, self.kernel.source.name)))
+            else:
+                key.extend(flatten(p, a, self.kernel.source.name))
+        return tuple(key)
+
+    def forget_launches(self) -> None:
+        """Too many launches with different arguments were noted."""
+        self.stamps.clear()
+        self.forgot_launches = True
 
     # ---- forward
 
@@ -147,9 +178,13 @@ class Special:
         return Activity(self.ir)
 
     @functools.cached_property
+    def read_after_leak(self) -> frozenset[Mem]:
+        return read_after_leak(self.ir, self.activity)
+
+    @functools.cached_property
     def adjoint_reads(self) -> list[Access]:
         """The loads of the adjoint: what must be as it was at the forward launch."""
-        return [a for a in access.reads(self.adjoint) if not a.mem.is_grad]
+        return [a for a in access.reads(self.adjoint) if a.stmt.origin is not a.stmt]
 
     @functools.cached_property
     def adjoint_written(self) -> list[Access]:
@@ -164,25 +199,51 @@ class Special:
         """The adjoint's launch function: (args, since, seed)."""
         return launch.backward(self)
 
+    @functools.cached_property
+    def captures_changed(self) -> Callable[[], bool]:
+        return launch.captures_changed(self)
+
     def grad_launch(self, *args: Any) -> None:
-        """`kernel.grad(...)`: the adjoint of the last launch with these arguments."""
+        """`kernel.grad(...)`: the adjoint of the last launch with these arguments.
+
+        A kernel that was never launched is taken as if it were launched now.
+        """
+        name = self.kernel.source.name
+        if session.tape is not None:
+            raise AutodiffError(
+                f"{name}.grad can not run while a tape is recording: the tape would add to the same "
+                "gradients",
+                Span.of_caller(),
+                hint="call it before or after the tape",
+            )
+        if self.stale or self.captures_changed():
+            raise self._not_launched("since a field that it uses was made anew")
         for leak in self.activity.leaks:
             raise missing_gradient(leak)
-        since = self.last
-        if self.stamps and not self.arrays:
-            try:
-                since = self.stamps.get(args, since)
-            except TypeError:
-                pass
-        self.run_adjoint(args, since, self.seed)
+        found = self.last
+        if found is None:
+            if self.kernel.launched_before:
+                raise self._not_launched("since ds.init() was called or a field made anew")
+            found = (_FOREVER, 0)
+        elif self.values:
+            found = self.stamps.get(self.launch_key(args))
+            if found is None:
+                many = self.forgot_launches
+                raise self._not_launched("lately" if many else "with these arguments")
+        self.run_adjoint(args, *found)
+
+    def _not_launched(self, when: str) -> AutodiffError:
+        name = self.kernel.source.name
+        return AutodiffError(
+            f"{name}.grad belongs to a launch of {name}, and {name} was not launched {when}",
+            Span.of_caller(),
+            hint=f"run {name}(...) with the same arguments first",
+        )
 
     def stale_value(self, k: int, args: tuple[Any, ...]) -> None:
         """Raise the error for a value that changed between the forward launch and its adjoint."""
         a = self.adjoint_reads[k]
-        if a.mem.kind == "array":
-            f: Field = args[[p.name for p in self.values].index(self.array_name(a.mem))]
-        else:
-            f = a.mem.handle()
+        f: Field = self.object_of(a.mem, args)
         who, place = f.versions.written_by()
         shown = "" if place is None else "\n" + place.text()
         assert isinstance(a.stmt, Load)

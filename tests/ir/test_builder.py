@@ -119,7 +119,7 @@ def test_numbers_as_conditions_are_compared_with_zero(b):
     b.named("and", Value(i32), Value(bool_))
     first, second = b.stmts
     assert (first.op.name, second.op.name) == ("ne", "and")
-    with pytest.raises(KernelTypeError, match="a boolean, not f32"):
+    with pytest.raises(KernelTypeError, match="a boolean, not an f32"):
         b.named("and", Value(f32), Value(bool_))
 
 

@@ -1,0 +1,512 @@
+"""The examples of the reference pages on differentiation and tapes, as they are printed there."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.errors import GlobalDataAccessError, KernelSimplicityError
+from tests.ad.helpers import central, numbers
+
+pytestmark = pytest.mark.usefixtures("cpu")
+N = 16
+
+
+def line_of(kernel, text):
+    """File line of the statement of a kernel that contains the text."""
+    lines, first = inspect.getsourcelines(kernel.function)
+    (found,) = [k for k, line in enumerate(lines) if text in line]
+    return first + found
+
+
+# ---- field_kernel_differentiation
+
+
+def test_tape_of_sine():
+    x = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+    y = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def compute_y():
+        y[None] = ds.sin(x[None])
+
+    for at in (0.0, 0.7, -2.0):
+        x[None] = at
+        with ds.Tape(y):
+            compute_y()
+        assert y[None] == pytest.approx(np.sin(at), rel=1e-6)
+        assert x.grad[None] == pytest.approx(np.cos(at), rel=1e-6)
+
+
+def test_gravity():
+    n, dt = 8, 1e-5
+    x = ds.Vector.field(2, dtype=ds.f32, shape=n, needs_grad=True)
+    v = ds.Vector.field(2, dtype=ds.f32, shape=n)
+    U = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def compute_U():
+        for i, j in ds.ndrange(n, n):
+            r = x[i] - x[j]
+            U[None] += -1 / r.norm(1e-3)
+
+    @ds.kernel
+    def advance():
+        for i in x:
+            v[i] += dt * -x.grad[i]
+        for i in x:
+            x[i] += dt * v[i]
+
+    @ds.kernel
+    def init():
+        for i in x:
+            x[i] = [ds.random(), ds.random()]
+
+    def energy(X):
+        d = X[:, None] - X[None]
+        return (-1 / np.sqrt((d**2).sum(-1) + 1e-3)).sum()
+
+    init()
+    X, V = x.to_numpy(dtype=np.float64), np.zeros((n, 2))
+    for _ in range(3):
+        with ds.Tape(loss=U):
+            compute_U()
+        force = central(energy, X, 1e-6)
+        assert U[None] == pytest.approx(energy(X), rel=1e-5)
+        np.testing.assert_allclose(x.grad.to_numpy(), force, rtol=2e-4, atol=1e-3)
+        advance()
+        V -= dt * force
+        X += dt * V
+        np.testing.assert_allclose(v.to_numpy(), V, rtol=2e-4, atol=1e-6)
+        np.testing.assert_allclose(x.to_numpy(), X, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [3, (2, 2)])
+def test_the_loss_is_a_single_number(size):
+    y = ds.field(ds.f32, shape=size, needs_grad=True)
+    with pytest.raises(ds.FieldError, match="single number"):
+        ds.Tape(y)
+
+
+def test_the_tape_sets_the_loss_to_0():
+    x, U = (ds.field(ds.f32, shape=(), needs_grad=True) for _ in range(2))
+    U[None] = 7
+
+    @ds.kernel
+    def add():
+        U[None] += x[None]
+
+    x[None] = 2
+    with ds.Tape(U):
+        assert U[None] == 0
+        add()
+    assert (U[None], x.grad[None]) == (2, 1)
+
+
+def test_two_losses_by_kernel_grad():
+    x = ds.field(dtype=ds.f32, shape=N, needs_grad=True)
+    loss = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+    loss2 = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def func():
+        for i in x:
+            loss[None] += x[i] ** 2
+            loss2[None] += x[i]
+
+    for i in range(N):
+        x[i] = i
+    loss.grad[None] = 1
+    loss2.grad[None] = 1
+    func()
+    func.grad()
+    for i in range(N):
+        assert x.grad[i] == i * 2 + 1
+
+
+def rule_fields():
+    x = ds.field(dtype=ds.f32, shape=N, needs_grad=True)
+    loss = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+    b = ds.field(dtype=ds.f32, shape=(), needs_grad=True)
+    for i in range(N):
+        x[i] = i
+    b[None] = 10
+    loss.grad[None] = 1
+    return x, loss, b
+
+
+def test_rule_1():
+    x, loss, b = rule_fields()
+
+    @ds.kernel
+    def func_broke_rule_1():
+        loss[None] = x[1] * b[None]
+        b[None] += 100
+
+    @ds.kernel
+    def func_equivalent():
+        loss[None] = x[1] * 10
+
+    with pytest.raises(GlobalDataAccessError) as caught:
+        with ds.Tape(loss):
+            func_broke_rule_1()
+    assert caught.value.span.line == line_of(func_broke_rule_1, "loss[None] =")
+    assert f"line {line_of(func_broke_rule_1, 'b[None] += 100')}" in str(caught.value)
+    assert "b[None] += 100" in str(caught.value)
+
+    with ds.Tape(loss):
+        func_equivalent()
+    assert (loss[None], x.grad[1]) == (10, 10)
+    assert x.grad.to_numpy().sum() == 10
+
+
+def test_rule_2():
+    x, loss, _ = rule_fields()
+
+    @ds.kernel
+    def func_break_rule_2():
+        loss[None] += x[1] ** 2
+        loss[None] *= x[2]
+
+    @ds.kernel
+    def func_equivalent():
+        loss[None] = (2 + x[1] ** 2) * x[2]
+
+    loss[None] = 2
+    func_break_rule_2()
+    with pytest.raises(GlobalDataAccessError) as caught:
+        func_break_rule_2.grad()
+    assert caught.value.span.line == line_of(func_break_rule_2, "*= x[2]")
+
+    loss[None] = 2
+    func_equivalent()
+    func_equivalent.grad()
+    assert loss[None] == 6
+    assert (x.grad[1], x.grad[2]) == (4, 3)
+
+
+def simplicity_fields():
+    x, y = (ds.field(ds.f32, shape=N, needs_grad=True) for _ in range(2))
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+    y.from_numpy(np.arange(N, dtype=np.float32))
+    return x, y, loss
+
+
+def test_simple_kernels():
+    x, y, loss = simplicity_fields()
+
+    @ds.kernel
+    def differentiable_task1():
+        for i in x:
+            x[i] = y[i]
+
+    @ds.kernel
+    def differentiable_task2():
+        for i in range(10):
+            for j in range(20):
+                for k in range(300):
+                    loss[None] += x[i] * 0.001
+
+    with ds.Tape(loss):
+        differentiable_task1()
+        differentiable_task2()
+    assert loss[None] == pytest.approx(45 * 6, rel=1e-5)
+    expected = np.where(np.arange(N) < 10, 6.0, 0.0)
+    np.testing.assert_allclose(y.grad.to_numpy(), expected, rtol=1e-4)
+
+
+def test_kernels_that_are_not_simple():
+    x, y, loss = simplicity_fields()
+
+    @ds.kernel
+    def differentiable_task3():
+        for i in range(10):
+            for j in range(20):
+                loss[None] += x[i]
+            for j in range(20):
+                loss[None] += y[j - j]  # second
+
+    @ds.kernel
+    def differentiable_task4():
+        loss[None] += x[0]
+        for i in range(10):
+            loss[None] += y[i]
+
+    @ds.kernel
+    def static_task3():
+        for i in range(10):
+            for j in ds.static(range(20)):
+                loss[None] += x[i]
+            for j in ds.static(range(20)):
+                loss[None] += y[i]
+
+    for kernel, line in (
+        (differentiable_task3, line_of(differentiable_task3, "second") - 1),
+        (differentiable_task4, line_of(differentiable_task4, "x[0]")),
+    ):
+        with pytest.raises(KernelSimplicityError) as caught:
+            with ds.Tape(loss):
+                kernel()
+        assert caught.value.span.line == line
+        assert "ds.static" in caught.value.hint
+        kernel()  # only the gradient is refused
+        with pytest.raises(KernelSimplicityError):
+            kernel.grad()
+
+    with ds.Tape(loss):
+        static_task3()
+    expected = np.where(np.arange(N) < 10, 20.0, 0.0)
+    assert x.grad.to_numpy().tolist() == y.grad.to_numpy().tolist() == expected.tolist()
+
+
+def test_relaxed_differentiates_what_strict_refuses():
+    x, y, loss = simplicity_fields()
+
+    @ds.kernel(simplicity="relaxed")
+    def task4():
+        loss[None] += x[0] ** 2
+        for i in range(10):
+            loss[None] += y[i]
+
+    x[0] = 3
+    with ds.Tape(loss):
+        task4()
+    assert x.grad[0] == 6
+    assert y.grad.to_numpy().tolist() == [1.0] * 10 + [0.0] * 6
+
+    ds.init(kernel_simplicity="relaxed")
+
+    @ds.kernel
+    def task3():
+        for i in range(10):
+            for j in range(2):
+                loss[None] += x[i]
+            for j in range(3):
+                loss[None] += y[i]
+
+    with ds.Tape(loss):
+        task3()
+    assert x.grad[0] == 2
+    assert y.grad[0] == 3
+
+
+def test_lazy_grad_and_atomic_add():
+    x, total = ds.field(ds.f32), ds.field(ds.f32)
+    n = 128
+    ds.root.dense(ds.i, n).place(x)
+    ds.root.place(total)
+    ds.root.lazy_grad()
+
+    @ds.kernel
+    def func(mul: ds.f32):
+        for i in range(n):
+            ds.atomic_add(total[None], x[i] * mul)
+
+    with ds.Tape(loss=total):
+        func(4)
+        func(5)
+    assert x.grad.to_numpy().tolist() == [9.0] * n
+    assert total.grad[None] == 1
+
+
+# ---- tape_api, array_differentiability
+
+
+def array(values, grad=True):
+    values = np.asarray(values, np.float64)
+    a = ds.ndarray(ds.f64, values.shape, needs_grad=grad)
+    a.from_numpy(values)
+    return a
+
+
+@ds.kernel
+def compute1(a: ds.types.ndarray(), b: ds.types.ndarray()):
+    for i in a:
+        b[i] = a[i] * a[i]
+
+
+@ds.kernel
+def total(a: ds.types.ndarray(), loss: ds.types.ndarray()):
+    for i in a:
+        loss[0] += a[i]
+
+
+def test_backward_of_arrays():
+    a, b, loss = array([1, 2, 3]), array([0, 0, 0]), array([0])
+    tape = ds.Tape()
+    with tape:
+        compute1(a, b)
+        total(b, loss)
+    tape.backward(loss)
+    assert tape.gradients[a] is a.grad
+    assert set(tape.gradients) == {a, b, loss}
+    assert a.grad.to_numpy().tolist() == [2, 4, 6]
+
+    tape.backward(grads={b: np.array([1.0, 10.0, 100.0])})
+    assert a.grad.to_numpy().tolist() == [2 + 2, 4 + 40, 6 + 600]
+    tape.zero()
+    assert [g.to_numpy().any() for g in tape.gradients.values()] == [False] * 3
+    seed = array([3, 2, 1], grad=False)
+    tape.backward(grads={b: seed})
+    assert a.grad.to_numpy().tolist() == [6, 8, 6]
+    tape.zero()
+    tape.backward(loss, grads={b: 1})  # both: the loss's flows into b too
+    assert a.grad.to_numpy().tolist() == [4, 8, 12]
+
+    tape.reset()
+    assert not a.grad.to_numpy().any()
+    assert (tape.entries, tape.gradients) == ([], {})
+
+
+def test_jacobian_by_rows():
+    n = 4
+    x, y = array(numbers(n)), array(np.zeros(n))
+    A = numbers(n, n, seed=1)
+    matrix = array(A, grad=False)
+
+    @ds.kernel
+    def f(A: ds.types.ndarray(), x: ds.types.ndarray(), y: ds.types.ndarray()):
+        for i, j in A:
+            y[i] += A[i, j] * ds.sin(x[j])
+
+    tape = ds.Tape()
+    with tape:
+        f(matrix, x, y)
+    rows = []
+    for row in np.eye(n):
+        tape.backward(grads={y: row})
+        rows.append(x.grad.to_numpy())
+        tape.zero()
+    np.testing.assert_allclose(rows, A * np.cos(x.to_numpy()), rtol=1e-14)
+
+
+def test_overwritten_between_kernels():
+    """Array overwrite tracking, case A: elsewhere [-2, -4, -6]."""
+    a, b = array([1, 2, 3]), array([0, 0, 0])
+    c, loss = array([-1, -2, -3]), array([0])
+
+    @ds.kernel
+    def overwrite(z: ds.types.ndarray(), x: ds.types.ndarray()):
+        for i in z:
+            x[i] = z[i]
+
+    tape = ds.Tape()
+    with tape:
+        compute1(a, b)
+        overwrite(c, a)
+        total(a, loss)
+        total(b, loss)
+    with pytest.raises(GlobalDataAccessError) as caught:
+        tape.backward(loss)
+    assert caught.value.span.line == line_of(compute1, "a[i] * a[i]")
+    assert "the kernel overwrite" in str(caught.value) or "overwrite" in str(caught.value)
+
+
+def test_overwritten_inside_of_a_kernel():
+    """Array overwrite tracking, case B: elsewhere [2, 2, 2]."""
+    a, b, loss = array([1, 2, 3]), array([0, 0, 0]), array([0])
+
+    @ds.kernel
+    def readwrite(a: ds.types.ndarray(), b: ds.types.ndarray()):
+        for i in a:
+            b[i] = a[i] * a[i]
+            a[i] = 1.0
+
+    with pytest.raises(GlobalDataAccessError, match=r"a\[i\] = 1\.0"):
+        with ds.Tape(loss):
+            readwrite(a, b)
+            total(b, loss)
+
+
+@ds.kernel(simplicity="relaxed")
+def dynamic_loop_sum(x: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.i32):
+    s = 0.0
+    ds.loop_config(serialize=True)
+    for i in range(iters):
+        s += x[i]
+    loss[0] += s
+
+
+@ds.kernel(simplicity="relaxed")
+def dynamic_loop_mult(x: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.i32):
+    prod = x[0] * 0.0 + 1.0
+    ds.loop_config(serialize=True)
+    for i in range(iters):
+        prod *= x[i]
+    loss[0] += prod
+
+
+@ds.kernel(simplicity="relaxed")
+def weighted_mean(
+    x: ds.types.ndarray(), weights: ds.types.ndarray(), loss: ds.types.ndarray(), iters: ds.i32
+):
+    s = x[0] * 0.0
+    norm = x[0] * 0.0
+    ds.loop_config(serialize=True)
+    for i in range(iters):
+        w = weights[i]
+        norm += w
+        s += x[i] * w
+    loss[0] += s / norm
+
+
+def test_dynamic_loops():
+    for kernel, expected in (
+        (dynamic_loop_sum, [1, 1, 1]),
+        (dynamic_loop_mult, [4, 4, 4]),
+    ):
+        x, loss = array([2, 2, 2]), array([0])
+        tape = ds.Tape()
+        with tape:
+            kernel(x, loss, 3)
+        tape.backward(loss)
+        assert x.grad.to_numpy().tolist() == expected
+
+    x, loss, weights = array([1, 2, 4]), array([0]), array([0.5, 0.5, 0.5])
+    tape = ds.Tape()
+    with tape:
+        weighted_mean(x, weights, loss, 3)
+    tape.backward(loss)
+    np.testing.assert_allclose(x.grad.to_numpy(), [1 / 3] * 3)
+    mean = 7 / 3
+    np.testing.assert_allclose(weights.grad.to_numpy(), (np.array([1, 2, 4]) - mean) / 1.5)
+
+
+def test_arrays_of_vectors():
+    x = ds.ndarray(ds.types.vector(3, ds.f64), 5, needs_grad=True)
+    loss = array([0])
+    X = numbers(5, 3)
+    x.from_numpy(X)
+
+    @ds.kernel
+    def lengths(x: ds.types.ndarray(), loss: ds.types.ndarray()):
+        for i in x:
+            loss[0] += x[i].norm()
+
+    tape = ds.Tape()
+    with tape:
+        lengths(x, loss)
+    tape.backward(loss)
+    np.testing.assert_allclose(
+        x.grad.to_numpy(), X / np.linalg.norm(X, axis=1, keepdims=True), rtol=1e-13
+    )
+
+
+def test_backward_needs_a_start():
+    a, b = array([1, 2]), array([0, 0], grad=False)
+    tape = ds.Tape()
+    with tape:
+        pass
+    with pytest.raises(ds.AutodiffError, match=r"tape\.backward\(loss\)"):
+        tape.backward()
+    with pytest.raises(ds.MissingGradientError):
+        tape.backward(grads={b: 1.0})
+    with pytest.raises(ds.FieldError):
+        tape.backward(a)
+    with tape:
+        with pytest.raises(ds.AutodiffError, match="nested"):
+            with ds.Tape():
+                pass
+        with pytest.raises(ds.AutodiffError, match="inside of a tape"):
+            tape.backward(grads={a: 1})
