@@ -41,9 +41,15 @@ def skip(why):
 
 
 def relative_error(value, reference):
-    """The largest difference, over the largest reference value."""
-    value, reference = np.asarray(value, np.float64), np.asarray(reference, np.float64)
-    return float(np.abs(value - reference).max() / np.abs(reference).max())
+    """The largest difference, over the largest reference value; in pieces, to spare memory."""
+    value, reference = np.ravel(value), np.ravel(reference)
+    assert value.shape == reference.shape, (value.shape, reference.shape)
+    difference = size = 0.0
+    for i in range(0, len(value), 1 << 18):
+        exact = reference[i : i + (1 << 18)].astype(np.float64)
+        difference = np.maximum(difference, np.abs(value[i : i + (1 << 18)] - exact).max())
+        size = max(size, np.abs(exact).max())
+    return float(difference / size)
 
 
 class Bench:
@@ -163,7 +169,7 @@ class Bench:
         error = relative_error(value, reference)
         print(json.dumps(dict(check=figure, error=error, tolerance=tolerance)), flush=True)
 
-    def time(self, figure, run, before=None, work=None, like=None, first=None):
+    def time(self, figure, run, before=None, work=None, like=None, first=None, divide=1, per=""):
         """Time calls of `run`, each after an untimed `before`, after a first one in any case.
 
         Args:
@@ -173,6 +179,8 @@ class Bench:
             work: see `emit`.
             like: see `emit`.
             first: the name for the first call, compiling included [s].
+            divide: also emit the time of one of so many equal parts [us].
+            per: what those parts are.
         """
         before = before or (lambda: None)
         before()
@@ -189,6 +197,8 @@ class Bench:
             run()
             values.append((now() - start) * 1e3)
         self.emit(figure, values, "ms", work, like)
+        if per:
+            self.emit(f"{figure}, {per}", [v * 1e3 / divide for v in values], "us")
 
     def per_call(self, figure, run):
         """Time many calls of something short: microseconds per call, loop included."""
@@ -222,8 +232,13 @@ def bind(function, *args, returns=None):
         assert not isinstance(a, np.ndarray) or (a.itemsize == 4 and a.flags.c_contiguous)
     kinds = {int: ctypes.c_long, float: ctypes.c_float}
     function.restype = returns
-    ready = [kinds[type(a)](a) if type(a) in kinds else ctypes.c_void_p(a.ctypes.data) for a in args]
-    call = lambda: function(*ready)  # noqa: E731 - a function around a function
+    ready = [
+        kinds[type(a)](a) if type(a) in kinds else ctypes.c_void_p(a.ctypes.data) for a in args
+    ]
+
+    def call():
+        return function(*ready)
+
     call.arrays = args  # kept alive
     return call
 

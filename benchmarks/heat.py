@@ -47,6 +47,14 @@ def reference(n):
     return dict(loss=loss, gradient=g)
 
 
+def check_two(b, n, u):
+    """Two plain steps; here the rim keeps its first values."""
+    exact = start(n).astype(np.float64)
+    for _ in range(2):
+        exact[1:-1, 1:-1] += K * laplace(exact)
+    b.check("100 steps", u, exact)
+
+
 def check(b, n, loss, gradient):
     exact = b.reference(lambda: reference(n))
     b.check("32 steps forward", loss, exact.loss)
@@ -55,16 +63,37 @@ def check(b, n, loss, gradient):
 
 def api(b):
     ds = b.api()
-    big, n, work = sizes(b)
-    p, q = (ds.field(ds.f32, shape=(big, big)) for _ in range(2))
-    u = ds.field(ds.f32, shape=(T + 1, n, n), needs_grad=True)
-    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+    plain(b, ds)
+    differentiated(b, ds)
+
+
+def plain(b, ds):
+    n, _, work = sizes(b)
+    p, q = (ds.field(ds.f32, shape=(n, n)) for _ in range(2))
 
     @ds.kernel
-    def swap(d: ds.template(), s: ds.template()):
-        for i, j in ds.ndrange((1, big - 1), (1, big - 1)):
+    def step(d: ds.template(), s: ds.template()):
+        for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
             around = s[i - 1, j] + s[i + 1, j] + s[i, j - 1] + s[i, j + 1]
             d[i, j] = s[i, j] + K * (around - 4.0 * s[i, j])
+
+    def run(pairs=50):
+        for _ in range(pairs):
+            step(q, p)
+            step(p, q)
+        ds.sync()
+
+    p.from_numpy(start(n))
+    q.from_numpy(start(n))
+    run(1)
+    check_two(b, n, p.to_numpy())
+    b.time("100 steps", run, work=work)
+
+
+def differentiated(b, ds):
+    _, n, _ = sizes(b)
+    u = ds.field(ds.f32, shape=(T + 1, n, n), needs_grad=True)
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
 
     @ds.kernel
     def step(t: ds.i32):
@@ -76,12 +105,6 @@ def api(b):
     def energy():
         for i, j in ds.ndrange(n, n):
             loss[None] += 0.5 * u[T, i, j] * u[T, i, j]
-
-    def hundred():
-        for _ in range(50):
-            swap(q, p)
-            swap(p, q)
-        ds.sync()
 
     def simulate():
         for t in range(T):
@@ -109,9 +132,6 @@ def api(b):
             simulate()
         ds.sync()
 
-    p.from_numpy(start(big))
-    q.from_numpy(start(big))
-    b.time("100 steps", hundred, work=work)
     u.from_numpy(states(n))
     b.time("32 steps forward", forward)
     b.time("32 steps backward", backward, before=clear)
@@ -142,8 +162,8 @@ def warp(b):
     loss = wp.zeros(1, dtype=float, requires_grad=True)
     tape = wp.Tape()
 
-    def hundred():
-        for _ in range(50):
+    def run(pairs=50):
+        for _ in range(pairs):
             wp.launch(step, dim=(big - 2, big - 2), inputs=[p, q])
             wp.launch(step, dim=(big - 2, big - 2), inputs=[q, p])
 
@@ -160,7 +180,9 @@ def warp(b):
         forward()
         tape.backward(loss)
 
-    b.time("100 steps", hundred, work=work)
+    run(1)
+    check_two(b, big, p.numpy())
+    b.time("100 steps", run, work=work)
     b.time("32 steps forward", forward)
     b.time("32 steps backward", lambda: tape.backward(loss), before=tape.zero)
     b.time("32 steps on a Tape, with gradient", both)
@@ -181,12 +203,14 @@ def numba(b):
 
     p, q = start(big), start(big)
 
-    def hundred():
-        for _ in range(50):
+    def run(pairs=50):
+        for _ in range(pairs):
             step(p, q)
             step(q, p)
 
-    b.time("100 steps", hundred, work=work)
+    run(1)
+    check_two(b, big, p)
+    b.time("100 steps", run, work=work)
 
 
 SOURCE = r"""
@@ -242,8 +266,8 @@ def c(b):
     energy = bind(library.energy, n, u[T], returns=c_float)
     energy_grad = bind(library.energy_grad, n, u[T], g[T])
 
-    def hundred():
-        for _ in range(50):
+    def run(pairs=50):
+        for _ in range(pairs):
             there()
             back()
 
@@ -265,7 +289,9 @@ def c(b):
         forward()
         backward()
 
-    b.time("100 steps", hundred, work=work)
+    run(1)
+    check_two(b, big, p)
+    b.time("100 steps", run, work=work)
     b.time("32 steps forward", forward)
     b.time("32 steps backward", backward, before=clear)
     b.time("32 steps on a Tape, with gradient", both)

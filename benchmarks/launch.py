@@ -18,9 +18,15 @@ def start(b, module):
     rounds = 3 if b.quick else 7
 
     def import_time():
-        code = f"from time import perf_counter as t; s = t(); import {module}; print('took', t() - s)"
+        code = (
+            f"from time import perf_counter as t; s = t(); import {module}; print('took', t() - s)"
+        )
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return float(done.stdout.rsplit("took", 1)[1])
 

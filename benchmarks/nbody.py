@@ -84,7 +84,7 @@ def warp(b):
     @wp.kernel
     def compute(x: wp.array(dtype=wp.vec3), energy: wp.array(dtype=float)):
         i = wp.tid()
-        e = float(0.0)
+        e = wp.float32(0.0)
         for j in range(x.shape[0]):
             d = x[i] - x[j]
             e += -0.5 / wp.sqrt(wp.dot(d, d) + SOFT)

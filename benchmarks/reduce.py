@@ -10,7 +10,7 @@ from harness import bind, main
 def data(b):
     """Numbers whose sum is known: whole periods of 1024 steps from 0.5."""
     n = b.size(64 << 20, 4 << 20)
-    x = 0.5 + (np.arange(n, dtype=np.int32) % 1024).astype(np.float32) / 1024
+    x = np.resize(0.5 + (np.arange(1 << 18) % 1024).astype(np.float32) / 1024, n)
     return n, x, n * (0.5 + 1023 / 2048), (4e-9 * n, "GB"), (8e-9 * n, "GB")
 
 

@@ -10,9 +10,10 @@ S = 1.25
 
 
 def data(n):
-    i = np.arange(n, dtype=np.int32)
-    y, z, seed = ((i % period).astype(np.float32) for period in (7, 5, 3))
-    return 1 + y / 8, 2 - z / 4, 1 + seed / 2
+    """Three periodic arrays."""
+    i = np.arange(7 * 5 * 3 * 1024)
+    parts = 1 + i % 7 / 8, 2 - i % 5 / 4, 1 + i % 3 / 2
+    return [np.resize(part.astype(np.float32), n) for part in parts]
 
 
 def sizes(b):
@@ -100,6 +101,9 @@ def warp(b):
     adjoint()
     b.check("triad backward", z.grad.numpy() + y.grad.numpy(), seed + S * seed)
     b.time("saxpy forward", lambda: wp.launch(saxpy, dim=n, inputs=[S, y, x]), work=forward)
+    x.assign(hz)
+    wp.launch(saxpy, dim=n, inputs=[S, y, x])
+    b.check("saxpy forward", x.numpy(), S * hy + hz)
 
 
 def numba(b):
@@ -121,6 +125,9 @@ def numba(b):
     b.time("triad forward", lambda: triad(s, y, z, x), work=forward)
     b.check("triad forward", x, y + S * z)
     b.time("saxpy forward", lambda: saxpy(s, y, x), work=forward)
+    x[:] = z
+    saxpy(s, y, x)
+    b.check("saxpy forward", x, S * y + z)
 
 
 SOURCE = r"""
@@ -151,7 +158,11 @@ def c(b):
     gy[:] = gz[:] = 0
     adjoint()
     b.check("triad backward", gy + gz, gx + S * gx)
-    b.time("saxpy forward", bind(library.saxpy, n, S, y, x), work=forward)
+    saxpy = bind(library.saxpy, n, S, y, x)
+    b.time("saxpy forward", saxpy, work=forward)
+    x[:] = z
+    saxpy()
+    b.check("saxpy forward", x, S * y + z)
 
 
 if __name__ == "__main__":

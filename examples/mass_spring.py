@@ -45,7 +45,8 @@ PER_METRE = 5.0  # makes positions about 1 for the network [1/m]
 PER_SPEED = 0.1  # and velocities [s/m]
 
 CLIP = 1.0  # a gradient longer than this is shortened to it
-PATIENCE = 10  # after so many iterations without a new best, training goes back to the best
+WARM_UP = 20  # iterations until Adam takes its full steps
+PATIENCE = 20  # after so many iterations without a new best, training goes back to the best
 
 Weights = dict[str, np.ndarray]
 
@@ -206,14 +207,14 @@ def train(
 ) -> tuple[list[float], Weights]:
     """Descend by Adam (Kingma and Ba 2015).
 
-    Walking is chaotic: one step too far, and the robot stumbles. So `PATIENCE` iterations after
-    the best one, descent starts anew from there, half as fast.
+    Walking is chaotic: one step too far, and the robot stumbles. So the first steps are short, and
+    `PATIENCE` iterations after the best one, descent starts anew from there, half as fast.
 
     Args:
         simulation: gives the gradients.
         weights: where to start.
         iterations: how many at most.
-        rate: how far Adam moves each weight at first.
+        rate: how far Adam moves each weight at first, after `WARM_UP`.
         stop: ends the training when set.
 
     Returns:
@@ -239,12 +240,13 @@ def train(
         if age == 0:
             mean, square = dict.fromkeys(weights, 0.0), dict.fromkeys(weights, 0.0)
         age += 1
+        step = rate * min(1.0, age / WARM_UP)
         for name, slope in slopes.items():
             slope = slope * min(1.0, CLIP / (length + 1e-12))
             mean[name] = 0.9 * mean[name] + 0.1 * slope
             square[name] = 0.999 * square[name] + 0.001 * slope**2
             size = np.sqrt(square[name] / (1 - 0.999**age)) + 1e-8
-            weights = weights | {name: weights[name] - rate * mean[name] / (1 - 0.9**age) / size}
+            weights = weights | {name: weights[name] - step * mean[name] / (1 - 0.9**age) / size}
     return losses, best
 
 
@@ -298,7 +300,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("robot", nargs="?", type=Path, default=here / "robots" / "walker.json", help="robot file")
-    add("--iterations", type=int, default=150, help="of training (default 150)")
+    add("--iterations", type=int, default=300, help="of training (default 300)")
     add("--steps", type=int, default=1024, help=f"of {DT} s (default 1024)")
     add("--learning-rate", type=float, default=0.007, help="default 0.007")
     add("--seed", type=int, default=0, help="of the first weights (default 0)")

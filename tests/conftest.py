@@ -32,6 +32,12 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files anew (tests/golden)"
+    )
+
+
 def pytest_unconfigure():
     shutil.rmtree(CACHE_DIR, ignore_errors=True)
 

@@ -15,6 +15,7 @@ import numpy as np
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
+from diffsim.lang.scope import describe
 from diffsim.lang.matrix import Matrix
 from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.context import session
@@ -99,7 +100,11 @@ class Tape:
 
     def __enter__(self) -> Tape:
         if session.tape is not None:
-            raise AutodiffError("a tape is recording already; tapes can not be nested", Span.of_caller())
+            raise AutodiffError(
+                "a tape is recording already, and tapes can not be nested",
+                Span.of_caller(),
+                hint="end the block of the other tape before",
+            )
         if self.loss is not None:
             self.entries, self.kept = [], {}
             if self.clear_gradients:
@@ -156,7 +161,15 @@ class Tape:
             AutodiffError: and its kind: a value that is needed has changed, a gradient is missing.
         """
         if session.tape is not None:
-            raise AutodiffError("the backward pass can not run inside of a tape", Span.of_caller())
+            raise AutodiffError(
+                "the backward pass can not run while a tape records",
+                Span.of_caller(),
+                hint="call backward after the end of the with block",
+            )
+        if not isinstance(grads, Mapping | None):
+            raise FieldError(
+                "grads is a dictionary", Span.of_caller(), hint="write tape.backward(grads={y: seed})"
+            )
         seeds: dict[Field, Any] = dict(grads or {})
         if loss is None and not seeds:
             raise AutodiffError(
@@ -167,6 +180,7 @@ class Tape:
         if loss is not None:
             _check_loss(loss)
             seeds[loss] = 1
+        self._check_gradients()
         self._check_chain()
         before = self._start_from_zero()
         for f, seed in seeds.items():
@@ -242,6 +256,16 @@ class Tape:
         self.zero()
         self.entries, self.kept = [], {}
 
+    def _check_gradients(self) -> None:
+        for special in self.kept:
+            if special.count_gradients() != special.gradients:
+                name = special.kernel.source.name
+                raise MissingGradientError(
+                    f"a field that {name} uses got its gradient after {name} was launched in this tape",
+                    special.kernel.source.head(),
+                    hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
+                )
+
     # ---- broken chains
 
     def _check_chain(self) -> None:
@@ -273,18 +297,17 @@ def _follow(entry: Launched, broken: _Broken) -> None:
     )
     inside = special.read_after_leak
     tainted = [m for m, f in objects.items() if m in inside or _key(f) in broken]
-    if tainted:
-        activity = Activity(special.ir, frozenset(tainted))
-        fresh = activity.values - special.activity.values
+    for mem in tainted:
+        key = _key(objects[mem])
+        where = broken.get(key) or lost[key]
+        flow = Activity(special.ir, frozenset([mem]))
         for t in special.ir.tasks:
             for s in task_statements(t):
-                if isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in fresh:
-                    f = objects[tainted[0]]
-                    where = broken.get(_key(f)) or lost[_key(f)]
+                if isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in flow.values:
                     raise _broken(where, special.kernel.source.name)
-        for leak in reversed(activity.leaks):
+        for leak in flow.leaks:
             f = objects[leak.mem]
-            lost.setdefault(_key(f), (f, leak, False))
+            lost.setdefault(_key(f), (f, leak, where[2]))
     for key, where in lost.items():
         broken.setdefault(key, where)
 
@@ -348,19 +371,19 @@ def _constant(a: Any) -> Any:
 def _check_loss(loss: Any) -> None:
     if not isinstance(loss, Field):
         raise FieldError(
-            f"the loss is a field of one element, not {type(loss).__name__}",
+            f"the loss is a field of one element, not {describe(loss)}",
             Span.of_caller(),
             hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
         )
     if loss.element or any(n != 1 for n in loss.shape):
         raise FieldError(
-            f"the loss {loss.name} has shape {loss.shape + loss.element}: it must be a single number",
+            f"{loss.name} has shape {loss.shape + loss.element}, and a loss is a single number",
             Span.of_caller(),
             hint="for several outputs use tape.backward(grads={field: seed})",
         )
     if loss.grad is None:
         raise MissingGradientError(
-            f"the loss {loss.name} has no gradient",
+            f"{loss.name} has no gradient, and is the loss of a tape",
             Span.of_caller(),
             hint="declare it with needs_grad=True",
         )
@@ -377,9 +400,9 @@ def _seed(f: Any, seed: Any) -> None:
     if isinstance(seed, Field):
         f.grad.copy_from(seed)
     elif np.ndim(seed) == 0 or (f.element and np.shape(seed) == f.element):
-        f.grad.fill(float(seed) if np.ndim(seed) == 0 else seed)
+        f.grad.fill(seed)
     else:
-        f.grad.from_numpy(np.asarray(seed))
+        f.grad.from_numpy(seed)
 
 
 def _forget(f: Field, index: tuple[int, ...] | None) -> None:

@@ -21,7 +21,8 @@ from diffsim.backends.lanes import (
     store_bounds,
 )
 from diffsim.backends.layout import POOL, THREADS, Layout
-from diffsim.backends.llvm import Body, Module
+from diffsim.backends.llvm import Body
+from diffsim.backends.module import Module
 from diffsim.errors import BackendError
 from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import (
@@ -92,7 +93,7 @@ class CpuCode:
 def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     """A scalar kernel as an LLVM module with the function `launch`."""
     layout = Layout(kernel)
-    module = Module(kernel, layout, CpuTarget(), fast_math=fast_math, threads=0)
+    module = Module(kernel, layout, CpuTarget(), fast_math=fast_math)
     text: list[str] = []
     for k, task in enumerate(kernel.tasks):
         text += _task(module, k, task)

@@ -34,7 +34,8 @@ from diffsim.backends.lanes import (
     store_bounds,
 )
 from diffsim.backends.layout import Layout
-from diffsim.backends.llvm import Body, Module
+from diffsim.backends.llvm import Body
+from diffsim.backends.module import Module
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
 from diffsim.ir._row import Intrinsic, Libdevice, Libm
@@ -166,7 +167,7 @@ def emit_ptx(kernel: Kernel, sm: int = 80, *, fast_math: bool = False) -> str:
 def lower(kernel: Kernel, *, fast_math: bool) -> CudaCode:
     """A scalar kernel as an LLVM module for NVIDIA GPUs."""
     layout = CudaLayout(kernel)
-    module = Module(kernel, layout, CudaTarget(), fast_math=fast_math, threads=0)
+    module = Module(kernel, layout, CudaTarget(), fast_math=fast_math)
     name = _symbol(kernel.name)
     entries: list[EntryPoint] = []
     text: list[str] = []

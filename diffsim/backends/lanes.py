@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diffsim.backends.llvm import Body, number
+from diffsim.backends.llvm import Body
+from diffsim.backends.module import number
 from diffsim.ir.nodes import Const, Task, Value
 from diffsim.ir.types import ScalarType
 

@@ -1,9 +1,8 @@
 """Scalar IR to LLVM text: the one lowering that the CPU and NVIDIA GPUs share.
 
-What differs between targets is behind `Target`: how a math function is called, how scratch is had, and
-how lanes are spread (`cpu.py`, `cuda.py` write the entry points). `Body` lowers one function: structured
-regions become basic blocks with phis; text is appended to one list, because LLVM's parser reads it faster
-than any builder makes it.
+`Body` lowers one function: structured regions become basic blocks with phis; text is appended to one list,
+because LLVM's parser reads it faster than any builder makes it. What the functions of a kernel share, and
+what differs between targets, is in `module.py`; `cpu.py` and `cuda.py` write the entry points.
 
 Addresses are computed in 64 bits from the start: an index `i + 1` of type i32 becomes a 64-bit addition,
 so nothing overflows on large fields, and LLVM sees affine addresses it can vectorize. Every field has an
@@ -12,11 +11,10 @@ alias scope of its own, since two fields never overlap; arguments that are array
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
-from diffsim.backends.layout import ERROR, Layout
+from diffsim.backends.layout import ERROR
+from diffsim.backends.module import Module, memory_type, number
 from diffsim.errors import BackendError
 from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
 from diffsim.ir.nodes import (
@@ -29,7 +27,6 @@ from diffsim.ir.nodes import (
     Dim,
     For,
     If,
-    Kernel,
     Let,
     Load,
     Mem,
@@ -42,90 +39,6 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.ir.walk import blocks, uses
-
-
-class Target(Protocol):
-    """What the lowering asks of a backend."""
-
-    column: str
-    """The column of the op table that this backend computes with."""
-
-    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
-        """The call of a math function."""
-
-    def scratch(self, body: Body, bytes_: str) -> tuple[str, str]:
-        """Emit an allocation of scratch; returns (pointer, what `release` needs)."""
-
-    def release(self, body: Body, ticket: str) -> None:
-        """Emit the end of that scratch's life."""
-
-
-class Module:
-    """What the functions of one kernel share: declarations, alias scopes, the table of messages."""
-
-    def __init__(
-        self, kernel: Kernel, layout: Layout, target: Target, *, fast_math: bool, threads: int
-    ) -> None:
-        self.kernel = kernel
-        self.layout = layout
-        self.target = target
-        self.threads = threads
-        self.flags = "reassoc nsz arcp contract afn" if fast_math else "contract"
-        self.declared: dict[str, str] = {}
-        self.math: dict[str, None] = {}
-        self.text: list[str] = []
-        self.checks: list[Check | Scratch] = []
-        self.scopes: dict[object, int] = {}
-        self.made_by: dict[Value, Let] = {}
-        for mem in kernel.mems:
-            if mem.kind == "field":
-                self.scopes[mem] = len(self.scopes)
-        self.scopes["arrays"] = len(self.scopes)
-        self.scopes["block"] = len(self.scopes)
-        self.scopes["scratch"] = len(self.scopes)
-
-    def declare(self, name: str, text: str) -> None:
-        self.declared[name] = text
-
-    def alias(self, mem: Mem | str) -> str:
-        """The metadata of an access."""
-        if isinstance(mem, Mem):
-            key = mem if mem.kind == "field" else "scratch" if mem.kind == "scratch" else "arrays"
-            key = "block" if mem.kind == "temp" else key
-        else:
-            key = mem
-        k = self.scopes[key]
-        return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
-
-    def metadata(self) -> list[str]:
-        n = len(self.scopes)
-        lines = ['!0 = distinct !{!0, !"kernel"}']
-        scope = {k: 10 + 2 * n + k for k in range(n)}
-        for k in range(n):
-            lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")
-        for k in range(n):
-            others = ", ".join(f"!{scope[j]}" for j in range(n) if j != k)
-            lines.append(f"!{10 + 2 * k} = !{{!{scope[k]}}}")
-            lines.append(f"!{11 + 2 * k} = !{{{others}}}")
-        return lines
-
-
-def memory_type(t: ScalarType) -> str:
-    """The LLVM type in memory (a boolean is a byte)."""
-    return "i8" if t.is_bool else t.llvm
-
-
-def number(c: Const) -> str:
-    """A constant as LLVM text; floats in hexadecimal, so that no digit is lost."""
-    t = c.type.scalar
-    if t.is_float:
-        value = float(c.value)
-        if t.bits == 32:
-            (value,) = struct.unpack("f", struct.pack("f", value))
-        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    if t.is_bool:
-        return "true" if c.value else "false"
-    return str(int(c.value))
 
 
 class Body:

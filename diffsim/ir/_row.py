@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from diffsim.errors import KernelTypeError, Span
 from diffsim.ir import current
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import Type
@@ -193,7 +194,16 @@ class Op:
     def __call__(self, *args: Any) -> Any:
         if current.active() and any(isinstance(a, Value) for a in args):
             return current.builder().op(self, args)
-        return self.ref(*args)
+        try:
+            return self.ref(*args)
+        except (TypeError, ValueError):
+            shown = ", ".join(map(repr, args))
+            raise KernelTypeError(
+                f"{self.sign} can not be computed of ({shown})",
+                Span.of_caller(),
+                hint=f"it takes {len(self.operands)} number{'s' * (len(self.operands) != 1)} "
+                "(or arrays); vectors have methods: v.norm(), v.dot(w), ...",
+            ) from None
 
 
 def op(name: str, signature: str, doc: str, **columns: Any) -> Op:

@@ -28,6 +28,15 @@ _KIND_NAMES = {
 }
 
 
+_TENSOR_ADVICE = {
+    "extract": "write one index for each axis, starting at 0",
+    "insert": "write one index for each axis, starting at 0",
+    "matmul": "element by element multiply with *; rows and columns are exchanged by .transpose()",
+    "outer": "write v.outer_product(w) with two vectors",
+    "transpose": "a vector has no rows and columns; for one row write ds.Matrix([[x, y]])",
+}
+
+
 class Builder:
     """Appends statements to the block under construction.
 
@@ -103,7 +112,9 @@ class Builder:
             for t in (self.default_ip, types.i64, types.u64):
                 if t.holds(number):
                     return Const(t, number)
-            raise KernelTypeError(f"{number} does not fit into 64 bits", self.span)
+            raise KernelTypeError(
+                f"{number} does not fit into 64 bits", self.span, hint="write it as a float: 1e30"
+            )
         return self.const(float(number), self.default_fp)
 
     def named(self, name: str, *args: Operand) -> Value:
@@ -173,12 +184,13 @@ class Builder:
             try:
                 t = op.typer(values, None)
             except ValueError as problem:
-                raise KernelTypeError(str(problem), self.span) from None
+                raise KernelTypeError(str(problem), self.span, hint=_TENSOR_ADVICE.get(op.name)) from None
             return self._fold_structure(op, values) or self._let(op, values, t)
         if len(args) != len(op.operands):
             raise KernelTypeError(
                 f"{op.name} takes {len(op.operands)} argument(s), {len(args)} given", self.span
             )
+        args = [a.item() if isinstance(a, np.generic) else a for a in args]
         groups: dict[str, ScalarType] = {}
         for letter in op.operands:
             if letter not in groups:

@@ -39,6 +39,12 @@ class types:
             dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
             ndim: number of axes (without those of the element); any if left out.
         """
+        if dtype is not None and not isinstance(dtype, TensorType):
+            dtype = scalar_type(dtype)
+        if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
+            raise FieldError(
+                f"ndim is a number of axes, not {ndim!r}", Span.of_caller(), hint="write ndim=1, 2, ..."
+            )
         return ArrayAnnotation(dtype, ndim)
 
     @staticmethod
@@ -58,6 +64,7 @@ def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
         raise FieldError(
             f"a vector or matrix has at least one element along each axis, not {shape}",
             Span.of_caller(),
+            hint="write ds.types.vector(3, ds.f32) or ds.types.matrix(2, 3, ds.f32)",
         )
     t = tensor(scalar_type(dtype), shape)
     assert isinstance(t, TensorType)
@@ -74,7 +81,10 @@ def scalar_type(dtype: Any) -> ScalarType:
         return ports.default_ip()  # type: ignore[no-any-return]
     if dtype is bool:
         return bool_
+    shown = f"the class {dtype.__name__}" if isinstance(dtype, type) else repr(dtype)
     raise FieldError(
-        f"{dtype!r} is not a scalar type", Span.of_caller(), hint="use ds.f32, ds.f64, ds.i32, ..."
+        f"{shown} is not a type of numbers",
+        Span.of_caller(),
+        hint="use ds.f32, ds.f64, ds.i32, ..., without quotes",
     )
 

@@ -70,7 +70,7 @@ def arguments(cx: Context, node: ast.Call) -> list[Any]:
             many = expressions.expr(cx, a.value)
             if isinstance(many, Value) and len(many.type.shape) == 1:
                 many = linalg.elements(many)
-            if not isinstance(many, (list, tuple, range)):
+            if not isinstance(many, (list, tuple, range, Matrix)):
                 raise cx.type_error(
                     a, f"{describe(many)} can not be unpacked", "only lists and vectors can"
                 )
@@ -116,7 +116,7 @@ def _dispatch(
         made = cx.stack(args[0], node)
         return made if function is Matrix.rows else cx.builder.op(transpose, (made,))
     if function is Matrix.diag:
-        if len(args) != 2 or isinstance(args[0], Value):
+        if len(args) != 2 or type(args[0]) is not int or args[0] < 1:
             raise cx.type_error(
                 node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
             )
@@ -161,7 +161,7 @@ def apply(cx: Context, node: Any, op: Op, args: list[Any]) -> Any:
         with np.errstate(all="ignore"):
             result = expressions.fold(cx, node, op.ref, *args)
         return result.item() if isinstance(result, (np.generic, np.ndarray)) else result
-    values = [a if isinstance(a, expressions.Number) else cx.value(a, node, "an argument") for a in args]
+    values = expressions.operands(cx, node, *args)
     return cx.builder.op(op, values)
 
 
@@ -184,6 +184,11 @@ def _method(
     values = [a if isinstance(a, expressions.Number) else cx.value(a, node) for a in args]
     try:
         return function(owner, *values, **kwargs)
+    except ValueError as problem:
+        if isinstance(problem, DiffsimError):
+            raise
+        hint = f".{method.name}: {(function.__doc__ or '').rstrip('.')}"
+        raise cx.type_error(node, str(problem), hint) from None
     except TypeError as problem:
         if isinstance(problem, DiffsimError):
             raise
@@ -226,7 +231,7 @@ def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
 
 def _matrix(
     cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any], *, vector: bool
-) -> Value:
+) -> Any:
     dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)
     if kwargs or not 1 <= len(args) <= 2:
         raise cx.type_error(
@@ -239,7 +244,16 @@ def _matrix(
         )
     if vector and len(made.type.shape) != 1:
         raise cx.type_error(node, "a vector has one axis", hint="for rows and columns use ds.Matrix")
+    if dt is None and _literal(args[0]):
+        return Matrix(args[0])  # takes the precision of what it meets
     return made if dt is None else convert(cx, made, dt, node)
+
+
+def _literal(thing: Any) -> bool:
+    """Whether it is a number or a list of numbers known while compiling, of no certain type."""
+    if isinstance(thing, (list, tuple)):
+        return all(map(_literal, thing))
+    return type(thing) in (bool, int, float)
 
 
 def inline(
@@ -293,8 +307,9 @@ def _always_returns(body: list[ast.stmt]) -> bool:
             sides = [_always_returns(s.body), _always_returns(s.orelse)]
             if all(sides) or (known and any(sides)):
                 return True
-        if isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and s.test.value:
-            return not any(isinstance(n, ast.Break) for n in ast.walk(s))
+        endless = isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and s.test.value
+        if endless and statements.find(s.body, ast.Break) is None:
+            return True
     return False
 
 
@@ -325,7 +340,7 @@ def _bind(
     defaults = func.source.function.__defaults__ or ()
     for p, default in zip(params[len(params) - len(defaults) :], defaults, strict=True):
         bound.setdefault(p.arg, default)
-    annotations = func.source.function.__annotations__
+    annotations = func.source.annotations()
     for p in params:
         if p.arg not in bound:
             raise cx.type_error(node, f"{name} needs a value for {p.arg}", _head(func))
@@ -374,6 +389,8 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
                 args = linalg.elements(only)
             elif isinstance(only, (list, tuple)):
                 args = list(only)
+            elif isinstance(only, Matrix):
+                args = only.entries.ravel().tolist()
             else:
                 raise cx.type_error(
                     node, f"{name} can not be taken of {describe(only)} alone", f"write {name}(a, b)"
@@ -382,10 +399,10 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
             raise cx.type_error(
                 node, f"{name} can not be called with {_count(len(args))}", f"write {_USAGE[name]}"
             )
+        if len(args) == 1 and name != "abs":
+            return args[0]
         if all(isinstance(a, expressions.Number) for a in args):
             return {"min": min, "max": max, "abs": abs}[name](*args)
-        if len(args) == 1 and name in ("min", "max"):
-            return args[0]
         return apply(cx, node, TABLE[name], args)
 
     return handler
@@ -396,7 +413,7 @@ def _sum(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -
         raise cx.type_error(
             node, f"sum can not be called with {_count(len(args))}", "write sum(list)"
         )
-    items = args[0]
+    items = args[0].entries.ravel().tolist() if isinstance(args[0], Matrix) else args[0]
     if isinstance(items, Value) and items.type.shape:
         return linalg.total(items)
     if not isinstance(items, (list, tuple)):

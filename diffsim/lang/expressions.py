@@ -20,9 +20,10 @@ from diffsim.ir.types import ScalarType, an, bool_
 from diffsim.lang import calls, linalg, spaces
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import if_region
-from diffsim.lang.scope import Context, close_to, describe, sample
+from diffsim.lang.scope import Context, advice, close_to, describe, sample
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
+_PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
 
 
 class ArrayRef:
@@ -176,12 +177,21 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
             raise cx.type_error(
                 node, "strings have no arithmetic in a kernel", "make the text outside of the kernel"
             )
-    a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
+    a, b = operands(cx, node, a, b)
     if kind is ast.Pow:
         return _power(cx, a, b, node)
     if kind is ast.MatMult:
         return _matrix_product(cx, a, b, node)
     return cx.builder.named(name, a, b)
+
+
+def operands(cx: Context, node: Any, *things: Any) -> list[Any]:
+    """Values for an operator; literals among them take the precision of the float they meet."""
+    floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
+    like = max(floats, key=lambda t: t.scalar.bits, default=None)
+    return [
+        x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things
+    ]
 
 
 def fold(
@@ -193,6 +203,10 @@ def fold(
     except DiffsimError as problem:
         raise cx.type_error(node, problem.message, problem.hint) from None
     except Exception as problem:
+        for a in args:
+            if a is None or not isinstance(a, _PLAIN):
+                message = f"{describe(a)} can not be used here"
+                raise cx.type_error(node, message, advice(a)) from None
         raise cx.type_error(
             node,
             f"this can not be evaluated: {problem}",
@@ -280,14 +294,26 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def _compare(cx: Context, node: ast.Compare) -> Any:
-    left = expr(cx, node.left)
-    result: Any = None
-    for kind, right_node in zip(node.ops, node.comparators, strict=True):
-        right = expr(cx, right_node)
-        one = _compare_two(cx, type(kind), left, right, node)
-        result = one if result is None else _both(cx, result, one)
-        left = right
-    return result
+    return _chain(cx, node, expr(cx, node.left), 0)
+
+
+def _chain(cx: Context, node: ast.Compare, left: Any, k: int) -> Any:
+    """The comparisons of `a < b < c` from the k-th on; each is evaluated only where it decides."""
+    right = expr(cx, node.comparators[k])
+    first = _compare_two(cx, type(node.ops[k]), left, right, node)
+    if isinstance(first, Const) and first.type is bool_:
+        first = bool(first.value)
+    if k + 1 == len(node.ops) or (not isinstance(first, Value) and not first):
+        return first
+
+    def rest() -> Any:
+        return _chain(cx, node, right, k + 1)
+
+    later = (n for c in node.comparators[k + 1 :] for n in ast.walk(c))
+    if not isinstance(first, Value) or first.type.shape or all(map(_is_cheap, later)):
+        return _both(cx, first, rest())
+    never = cx.builder.const(False, bool_)
+    return if_region(cx, first, lambda: _both(cx, Const(bool_, True), rest()), lambda: never, node)
 
 
 def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) -> Any:
@@ -314,7 +340,7 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
             )
     if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
         return fold(cx, node, python, a, b)
-    a, b = (x if isinstance(x, Number) else cx.value(x, node, "an operand") for x in (a, b))
+    a, b = operands(cx, node, a, b)
     return cx.builder.named(name, a, b)
 
 

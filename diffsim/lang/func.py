@@ -33,6 +33,9 @@ class Func:
 class BoundFunc:
     """A func taken from an object: `self` is that object."""
 
+    def in_words(self) -> str:
+        return f"the func {self.func.source.name}"
+
     def __init__(self, func: Func, owner: Any) -> None:
         self.func = func
         self.owner = owner

@@ -27,6 +27,9 @@ from diffsim.lang.scope import (
 # ---- loops
 
 
+_MOST_TURNS = 1 << 16
+
+
 def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
         raise cx.type_error(
@@ -64,6 +67,12 @@ def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
             f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
         )
     if hasattr(thing, "__iter__") and not isinstance(thing, str):
+        if hasattr(thing, "__len__") and len(thing) > _MOST_TURNS:
+            raise cx.syntax(
+                node,
+                f"a loop of {len(thing)} turns is too long to be unrolled",
+                "leave ds.static out",
+            )
         items = list(thing)
         if any(isinstance(x, spaces.NdRange) for x in items):
             raise cx.syntax(node, "ranges inside of a list can not be unrolled", "nest two loops")
@@ -132,6 +141,11 @@ def _loop_config(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str,
             f"ds.loop_config has no option {', '.join(sorted(unknown)) or 'without a name'}",
             hint="its options are " + ", ".join(sorted(known)),
         )
+    for name, given in kwargs.items():
+        if not isinstance(given, (bool, int, str)):
+            raise cx.type_error(
+                node, f"the option {name} can not be {describe(given)}", "give it a constant"
+            )
     cx.serialize = bool(kwargs.get("serialize", False))
 
 
@@ -266,7 +280,8 @@ def _random(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
     dtype = kwargs.pop("dtype", args[0] if args else float)
     if kwargs or len(args) > 1:
         raise cx.type_error(node, "ds.random takes a type only", "write ds.random(ds.f32)")
-    t = {float: cx.builder.default_fp, int: cx.builder.default_ip}.get(dtype, dtype)
+    t = cx.builder.default_fp if dtype is float else dtype
+    t = cx.builder.default_ip if dtype is int else t
     if not isinstance(t, ScalarType) or t.is_bool:
         raise cx.type_error(
             node, f"ds.random gives floats or integers, not {describe(dtype)}", "write ds.random(ds.f32)"

@@ -35,10 +35,11 @@ class Matrix:
             entries = np.array(rows, dtype=None if dt is None else scalar_type(dt).numpy)
         except ValueError:
             entries = np.array(None)
-        if entries.dtype == object or entries.ndim not in (1, 2) or entries.size == 0:
+        if entries.dtype.kind not in "biuf" or entries.ndim not in (1, 2) or entries.size == 0:
             raise FieldError(
-                f"a vector or matrix is made of a list of numbers or a list of equal rows, not {rows!r}",
+                f"a vector or matrix is made of a list of numbers or of rows of equal length, not {rows!r}",
                 Span.of_caller(),
+                hint="write ds.Vector([x, y]) or ds.Matrix([[a, b], [c, d]])",
             )
         self.entries = entries
         self.owner = owner
@@ -138,9 +139,9 @@ class Matrix:
             return _python(self.entries[index])
         except IndexError:
             raise FieldError(
-                f"index {index} is outside of a {'x'.join(map(str, self.shape))} "
-                f"{'matrix' if self.entries.ndim == 2 else 'vector'}",
+                f"index {index} is outside of {self}, which has shape {self.shape}",
                 Span.of_caller(),
+                hint="indices start at 0",
             ) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -151,7 +152,14 @@ class Matrix:
                 Span.of_caller(),
                 hint=f"assign the whole element: {self.owner}[...] = [...]",
             )
-        self.entries[index] = value.entries if isinstance(value, Matrix) else value
+        try:
+            self.entries[index] = value.entries if isinstance(value, Matrix) else value
+        except (IndexError, TypeError, ValueError):
+            raise FieldError(
+                f"element {index} of {self} can not be set to {value!r}",
+                Span.of_caller(),
+                hint=f"its shape is {self.shape}, and indices start at 0",
+            ) from None
 
     def __repr__(self) -> str:
         return repr(self.entries.tolist())
@@ -167,7 +175,9 @@ class Matrix:
             return NotImplemented
         if np.ndim(other) and np.shape(other) != self.entries.shape:
             raise KernelTypeError(
-                f"shapes do not fit: {self.entries.shape} and {np.shape(other)}", Span.of_caller()
+                f"shapes do not fit together: {self.entries.shape} and {np.shape(other)}",
+                Span.of_caller(),
+                hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
         return _wrap(function(self.entries, other))
 
@@ -209,6 +219,12 @@ class Matrix:
         return Matrix(np.abs(self.entries))
 
     def __matmul__(self, o: Any) -> Any:
+        if self.m != np.shape(o)[0] if np.ndim(o) else True:
+            raise KernelTypeError(
+                f"shapes do not fit together: {self.shape} @ {np.shape(o)}",
+                Span.of_caller(),
+                hint="as many rows are needed on the right as there are columns on the left",
+            )
         return _method("matmul", linalg.multiply, self, o)
 
     def __eq__(self, o: object) -> Any:
@@ -225,19 +241,41 @@ class Matrix:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __bool__(self) -> bool:
+        raise KernelTypeError(
+            "a vector or matrix is neither true nor false",
+            Span.of_caller(),
+            hint="compare elements, or a norm; all of them: (a == b).to_numpy().all()",
+        )
+
     def __getattr__(self, name: str) -> Any:
         if name in linalg.METHODS:
             return lambda *args: _method(name, linalg.METHODS[name], self, *args)
-        if name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
-            return _python(self.entries[linalg.COMPONENTS[name]])
-        raise AttributeError(f"a vector or matrix has no attribute {name!r}")
+        raise AttributeError(f"{self} has no attribute {name!r}", name=name, obj=self)
+
+
+def _component(k: int) -> property:
+    def get(self: Matrix) -> Any:
+        if k >= len(self.entries):
+            raise AttributeError("not so many elements")  # __getattr__ says it in full
+        return _python(self.entries[k])
+
+    def put(self: Matrix, value: Any) -> None:
+        self[k] = value
+
+    return property(get, put, doc=f"Element {k}.")
+
+
+for _name, _k in linalg.COMPONENTS.items():
+    setattr(Matrix, _name, _component(_k))
 
 
 def _method(name: str, function: Any, *args: Any) -> Any:
     try:
         return _wrap(function(*(a.entries if isinstance(a, Matrix) else a for a in args)))
     except (ValueError, TypeError) as problem:
-        raise KernelTypeError(str(problem), Span.of_caller()) from None
+        hint = f"{name}: {(function.__doc__ or '').rstrip('.')}"
+        raise KernelTypeError(str(problem), Span.of_caller(), hint) from None
 
 
 def _python(e: Any) -> Any:
@@ -261,7 +299,7 @@ class Vector:
         made = Matrix(elements, dt)
         if made.entries.ndim != 1:
             raise FieldError(
-                "a vector has one axis; for rows and columns use ds.Matrix", Span.of_caller()
+                "a vector has one axis", Span.of_caller(), hint="for rows and columns use ds.Matrix"
             )
         return made
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
 from diffsim.ir.types import Type, an, bool_
+from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
     BREAK,
     CONTINUE,
@@ -208,7 +211,7 @@ class Carried:
             if isinstance(thing, TempVar) and cx.in_task:
                 continue
             thing = read(cx, thing)
-            if isinstance(thing, (bool, int, float, Value)) or (
+            if isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
                 isinstance(thing, (list, tuple)) and thing
             ):
                 self.names.append(name)

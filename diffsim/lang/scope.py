@@ -189,6 +189,8 @@ class Context:
                 f"the field {'.'.join((name, *attributes))} has no place in memory yet",
                 f"give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
+        if hasattr(type(value), "call_it"):
+            value.call_it(attributes[-1] if attributes else name)
         key = (id(root), ".".join((name, *attributes)))
         if key not in self.captures:
             self.captures[key] = Capture(root, name, attributes, value, self.span(node))
@@ -226,6 +228,7 @@ class Context:
             with self.builder.at(self.span(node)):
                 return self.builder.literal(thing)
         strong = False
+        untyped = isinstance(thing, Matrix) and not thing.typed
         if isinstance(thing, Matrix):
             strong, thing = thing.typed, thing.entries
         if isinstance(thing, np.ndarray) and 0 < thing.ndim <= 2:
@@ -235,7 +238,7 @@ class Context:
                     f"an array of {thing.size} numbers is no constant vector or matrix",
                     hint="pass it as an argument annotated ds.types.ndarray(), or copy it into a field",
                 )
-            strong = strong or thing.dtype != np.float64
+            strong = strong or (thing.dtype != np.float64 and not untyped)
             flat = [self.builder.literal(x) if strong else x.item() for x in thing.ravel()]
             return self.builder.tensor_of(flat, thing.shape, like)
         if isinstance(thing, (list, tuple)) and thing:
@@ -323,7 +326,8 @@ def advice(thing: Any) -> str:
         return f"name an element: {sample(thing)}"
     if thing is None:
         return "give a number; a func without return gives None"
-    if callable(thing) and not isinstance(thing, (type, ScalarType)):
+    named = callable(thing) or hasattr(thing, "__name__")
+    if named and not isinstance(thing, (type, ScalarType, types.ModuleType)):
         return f"call it: {called(thing)}(...)"
     return "kernels compute with numbers, vectors and matrices"
 

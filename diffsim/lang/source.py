@@ -84,6 +84,21 @@ class Source:
             parent,
         )
 
+    def annotations(self) -> dict[str, Any]:
+        """The annotations by name ("return": of the result), those written as text evaluated."""
+        hints = dict(self.function.__annotations__)
+        for name, hint in hints.items():
+            while isinstance(hint, str):  # twice where quotes stand under `from __future__`
+                try:
+                    hint = hints[name] = eval(hint, self.function.__globals__)  # noqa: S307 - the user's
+                except Exception as problem:
+                    raise KernelSyntaxError(
+                        f"the annotation of {name} can not be evaluated: {problem}",
+                        self.parameter(name),
+                        hint="use ds.f32, ds.template(), ...; names in it must be global",
+                    ) from None
+        return hints
+
     def parameter(self, name: str) -> Span:
         """A parameter with its annotation ("return": the annotation of the result)."""
         a = self.node.args

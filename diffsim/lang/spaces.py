@@ -219,6 +219,8 @@ def bind_target(cx: Context, target: ast.expr, item: Any) -> None:
         )
     if isinstance(item, Value) and len(item.type.shape) == 1:
         item = linalg.elements(item)
+    elif isinstance(item, Matrix):
+        item = list(item)
     if not isinstance(item, (tuple, list)) or len(item) != len(target.elts):
         n = len(item) if isinstance(item, (tuple, list)) else 1
         raise cx.type_error(

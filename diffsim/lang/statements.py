@@ -123,6 +123,8 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         parts = thing
         if isinstance(thing, Value) and len(thing.type.shape) == 1:
             parts = linalg.elements(thing)
+        elif isinstance(thing, Matrix):
+            parts = list(thing)
         if not isinstance(parts, (list, tuple)):
             raise cx.type_error(
                 source, f"{describe(thing)} can not be unpacked", "only lists and vectors can"
@@ -157,7 +159,7 @@ def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
     old = env.get(name)
     if isinstance(old, TempVar) and cx.in_task:
         raise tasks.race(cx, name, target)
-    if isinstance(thing, (bool, int, float)):
+    if isinstance(thing, expressions.Number):
         have = old.mem.dtype if isinstance(old, TempVar) else getattr(old, "type", None)
         thing = cx.value(thing, target, like=have if isinstance(old, (Value, TempVar)) else None)
     elif isinstance(thing, list):
@@ -332,7 +334,7 @@ def _no_else(cx: Context, node: ast.For | ast.While) -> None:
         )
 
 
-def _find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
+def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
     """The first break or continue of this loop (not of loops inside of it)."""
     for s in statements:
         if isinstance(s, kind):
@@ -340,7 +342,7 @@ def _find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
         if isinstance(s, (ast.For, ast.While)):
             continue
         for inner in ("body", "orelse"):
-            found = _find(getattr(s, inner, []), kind)
+            found = find(getattr(s, inner, []), kind)
             if found is not None:
                 return found
     return None
@@ -348,7 +350,7 @@ def _find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
 
 def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
     """The flags that can end a loop early."""
-    flags = (BREAK,) if _find(body, ast.Break) else ()
+    flags = (BREAK,) if find(body, ast.Break) else ()
     return (*flags, RETURN) if _find_return(body) else flags
 
 
@@ -375,7 +377,7 @@ def _for(cx: Context, node: ast.For) -> None:
 def _static_for(cx: Context, node: ast.For, items: Any) -> None:
     """`for ... in ds.static(...)`: the body once for each item, while compiling."""
     for kind, word in ((ast.Break, "break"), (ast.Continue, "continue")):
-        found = _find(node.body, kind)
+        found = find(node.body, kind)
         if found is not None:
             raise cx.syntax(
                 found,
@@ -403,7 +405,7 @@ def _serial_for(cx: Context, node: ast.For, space: spaces.Space) -> None:
     if _exits(node.body):
         if len(space.axes) != 1:
             raise cx.syntax(
-                _find(node.body, ast.Break) or _find_return(node.body) or node,
+                find(node.body, ast.Break) or _find_return(node.body) or node,
                 "this can not leave a loop over several axes",
                 "write one loop for each axis",
             )

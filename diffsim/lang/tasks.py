@@ -11,6 +11,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import KernelSyntaxError
 from diffsim.ir.nodes import (
     Arg,
@@ -57,7 +59,7 @@ def flush(cx: Context, changed: set[str]) -> None:
             continue
         if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
             thing = b.tensor_of(list(thing), (len(thing),)) if _scalars(thing) else thing
-        if isinstance(thing, (bool, int, float)) and name in changed:
+        if isinstance(thing, (bool, int, float, np.generic)) and name in changed:
             thing = b.literal(thing)
         if not isinstance(thing, Value):
             continue

@@ -35,10 +35,14 @@ class Activity:
         temps: active temporaries.
         leaks: stores of active values into float memories that have no gradient.
         second_leaks: the same for second-order values.
+
+    Args:
+        kernel: the kernel.
+        sources: the memories whose loads are active; if left out, those that have a gradient.
     """
 
-    def __init__(self, kernel: Kernel, extra: frozenset[Mem] = frozenset()) -> None:
-        self.extra = extra
+    def __init__(self, kernel: Kernel, sources: frozenset[Mem] | None = None) -> None:
+        self.sources = sources
         self.values: set[Value] = set()
         self.second: set[Value] = set()
         self.temps: set[Mem] = set()
@@ -59,7 +63,7 @@ class Activity:
         """Whether loads of the memory are active."""
         if mem.kind == "temp":
             return mem in self.temps
-        return mem.grad is not None or mem in self.extra
+        return mem.grad is not None if self.sources is None else mem in self.sources
 
     def _block(self, block: Block) -> None:
         for s in block.stmts:

@@ -6,6 +6,7 @@ reaches memory (the access goes to element 0 instead, and the launch raises afte
 
 from __future__ import annotations
 
+from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     Atomic,
@@ -14,13 +15,15 @@ from diffsim.ir.nodes import (
     Const,
     Dim,
     Kernel,
+    Let,
     Load,
+    Mem,
     Stmt,
     Store,
     Task,
     Value,
 )
-from diffsim.ir.types import i64
+from diffsim.ir.types import an, i64
 from diffsim.ir.walk import Copier
 
 
@@ -49,31 +52,18 @@ class _Checker(Copier):
             if isinstance(s, (Load, Store, Atomic)) and s.mem.kind in ("field", "array"):
                 out += self.checked(s)
             else:
+                if isinstance(s, Let) and s.op.name in ("extract", "insert"):
+                    out += self.element(s)
                 out.append(self.copy(s))
         return Block(out, b.yields)
 
     def checked(self, s: Load | Store | Atomic) -> list[Stmt]:
-        b = self.builder
-        b.span = s.span
-        with b.block() as made:
-            inside: Value | None = None
-            index = list(s.index)
-            for k in range(s.mem.rank):
-                i = s.index[k]
-                n: Value = Dim(i64, s.mem, k) if s.mem.shape is None else Const(i64, s.mem.shape[k])
-                if isinstance(i, Const) and isinstance(n, Const):
-                    continue
-                wide = b.cast(i, i64)
-                ok = b.named("and", b.named("ge", wide, Const(i64, 0)), b.named("lt", wide, n))
-                inside = ok if inside is None else b.named("and", inside, ok)
-                index[k] = b.named("select", ok, i, b.const(0, i.type))
-            if inside is not None:
-                message = f"index {{}} is outside of {s.mem.name}"
-                shape = s.mem.shape
-                if shape is not None:
-                    message += f", which has shape {shape}"
-                b.add(Check(inside, message, s.index[: s.mem.rank], s.span))
-        place = tuple(index)
+        with self.builder.block() as made:
+            sizes = [*self.shape(s.mem), *(Const(i64, n) for n in s.mem.dtype.shape)]
+            what = f"{s.mem.name}, which has shape {_tuple(s.mem.rank)}"
+            if len(s.index) > s.mem.rank:
+                what += f" and elements of shape {s.mem.dtype.shape}"
+            place = self.check(s.index, sizes, what, s.mem.rank, s.span)
         if isinstance(s, Load):
             return [*made, Load(s.out, s.mem, place, s.span, s.origin)]
         if isinstance(s, Store):
@@ -82,3 +72,53 @@ class _Checker(Copier):
             *made,
             Atomic(s.out, s.op, s.mem, place, s.value, s.span, s.exclusive, s.origin),
         ]
+
+    def element(self, s: Let) -> list[Stmt]:
+        """The check of a run-time index into a local vector or matrix."""
+        t = s.args[0].type
+        index = s.args[1:] if s.op.name == "extract" else s.args[2:]
+        with self.builder.block() as made:
+            self.check(index, [Const(i64, n) for n in t.shape], an(t), 0, s.span)
+        return made
+
+    def shape(self, mem: Mem) -> list[Value]:
+        if mem.shape is None:
+            return [Dim(i64, mem, k) for k in range(mem.rank)]
+        return [Const(i64, n) for n in mem.shape]
+
+    def check(
+        self,
+        index: tuple[Value, ...],
+        sizes: list[Value],
+        what: str,
+        shown: int,
+        span: Span,
+    ) -> tuple[Value, ...]:
+        """Emit a Check of the indices, and return them with those outside set to 0.
+
+        Args:
+            index: the indices.
+            sizes: for each of them the number it must stay below.
+            what: what is indexed, with a place for each of the sizes that the message shows.
+            shown: how many sizes these are.
+            span: the line to report.
+        """
+        b = self.builder
+        b.span = span
+        inside: Value | None = None
+        place = list(index)
+        for k, (i, n) in enumerate(zip(index, sizes, strict=False)):
+            if isinstance(i, Const) and isinstance(n, Const):
+                continue
+            wide = b.cast(i, i64)
+            ok = b.named("and", b.named("ge", wide, Const(i64, 0)), b.named("lt", wide, n))
+            inside = ok if inside is None else b.named("and", inside, ok)
+            place[k] = b.named("select", ok, i, b.const(0, i.type))
+        if inside is not None:
+            message = f"index {_tuple(len(index)) if len(index) > 1 else '{}'} is outside of {what}"
+            b.add(Check(inside, message, (*index, *sizes[:shown]), span))
+        return tuple(place)
+
+
+def _tuple(n: int) -> str:
+    return "({},)" if n == 1 else f"({', '.join(['{}'] * n)})"

@@ -13,13 +13,23 @@ import numpy as np
 
 from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span
 from diffsim.ir.nodes import Arg, Mem
-from diffsim.ir.types import ScalarType, TensorType, Type, from_numpy, i32, i64, size_of, tensor
+from diffsim.ir.types import (
+    ScalarType,
+    TensorType,
+    Type,
+    an,
+    from_numpy,
+    i32,
+    i64,
+    size_of,
+    tensor,
+)
 from diffsim.lang.annotations import ArrayAnnotation, Template, scalar_type
 from diffsim.lang.expressions import ArrayRef
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
-from diffsim.runtime.field import Field
+from diffsim.runtime.field import Field, array_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class Signature:
         self.source = source
         function = source.function
         self.parameters: list[Parameter] = []
-        hints = _evaluated(source)
+        hints = source.annotations()
         for k, p in enumerate(inspect.signature(function).parameters.values()):
             if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY):
                 raise KernelSyntaxError(
@@ -96,22 +106,6 @@ class Signature:
         return tuple(made)
 
 
-def _evaluated(source: Source) -> dict[str, Any]:
-    function = source.function
-    hints = dict(function.__annotations__)
-    for name, hint in hints.items():
-        if isinstance(hint, str):
-            try:
-                hints[name] = eval(hint, function.__globals__)  # noqa: S307 - the user's own text
-            except Exception as problem:
-                raise KernelSyntaxError(
-                    f"the annotation of {name} can not be evaluated: {problem}",
-                    source.parameter(name),
-                    hint="use ds.f32, ds.template(), ...; names in it must be global",
-                ) from None
-    return hints
-
-
 def _parameter(name: str, hint: Any, source: Source) -> Parameter:
     if isinstance(hint, Template) or hint is Template:
         return Parameter(name, "template")
@@ -149,7 +143,7 @@ def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
     t = p.type
     assert t is not None
     if isinstance(t, TensorType):
-        made = np.asarray(value.entries if isinstance(value, Matrix) else value)
+        made = array_of(value)
         if made.shape != t.shape or made.dtype == object:
             raise KernelTypeError(
                 f"{p.name} of {kernel} is {an(t)}, not {describe(value)}",
@@ -168,7 +162,8 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
             return bool(value)
     elif t.is_float:
         if isinstance(value, (int, float, np.floating, np.integer)):
-            return float(value)
+            with np.errstate(over="ignore"):
+                return t.numpy.type(value).item()
     else:
         try:
             number = operator.index(value)
@@ -251,8 +246,9 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
         if element:
             if shape[len(shape) - len(element) :] != element:
                 raise KernelTypeError(
-                    f"{where} has elements of shape {element}, the array has shape {shape}",
+                    f"an element of {where} is {an(want.dtype)}, and the array has shape {shape}",
                     Span.of_caller(),
+                    hint=f"the last axes of the array must be {element}",
                 )
             shape = shape[: len(shape) - len(element)]
         dtype = tensor(scalar, element)
@@ -267,21 +263,21 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
                 f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
             )
     else:
-        hint = None
+        hint = "pass np.array(...), or a ds.ndarray"
         if hasattr(value, "__array_interface__") or type(value).__module__.startswith("torch"):
             hint = "convert it with np.asarray, which shares the memory"
-        raise KernelTypeError(
-            f"{where} is an array, not {type(value).__name__}", Span.of_caller(), hint
-        )
+        raise KernelTypeError(f"{where} is an array, not {describe(value)}", Span.of_caller(), hint)
     if want.dtype is not None and want.dtype not in (dtype, dtype.scalar):
         raise KernelTypeError(
-            f"{where} holds {want.dtype}, this array {dtype}",
+            f"an element of {where} is {an(want.dtype)}, one of this array {an(dtype)}",
             Span.of_caller(),
             hint="convert the array, or leave dtype out of the annotation",
         )
     if want.ndim is not None and want.ndim != len(shape):
         raise KernelTypeError(
-            f"{where} has {want.ndim} axes, this array {len(shape)}", Span.of_caller()
+            f"the number of axes of {where} is {want.ndim}, that of this array {len(shape)}",
+            Span.of_caller(),
+            hint="reshape the array, or leave ndim out of the annotation",
         )
     large = any(n > 2**31 - 1 for n in shape)
     return ArrayKind(dtype, len(shape), grad, large, is_grad)

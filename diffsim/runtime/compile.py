@@ -24,7 +24,11 @@ from diffsim.runtime.context import session
 
 _launcher = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
-_ERROR_SLOTS = 16
+_ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
+_ADVICE = (
+    "the condition did not hold in at least one turn: look at the values it compares",
+    "indices start at 0 and none counts from the end: look at where this one comes from",
+)
 
 
 def slot_code(t: ScalarType) -> str:
@@ -58,9 +62,9 @@ class Compiled:
         self.params[ERROR] = ctypes.addressof(self.errors)
         self.params[THREADS] = 1
         if code.needs_pool:
-            pool = session.pool
-            self.params[POOL] = pool.handle
-            self.params[THREADS] = pool.threads
+            self.pool = session.pool  # a reference: its threads live as long as code that uses them
+            self.params[POOL] = self.pool.handle
+            self.params[THREADS] = self.pool.threads
         store = session.cache
         key = cache.key(code.text, jit.fingerprint)
         made = store.get(key) if store is not None else None
@@ -111,10 +115,12 @@ class Compiled:
             raise AccessError(
                 f"no memory to save the values of this loop: {values[0] / 2**30:.3g} GiB for one lane",
                 check.span,
+                hint="give the loop fewer turns, or divide the time steps over several launches",
             )
-        count = len(check.values)
-        shown = values[0] if count == 1 else tuple(values[:count])
-        raise AccessError(check.message.replace("{}", str(shown)), check.span)
+        message = check.message
+        for value in values[: len(check.values)]:
+            message = message.replace("{}", str(value), 1)
+        raise AccessError(message, check.span, hint=_ADVICE[bool(check.values)])
 
 
 def llvm_text(kernel: Kernel) -> str:

@@ -60,6 +60,8 @@ class Session:
         tape: the innermost tape that is recording, or None.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient.
+        at_reset: what to call at `ds.init` and `ds.reset`.
+        at_new_grad: what to call when a field that kernels may use already gets a gradient.
     """
 
     def __init__(self) -> None:
@@ -70,6 +72,7 @@ class Session:
         self.launches = 0
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
+        self.at_new_grad: list[Any] = []
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
@@ -91,14 +94,19 @@ class Session:
     def pool(self) -> Pool:
         threads = self.threads
         if self._pool is None or self._pool.threads != threads:
-            if self._pool is not None:
-                self._pool.close()
             self._pool = Pool(self.jit, threads, self.cache)
         return self._pool
 
     @property
     def threads(self) -> int:
-        asked = self.options.cpu_max_num_threads or int(os.environ.get("DIFFSIM_NUM_THREADS", "0"))
+        given = os.environ.get("DIFFSIM_NUM_THREADS", "0")
+        if not given.isdecimal():
+            raise FieldError(
+                f"the environment variable DIFFSIM_NUM_THREADS can not be {given!r}",
+                None,
+                hint="give it a number of threads",
+            )
+        asked = self.options.cpu_max_num_threads or int(given)
         if asked:
             return asked
         if hasattr(os, "sched_getaffinity"):
@@ -120,6 +128,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "default_ip": (i32, i64),
     "kernel_simplicity": ("strict", "relaxed"),
 }
+_WORDS = {bool: "True or False", int: "a whole number", str: "a text"}
 _KINDS: dict[str, type] = {
     "debug": bool,
     "fast_math": bool,
@@ -178,16 +187,22 @@ def init(arch: Arch = cpu, **options: Any) -> None:
             value = aliases.get(value, value) if isinstance(value, type) else value
             if value not in _CHOICES[name]:
                 raise FieldError(
-                    f"{name}={value!r} is not possible",
+                    f"the option {name} can not be {value!r}",
                     Span.of_caller(),
                     hint="choose one of " + ", ".join(map(repr, _CHOICES[name])),
                 )
         elif isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(value, _KINDS[name]):
             raise FieldError(
-                f"{name} is {_KINDS[name].__name__}, not {value!r}", Span.of_caller()
+                f"the option {name} can not be {value!r}",
+                Span.of_caller(),
+                hint=f"give it {_WORDS[_KINDS[name]]}",
             )
         if name == "cpu_max_num_threads" and not 0 <= value <= 1024:
-            raise FieldError(f"cpu_max_num_threads={value}: from 0 to 1024", Span.of_caller())
+            raise FieldError(
+                f"the option {name} can not be {value}",
+                Span.of_caller(),
+                hint="give it a number from 1 to 1024, or 0 for as many threads as processors",
+            )
         setattr(chosen, name, value)
     reset()
     session.options = chosen

@@ -16,10 +16,11 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.nodes import Mem
-from diffsim.ir.types import ScalarType, TensorType, Type, size_of, tensor
+from diffsim.ir.types import ScalarType, TensorType, Type, an, size_of, tensor
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
+from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
 from diffsim.runtime.versions import Versions
 
@@ -68,7 +69,9 @@ class Field:
     def place(self, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
         """Allocate memory, all zeros. `order`: the axes from slowest to fastest (None: as in C)."""
         if self._shape is not None:
-            raise FieldError(f"{self.name} already has its place", Span.of_caller())
+            raise FieldError(
+                f"{self.name} already has its place", Span.of_caller(), hint="place each field once"
+            )
         self._shape = shape
         self._order = tuple(range(len(shape))) if order is None else order
         t: Type = tensor(self.dtype, self.element)
@@ -81,7 +84,9 @@ class Field:
         except (MemoryError, ValueError):
             gib = count * n * self.dtype.bytes / 2**30
             raise FieldError(
-                f"no memory for {self.name}: {t} of shape {shape} takes {gib:.3g} GiB", Span.of_caller()
+                f"there is no memory for {self.name} of shape {shape}: it takes {gib:.3g} GiB",
+                Span.of_caller(),
+                hint="use fewer elements, or ds.f32 in place of ds.f64",
             ) from None
         start = -raw.ctypes.data % 64
         self._raw = raw
@@ -123,12 +128,23 @@ class Field:
                 Span.of_caller(),
                 hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
             )
-        raise AttributeError(f"a field has no attribute {name!r}")
+        raise AttributeError(f"a field has no attribute {name!r}", name=name, obj=self)
 
     @property
     def name(self) -> str:
         """The name given, or the variable it was first seen under."""
         return self.given_name or ("grad" if self.is_grad else "a field")
+
+    def in_words(self) -> str:
+        """The field in messages: "the field x"."""
+        return f"the field {self.name}" if self.given_name else self.name
+
+    def __iter__(self) -> Any:
+        raise FieldError(
+            f"{self.in_words()} can not be looped over in Python",
+            Span.of_caller(),
+            hint="loop over to_numpy(), or in a kernel: for i in x",
+        )
 
     def call_it(self, name: str) -> None:
         """Adopt a name for messages and printed IR, unless it has one."""
@@ -185,6 +201,8 @@ class Field:
             self.grad.place(self._shape, self._order)
             self._mem.grad = self.grad._mem
             session.with_grad.add(self)
+            for forget in session.at_new_grad:
+                forget()
 
     # ---- writes from Python
 
@@ -199,7 +217,10 @@ class Field:
             versions.rows[row] = now
         versions.dirty = True
         frame = sys._getframe(2)
-        versions.writer = (frame.f_code, frame.f_lasti)
+        if row is None:
+            versions.writer = (frame.f_code, frame.f_lasti)
+        else:
+            versions.writers[row] = (frame.f_code, frame.f_lasti)
 
     def __getitem__(self, key: Any) -> Any:
         if not self.element:
@@ -219,7 +240,7 @@ class Field:
                     self._flat[key * self._step] = value
                 else:
                     self._array[self._index(key)] = self._scalar(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 self._array[self._index(key)] = self._scalar(value)
         else:
             self._array[self._index(key)] = self._element(value)
@@ -240,10 +261,13 @@ class Field:
             key = (key,)
         shape = self.shape
         if len(key) != len(shape):
+            axes = f"{len(shape)} ax{'i' if len(shape) == 1 else 'e'}s"
+            given = f"{len(key)} ind{'ex is' if len(key) == 1 else 'ices are'} given"
+            names = ", ".join("ijklmnop"[: len(shape)]) or "None"
             raise FieldError(
-                f"{self.name} has {len(shape)} axes, {len(key)} indices are given",
+                f"{self.name} has {axes}, {given}",
                 Span.of_caller(),
-                hint=f"write {self.name}[None] for a 0-D field" if not shape else None,
+                hint=f"write {self.given_name or 'x'}[{names}] for an element",
             )
         index = []
         for k, n in zip(key, shape, strict=True):
@@ -251,15 +275,18 @@ class Field:
                 k = operator.index(k)
             except TypeError:
                 raise FieldError(
-                    f"an index is a whole number, not {k!r}",
+                    f"an index is a whole number, not {'a slice' if isinstance(k, slice) else repr(k)}",
                     Span.of_caller(),
-                    hint="for parts of a field use to_numpy() and from_numpy()",
+                    hint="for parts of a field use to_numpy() and from_numpy()"
+                    if isinstance(k, slice)
+                    else "divide with //, or convert it: int(index)",
                 ) from None
             if not 0 <= k < n:
                 raise FieldError(
                     f"index {key if len(key) > 1 else key[0]} is outside of {self.name}, "
                     f"which has shape {shape}",
                     Span.of_caller(),
+                    hint="indices start at 0, and none counts from the end",
                 )
             index.append(k)
         return tuple(index)
@@ -269,33 +296,52 @@ class Field:
             value = value.item()
         if not isinstance(value, (bool, int, float, np.generic)):
             raise FieldError(
-                f"an element of {self.name} is {self.dtype}, not {type(value).__name__} {value!r}",
+                f"an element of {self.name} is {an(self.dtype)}, not {describe(value)}",
                 Span.of_caller(),
+                hint="give one number; all elements are set by from_numpy",
             )
         if self.dtype.is_int and isinstance(value, (float, np.floating)):
             raise FieldError(
-                f"{self.name} holds {self.dtype}: {value!r} would lose its fraction",
+                f"an element of {self.name} is {an(self.dtype)}, {value!r} would lose its fraction",
                 Span.of_caller(),
                 hint="convert it: int(value)",
             )
         if self.dtype.is_int and not self.dtype.holds(int(value)):
             raise FieldError(
-                f"{value} does not fit into {self.dtype} ({self.name})", Span.of_caller()
+                f"an element of {self.name} is {an(self.dtype)}, and {value} does not fit into it",
+                Span.of_caller(),
+                hint="declare the field with a wider type, such as ds.i64",
             )
         return value
 
     def _element(self, value: Any) -> Any:
-        made = np.asarray(value.entries if isinstance(value, Matrix) else value)
-        if made.dtype == object or made.shape not in ((), self.element):
+        made = array_of(value)
+        t = an(tensor(self.dtype, self.element))
+        if made.dtype.kind not in "biuf" or made.shape not in ((), self.element):
             raise FieldError(
-                f"an element of {self.name} has shape {self.element}, the value has {made.shape}",
+                f"an element of {self.name} is {t}, not {value!r}",
                 Span.of_caller(),
+                hint="give a list of that shape, or one number for all components",
             )
         if self.dtype.is_int and made.dtype.kind == "f":
             raise FieldError(
-                f"{self.name} holds {self.dtype}: floats would lose their fraction", Span.of_caller()
+                f"an element of {self.name} is {t}, {value} would lose its fractions",
+                Span.of_caller(),
+                hint="convert it: int(value)",
             )
+        self._check_range(made)
         return np.broadcast_to(made, self.element).reshape(-1)
+
+    def _check_range(self, given: np.ndarray) -> None:
+        """Refuse integers that would be cut to the field's type."""
+        if self.dtype.is_int and given.dtype.itemsize >= self.dtype.bytes and given.size:
+            for number in (int(given.min()), int(given.max())):
+                if not self.dtype.holds(number):
+                    raise FieldError(
+                        f"an element of {self.name} is {an(self.dtype)}, and {number} does not fit",
+                        Span.of_caller(),
+                        hint="declare the field with a wider type, such as ds.i64",
+                    )
 
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
@@ -315,19 +361,29 @@ class Field:
 
     def from_numpy(self, array: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
-        given = np.asarray(array)
+        if isinstance(array, Field):
+            raise FieldError(
+                "from_numpy takes an array, this is a field",
+                Span.of_caller(),
+                hint=f"write {self.given_name or 'x'}.copy_from(field)",
+            )
+        given = array_of(array)
         want = self.shape + self.element
         if given.shape != want:
             raise FieldError(
                 f"{self.name} needs an array of shape {want}, this one has {given.shape}",
                 Span.of_caller(),
+                hint=f"the shape of {self.name} comes first"
+                + (", then that of an element" if self.element else ""),
             )
         if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):
             raise FieldError(
-                f"{self.name} holds {self.dtype}, an array of {given.dtype} can not be copied into it",
+                f"an element of {self.name} is {an(self.dtype)}, "
+                f"an array of {given.dtype} can not be copied into it",
                 Span.of_caller(),
                 hint=f"convert it: array.astype(np.{self.dtype.numpy})",
             )
+        self._check_range(given)
         np.copyto(self._array, given.reshape(self._array.shape), casting="same_kind")
         self._touch()
         if session.tape is not None:
@@ -337,13 +393,16 @@ class Field:
         """Copy another field of the same shape and element shape."""
         if not isinstance(other, Field) or (other.shape, other.element) != (self.shape, self.element):
             raise FieldError(
-                f"{self.name} can only be copied from a field of shape {self.shape} with elements of "
-                f"shape {self.element}",
+                f"{self.name} can only be copied from a field of shape {self.shape} whose elements are "
+                f"{'numbers' if not self.element else f'of shape {self.element}'}",
                 Span.of_caller(),
+                hint="arrays are copied by from_numpy",
             )
         if not np.can_cast(other.dtype.numpy, self.dtype.numpy, "same_kind"):
             raise FieldError(
-                f"{self.name} holds {self.dtype}, {other.name} holds {other.dtype}", Span.of_caller()
+                f"an element of {self.name} is {an(self.dtype)}, one of {other.name} {an(other.dtype)}",
+                Span.of_caller(),
+                hint="convert in a kernel with ds.cast",
             )
         np.copyto(self._array, other._array, casting="same_kind")
         self._touch()
@@ -366,6 +425,14 @@ class Field:
             versions.dirty = False
 
 
+def array_of(value: Any) -> np.ndarray:
+    """A value as an array; of dtype object if it can not be one."""
+    try:
+        return np.asarray(value.entries if isinstance(value, Matrix) else value)
+    except ValueError:  # rows of different lengths
+        return np.asarray(None)
+
+
 def checked_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of positive ints."""
     if shape is None:
@@ -379,7 +446,9 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
             n = 0
         if n < 1 or isinstance(d, bool):
             raise FieldError(
-                f"a shape is made of whole numbers from 1 on, not {shape!r}", Span.of_caller()
+                f"a shape is made of whole numbers from 1 on, not {shape!r}",
+                Span.of_caller(),
+                hint="write shape=n, shape=(n, m), or shape=() for a single element",
             )
         made.append(n)
     return tuple(made)
@@ -396,13 +465,19 @@ def make_field(
     """Make a field; without a shape it waits for a place in a layout tree."""
     for n in element:
         if not isinstance(n, int) or n < 1:
-            raise FieldError(f"an element has at least one component, not {n!r}", Span.of_caller())
+            raise FieldError(
+                f"an element has at least one component, not {n!r}",
+                Span.of_caller(),
+                hint="write ds.Vector.field(3, ds.f32, shape=n)",
+            )
     if layout not in (None, Layout.AOS, Layout.SOA):
         raise FieldError(
-            f"layout={layout!r}", Span.of_caller(), hint="use ds.Layout.AOS or ds.Layout.SOA"
+            f"{layout!r} is not a layout", Span.of_caller(), hint="use ds.Layout.AOS or ds.Layout.SOA"
         )
     if not isinstance(needs_grad, (bool, np.bool_)):
-        raise FieldError(f"needs_grad is True or False, not {needs_grad!r}", Span.of_caller())
+        raise FieldError(
+            f"needs_grad is True or False, not {needs_grad!r}", Span.of_caller(), "write needs_grad=True"
+        )
     made = Field(
         scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
     )
@@ -411,7 +486,7 @@ def make_field(
             raise FieldError(
                 f"a field of {made.dtype} can not have a gradient",
                 Span.of_caller(),
-                hint="only floats have derivatives",
+                hint="only floats have derivatives: use ds.f32 or ds.f64",
             )
         made.add_grad()
     if shape is not None:

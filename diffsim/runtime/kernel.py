@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.backends.cuda import emit_ptx
-from diffsim.errors import DiffsimError, FieldError, KernelTypeError, Span
+from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGradientError, Span
 from diffsim.ir.nodes import Kernel as IR
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.source import Source
@@ -71,7 +71,7 @@ class Kernel:
         """Ask for the launch function again at the next call."""
         self._launch = self._first
 
-    def __get__(self, owner: Any, kind: Any = None) -> Kernel:
+    def __get__(self, owner: Any, kind: Any = None) -> Kernel | BoundKernel:
         if owner is None:
             return self
         try:
@@ -85,7 +85,7 @@ class Kernel:
         if found is None:
             found = Kernel(self.function, self.simplicity, weakref.ref(owner), self.source)
             self.bound[owner] = found
-        return found
+        return BoundKernel(found, owner)
 
     @property
     def signature(self) -> Signature:
@@ -95,8 +95,9 @@ class Kernel:
                 names = list(inspect.signature(self.function).parameters)
                 if names and names[0] == "self":
                     raise KernelTypeError(
-                        f"{self.source.name} is a method: call it on an object of its class",
+                        f"{self.source.name} is a method and was called on its class",
                         Span.of_caller(),
+                        hint=f"call it on an object of {self.function.__qualname__.split('.')[-2]}",
                     )
             self._signature = Signature(self.source, method=method)
         return self._signature
@@ -105,10 +106,16 @@ class Kernel:
         try:
             return self._launch(*args, **kwargs)
         except TypeError as problem:
-            if isinstance(problem, DiffsimError):
+            if not launch.about_the_call(problem):
                 raise
-            launch.explain(problem, self, args, kwargs)
-            raise
+        return self._launch(*self.bind(args, kwargs))
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Positional values of a call that may have keywords or leave out defaults."""
+        offset = 1 if self.owner is not None else 0
+        if kwargs or len(args) != len(self.signature.parameters) - offset:
+            return self.signature.bind(args, kwargs, offset)
+        return args
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         """The first call: compile, and from then on call the written launch function."""
@@ -239,6 +246,25 @@ class Kernel:
         return f"<kernel {self.source.name}>"
 
 
+class BoundKernel:
+    """A kernel taken from an object, which it keeps alive."""
+
+    __slots__ = ("kernel", "owner")
+
+    def __init__(self, kernel: Kernel, owner: Any) -> None:
+        self.kernel = kernel
+        self.owner = owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kernel, name)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.kernel.source.name} of {self.owner!r}>"
+
+
 class GradKernel:
     """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read."""
 
@@ -247,16 +273,16 @@ class GradKernel:
         self._launch: Callable[..., Any] = self._first
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            self._launch(*args, **kwargs)
-        except TypeError as problem:
-            if isinstance(problem, DiffsimError):
-                raise
-            launch.explain(problem, self.kernel, args, kwargs)
-            raise
+        self._launch(*self.kernel.bind(args, kwargs))
 
     def _first(self, *args: Any, **kwargs: Any) -> None:
         special, values = self.kernel.specialize(args, kwargs)
+        if not special.differentiable:
+            raise MissingGradientError(
+                f"nothing that {self.kernel.source.name} reads or writes has a gradient",
+                Span.of_caller(),
+                hint="declare the fields that it reads and writes with needs_grad=True",
+            )
         if self.kernel.signature.plain:
             self._launch = special.grad_launch
         special.grad_launch(*values)
@@ -335,12 +361,18 @@ def kernel(
     """
     if simplicity not in (None, "strict", "relaxed"):
         raise FieldError(
-            f"simplicity={simplicity!r}", Span.of_caller(), hint='it is "strict" or "relaxed"'
+            f"simplicity can not be {simplicity!r}",
+            Span.of_caller(),
+            hint='give it "strict" or "relaxed"',
         )
     if function is None:
         return lambda f: kernel(f, simplicity=simplicity)
     if isinstance(function, Kernel):
-        raise KernelTypeError(f"{function.source.name} is a kernel already", Span.of_caller())
+        raise KernelTypeError(
+            f"{function.source.name} is a kernel already",
+            Span.of_caller(),
+            hint="write @ds.kernel once",
+        )
     return Kernel(function, simplicity)
 
 
@@ -350,4 +382,5 @@ def _forget_all() -> None:
 
 
 session.at_reset.append(_forget_all)
+session.at_new_grad.append(_forget_all)
 

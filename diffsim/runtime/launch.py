@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import KernelStateError, KernelTypeError, Span
+from diffsim.errors import DiffsimError, KernelStateError, KernelTypeError, Span
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
@@ -105,16 +105,19 @@ def _same(now: Any, then: Any) -> bool:
 def _write_checks(w: Writer, special: Special, then: str) -> None:
     """`if something captured is not what it was: find out what that means, and maybe do `then``."""
     tests = []
+    owner = special.kernel.owner
     for c in watched(special.translation.captures):
         root = w.use(c.root, "g")
         if isinstance(c.root, dict):
             place = f"{root}[{c.name!r}]"
         elif hasattr(c.root, "cell_contents"):
             place = f"{root}.cell_contents"
-        else:
-            place = f"{w.use(special.kernel.owner, 'o')}()" if special.kernel.owner else root
+        elif owner is not None and (c.root is None or c.root is owner()):
+            place = f"{w.use(owner, 'o')}()"  # a kernel does not keep its object alive
             w.space.pop(root, None)
             c.root = None
+        else:
+            place = root
         place += "".join(f".{a}" for a in c.attributes)
         if isinstance(c.value, (list, np.ndarray, Matrix)):
             kept = w.use(_snapshot(c.value), "k")
@@ -190,7 +193,8 @@ def _write_pack(w: Writer, special: Special, compiled: Compiled) -> None:
     w.space["$coerced"] = _coerced
     special_name = w.use(special, "special")
     slow = f"$pack($memory, {compiled.args_at}, *$coerced({special_name}, {names}))"
-    if any(p.type is not None and p.type.shape for p in values):
+    # `struct` takes any object for a boolean, by its truth.
+    if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
         w.put(slow)
         return
     w.put("try:", f"    $pack($memory, {compiled.args_at}, {names})")
@@ -264,6 +268,15 @@ def row_of(access: Access, axis: int | None) -> tuple[Arg | None, int] | None:
     return None
 
 
+def row_number(access: Access, axis: int | None, args: dict[str, Any]) -> int | None:
+    """That row's number in a launch with these arguments."""
+    row = row_of(access, axis)
+    if row is None:
+        return None
+    argument, shift = row
+    return shift if argument is None else int(args[argument.hint]) + shift
+
+
 def row_text(row: tuple[Arg | None, int]) -> str:
     argument, shift = row
     if argument is None:
@@ -298,7 +311,8 @@ def write_stamps(w: Writer, special: Special, written: list[Access], writer: Any
         if (a.mem, place) in seen:
             continue
         seen.add((a.mem, place))
-        w.put(f"{place} = {v}.latest = $now", f"{v}.writer = {who}")
+        writer_at = f"{v}.writer" if row is None else f"{v}.writers[{row_text(row)}]"
+        w.put(f"{place} = {v}.latest = $now", f"{writer_at} = {who}")
         if a.mem.is_grad:
             w.put(f"{v}.dirty = True")
 
@@ -316,10 +330,9 @@ def touch_array(
             row = rows.get(versions.axis) if versions.axis is not None else None
             versions.latest = now
             if row is None:
-                versions.whole = now
+                versions.whole, versions.writer = now, writer
             else:
-                versions.rows[row] = now
-            versions.writer = writer
+                versions.rows[row], versions.writers[row] = now, writer
             versions.dirty = True
 
 
@@ -438,10 +451,7 @@ def backward(special: Special) -> Callable[..., None]:
     return w.finish()
 
 
-def explain(problem: TypeError, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Turn Python's complaint about the number of arguments into an error with the user's line."""
-    if problem.__traceback__ is not None and "argument" in str(problem):
-        offset = 1 if kernel.owner is not None else 0
-        kernel.signature.bind(args, kwargs, offset)
-
-
+def about_the_call(problem: TypeError) -> bool:
+    """Whether Python complains about the number or names of arguments of the call itself."""
+    trace = problem.__traceback__
+    return trace is not None and trace.tb_next is None and not isinstance(problem, DiffsimError)

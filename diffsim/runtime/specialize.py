@@ -74,7 +74,8 @@ class Special:
         self.written = access.writes(ir)
         for a in (*self.read, *self.written):
             self._choose_axis(a)
-        self.differentiable = any(m.grad is not None for m in ir.mems)
+        self.gradients = self.count_gradients()
+        self.differentiable = self.gradients > 0
         self.on_tape = self.differentiable or any(a.mem.dtype.is_float for a in self.written)
 
     def _choose_axis(self, a: Access) -> None:
@@ -83,6 +84,10 @@ class Special:
             versions = self.versions_of(a.mem)
             if versions.axis is None:
                 versions.axis = a.time_axis
+
+    def count_gradients(self) -> int:
+        """How many of the memories have a gradient (more than `gradients` if some came late)."""
+        return sum(m.grad is not None for m in self.ir.mems)
 
     @staticmethod
     def versions_of(mem: Mem) -> Versions:
@@ -244,7 +249,8 @@ class Special:
         """Raise the error for a value that changed between the forward launch and its adjoint."""
         a = self.adjoint_reads[k]
         f: Field = self.object_of(a.mem, args)
-        who, place = f.versions.written_by()
+        named = dict(zip((p.name for p in self.values), args, strict=True))
+        who, place = f.versions.written_by(launch.row_number(a, f.versions.axis, named))
         shown = "" if place is None else "\n" + place.text()
         assert isinstance(a.stmt, Load)
         raise GlobalDataAccessError(

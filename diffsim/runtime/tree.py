@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from diffsim.errors import FieldError, Span
+from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field, checked_shape
 
@@ -33,7 +34,7 @@ ijkl = Axes(0, 1, 2, 3)
 def axes(*numbers: int) -> Axes:
     """The axes with these numbers, 0 the first."""
     if not numbers or len(set(numbers)) != len(numbers) or any(n not in range(8) for n in numbers):
-        raise FieldError(f"axes are different numbers from 0 to 7, not {numbers}", Span.of_caller())
+        raise FieldError(f"axes are different numbers from 0 to 7, not {numbers}", Span.of_caller(), "write ds.ij, or ds.axes(0, 1)")
     return Axes(*numbers)
 
 
@@ -56,12 +57,18 @@ class Node:
             size: number of elements along each of the axes, or one number for all of them.
         """
         if not isinstance(axes, Axes):
-            raise FieldError(f"the axes are ds.i, ds.ij, ..., not {axes!r}", Span.of_caller())
+            raise FieldError(
+                f"{axes!r} are no axes", Span.of_caller(), hint="write ds.root.dense(ds.i, n)"
+            )
         dims = checked_shape(size)
         if len(dims) == 1:
             dims = dims * len(axes.numbers)
         if len(dims) != len(axes.numbers):
-            raise FieldError(f"{axes!r} needs {len(axes.numbers)} sizes, not {dims}", Span.of_caller())
+            raise FieldError(
+                f"{axes!r} needs {len(axes.numbers)} sizes, not {dims}",
+                Span.of_caller(),
+                hint="give one for each axis, or one for all of them",
+            )
         return Node(self, dict(zip(axes.numbers, dims, strict=True)))
 
     def place(self, *fields: Any) -> Node:
@@ -73,11 +80,15 @@ class Node:
         numbers = sorted(sizes)
         for f in fields:
             if not isinstance(f, Field):
-                raise FieldError(f"only fields can be placed, not {f!r}", Span.of_caller())
+                raise FieldError(
+                    f"only fields can be placed, not {describe(f)}",
+                    Span.of_caller(),
+                    hint="write .place(x, y)",
+                )
             order = tuple(numbers.index(axis) for axis in sizes)
             if f.is_grad:
                 raise FieldError(
-                    "a gradient is placed with its field", Span.of_caller(), hint="place the field"
+                    "a gradient is placed with its field", Span.of_caller(), hint="leave the gradient out"
                 )
             f.place(tuple(sizes[a] for a in numbers), order)
             self.fields.append(f)

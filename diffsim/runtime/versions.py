@@ -20,11 +20,13 @@ class Versions:
         whole: of the last write that was not bound to one row.
         rows: of the last write to single rows.
         axis: which axis the rows are of; None until a kernel tells.
-        writer: who wrote last: a kernel's span, or (code, instruction) of a Python statement.
+        writer: who wrote to the whole last: a kernel's span, or (code, instruction) of a Python
+            statement.
+        writers: the same for rows.
         dirty: for a gradient: whether it may hold anything but zeros.
     """
 
-    __slots__ = ("axis", "dirty", "latest", "rows", "whole", "writer")
+    __slots__ = ("axis", "dirty", "latest", "rows", "whole", "writer", "writers")
 
     def __init__(self) -> None:
         self.latest = 0
@@ -32,6 +34,7 @@ class Versions:
         self.rows: dict[int, int] = {}
         self.axis: int | None = None
         self.writer: Any = None
+        self.writers: dict[int, Any] = {}
         self.dirty = False
 
     def changed(self, row: int | None, since: int) -> bool:
@@ -40,9 +43,13 @@ class Versions:
             return self.latest > since
         return self.whole > since or self.rows.get(row, 0) > since
 
-    def written_by(self) -> tuple[str, Span | None]:
-        """The last writer in words, and its place."""
+    def written_by(self, row: int | None) -> tuple[str, Span | None]:
+        """The last writer of the row (None: of any part) in words, and its place."""
         who = self.writer
+        rows = self.rows if row is None else {row: self.rows.get(row, 0)}
+        last = max(rows, key=rows.__getitem__, default=None)
+        if last is not None and rows[last] > self.whole:
+            who = self.writers.get(last)
         if isinstance(who, Span):
             return f"the {who.where}", who
         if isinstance(who, tuple):

@@ -1,0 +1,464 @@
+"""Kernels made at random: the CPU does what the interpreter does, and gradients are central differences.
+
+A program is written as source text into a file: loads, stores and additions with affine and gathered indices,
+branches, loops with break and continue that carry numbers, vectors and integers, locals of the kernel that
+several parallel loops add to and read. Every third program is let break the global data access rules: there
+a refusal is right, and so is a right gradient.
+
+`HYPOTHESIS_PROFILE=long` makes many more of them.
+"""
+
+import itertools
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import diffsim as ds
+from diffsim.backends import interp
+from diffsim.errors import AutodiffError
+from diffsim.passes import pipeline
+
+N = 4
+HEAD = """
+@ds.func
+def bend(a, b):
+    if a > b:
+        return ds.sin(a) * 0.7
+    c = a * b
+    if c < -0.3:
+        return c
+    return b - 0.5 * a
+
+@ds.func
+def turn(p, a):
+    c, s = ds.cos(a), ds.sin(a)
+    return ds.Vector([c * p.x - s * p.y, s * p.x + c * p.y])
+"""
+
+
+class Maker:
+    """Writes one kernel. `rules`: whether it must keep the global data access rules."""
+
+    def __init__(self, random, rules):
+        self.r = random
+        self.rules = rules
+        self.lines = []
+        self.indent = 1
+        self.fresh = itertools.count()
+        self.floats, self.vectors, self.ints = [], [], []
+        self.budget = random.randint(4, 14)
+        self.loops = 0
+        self.read_out = False
+
+    # ---- expressions
+
+    def pick(self, things):
+        return things[self.r.randrange(len(things))]
+
+    def number(self):
+        return str(round(self.r.uniform(-1.5, 1.5), 2))
+
+    def index(self):
+        """An index below N that is made of whole numbers alone."""
+        k = self.pick(self.ints)
+        return self.pick(
+            [k, f"({k} + {self.r.randrange(N)}) % {N}", f"at[{k}]", f"{N - 1} - {k}", f"(3 * {k} + 1) % {N}"]
+        )
+
+    def f(self, depth=2):
+        """A float expression."""
+        r = self.r
+        if depth == 0 or r.random() < 0.15:
+            leaves = [
+                lambda: f"x[{self.index()}]",
+                lambda: f"x[{self.index()}]",
+                lambda: f"v[{self.index()}].{self.pick('xy')}",
+                lambda: f"v[{self.index()}][{self.pick(self.ints)} % 2]",
+                self.number,
+            ]
+            if self.floats:
+                leaves += [lambda: self.pick(self.floats)] * 4
+            if self.vectors:
+                leaves += [lambda: f"{self.pick(self.vectors)}[{self.pick(self.ints)} % 2]"] * 2
+            return self.pick(leaves)()
+        d = depth - 1
+        return self.pick(
+            [
+                lambda: f"({self.f(d)} + {self.f(d)})",
+                lambda: f"({self.f(d)} - 0.5 * {self.f(d)})",
+                lambda: f"{self.f(d)} * {self.f(d)}",
+                lambda: f"{self.f(d)} / (1.5 + ({self.f(d)}) ** 2)",
+                lambda: f"ds.sin({self.f(d)})",
+                lambda: f"ds.tanh({self.f(d)})",
+                lambda: f"ds.sqrt(1.2 + ({self.f(d)}) ** 2)",
+                lambda: f"ds.exp(-abs({self.f(d)}))",
+                lambda: f"ds.max({self.f(d)}, {self.f(d)})",
+                lambda: f"ds.atan2({self.f(d)}, 2.0 + ds.cos({self.f(d)}))",
+                lambda: f"({self.f(d)} if {self.condition()} else {self.f(d)})",
+                lambda: f"ds.select({self.condition()}, {self.f(d)}, {self.f(d)})",
+                lambda: f"bend({self.f(d)}, {self.f(d)})",
+                lambda: f"{self.v(d)}.dot({self.v(d)})",
+                lambda: f"{self.v(d)}.norm(0.1)",
+                lambda: f"ds.stop_grad({self.number()}) * {self.pick(self.ints)} * {self.f(d)}",
+            ]
+        )()
+
+    def v(self, depth=1):
+        """A vector expression."""
+        if depth <= 0 or self.r.random() < 0.3:
+            if self.vectors and self.r.random() < 0.6:
+                return self.pick(self.vectors)
+            return f"v[{self.index()}]"
+        d = depth - 1
+        return self.pick(
+            [
+                lambda: f"ds.Vector([{self.f(d)}, {self.f(d)}])",
+                lambda: f"({self.v(d)} + {self.v(d)} * {self.f(d)})",
+                lambda: f"turn({self.v(d)}, {self.f(d)})",
+                lambda: f"{self.v(d)}.normalized(0.5)",
+                lambda: f"(ds.Matrix([[{self.f(0)}, 0.3], [-0.2, {self.f(0)}]]) @ {self.v(d)})",
+            ]
+        )()
+
+    def condition(self):
+        k = self.pick(self.ints)
+        return self.pick(
+            [
+                lambda: f"{self.f(1)} > {self.number()}",
+                lambda: f"({k} + {self.r.randrange(3)}) % 2 == 0",
+                lambda: f"({k} > 1 and {self.f(0)} < 0.8)",
+                lambda: f"(at[{self.index()}] == 2 or {self.f(0)} > 0.4)",
+            ]
+        )()
+
+    def calm(self, text):
+        """Inside of loops values stay bounded."""
+        return self.pick(["ds.sin({})", "ds.tanh({})", "0.6 * ds.cos({})"]).format(text) if self.loops else text
+
+    # ---- statements
+
+    def put(self, line):
+        self.lines.append("    " * self.indent + line)
+
+    def block(self, depth):
+        self.indent += 1
+        for _ in range(self.r.randint(1, 3)):
+            self.statement(depth)
+        self.indent -= 1
+
+    def statement(self, depth):
+        kinds = [self.assign] * 4 + [self.write] * 3
+        if depth > 0 and self.budget > 0:
+            kinds += [self.branch, self.branch, self.for_loop, self.for_loop, self.while_loop]
+        if not self.rules:
+            kinds += [self.break_a_rule]
+        self.budget -= 1
+        self.pick(kinds)(depth)
+
+    def assign(self, depth):
+        r = self.r.random()
+        if self.vectors and r < 0.3:
+            p = self.pick(self.vectors)
+            if self.r.random() < 0.4:
+                self.put(f"{p}[{self.pick(self.ints)} % 2] = {self.calm(self.f())}")
+            else:
+                self.put(f"{p} = {self.v()}.normalized(0.5)" if self.loops else f"{p} = {self.v()}")
+        elif r < 0.45 and self.own_ints:
+            self.put(f"{self.pick(self.own_ints)} = {self.index()}")
+        elif self.floats_here:
+            a = self.pick(self.floats_here)
+            if self.loops or self.r.random() < 0.5:
+                self.put(f"{a} = {self.calm(self.f())}")
+            else:
+                self.put(f"{a} {self.pick('+-*')}= {self.f()}")
+
+    def write(self, depth):
+        self.pick(
+            [
+                lambda: self.put(f"out[{self.lane}] {self.pick(['=', '+=', '-='])} {self.f()}"),
+                lambda: self.put(f"outv[{self.lane}] += {self.v()}"),
+                lambda: self.put(f"outv[{self.lane}][{self.pick(self.ints)} % 2] += {self.f()}"),
+                lambda: self.put(f"outv[{self.lane}].{self.pick('xy')} = {self.f()}"),
+                lambda: self.put(f"acc[{self.index()}] += {self.f()}"),
+                lambda: self.put(f"ds.atomic_sub(acc[{self.index()}], {self.f()})"),
+                lambda: self.put(f"total[None] += {self.f()}"),
+                lambda: self.put(f"{self.sum_local} += {self.f(1)}") if self.sum_local else self.put("pass"),
+            ]
+        )()
+
+    def break_a_rule(self, depth):
+        lane = self.lane
+        self.put(
+            self.pick(
+                [
+                    f"x[{lane}] = {self.f()}",
+                    f"x[{self.index()}] = {self.f()}",
+                    f"v[{lane}].x *= {self.f(1)}",
+                    f"x[{lane}] += {self.f()}",
+                    f"out[{self.index()}] = {self.f()}",
+                    f"out[{lane}] = out[{lane}] * {self.f(1)}",
+                    f"total[None] = {self.f()}",
+                    f"at[{lane}] = ({lane} + 1) % {N}",
+                    f"acc[{lane}] = out[{lane}] + acc[{lane}]",
+                ]
+            )
+        )
+
+    def branch(self, depth):
+        self.put(f"if {self.condition()}:")
+        self.block(depth - 1)
+        if self.r.random() < 0.6:
+            self.put("else:")
+            self.block(depth - 1)
+
+    def for_loop(self, depth):
+        j = f"j{next(self.fresh)}"
+        k = self.pick(self.ints)
+        bound = self.pick(["2", "3", f"{k}", f"{k} % 3", f"at[{k}] - 1", f"{k}, 3"])
+        self.put(f"for {j} in range({bound}):")
+        self.ints.append(j)
+        self.loops += 1
+        self.block(depth - 1)
+        self.leave()
+        self.loops -= 1
+        self.ints.remove(j)
+
+    def while_loop(self, depth):
+        w = f"w{next(self.fresh)}"
+        self.put(f"{w} = 0")
+        test = self.pick([f"{w} < 3", "True", f"{w} < 4 and {self.f(1)} < 0.9"])
+        self.put(f"while {test}:")
+        self.indent += 1
+        self.put(f"{w} += 1")
+        self.put(f"if {w} > 4:")
+        self.put("    break")
+        self.indent -= 1
+        self.ints.append(f"({w} % {N})")
+        self.loops += 1
+        self.block(depth - 1)
+        self.leave()
+        self.loops -= 1
+        self.ints.pop()
+
+    def leave(self):
+        """Maybe leave the loop early."""
+        if self.r.random() < 0.4:
+            self.put(f"    if {self.condition()}:")
+            self.put(f"        {self.pick(['break', 'continue'])}")
+            self.indent += 1
+            self.statement(0)
+            self.indent -= 1
+
+    # ---- kernels
+
+    def parallel_loop(self):
+        self.lane = "i"
+        self.put("for i in x:")
+        self.indent += 1
+        self.ints = ["i"]
+        kernel_floats = list(self.floats)
+        self.floats_here = []
+        self.own_ints, self.vectors = [], []
+        for name in ("a", "b", "c")[: self.r.randint(1, 3)]:
+            self.put(f"{name} = {self.f(1)} + 0.0")
+            self.floats_here.append(name)
+            self.floats.append(name)
+        for name in ("p", "q")[: self.r.randint(0, 2)]:
+            self.put(f"{name} = {self.v()} * 1.0")
+            self.vectors.append(name)
+        if self.r.random() < 0.6:
+            self.put(f"k = {self.index()}")
+            self.ints.append("k")
+            self.own_ints.append("k")
+        for _ in range(self.r.randint(2, 5)):
+            self.statement(2)
+        self.put(f"out[i] += {self.pick(self.floats)}")
+        self.indent -= 1
+        self.floats = kernel_floats
+
+    def kernel(self):
+        self.put("@ds.kernel(simplicity='relaxed')".replace("    ", ""))
+        self.lines[-1] = self.lines[-1].strip()
+        self.lines.append("def f():")
+        self.sum_local = None
+        self.floats_here, self.own_ints = [], []
+        names = ("s", "t")[: self.r.randint(0, 2)]
+        for name in names:
+            self.put(f"{name} = {self.number()}")
+        readable = []
+        for _ in range(self.r.randint(1, 3)):
+            self.sum_local = self.pick(names) if names and self.r.random() < 0.7 else None
+            self.floats = [name for name in readable if name != self.sum_local]
+            self.parallel_loop()
+            if self.sum_local:
+                readable = [*self.floats, self.sum_local]
+                if self.r.random() < 0.3:
+                    s = self.sum_local
+                    self.put(f"{s} = ds.sin({s}) * 0.5 + x[1]")
+        for name in readable:
+            self.put(f"total[None] += ds.sin({name})")
+        return "\n".join(self.lines) + "\n"
+
+
+class Program:
+    """A made kernel, its fields, and what they hold before it runs."""
+
+    def __init__(self, text, file):
+        file.write_text(HEAD + "\n" + text)
+        self.text = text
+        f64 = dict(dtype=ds.f64, needs_grad=True)
+        self.inputs = {"x": ds.field(shape=N, **f64), "v": ds.Vector.field(2, shape=N, **f64)}
+        self.outputs = {
+            "out": ds.field(shape=N, **f64),
+            "outv": ds.Vector.field(2, shape=N, **f64),
+            "acc": ds.field(shape=N, **f64),
+            "total": ds.field(shape=(), **f64),
+        }
+        self.at = ds.field(ds.i32, shape=N)
+        self.fields = {**self.inputs, **self.outputs, "at": self.at}
+        space = {"ds": ds, **self.fields}
+        exec(compile(file.read_text(), str(file), "exec"), space)
+        self.kernel = space["f"]
+        draw = np.random.default_rng(7).uniform
+        self.start = {name: draw(-1, 1, f.to_numpy().shape) for name, f in self.fields.items()}
+        self.start["at"] = np.array([2, 0, 3, 2], np.int32)
+        self.seeds = {name: draw(-1, 1, f.to_numpy().shape) for name, f in self.outputs.items()}
+
+    def set(self, moved=None):
+        for name, f in self.fields.items():
+            f.from_numpy((moved or {}).get(name, self.start[name]))
+
+    def run(self, moved):
+        """Values after a launch, from these inputs."""
+        self.set(moved)
+        self.kernel()
+        return {name: f.to_numpy() for name, f in self.outputs.items()}
+
+    def value(self, moved):
+        found = self.run(moved)
+        return sum(float((self.seeds[name] * a).sum()) for name, a in found.items())
+
+    def gradients(self):
+        """With respect to all that the fields held before."""
+        for f in (*self.inputs.values(), *self.outputs.values()):
+            f.grad.fill(0)
+        self.set()
+        tape = ds.Tape()
+        with tape:
+            self.kernel()
+        tape.backward(grads={f: self.seeds[name] for name, f in self.outputs.items()})
+        return {n: f.grad.to_numpy() for n, f in {**self.inputs, **self.outputs}.items()}
+
+    def special(self):
+        (found,) = self.kernel.specials.values()
+        return found
+
+    def interpret(self, kernel, gradients=None):
+        """Memory by name after the interpreter ran a kernel; names of gradients end in .grad."""
+        memory = {}
+        names = {id(f): name for name, f in self.fields.items()}
+        names.update({id(f.grad): f"{name}.grad" for name, f in self.fields.items() if f.grad})
+        for mem in kernel.mems:
+            if mem.kind == "field":
+                name = names[id(mem.handle())]
+                source = self.start if gradients is None else gradients
+                memory[mem] = np.array(source[name])
+        interp.run(kernel, memory)
+        return {names[id(mem.handle())]: a for mem, a in memory.items()}
+
+
+def difference(function, program, name):
+    """Richardson's central differences, for several widths: (widths, ...)."""
+    start = program.start[name]
+    found = []
+    for h in (1e-3, 1e-4, 1e-5):
+        gradient = np.zeros_like(start)
+        for i in np.ndindex(*start.shape):
+            slopes = []
+            for step in (h, h / 2):
+                ends = []
+                for s in (step, -step):
+                    moved = start.copy()
+                    moved[i] += s
+                    ends.append(function({name: moved}))
+                slopes.append((ends[0] - ends[1]) / (2 * step))
+            gradient[i] = (4 * slopes[1] - slopes[0]) / 3
+        found.append(gradient)
+    return np.array(found)
+
+
+def agree(gradient, differences, rel=1e-6):
+    """Whether for each element one of the widths gives the gradient."""
+    scale = max(1.0, np.abs(gradient).max())
+    error = np.abs(differences - gradient).min(axis=0)
+    return bool((error <= rel * scale).all())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("made")
+
+
+@pytest.fixture(autouse=True)
+def _f64():
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    yield
+    ds.reset()
+
+
+_count = itertools.count()
+
+
+def made(seed, folder):
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    random = Random(seed)
+    rules = random.random() < 0.7
+    text = f"# seed {seed}\n{Maker(random, rules).kernel()}"
+    return Program(text, folder / f"made_{next(_count)}.py"), rules
+
+
+# A smaller seed makes no smaller kernel: nothing to shrink.
+@settings(phases=[Phase.explicit, Phase.generate])
+@given(st.integers(0, 2**31))
+def test_made_kernels(folder, seed):
+    program, rules = made(seed, folder)
+    try:
+        gradients = program.gradients()
+    except AutodiffError as error:
+        assert not rules, f"refused: {error}\n{program.text}"
+        assert error.span is not None
+        assert error.span.file.endswith(".py")
+        return
+    for name, gradient in gradients.items():
+        expected = difference(program.value, program, name)
+        assert np.isfinite(gradient).all(), program.text
+        assert agree(gradient, expected), f"{name}: {gradient}, {expected}\n{program.text}"
+    if rules:
+        check_interpreter(program, gradients)
+
+
+def check_interpreter(program, gradients):
+    special = program.special()
+    after = program.run({})
+    lowered = pipeline.run(special.ir, pipeline.LOWER, check=True)
+    for kernel in (special.ir, lowered):
+        found = program.interpret(kernel)
+        for name, value in after.items():
+            if name in found:
+                np.testing.assert_allclose(found[name], value, rtol=1e-11, atol=1e-12)
+    state = {name: f.to_numpy() for name, f in program.fields.items()}
+    for name in program.inputs:
+        state[f"{name}.grad"] = np.zeros_like(program.start[name])
+    for name, seed in program.seeds.items():
+        state[f"{name}.grad"] = seed
+    lowered = pipeline.run(special.adjoint, pipeline.LOWER, check=True)
+    for kernel in (special.adjoint, lowered):
+        found = program.interpret(kernel, state)
+        for name, gradient in gradients.items():
+            if f"{name}.grad" in found:
+                np.testing.assert_allclose(
+                    found[f"{name}.grad"], gradient, rtol=1e-9, atol=1e-10, err_msg=program.text
+                )
