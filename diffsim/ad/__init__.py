@@ -1,5 +1,6 @@
-"""Automatic differentiation from Python: tapes."""
+"""Automatic differentiation from Python: tapes, gradients written by hand, code without gradients."""
 
+from diffsim.ad.custom import grad_for, grad_replaced, no_grad
 from diffsim.ad.tape import Tape
 
-__all__ = ["Tape"]
+__all__ = ["Tape", "grad_for", "grad_replaced", "no_grad"]

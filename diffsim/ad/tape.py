@@ -7,7 +7,7 @@ the launch saw. A tape saves no field values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy as np
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
-from diffsim.lang.scope import describe
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.scope import describe
 from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -61,7 +61,20 @@ class Copied:
         self.span = span
 
 
-Entry = Launched | Wrote | Copied
+class Replaced:
+    """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`."""
+
+    __slots__ = ("arrays", "backward", "inside")
+
+    def __init__(
+        self, backward: Callable[[], Any], inside: list[Entry], arrays: tuple[Field, ...] = ()
+    ) -> None:
+        self.backward = backward
+        self.inside = inside
+        self.arrays = arrays
+
+
+Entry = Launched | Wrote | Copied | Replaced
 
 
 class Tape:
@@ -148,6 +161,23 @@ class Tape:
         """Note a copy (called by the field)."""
         self.entries.append(Copied(target, source, Span.of_caller()))
 
+    def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
+        """Note a run of a function with a gradient of its own, and what it did meanwhile."""
+        self.kept.update(inside.kept)
+        self.entries.append(Replaced(backward, inside.entries))
+
+    def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
+        """Record a function that the backward pass calls at this place.
+
+        Args:
+            backward: called without arguments; it reads and adds to gradients.
+            arrays: the fields and arrays whose gradients it uses, for `tape.zero()` and
+                `tape.gradients`.
+        """
+        if not callable(backward):
+            raise FieldError(f"{backward!r} can not be called", Span.of_caller())
+        self.entries.append(Replaced(backward, [], tuple(arrays)))
+
     # ---- the backward pass
 
     def backward(self, loss: Field | None = None, grads: Mapping[Field, Any] | None = None) -> None:
@@ -168,7 +198,9 @@ class Tape:
             )
         if not isinstance(grads, Mapping | None):
             raise FieldError(
-                "grads is a dictionary", Span.of_caller(), hint="write tape.backward(grads={y: seed})"
+                "grads is a dictionary",
+                Span.of_caller(),
+                hint="write tape.backward(grads={y: seed})",
             )
         seeds: dict[Field, Any] = dict(grads or {})
         if loss is None and not seeds:
@@ -192,8 +224,10 @@ class Tape:
                     special.run_adjoint(entry.args, entry.now, entry.seed)
             elif isinstance(entry, Wrote):
                 _forget(entry.field, entry.index)
-            else:
+            elif isinstance(entry, Copied):
                 _copy_back(entry)
+            else:
+                entry.backward()
         for grad, value in before.items():
             grad._array += value
             grad._touch()
@@ -212,7 +246,7 @@ class Tape:
         """The fields that the recorded program wrote: their gradients belong to the backward pass."""
         found: dict[Field, None] = {}
         seen: set[int] = set()
-        for entry in self.entries:
+        for entry in _flat(self.entries):
             if isinstance(entry, Launched):
                 special = entry.special
                 if id(special) not in seen or special.arrays:
@@ -223,7 +257,7 @@ class Tape:
                             found[f] = None
             elif isinstance(entry, Copied):
                 found[entry.target] = None
-            else:
+            elif isinstance(entry, Wrote):
                 found[entry.field] = None
         return found
 
@@ -233,14 +267,17 @@ class Tape:
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
         found: dict[Field, Field] = {}
-        for entry in self.entries:
+        for entry in _flat(self.entries):
+            fields: list[Any]
             if isinstance(entry, Launched):
                 special = entry.special
                 fields = [special.object_of(m, entry.args) for m in special.ir.mems]
             elif isinstance(entry, Wrote):
                 fields = [entry.field]
-            else:
+            elif isinstance(entry, Copied):
                 fields = [entry.target, entry.source]
+            else:
+                fields = list(entry.arrays)
             for f in fields:
                 if isinstance(f, Field) and f.grad is not None:
                     found[f] = f.grad
@@ -278,8 +315,16 @@ class Tape:
                     _follow(entry, broken)
             elif isinstance(entry, Copied):
                 _follow_copy(entry, broken)
-            elif entry.index is None:
+            elif isinstance(entry, Wrote) and entry.index is None:
                 broken.pop(_key(entry.field), None)
+
+
+def _flat(entries: list[Entry]) -> Iterator[Entry]:
+    """All entries, with those inside of functions that have a gradient of their own."""
+    for entry in entries:
+        yield entry
+        if isinstance(entry, Replaced):
+            yield from _flat(entry.inside)
 
 
 _Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
@@ -291,7 +336,9 @@ def _follow(entry: Launched, broken: _Broken) -> None:
     """One launch's part in the search for broken chains."""
     special, activity = entry.special, entry.special.activity
     objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
-    lost = {_key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)}
+    lost = {
+        _key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)
+    }
     lost.update(
         {_key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)}
     )
@@ -303,7 +350,11 @@ def _follow(entry: Launched, broken: _Broken) -> None:
         flow = Activity(special.ir, frozenset([mem]))
         for t in special.ir.tasks:
             for s in task_statements(t):
-                if isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in flow.values:
+                if (
+                    isinstance(s, (Store, Atomic))
+                    and s.mem.grad is not None
+                    and s.value in flow.values
+                ):
                     raise _broken(where, special.kernel.source.name)
         for leak in flow.leaks:
             f = objects[leak.mem]

@@ -38,7 +38,8 @@ class Activity:
 
     Args:
         kernel: the kernel.
-        sources: the memories whose loads are active; if left out, those that have a gradient.
+        sources: the memories whose loads are active (none: the launch counts as a constant); if left
+            out, those that have a gradient.
     """
 
     def __init__(self, kernel: Kernel, sources: frozenset[Mem] | None = None) -> None:
@@ -87,7 +88,7 @@ class Activity:
             if s.out.type.is_float:
                 if self.is_active(s.mem):
                     self.values.add(s.out)
-                if s.mem.is_grad or s.mem in self.second_temps:
+                if self.sources is None and (s.mem.is_grad or s.mem in self.second_temps):
                     self.second.add(s.out)
         elif isinstance(s, (Store, Atomic)):
             self._write(s)

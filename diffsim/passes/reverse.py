@@ -52,20 +52,22 @@ from diffsim.passes.simplicity import check_simplicity
 Adjoints = dict[Value, Value]
 
 
-def reverse(kernel: Kernel, *, relaxed: bool = False) -> Kernel:
+def reverse(kernel: Kernel, *, relaxed: bool = False, detached: bool = False) -> Kernel:
     """The adjoint kernel.
 
     Args:
         kernel: a prepared kernel.
         relaxed: whether kernels outside of the kernel simplicity rule are differentiated.
+        detached: whether what the kernel stores counts as constant: its adjoint only forgets what the
+            elements it stored to had to do with anything before.
 
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
     """
-    if not relaxed:
+    if not relaxed and not detached:
         check_simplicity(kernel)
     kernel = _keep_temps(kernel)
-    work = _Reverser(kernel)
+    work = _Reverser(kernel, Activity(kernel, frozenset() if detached else None))
     adjoint = drop_dead(work.kernel())
     _refuse_lost(adjoint)
     check_access(kernel, adjoint, work.activity)
@@ -73,9 +75,9 @@ def reverse(kernel: Kernel, *, relaxed: bool = False) -> Kernel:
 
 
 class _Reverser:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, activity: Activity) -> None:
         self.primal = kernel
-        self.activity = Activity(kernel)
+        self.activity = activity
         self.active = self.activity.values
         self.builder = Builder(kernel.span)
         self.env: dict[Value, Value] = {}

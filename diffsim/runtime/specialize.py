@@ -43,6 +43,7 @@ class Special:
         last: the clock's reading and the random numbers' key of the last launch, or None; `stamps`: of
             the last one with given arguments.
         stale: whether something that it was compiled for is gone.
+        is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
     """
 
     def __init__(
@@ -53,8 +54,11 @@ class Special:
         values: list[Parameter],
         arrays: dict[str, Any],
         simplicity: str,
+        *,
+        is_detached: bool = False,
     ) -> None:
         self.kernel = kernel
+        self.is_detached = is_detached
         self.translation = translation
         self.ir = ir
         self.values = values
@@ -64,9 +68,8 @@ class Special:
         self.last: tuple[int, int] | None = None
         self.stamps: dict[Any, tuple[int, int]] = {}
         self.forgot_launches = False
-        self.snapshots = {
-            id(c): launch._snapshot(c.value) for c in launch.watched(translation.captures)
-        }
+        translation.captures = launch.watched(translation.captures)
+        self.snapshots = {id(c): launch._snapshot(c.value) for c in translation.captures}
         for mem in ir.mems:
             if mem.kind == "field":
                 weakref.finalize(mem.handle(), _drop, weakref.ref(self))
@@ -176,11 +179,25 @@ class Special:
         Raises:
             AutodiffError: and its kind, where the gradient can not be given exactly.
         """
-        return reverse.reverse(self.ir, relaxed=self.simplicity == "relaxed")
+        relaxed = self.simplicity == "relaxed"
+        return reverse.reverse(self.ir, relaxed=relaxed, detached=self.is_detached)
+
+    @functools.cached_property
+    def detached(self) -> Special:
+        """The same kernel for launches that no gradient flows through."""
+        return Special(
+            self.kernel,
+            self.translation,
+            self.ir,
+            self.values,
+            self.arrays,
+            self.simplicity,
+            is_detached=True,
+        )
 
     @functools.cached_property
     def activity(self) -> Activity:
-        return Activity(self.ir)
+        return Activity(self.ir, frozenset() if self.is_detached else None)
 
     @functools.cached_property
     def read_after_leak(self) -> frozenset[Mem]:
