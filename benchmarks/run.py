@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -158,8 +159,9 @@ def execute(workload, framework, args, scratch):
         return "", "took more than 400 s"
     if done.returncode == 0:
         return done.stdout, None
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    return done.stdout, f"failed (exit {done.returncode}): {last[:200]}"
+    lines = done.stderr.strip().splitlines() or ["no message"]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return done.stdout, f"failed (exit {done.returncode}): {(errors or lines)[-1][:200]}"
 
 
 def measure(workload, args, scratch):

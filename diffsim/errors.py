@@ -14,14 +14,14 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from types import FrameType
 
 _MOST_CALLERS = 2  # shown at each end of a long chain of calls
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Span:
-    """A stretch of the user's source: file, 1-based lines, 0-based columns (in bytes, as Python counts
-    them), and who inlined it."""
+    """A stretch of the user's source: file, 1-based lines, 0-based columns in bytes, who inlined it."""
 
     __slots__ = ("col", "end_col", "end_line", "file", "line", "parent", "where")
 
@@ -77,9 +77,9 @@ class Span:
     @staticmethod
     def of_caller() -> Span | None:
         """The innermost line of the running Python program that is not diffsim's own."""
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<diffsim ")):
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         if frame is None:
             return None
         for at, (line, end_line, col, end_col) in enumerate(frame.f_code.co_positions()):
@@ -115,7 +115,9 @@ class DiffsimError(Exception):
 
     def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
         super().__init__(_render(message, span, hint))
-        self.__suppress_context__ = True  # what failed inside of diffsim before is no news to the user
+        self.__suppress_context__ = (
+            True  # what failed inside of diffsim before is no news to the user
+        )
         self.message = message
         self.span = span
         self.hint = hint

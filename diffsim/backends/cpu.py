@@ -43,7 +43,8 @@ from diffsim.ir.walk import blocks, statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
-_CHUNKS_A_THREAD = 8
+_MOST_CHUNKS = 128
+_UNKNOWN_TURNS = 128  # of a serial loop: a guess that keeps heavy lanes in chunks of their own
 _ARENA = {
     "@ds_arena_alloc": "declare noalias ptr @ds_arena_alloc(ptr, i64, i64)",
     "@ds_arena_mark": "declare i64 @ds_arena_mark(ptr, i64)",
@@ -336,14 +337,21 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         fewer = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {threads})")
         additions = body.let(f"mul i64 {lanes}, {sum(p.count for p in task.private)}")
         room = body.let(f"mul i64 {fewer}, {_COPY_WORK * sum(map(copies.scalars, task.private))}")
-        otherwise = fork(body.let(f"icmp sgt i64 {additions}, {room}"))
+        worth = body.let(f"icmp sgt i64 {additions}, {room}")
+        several = body.let(f"icmp sgt i64 {threads}, 1")
+        otherwise = fork(body.let(f"and i1 {worth}, {several}"))
         block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {copies.chunk_bytes(task)}"))
         body.slot_store(module.layout.copies[k], "ptr", block)
         _pooled(body, f"@copies{k}", (pool, lanes, fewer), released)
         copies.add_up(body, task, block, fewer)
         arrive(fewer)
         body.start(otherwise)
-    _pooled(body, f"@task{k}", (pool, lanes, chunks), released)
+    function = f"@task{k}"
+    if _variants(task):
+        threads = body.slot_load(THREADS, "i64")
+        one_thread = body.let(f"icmp eq i64 {threads}, 1")
+        function = body.let(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
+    _pooled(body, function, (pool, lanes, chunks), released)
     arrive(chunks)
     body.start(done)
     if n:
@@ -374,22 +382,22 @@ def _pooled(body: Body, function: str, job: tuple[str, str, str], released: str)
 
 
 def _chunks(body: Body, lanes: str, task: Task) -> str:
-    """How many chunks: enough work in each, a few for each thread, none too long."""
+    """How many chunks: enough work in each, none too long, the same for any number of threads.
+
+    So results do not depend on the number of threads: neither sums, nor the last bits of elements
+    that a vectorized loop's remainder computes with scalar functions.
+    """
     grain = max(1, _CHUNK_WORK // max(1, cost(task.body)))
-    if lanes.isdigit() and int(lanes) <= grain:
-        return "1"
+    if lanes.isdigit():
+        n = int(lanes)
+        return str(max(min(n // grain, _MOST_CHUNKS), n // _LONGEST_CHUNK, 1))
     for name in ("smin", "smax"):
         body.module.declare(f"@llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
-    threads = body.slot_load(THREADS, "i64")
-    most = body.let(f"mul i64 {threads}, {_CHUNKS_A_THREAD}")
-    by_length = body.let(f"sdiv i64 {lanes}, {_LONGEST_CHUNK}")
-    most = body.let(f"call i64 @llvm.smax.i64(i64 {most}, i64 {by_length})")
     by_work = body.let(f"sdiv i64 {lanes}, {grain}")
-    fewest = body.let(f"call i64 @llvm.smin.i64(i64 {by_work}, i64 {most})")
-    chunks = body.let(f"call i64 @llvm.smax.i64(i64 {fewest}, i64 1)")
-    alone = body.let(f"icmp eq i64 {threads}, 1")
-    alone_chunks = body.let(f"call i64 @llvm.smax.i64(i64 {by_length}, i64 1)")
-    return body.let(f"select i1 {alone}, i64 {alone_chunks}, i64 {chunks}")
+    by_work = body.let(f"call i64 @llvm.smin.i64(i64 {by_work}, i64 {_MOST_CHUNKS})")
+    by_length = body.let(f"sdiv i64 {lanes}, {_LONGEST_CHUNK}")
+    most = body.let(f"call i64 @llvm.smax.i64(i64 {by_work}, i64 {by_length})")
+    return body.let(f"call i64 @llvm.smax.i64(i64 {most}, i64 1)")
 
 
 def cost(block: Block) -> int:
@@ -399,12 +407,12 @@ def cost(block: Block) -> int:
         total += 1
         inner = sum(cost(b) for b in blocks(s))
         if isinstance(s, For):
-            turns = 16
+            turns = _UNKNOWN_TURNS
             if isinstance(s.lo, Const) and isinstance(s.hi, Const):
                 turns = max(0, int(s.hi.value) - int(s.lo.value))
             inner *= turns
         elif isinstance(s, While):
-            inner *= 16
+            inner *= _UNKNOWN_TURNS
         elif isinstance(s, If):
             inner = (inner + 1) // 2
         total += inner

@@ -35,7 +35,7 @@ def extract(args: tuple[Value, ...], wanted: Type | None) -> Type:
         raise ValueError(f"{an(t.type)} needs {len(t.type.shape)} indices, {len(index)} given")
     for k, n in zip(index, t.type.shape, strict=True):
         if isinstance(k, Const) and not 0 <= k.value < n:
-            raise ValueError(f"{an(t.type)} has no element {k.value}: its elements are 0 to {n - 1}")
+            raise ValueError(f"index {k.value} is outside of {an(t.type)}")
     return t.type.scalar
 
 
@@ -64,7 +64,9 @@ def matmul(args: tuple[Value, ...], wanted: Type | None) -> Type:
 def outer(args: tuple[Value, ...], wanted: Type | None) -> Type:
     a, b = (x.type.shape for x in args)
     if len(a) != 1 or len(b) != 1:
-        raise ValueError(f"an outer product needs two vectors, not {an(args[0].type)} and {an(args[1].type)}")
+        raise ValueError(
+            f"an outer product needs two vectors, not {an(args[0].type)} and {an(args[1].type)}"
+        )
     return tensor(args[0].type.scalar, (a[0], b[0]))
 
 

@@ -184,7 +184,9 @@ class Builder:
             try:
                 t = op.typer(values, None)
             except ValueError as problem:
-                raise KernelTypeError(str(problem), self.span, hint=_TENSOR_ADVICE.get(op.name)) from None
+                raise KernelTypeError(
+                    str(problem), self.span, hint=_TENSOR_ADVICE.get(op.name)
+                ) from None
             return self._fold_structure(op, values) or self._let(op, values, t)
         if len(args) != len(op.operands):
             raise KernelTypeError(

@@ -28,7 +28,7 @@ def template() -> Template:
     return Template()
 
 
-class types:
+class types:  # noqa: N801 - a namespace: ds.types.vector(...)
     """Annotations for arguments that are not scalars."""
 
     @staticmethod
@@ -43,7 +43,9 @@ class types:
             dtype = scalar_type(dtype)
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
             raise FieldError(
-                f"ndim is a number of axes, not {ndim!r}", Span.of_caller(), hint="write ndim=1, 2, ..."
+                f"ndim is a number of axes, not {ndim!r}",
+                Span.of_caller(),
+                hint="write ndim=1, 2, ...",
             )
         return ArrayAnnotation(dtype, ndim)
 
@@ -76,9 +78,9 @@ def scalar_type(dtype: Any) -> ScalarType:
     if isinstance(dtype, ScalarType):
         return dtype
     if dtype is float:
-        return ports.default_fp()  # type: ignore[no-any-return]
+        return ports.default_fp()
     if dtype is int:
-        return ports.default_ip()  # type: ignore[no-any-return]
+        return ports.default_ip()
     if dtype is bool:
         return bool_
     shown = f"the class {dtype.__name__}" if isinstance(dtype, type) else repr(dtype)
@@ -87,4 +89,3 @@ def scalar_type(dtype: Any) -> ScalarType:
         Span.of_caller(),
         hint="use ds.f32, ds.f64, ds.i32, ..., without quotes",
     )
-

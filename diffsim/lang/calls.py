@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import inspect
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 
 from diffsim.errors import DiffsimError
 from diffsim.ir._row import Op
-from diffsim.ir.nodes import Const, Value
+from diffsim.ir.nodes import Value
 from diffsim.ir.ops import TABLE, transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang import expressions, linalg, statements
@@ -37,6 +38,7 @@ _DEEPEST = 64
 
 
 def call(cx: Context, node: ast.Call) -> Any:
+    """A call: of a func, an op, a method, a type, or of Python's own functions."""
     function = expressions.expr(cx, node.func)
     if isinstance(function, Intrinsic) and function.lazy:
         return function.in_kernel(cx, node, node.args, {})
@@ -51,7 +53,9 @@ def call(cx: Context, node: ast.Call) -> Any:
     for k in node.keywords:
         if k.arg is None:
             raise cx.syntax(
-                k.value, "** (unpacking of keywords) can not be used in a kernel", "name each of them"
+                k.value,
+                "** (unpacking of keywords) can not be used in a kernel",
+                "name each of them",
             )
         kwargs[k.arg] = expressions.expr(cx, k.value)
     cx.builder.span = cx.span(node)
@@ -64,6 +68,7 @@ def call(cx: Context, node: ast.Call) -> Any:
 
 
 def arguments(cx: Context, node: ast.Call) -> list[Any]:
+    """The positional arguments of a call, lists spread out by `*`."""
     args: list[Any] = []
     for a in node.args:
         if isinstance(a, ast.Starred):
@@ -177,9 +182,9 @@ def _method(
             raise cx.type_error(node, "cast takes the type", "write v.cast(ds.f32)")
         return convert(cx, method.owner, args[0], node)
     function = linalg.METHODS[method.name]
-    if isinstance(method.owner, Matrix):
-        if not any(isinstance(a, Value) for a in (*args, *kwargs.values())):
-            return expressions.fold(cx, node, getattr(method.owner, method.name), *args, **kwargs)
+    known = not any(isinstance(a, Value) for a in (*args, *kwargs.values()))
+    if isinstance(method.owner, Matrix) and known:
+        return expressions.fold(cx, node, getattr(method.owner, method.name), *args, **kwargs)
     owner = cx.value(method.owner, node)
     values = [a if isinstance(a, expressions.Number) else cx.value(a, node) for a in args]
     try:
@@ -219,10 +224,9 @@ def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
         )
     if isinstance(thing, str):  # float("inf")
         thing = expressions.fold(cx, node, float, thing)
-    if isinstance(thing, expressions.Number) and not isinstance(thing, Value):
-        return cx.builder.cast(cx.builder.literal(thing), t) if not t.is_float else (
-            cx.builder.const(thing, t)
-        )
+    if isinstance(thing, expressions.Number):
+        b = cx.builder
+        return b.const(float(thing), t) if t.is_float else b.cast(b.literal(thing), t)
     v = cx.value(thing, node)
     if t.is_bool and not v.type.is_bool:
         return cx.builder.named("ne", v, 0)
@@ -243,7 +247,9 @@ def _matrix(
             node, "a vector or matrix is made of one list", "write ds.Vector([x, y])"
         )
     if vector and len(made.type.shape) != 1:
-        raise cx.type_error(node, "a vector has one axis", hint="for rows and columns use ds.Matrix")
+        raise cx.type_error(
+            node, "a vector has one axis", hint="for rows and columns use ds.Matrix"
+        )
     if dt is None and _literal(args[0]):
         return Matrix(args[0])  # takes the precision of what it meets
     return made if dt is None else convert(cx, made, dt, node)
@@ -256,9 +262,7 @@ def _literal(thing: Any) -> bool:
     return type(thing) in (bool, int, float)
 
 
-def inline(
-    cx: Context, node: ast.Call, func: Func, args: list[Any], kwargs: dict[str, Any]
-) -> Any:
+def inline(cx: Context, node: ast.Call, func: Func, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Translate a func in place of its call."""
     if cx.depth >= _DEEPEST:
         raise cx.syntax(
@@ -294,7 +298,9 @@ def check_returns(cx: Context, source: Source) -> None:
         raise cx.syntax(
             bare[0] if bare else source.node,
             f"{source.name} returns a value on some paths only",
-            "give the value here too" if bare else "end it with a return that all other paths reach",
+            "give the value here too"
+            if bare
+            else "end it with a return that all other paths reach",
         )
 
 
@@ -307,9 +313,10 @@ def _always_returns(body: list[ast.stmt]) -> bool:
             sides = [_always_returns(s.body), _always_returns(s.orelse)]
             if all(sides) or (known and any(sides)):
                 return True
-        endless = isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and s.test.value
-        if endless and statements.find(s.body, ast.Break) is None:
-            return True
+        if isinstance(s, ast.While):
+            endless = isinstance(s.test, ast.Constant) and s.test.value
+            if endless and statements.find(s.body, ast.Break) is None:
+                return True
     return False
 
 
@@ -393,7 +400,9 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
                 args = only.entries.ravel().tolist()
             else:
                 raise cx.type_error(
-                    node, f"{name} can not be taken of {describe(only)} alone", f"write {name}(a, b)"
+                    node,
+                    f"{name} can not be taken of {describe(only)} alone",
+                    f"write {name}(a, b)",
                 )
         if not args or (name == "abs" and len(args) > 1):
             raise cx.type_error(
@@ -402,7 +411,8 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
         if len(args) == 1 and name != "abs":
             return args[0]
         if all(isinstance(a, expressions.Number) for a in args):
-            return {"min": min, "max": max, "abs": abs}[name](*args)
+            function: Callable[..., Any] = getattr(builtins, name)
+            return function(*args)
         return apply(cx, node, TABLE[name], args)
 
     return handler
@@ -456,7 +466,21 @@ _BUILTINS: dict[Any, Callable[..., Any]] = {
     len: _len,
 }
 
-_PURE = {range, tuple, list, zip, enumerate, isinstance, str, reversed, sorted, divmod, any, all, hasattr}
+_PURE = {
+    range,
+    tuple,
+    list,
+    zip,
+    enumerate,
+    isinstance,
+    str,
+    reversed,
+    sorted,
+    divmod,
+    any,
+    all,
+    hasattr,
+}
 
 
 def _python_call(

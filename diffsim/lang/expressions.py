@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import DiffsimError, KernelNameError
+from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import Const, Dim, Mem, Value
-from diffsim.ir.ops import TABLE, matmul, transpose
+from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.types import ScalarType, an, bool_
-from diffsim.lang import calls, linalg, spaces
+from diffsim.lang import calls, elements, linalg, spaces
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import if_region
-from diffsim.lang.scope import Context, advice, close_to, describe, sample
+from diffsim.lang.scope import Context, advice, describe, sample
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
 _PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
@@ -101,6 +101,7 @@ def condition(cx: Context, node: ast.expr) -> Value | bool:
 
 
 def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
+    """A thing as a condition: a boolean value, or a bool if it is known now."""
     if isinstance(thing, Value):
         if thing.type.shape:
             raise cx.type_error(
@@ -113,7 +114,9 @@ def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
         return bool(thing.value) if isinstance(thing, Const) else thing
     if hasattr(thing, "_mem"):
         raise cx.type_error(
-            node, f"{describe(thing)} is neither true nor false", f"name an element: {sample(thing)}"
+            node,
+            f"{describe(thing)} is neither true nor false",
+            f"name an element: {sample(thing)}",
         )
     if isinstance(thing, (Matrix, np.ndarray)):
         raise cx.type_error(
@@ -175,7 +178,9 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
             return python(a, b)
         if isinstance(a, str) or isinstance(b, str):
             raise cx.type_error(
-                node, "strings have no arithmetic in a kernel", "make the text outside of the kernel"
+                node,
+                "strings have no arithmetic in a kernel",
+                "make the text outside of the kernel",
             )
     a, b = operands(cx, node, a, b)
     if kind is ast.Pow:
@@ -189,14 +194,10 @@ def operands(cx: Context, node: Any, *things: Any) -> list[Any]:
     """Values for an operator; literals among them take the precision of the float they meet."""
     floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
     like = max(floats, key=lambda t: t.scalar.bits, default=None)
-    return [
-        x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things
-    ]
+    return [x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things]
 
 
-def fold(
-    cx: Context, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Any:
+def fold(cx: Context, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """An operation on things known at compile time."""
     try:
         return function(*args, **kwargs)
@@ -220,9 +221,7 @@ def _power(cx: Context, a: Any, b: Any, node: Any) -> Any:
         if isinstance(b, float) and not a.type.is_float:
             a = cx.builder.cast(a, cx.builder.default_fp)
         return whole_power(cx, a, int(b), node)
-    both_int = all(
-        x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b)
-    )
+    both_int = all(x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
     if both_int:
         raise cx.type_error(
             node,
@@ -237,7 +236,9 @@ def whole_power(cx: Context, a: Value, n: int, node: Any) -> Value:
     if n < 0:
         if not a.type.is_float:
             raise cx.type_error(
-                node, "an integer to a negative power is no integer", hint="make the base a float: ds.cast(a, ds.f32)"
+                node,
+                "an integer to a negative power is no integer",
+                hint="make the base a float: ds.cast(a, ds.f32)",
             )
         return 1.0 / whole_power(cx, a, -n, node)
     made: Value | None = None
@@ -269,14 +270,20 @@ def _matrix_product(cx: Context, a: Any, b: Any, node: Any) -> Any:
     return cx.builder.op(matmul, (a, b))
 
 
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+
+
 def _unary(cx: Context, node: ast.UnaryOp) -> Any:
     x = expr(cx, node.operand)
     if isinstance(node.op, ast.Not):
         known = truth(cx, x, node.operand)
         return cx.builder.named("not", known) if isinstance(known, Value) else not known
     if isinstance(x, (*Number, Matrix)):
-        ops = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
-        return fold(cx, node, ops[type(node.op)], x)
+        return fold(cx, node, _UNARY[type(node.op)], x)
     x = cx.value(x, node, "the operand")
     if isinstance(node.op, ast.USub):
         return -x
@@ -336,7 +343,9 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
     for x in (a, b):
         if hasattr(x, "_mem"):
             raise cx.type_error(
-                node, f"{describe(x)} as a whole can not be compared", f"name an element: {sample(x)}"
+                node,
+                f"{describe(x)} as a whole can not be compared",
+                f"name an element: {sample(x)}",
             )
     if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
         return fold(cx, node, python, a, b)
@@ -375,9 +384,11 @@ def _bool_op(cx: Context, node: ast.BoolOp) -> Any:
             right = condition(cx, rest_node)
             return right if isinstance(right, Value) else cx.builder.const(right, bool_)
 
-        settled = cx.builder.const(not is_and, bool_)
-        branches = (evaluate, lambda: settled) if is_and else (lambda: settled, evaluate)
-        return if_region(cx, left, *branches, node)
+        def settled() -> Any:
+            return cx.builder.const(not is_and, bool_)
+
+        then, orelse = (evaluate, settled) if is_and else (settled, evaluate)
+        return if_region(cx, left, then, orelse, node)
     return left
 
 
@@ -392,215 +403,19 @@ def _if_expression(cx: Context, node: ast.IfExp) -> Any:
     return if_region(cx, test, lambda: expr(cx, node.body), lambda: expr(cx, node.orelse), node)
 
 
-# ---- attributes and elements
+# ---- attributes, elements, calls, comprehensions
 
 
 def _attribute(cx: Context, node: ast.Attribute) -> Any:
-    if node.attr in linalg.COMPONENTS:
-        place = place_of(cx, node)
-        if place is not None:
-            return cx.builder.load(*place)
-    owner = expr(cx, node.value)
-    return attribute(cx, owner, node)
-
-
-def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
-    name = node.attr
-    if isinstance(owner, Value):
-        if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
-            if not owner.type.shape and name not in ("cast",):
-                raise cx.type_error(
-                    node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
-                )
-            if name in ("n", "m"):
-                dims = owner.type.shape
-                return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
-            return owner.type.shape if name == "shape" else Method(name, owner)
-        if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
-            return _component(cx, owner, linalg.COMPONENTS[name], node)
-        known = [*linalg.METHODS, "cast", "n", "m", "shape"]
-        close = close_to(name, known) if owner.type.shape else None
-        raise cx.type_error(
-            node,
-            f"{an(owner.type)} has no .{name}",
-            f"did you mean .{close}?"
-            if close
-            else "vectors and matrices have ." + ", .".join(known)
-            if owner.type.shape
-            else "a number has no attributes; its type is changed by ds.cast",
-        )
-    if isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast"):
-        return Method(name, owner if isinstance(owner, Matrix) else cx.value(owner, node))
-    if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
-        raise KernelNameError(
-            f"{owner._mem.name} has no gradient",
-            cx.span(node),
-            hint="pass a ds.ndarray made with needs_grad=True"
-            if isinstance(owner, ArrayRef)
-            else "declare it with needs_grad=True",
-        )
-    try:
-        found = getattr(owner, name)
-    except AttributeError:
-        close = close_to(name, [k for k in dir(owner) if not k.startswith("_")])
-        raise KernelNameError(
-            f"{describe(owner)} has no .{name}",
-            cx.span(node),
-            hint=f"did you mean .{close}?" if close else "look it up with dir(...)",
-        ) from None
-    path = cx.path_of(node)
-    if path is not None:
-        cx.capture(*path, found, node)
-    return found
-
-
-def _component(cx: Context, owner: Value, k: int, node: ast.expr) -> Value:
-    if k >= owner.type.shape[0]:
-        raise cx.type_error(
-            node, f"{an(owner.type)} has no element {k}", f"the last one is {owner.type.shape[0] - 1}"
-        )
-    return cx.builder.op(TABLE["extract"], (owner, k))
-
-
-def place_of(cx: Context, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
-    """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
-    if isinstance(node, ast.Attribute) and node.attr in linalg.COMPONENTS:
-        inner = place_of(cx, node.value) if isinstance(node.value, ast.Subscript) else None
-        if inner is None:
-            return None
-        return _component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
-    if not isinstance(node, ast.Subscript):
-        return None
-    if isinstance(node.value, ast.Subscript):
-        inner = place_of(cx, node.value)
-        if inner is None:
-            return None
-        return _component_place(cx, inner, tuple(index_list(cx, node)), node)
-    if not isinstance(node.value, (ast.Name, ast.Attribute)):
-        return None
-    owner = expr(cx, node.value)
-    if not hasattr(owner, "_mem"):
-        return None
-    mem: Mem = cx.use(owner._mem)
-    index = index_list(cx, node)
-    if len(index) != mem.rank:
-        axes = f"{mem.rank} ax{'i' if mem.rank == 1 else 'e'}s"
-        shown = f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given"
-        raise cx.type_error(
-            node, f"{mem.name} has {axes}, {shown}", f"write {sample(owner)} for an element"
-        )
-    if mem.shape is not None:
-        for k, (i, n) in enumerate(zip(index, mem.shape, strict=True)):
-            if isinstance(i, Const) and not 0 <= i.value < n:
-                raise cx.type_error(
-                    node,
-                    f"index {i.value} is outside of {mem.name}, which has shape {mem.shape}",
-                    f"along axis {k} the indices go from 0 to {n - 1}",
-                )
-    return mem, tuple(index)
-
-
-def _component_place(
-    cx: Context, inner: tuple[Mem, tuple[Value, ...]], index: tuple[Any, ...], node: ast.expr
-) -> tuple[Mem, tuple[Value, ...]] | None:
-    mem, outer = inner
-    dims = mem.dtype.shape
-    if len(outer) > mem.rank or not dims:
-        raise cx.type_error(
-            node,
-            f"an element of {mem.name} is {an(mem.dtype)}, which has no elements",
-            f"take the number as it is, or declare {mem.name} with ds.Vector.field",
-        )
-    if len(index) == 1 and len(dims) == 2:
-        return None  # a row of a matrix
-    if len(index) != len(dims):
-        raise cx.type_error(
-            node,
-            f"an element of {mem.name} is {an(mem.dtype)}, {len(index)} indices are given for it",
-            f"write {mem.name}[...][{', '.join('ij'[: len(dims)])}]",
-        )
-    made = []
-    for k, n in zip(index, dims, strict=True):
-        number = k.value if isinstance(k, Const) else k
-        if not isinstance(number, Value) and not 0 <= number < n:
-            raise cx.type_error(
-                node,
-                f"an element of {mem.name} is {an(mem.dtype)}, which has no element {number}",
-                f"the last one is {n - 1}",
-            )
-        made.append(cx.value(k, node))
-    return mem, (*outer, *made)
-
-
-def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
-    """The indices between the brackets as whole-number values; vectors are spread out."""
-    found = expr(cx, node.slice)
-    if found is None:
-        return []
-    if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
-        raise cx.syntax(
-            node.slice, "a slice can not be used as an index in a kernel", "write a loop over the elements"
-        )
-    made: list[Value] = []
-    for one in found if isinstance(found, (tuple, list)) else (found,):
-        if isinstance(one, Matrix):
-            one = cx.value(one, node)
-        if isinstance(one, Value) and len(one.type.shape) == 1:
-            made += linalg.elements(one)
-        else:
-            made.append(cx.value(one, node.slice, "an index"))
-    for i in made:
-        if not i.type.is_int:
-            raise cx.type_error(
-                node.slice,
-                f"an index is a whole number, not {an(i.type)}",
-                hint="divide with //, or convert it: ds.cast(index, ds.i32)",
-            )
-    return made
+    return elements.attribute_node(cx, node)
 
 
 def _subscript(cx: Context, node: ast.Subscript) -> Any:
-    place = place_of(cx, node)
-    if place is not None:
-        return cx.builder.load(*place)
-    return element(cx, expr(cx, node.value), node)
-
-
-def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
-    """`owner[...]` of a local vector, matrix, list or Python object."""
-    if isinstance(owner, Value):
-        if not owner.type.shape:
-            raise cx.type_error(
-                node, f"{describe(owner)} has no elements", "only fields, vectors and matrices have them"
-            )
-        index = index_list(cx, node)
-        if len(owner.type.shape) == 2 and len(index) == 1:
-            width = owner.type.shape[1]
-            row = [cx.builder.op(TABLE["extract"], (owner, index[0], j)) for j in range(width)]
-            return cx.builder.tensor_of(row, (width,))
-        return cx.builder.op(TABLE["extract"], (owner, *index))
-    found = expr(cx, node.slice)
-    if isinstance(found, Const):
-        found = found.value
-    if isinstance(found, Value) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
-        return element(cx, cx.value(owner, node), node)
-    if isinstance(owner, np.ndarray):
-        cx.value(owner, node)  # refuses large ones with advice
-    if not hasattr(owner, "__getitem__"):
-        raise cx.type_error(
-            node, f"{describe(owner)} has no elements", "only fields, vectors and matrices have them"
-        )
-    return fold(cx, node, operator.getitem, owner, found)
+    return elements.subscript(cx, node)
 
 
 def _slice(cx: Context, node: ast.Slice) -> Any:
-    parts = [None if p is None else expr(cx, p) for p in (node.lower, node.upper, node.step)]
-    if any(isinstance(p, Value) for p in parts):
-        raise cx.syntax(node, "a slice needs bounds known at compile time", "write a loop")
-    return slice(*parts)
-
-
-# ---- calls and comprehensions
+    return elements.slice_node(cx, node)
 
 
 def _call(cx: Context, node: ast.Call) -> Any:
@@ -610,7 +425,9 @@ def _call(cx: Context, node: ast.Call) -> Any:
 def _list_comprehension(cx: Context, node: ast.ListComp) -> Any:
     if len(node.generators) != 1 or node.generators[0].is_async:
         raise cx.syntax(
-            node, "a list comprehension in a kernel has one `for`", "put one into the other, or write loops"
+            node,
+            "a list comprehension in a kernel has one `for`",
+            "put one into the other, or write loops",
         )
     (generator,) = node.generators
     items = expr(cx, generator.iter)
@@ -630,7 +447,9 @@ def _list_comprehension(cx: Context, node: ast.ListComp) -> Any:
         tests = [condition(cx, t) for t in generator.ifs]
         if any(isinstance(t, Value) for t in tests):
             raise cx.syntax(
-                node, "the condition of a list comprehension must be known before the launch", "write a loop"
+                node,
+                "the condition of a list comprehension must be known before the launch",
+                "write a loop",
             )
         if all(tests):
             made.append(expr(cx, node.elt))

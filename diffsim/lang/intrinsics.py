@@ -11,7 +11,7 @@ import numpy as np
 from diffsim.ir.nodes import Const, Mem, Seed, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
-from diffsim.lang import calls, expressions, spaces, statements
+from diffsim.lang import calls, elements, expressions, spaces, statements
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
@@ -33,7 +33,9 @@ _MOST_TURNS = 1 << 16
 def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
         raise cx.type_error(
-            node, "ds.static takes what is to be known before the launch", "write ds.static(range(3))"
+            node,
+            "ds.static takes what is to be known before the launch",
+            "write ds.static(range(3))",
         )
     if len(args) > 1:
         return spaces.Static(args)
@@ -56,7 +58,9 @@ def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
             return spaces.Static(list(thing))
         except TypeError:
             raise cx.syntax(
-                node, "a box with bounds known only at run time can not be unrolled", "leave ds.static out"
+                node,
+                "a box with bounds known only at run time can not be unrolled",
+                "leave ds.static out",
             ) from None
     if isinstance(thing, Matrix):
         return spaces.Static(list(thing))
@@ -105,7 +109,9 @@ def _ndrange(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any
 
 
 def _ndrange_in_python(*axes: Any) -> Any:
-    return iter(spaces.NdRange([a if isinstance(a, (tuple, list)) else (0, a) for a in axes]))
+    return iter(
+        spaces.NdRange([tuple(a) if isinstance(a, (tuple, list)) else (0, a) for a in axes])
+    )
 
 
 ndrange = Intrinsic(
@@ -119,7 +125,9 @@ ndrange = Intrinsic(
 def _grouped(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1:
         raise cx.type_error(
-            node, "ds.grouped takes one thing to loop over", "write ds.grouped(x), or ds.grouped(ds.ndrange(n, m))"
+            node,
+            "ds.grouped takes one thing to loop over",
+            "write ds.grouped(x), or ds.grouped(ds.ndrange(n, m))",
         )
     return spaces.Grouped(args[0])
 
@@ -189,7 +197,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
                 node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
             )
         target, value_node = args
-        place = expressions.place_of(cx, target)
+        place = elements.place_of(cx, target)
         thing = expressions.expr(cx, value_node)
         if place is None:
             return _on_local(cx, node, op, name, target, thing)
@@ -203,7 +211,9 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
             )
         if op in ("min", "max") and v.type.shape:
             raise cx.type_error(
-                node, f"ds.{name} changes single numbers, not vectors", "name one component: x[i][k]"
+                node,
+                f"ds.{name} changes single numbers, not vectors",
+                "name one component: x[i][k]",
             )
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
@@ -216,7 +226,9 @@ def _on_local(
     """An atomic on a local: memory if several lanes see it, else plain arithmetic."""
     if not isinstance(target, ast.Name):
         raise cx.syntax(
-            target, f"ds.{name} can not change this", f"name an element of a field: ds.{name}(x[i], v)"
+            target,
+            f"ds.{name} can not change this",
+            f"name an element of a field: ds.{name}(x[i], v)",
         )
     owner = cx.env.get(target.id)
     if isinstance(owner, TempVar) and cx.in_task:
@@ -284,7 +296,9 @@ def _random(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
     t = cx.builder.default_ip if dtype is int else t
     if not isinstance(t, ScalarType) or t.is_bool:
         raise cx.type_error(
-            node, f"ds.random gives floats or integers, not {describe(dtype)}", "write ds.random(ds.f32)"
+            node,
+            f"ds.random gives floats or integers, not {describe(dtype)}",
+            "write ds.random(ds.f32)",
         )
     return _uniform(cx, t)
 
@@ -313,4 +327,3 @@ randn = Intrinsic(
     _randn,
     only_in_kernels("randn"),
 )
-

@@ -6,6 +6,7 @@ outside, and its derivative follows from the rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def normalized(a: Any, eps: Any = 0) -> Any:
 def cross(a: Any, b: Any) -> Any:
     """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component."""
     _need(
-        shape(a) == shape(b) and shape(a) in ((2,), (3,)), "cross needs two vectors of 2 or 3 elements"
+        shape(a) == shape(b) and shape(a) in ((2,), (3,)),
+        "cross needs two vectors of 2 or 3 elements",
     )
     a, b = elements(a), elements(b)
     if len(a) == 2:
@@ -174,7 +176,7 @@ def multiply(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
-METHODS = {
+METHODS: dict[str, Callable[..., Any]] = {
     "dot": dot,
     "norm": norm,
     "norm_sqr": norm_sqr,
@@ -192,4 +194,3 @@ METHODS = {
 }
 
 COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
-

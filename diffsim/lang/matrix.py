@@ -26,6 +26,7 @@ class Matrix:
 
     __slots__ = ("entries", "owner", "typed")
     __array_priority__ = 100
+    entries: np.ndarray
 
     def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
         rows = rows.entries if isinstance(rows, Matrix) else rows
@@ -123,7 +124,7 @@ class Matrix:
 
     def to_list(self) -> list[Any]:
         """The elements as (nested) lists of Python numbers."""
-        return self.entries.tolist()  # type: ignore[no-any-return]
+        return self.entries.tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.entries, dtype=dtype)

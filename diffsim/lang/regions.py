@@ -99,8 +99,8 @@ class _Merge:
             return self.flag(a.get(name, False), b.get(name, False))
         if name == RESULT:  # what is returned matters only where RETURN is set
             known = a.get(name) if name in a else b.get(name)
-            blank = _blank(known)
-            return self.pair(*((known, blank) if name in a else (blank, known)), "the result")
+            x, y = (known, _blank(known)) if name in a else (_blank(known), known)
+            return self.pair(x, y, "the result")
         return Undefined("has a value on one path only")
 
     def flag(self, a: Any, b: Any) -> Any:
@@ -119,7 +119,7 @@ class _Merge:
             try:
                 if type(a) is type(b) and bool(a == b):
                     return a
-            except Exception:  # noqa: BLE001, S110 - comparing arbitrary user objects
+            except Exception:
                 pass
         cx, builder = self.cx, self.cx.builder
         with _into(builder, self.then):
@@ -143,7 +143,7 @@ class _Merge:
             )
 
 
-class _into:
+class _into:  # noqa: N801 - used like a function: with _into(...)
     """Emit into an existing list of statements."""
 
     def __init__(self, builder: Builder, stmts: list[Stmt]) -> None:
@@ -165,7 +165,9 @@ def common_type(cx: Context, a: Value, b: Value, what: str, node: Any) -> Type:
         hint = "both sides need the same number of elements"
         raise cx.type_error(node, _two_types(what, a, b), hint)
     if a.type.shape != b.type.shape:
-        raise cx.type_error(node, _two_types(what, a, b), hint="make both a number, or both a vector")
+        raise cx.type_error(
+            node, _two_types(what, a, b), hint="make both a number, or both a vector"
+        )
     if a.type.scalar.kind != b.type.scalar.kind:
         raise cx.type_error(
             node,
@@ -180,6 +182,7 @@ def _two_types(what: str, a: Value, b: Value) -> str:
 
 
 def fit(builder: Builder, v: Value, t: Type) -> Value:
+    """The value with its scalars in those of a type."""
     return builder.cast(v, t.scalar)
 
 
@@ -307,9 +310,7 @@ def for_region(
     b.add(For(index, lo, hi, carried.params, inits, Block(stmts, yields), outs, span))
 
 
-def _declare_result(
-    cx: Context, names: Iterable[str], body: Callable[[], None], node: Any
-) -> None:
+def _declare_result(cx: Context, names: Iterable[str], body: Callable[[], None], node: Any) -> None:
     """Give RESULT the type that a return inside of the loop will store, by translating it once."""
     env = dict(cx.env)
     cx.level += 1

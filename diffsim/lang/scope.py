@@ -169,10 +169,14 @@ class Context:
     def _unbound(self, name: str, node: ast.Name) -> KernelNameError:
         outside = self.frame.globals.get(name)
         if hasattr(outside, "_mem"):
-            message = f"{name} is assigned in this function, which makes it a local and not the field"
+            message = (
+                f"{name} is assigned in this function, which makes it a local and not the field"
+            )
             hint = f"name an element of the field: {sample(outside, name)}"
         elif outside is not None:
-            message = f"{name} is assigned in this function, which makes it a local without a value here"
+            message = (
+                f"{name} is assigned in this function, which makes it a local without a value here"
+            )
             hint = "use another name for the local"
         else:
             message = f"{name} has no value here"
@@ -187,7 +191,7 @@ class Context:
             raise self.type_error(
                 node,
                 f"the field {'.'.join((name, *attributes))} has no place in memory yet",
-                f"give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
+                "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
         if hasattr(type(value), "call_it"):
             value.call_it(attributes[-1] if attributes else name)
@@ -206,7 +210,9 @@ class Context:
         name, trail = node.id, tuple(reversed(attributes))
         if name in self.env:
             owner = self.env[name]
-            return (owner, "self", trail) if name == "self" and not isinstance(owner, Value) else None
+            return (
+                (owner, "self", trail) if name == "self" and not isinstance(owner, Value) else None
+            )
         if name in self.frame.cells:
             return self.frame.cells[name], name, trail
         if name in self.frame.globals:
@@ -256,7 +262,11 @@ class Context:
                 row = self.value(row, node, like=like)
             if isinstance(row, Value) and row.type.shape:
                 if len(row.type.shape) != 1:
-                    raise self.type_error(node, "a matrix is made of numbers or vectors, not matrices", "name the rows")
+                    raise self.type_error(
+                        node,
+                        "a matrix is made of numbers or vectors, not matrices",
+                        "name the rows",
+                    )
                 widths.add(row.type.shape[0])
                 extract = TABLE["extract"]
                 flat += [self.builder.op(extract, (row, k)) for k in range(row.type.shape[0])]

@@ -90,7 +90,7 @@ class Source:
         for name, hint in hints.items():
             while isinstance(hint, str):  # twice where quotes stand under `from __future__`
                 try:
-                    hint = hints[name] = eval(hint, self.function.__globals__)  # noqa: S307 - the user's
+                    hint = hints[name] = eval(hint, self.function.__globals__)
                 except Exception as problem:
                     raise KernelSyntaxError(
                         f"the annotation of {name} can not be evaluated: {problem}",

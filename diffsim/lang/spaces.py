@@ -63,7 +63,7 @@ class Grouped:
 class NdRange:
     """What `ds.ndrange(...)` stands for: bounds that may be run-time values."""
 
-    def __init__(self, bounds: list[tuple[Any, Any]]) -> None:
+    def __init__(self, bounds: list[tuple[Any, ...]]) -> None:
         self.bounds = bounds
 
     def in_words(self) -> str:
@@ -201,7 +201,9 @@ def _range_space(cx: Context, node: ast.Call) -> Space:
     if step == 1:
         return Space([(first, last)], kind="single")
     gap = last - first if step > 0 else first - last
-    turns = cx.builder.named("max", cx.builder.named("floordiv", gap + (abs(step) - 1), abs(step)), 0)
+    turns = cx.builder.named(
+        "max", cx.builder.named("floordiv", gap + (abs(step) - 1), abs(step)), 0
+    )
     zero = cx.builder.const(0, first.type)
     return Space([(zero, turns)], kind="single", start=first, step=step)
 

@@ -7,6 +7,7 @@ see move into temporaries (`task.py` does that).
 from __future__ import annotations
 
 import ast
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 from diffsim.ir.nodes import Check, Const, Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import an
-from diffsim.lang import calls, expressions, linalg, spaces, tasks
-from diffsim.lang.expressions import condition, expr, place_of, value
+from diffsim.lang import calls, elements, expressions, linalg, spaces, tasks
+from diffsim.lang.elements import place_of
+from diffsim.lang.expressions import condition, expr, value
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import for_region, if_region, keep_type, while_region
 from diffsim.lang.scope import (
@@ -54,7 +56,7 @@ def block(cx: Context, statements: list[ast.stmt]) -> None:
         if stop is True or not rest:
             return
         go = cx.builder.named("not", stop)
-        if_region(cx, go, lambda rest=rest: block(cx, rest), lambda: None, rest[0])
+        if_region(cx, go, functools.partial(block, cx, rest), lambda: None, rest[0])
         return
 
 
@@ -79,7 +81,10 @@ _UNSUPPORTED = {
     ast.Raise: ("raise", "kernels have no exceptions; use assert, which debug=True checks"),
     ast.ClassDef: ("a class definition", "define it outside of the kernel"),
     ast.FunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
-    ast.AsyncFunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
+    ast.AsyncFunctionDef: (
+        "a function definition",
+        "define it outside of the kernel with @ds.func",
+    ),
     ast.Import: ("import", "import at the top of the file"),
     ast.ImportFrom: ("import", "import at the top of the file"),
     ast.Global: ("global", "kernels can not rebind Python variables; use a 0-D field"),
@@ -149,7 +154,9 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         return
     if isinstance(target, ast.Subscript) and place_of(cx, target.value) is not None:
         raise cx.syntax(
-            target, "a row of a field's matrix can not be assigned", "assign its elements, or all of it"
+            target,
+            "a row of a field's matrix can not be assigned",
+            "assign its elements, or all of it",
         )
     _assign_component(cx, target, thing, source)
 
@@ -200,9 +207,9 @@ def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.exp
     if isinstance(target, ast.Attribute):
         index = [cx.builder.literal(linalg.COMPONENTS[target.attr])]
     else:
-        index = expressions.index_list(cx, target)
+        index = elements.index_list(cx, target)
     while isinstance(base, ast.Subscript):
-        index = expressions.index_list(cx, base) + index
+        index = elements.index_list(cx, base) + index
         base = base.value
     if not isinstance(base, ast.Name):
         raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
@@ -330,7 +337,9 @@ def _while(cx: Context, node: ast.While) -> None:
 def _no_else(cx: Context, node: ast.For | ast.While) -> None:
     if node.orelse:
         raise cx.syntax(
-            node.orelse[0], "else after a loop can not be used in a kernel", "set a flag in the loop"
+            node.orelse[0],
+            "else after a loop can not be used in a kernel",
+            "set a flag in the loop",
         )
 
 
@@ -495,7 +504,9 @@ def _expression(cx: Context, node: ast.Expr) -> None:
         return
     expr(cx, node.value)
     if isinstance(node.value, ast.Compare):
-        raise cx.syntax(node, "this comparison has no effect", "to store a value write = instead of ==")
+        raise cx.syntax(
+            node, "this comparison has no effect", "to store a value write = instead of =="
+        )
     if not isinstance(node.value, ast.Call):
         raise cx.syntax(node, "this expression has no effect", "assign it, or leave it out")
 
@@ -507,12 +518,16 @@ def _assert(cx: Context, node: ast.Assert) -> None:
         text = expr(cx, node.msg)
         if not isinstance(text, str):
             raise cx.syntax(
-                node.msg, "the message of an assertion is a plain string", 'write it in quotes: "..."'
+                node.msg,
+                "the message of an assertion is a plain string",
+                'write it in quotes: "..."',
             )
         message = text
     if test is False:
         raise cx.type_error(
-            node, f"{message} (this is known before the kernel runs)", "see what the condition tests"
+            node,
+            f"{message} (this is known before the kernel runs)",
+            "see what the condition tests",
         )
     if cx.debug and isinstance(test, Value):
         cx.builder.add(Check(test, message, (), cx.builder.span))
@@ -532,4 +547,3 @@ _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
     ast.Expr: _expression,
     ast.Assert: _assert,
 }
-

@@ -94,9 +94,7 @@ def parallel_for(
     with b.block() as bounds:
         space = spaces.iteration_space(cx, node.iter)
     yields = tuple(v for axis in space.axes for v in axis)
-    axes = tuple(
-        Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes)
-    )
+    axes = tuple(Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes))
     before = dict(cx.env)
     cx.in_task = True
     cx.lane_axes = axes
@@ -175,5 +173,3 @@ def kernel_return(cx: Context, node: ast.Return) -> None:
             else "write the right type behind -> in its def: ds.f32, ds.types.vector(n, ds.f32), ...",
         )
     cx.builder.store(cx.use(cx.result), (), cx.builder.cast(thing, t.scalar))
-
-

@@ -46,9 +46,7 @@ class Access:
 
 def definitions(kernel: Kernel) -> dict[Value, Let]:
     """The op that makes each value."""
-    return {
-        s.out: s for t in kernel.tasks for s in task_statements(t) if isinstance(s, Let)
-    }
+    return {s.out: s for t in kernel.tasks for s in task_statements(t) if isinstance(s, Let)}
 
 
 def part_of(index: Iterable[Value], made_by: dict[Value, Let]) -> Part:
@@ -83,9 +81,11 @@ def _collect(kernel: Kernel, kinds: tuple[type, ...]) -> list[Access]:
     found = []
     for k, task in enumerate(kernel.tasks):
         for s in task_statements(task):
-            if isinstance(s, kinds) and s.mem.kind in ("field", "array"):  # type: ignore[union-attr]
-                part = part_of(s.index[: s.mem.rank], made_by)  # type: ignore[union-attr]
-                found.append(Access(s.mem, part, s, k))  # type: ignore[union-attr, arg-type]
+            if not isinstance(s, (Load, Store, Atomic)) or not isinstance(s, kinds):
+                continue
+            if s.mem.kind in ("field", "array"):
+                part = part_of(s.index[: s.mem.rank], made_by)
+                found.append(Access(s.mem, part, s, k))
     return found
 
 

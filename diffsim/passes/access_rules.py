@@ -18,7 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diffsim.errors import GlobalDataAccessError
-from diffsim.ir.nodes import Atomic, Block, Const, For, Kernel, Let, Load, Mem, Store, Task, Value, While
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Const,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Store,
+    Task,
+    Value,
+    While,
+)
 from diffsim.ir.walk import blocks, task_statements
 from diffsim.passes.access import apart, definitions, part_of
 from diffsim.passes.activity import Activity
@@ -173,7 +186,7 @@ class _Checker:
         for one, other in zip(load.loops, write.loops, strict=False):
             if one is not other:
                 break
-            least, most = found.of(one.index) if isinstance(one, For) else (-1, 1)
+            least = found.of(one.index)[0] if isinstance(one, For) else -1
             if least > 0:  # the load is in a later turn
                 return True
             if least < 0:
@@ -215,7 +228,9 @@ def _racing(load: Load, write: Load | Write) -> GlobalDataAccessError:
 
 def _colliding(store: Load | Write, other: Load | Write) -> GlobalDataAccessError:
     name = store.mem.name
-    place = "" if other is store else f"\n  and also written here:\n{other.span.text()}\n  stored here:"
+    place = (
+        "" if other is store else f"\n  and also written here:\n{other.span.text()}\n  stored here:"
+    )
     return GlobalDataAccessError(
         f"two turns of this parallel loop may write the same element of {name}, so which value it ends "
         f"with is not defined, and there is no gradient{place}",

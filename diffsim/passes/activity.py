@@ -8,6 +8,8 @@ anything that has a gradient, unless through `ds.stop_grad`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from diffsim.errors import AutodiffError, MissingGradientError
 from diffsim.ir._row import Zero
 from diffsim.ir.nodes import (
@@ -70,20 +72,15 @@ class Activity:
         for s in block.stmts:
             self._stmt(s)
 
-    def _spread(self, group: set[Value], pairs: list[tuple[Value, Value]]) -> None:
+    def _spread(self, pairs: Iterable[tuple[Value, Value]]) -> None:
         for source, target in pairs:
-            if source in group and target.type.is_float:
-                group.add(target)
+            for group in (self.values, self.second):
+                if source in group and target.type.is_float:
+                    group.add(target)
 
     def _stmt(self, s: Stmt) -> None:
         if isinstance(s, Let):
-            if s.out.type.is_float:
-                for group in (self.values, self.second):
-                    if any(
-                        a in group and not isinstance(s.op.rule(k), Zero)
-                        for k, a in enumerate(s.args)
-                    ):
-                        group.add(s.out)
+            self._let(s)
         elif isinstance(s, Load):
             if s.out.type.is_float:
                 if self.is_active(s.mem):
@@ -93,21 +90,29 @@ class Activity:
         elif isinstance(s, (Store, Atomic)):
             self._write(s)
         elif isinstance(s, (For, While)):
-            while True:
-                before = len(self.values) + len(self.second)
-                for group in (self.values, self.second):
-                    self._spread(group, list(zip(s.inits, s.params, strict=True)))
-                self._block(s.body)
-                for group in (self.values, self.second):
-                    self._spread(group, list(zip(s.body.yields, s.params, strict=True)))
-                    self._spread(group, list(zip(s.params, s.outs, strict=True)))
-                if before == len(self.values) + len(self.second):
-                    break
+            self._loop(s)
         elif isinstance(s, If):
             for side in (s.then, s.orelse):
                 self._block(side)
-                for group in (self.values, self.second):
-                    self._spread(group, list(zip(side.yields, s.outs, strict=True)))
+                self._spread(zip(side.yields, s.outs, strict=True))
+
+    def _let(self, s: Let) -> None:
+        if s.out.type.is_float:
+            for group in (self.values, self.second):
+                if any(
+                    a in group and not isinstance(s.op.rule(k), Zero) for k, a in enumerate(s.args)
+                ):
+                    group.add(s.out)
+
+    def _loop(self, s: For | While) -> None:
+        while True:
+            before = len(self.values) + len(self.second)
+            self._spread(zip(s.inits, s.params, strict=True))
+            self._block(s.body)
+            self._spread(zip(s.body.yields, s.params, strict=True))
+            self._spread(zip(s.params, s.outs, strict=True))
+            if before == len(self.values) + len(self.second):
+                break
 
     def _write(self, s: Store | Atomic) -> None:
         if s.value in self.second:
@@ -117,9 +122,10 @@ class Activity:
                 raise second_order(s)
             elif not s.mem.is_grad and s not in self.second_leaks:
                 self.second_leaks.append(s)
-        if isinstance(s, Atomic) and s.out is not None and s.out.type.is_float:
-            if s.value in self.values or self.is_active(s.mem):
-                self.values.add(s.out)
+        old = s.out if isinstance(s, Atomic) else None
+        known = s.value in self.values or self.is_active(s.mem)
+        if known and old is not None and old.type.is_float:
+            self.values.add(old)
         if s.value in self.values:
             if s.mem.kind == "temp":
                 self.temps.add(s.mem)

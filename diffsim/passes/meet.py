@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from diffsim.ir.nodes import Arg, Const, Dim, For, Let, Load, Store, Atomic, Task, Value
+from diffsim.ir.nodes import Arg, Atomic, Const, Dim, For, Let, Load, Store, Task, Value
 from diffsim.ir.walk import task_statements
 
 Interval = tuple[float, float]

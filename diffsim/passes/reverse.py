@@ -356,13 +356,11 @@ class _Reverser:
         b = self.builder
         rooms, lo, hi = self.saved[s]
         carried = [k for k, p in enumerate(s.params) if p in self.active]
-        outer = [
-            v for v in free_values(s.body) if v in self.active and v not in s.params
-        ]
+        outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         starts: list[Value] = []
         for k in carried:
             out = s.outs[k]
-            starts.append(adj.pop(out, None) or zero(out.type))
+            starts.append(adj.pop(out) if out in adj else zero(out.type))
         starts += [zero(v.type) for v in outer]
         names = [s.params[k] for k in carried] + outer
         params = tuple(Value(v.type, f"{v.hint}.adj" if v.hint else "") for v in names)
@@ -383,7 +381,7 @@ class _Reverser:
             sums = dict(zip(outer, params[len(carried) :], strict=True))
             self.backward(s.body, inner)
             b.span = s.span
-            nexts = [inner.pop(s.params[k], None) or zero(s.params[k].type) for k in carried]
+            nexts = [inner.pop(p) if p in inner else zero(p.type) for p in names[: len(carried)]]
             for v in outer:
                 extra = inner.pop(v, None)
                 nexts.append(sums[v] if extra is None else sums[v] + extra)
@@ -486,5 +484,3 @@ def _refuse_lost(adjoint: Kernel) -> None:
                     s.span,
                     hint="store it into a field of its own, and read it there in a later launch",
                 )
-
-

@@ -55,5 +55,7 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
 
 def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:
     return KernelSimplicityError(
-        f"the gradient of {kernel.name} is refused by the kernel simplicity rule: {what}", span, _ADVICE
+        f"the gradient of {kernel.name} is refused by the kernel simplicity rule: {what}",
+        span,
+        _ADVICE,
     )

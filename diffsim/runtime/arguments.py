@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ast
+import dataclasses
 import inspect
 import operator
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ from diffsim.ir.types import (
 )
 from diffsim.lang.annotations import ArrayAnnotation, Template, scalar_type
 from diffsim.lang.expressions import ArrayRef
-from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
 from diffsim.runtime.field import Field, array_of
@@ -155,6 +154,7 @@ def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
 
 
 def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any:
+    """One scalar of an argument, checked."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if t.is_bool:
@@ -243,7 +243,7 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
             )
         element = want.dtype.shape if isinstance(want.dtype, TensorType) else ()
         shape, grad, is_grad = value.shape, False, False
-        if element:
+        if element and want.dtype is not None:
             if shape[len(shape) - len(element) :] != element:
                 raise KernelTypeError(
                     f"an element of {where} is {an(want.dtype)}, and the array has shape {shape}",
@@ -321,6 +321,4 @@ def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:
     """The run-time arguments, in order."""
     values = [p for p in parameters if p.kind == "value"]
-    return {
-        p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None
-    }
+    return {p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None}

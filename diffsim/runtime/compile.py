@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from typing import Any
 
 from diffsim.backends import cpu
@@ -47,6 +48,7 @@ class Compiled:
 
     Attributes:
         call: launches it, given `block`.
+        lock: held from packing the arguments to taking the result.
         pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
     """
 
@@ -56,6 +58,7 @@ class Compiled:
         code = cpu.lower(lowered, jit, fast_math=session.options.fast_math)
         self.layout = code.layout
         self.checks = code.checks
+        self.lock = threading.RLock()
         self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
         self.block = ctypes.c_void_p(ctypes.addressof(self.params))
         self.errors = (ctypes.c_int64 * _ERROR_SLOTS)()

@@ -19,8 +19,8 @@ from diffsim.backends.jit import Jit
 from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
-from diffsim.lang.scope import close_to
 from diffsim.lang.ports import ports
+from diffsim.lang.scope import close_to
 from diffsim.runtime.cache import DiskCache, default_folder
 
 
@@ -139,7 +139,7 @@ _KINDS: dict[str, type] = {
 }
 
 
-def init(arch: Arch = cpu, **options: Any) -> None:
+def init(arch: Arch = cpu, **options: Any) -> None:  # noqa: D417 - each option has its line
     """Start (or start anew) with these options. Fields made before stay usable.
 
     Args:
@@ -191,7 +191,9 @@ def init(arch: Arch = cpu, **options: Any) -> None:
                     Span.of_caller(),
                     hint="choose one of " + ", ".join(map(repr, _CHOICES[name])),
                 )
-        elif isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(value, _KINDS[name]):
+        elif isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(
+            value, _KINDS[name]
+        ):
             raise FieldError(
                 f"the option {name} can not be {value!r}",
                 Span.of_caller(),

@@ -93,11 +93,9 @@ class Field:
         flat = raw[start : start + count * n * self.dtype.bytes].view(self.dtype.numpy)
         self._flat = memoryview(flat)
         sizes = [shape[a] for a in self._order]
-        permuted = np.argsort(self._order) if shape else []
-        if self.soa:
-            dense = np.moveaxis(flat.reshape((n, *sizes)), 0, -1)
-        else:
-            dense = flat.reshape((*sizes, n))
+        permuted = [self._order.index(a) for a in range(len(shape))]
+        soa = self.soa
+        dense = np.moveaxis(flat.reshape((n, *sizes)), 0, -1) if soa else flat.reshape((*sizes, n))
         axes = [*permuted, len(shape)]
         self._array = dense.transpose(axes)
         strides = tuple(s // self.dtype.bytes for s in self._array.strides)
@@ -157,7 +155,8 @@ class Field:
     @property
     def shape(self) -> tuple[int, ...]:
         if self._shape is None:
-            return self._mem.shape  # raises: it has no place yet
+            self._mem  # noqa: B018 - raises: it has no place yet
+            return ()
         return self._shape
 
     @property
@@ -229,7 +228,9 @@ class Field:
             if key is None and not self._shape:
                 return self._flat[0]
             return self._array[self._index(key)].item()
-        return Matrix(self._array[self._index(key)].reshape(self.element), self.dtype, owner=self.name)
+        return Matrix(
+            self._array[self._index(key)].reshape(self.element), self.dtype, owner=self.name
+        )
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.element:
@@ -350,7 +351,9 @@ class Field:
         else:
             self._array[...] = self._scalar(value)
         self._touch()
-        self.versions.dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
+        self.versions.dirty = bool(
+            np.any(np.asarray(value.entries if isinstance(value, Matrix) else value))
+        )
         if session.tape is not None:
             session.tape.wrote(self, None)
 
@@ -373,8 +376,9 @@ class Field:
             raise FieldError(
                 f"{self.name} needs an array of shape {want}, this one has {given.shape}",
                 Span.of_caller(),
-                hint=f"the shape of {self.name} comes first"
-                + (", then that of an element" if self.element else ""),
+                hint="its axes are those of the field, then those of an element"
+                if self.element
+                else f"reshape the array, or declare {self.name} with its shape",
             )
         if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):
             raise FieldError(
@@ -391,7 +395,10 @@ class Field:
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
-        if not isinstance(other, Field) or (other.shape, other.element) != (self.shape, self.element):
+        if not isinstance(other, Field) or (other.shape, other.element) != (
+            self.shape,
+            self.element,
+        ):
             raise FieldError(
                 f"{self.name} can only be copied from a field of shape {self.shape} whose elements are "
                 f"{'numbers' if not self.element else f'of shape {self.element}'}",
@@ -472,11 +479,15 @@ def make_field(
             )
     if layout not in (None, Layout.AOS, Layout.SOA):
         raise FieldError(
-            f"{layout!r} is not a layout", Span.of_caller(), hint="use ds.Layout.AOS or ds.Layout.SOA"
+            f"{layout!r} is not a layout",
+            Span.of_caller(),
+            hint="use ds.Layout.AOS or ds.Layout.SOA",
         )
     if not isinstance(needs_grad, (bool, np.bool_)):
         raise FieldError(
-            f"needs_grad is True or False, not {needs_grad!r}", Span.of_caller(), "write needs_grad=True"
+            f"needs_grad is True or False, not {needs_grad!r}",
+            Span.of_caller(),
+            "write needs_grad=True",
         )
     made = Field(
         scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA

@@ -20,7 +20,14 @@ from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
 from diffsim.passes import pipeline
 from diffsim.runtime import launch
-from diffsim.runtime.arguments import ArrayKind, Signature, array_kind, array_ref, find_same, make_args
+from diffsim.runtime.arguments import (
+    ArrayKind,
+    Signature,
+    array_kind,
+    array_ref,
+    find_same,
+    make_args,
+)
 from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -162,9 +169,7 @@ class Kernel:
             self.specials[whole] = special
         return special, tuple(values)
 
-    def _translate(
-        self, parameters: Any, args: tuple[Any, ...], kinds: list[ArrayKind]
-    ) -> Special:
+    def _translate(self, parameters: Any, args: tuple[Any, ...], kinds: list[ArrayKind]) -> Special:
         signature = self.signature
         run_time = make_args(signature.parameters)
         bindings: dict[str, Any] = {}
@@ -197,7 +202,9 @@ class Kernel:
         kernel = pipeline.run(made.kernel, pipeline.PREPARE, check=options.debug)
         simplicity = self.simplicity or options.kernel_simplicity
         values = [p for p in parameters if p.kind != "template"]
-        arrays = {n: b for n, b in bindings.items() if hasattr(b, "_mem") and not isinstance(b, Field)}
+        arrays = {
+            n: b for n, b in bindings.items() if hasattr(b, "_mem") and not isinstance(b, Field)
+        }
         return Special(self, made, kernel, values, arrays, simplicity)
 
     # ---- gradient and inspection
@@ -273,7 +280,13 @@ class GradKernel:
         self._launch: Callable[..., Any] = self._first
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        self._launch(*self.kernel.bind(args, kwargs))
+        if kwargs or len(args) != self._count:
+            args = self.kernel.bind(args, kwargs)
+        self._launch(*args)
+
+    @functools.cached_property
+    def _count(self) -> int:
+        return len(self.kernel.signature.names)
 
     def _first(self, *args: Any, **kwargs: Any) -> None:
         special, values = self.kernel.specialize(args, kwargs)
@@ -346,9 +359,7 @@ def _fields_first(source: Source) -> list[Callable[[], None]]:
     return found
 
 
-def kernel(
-    function: Callable[..., Any] | None = None, *, simplicity: str | None = None
-) -> Any:
+def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None = None) -> Any:
     """Decorate a function so that it is compiled and run over fields.
 
     The outermost loops run in parallel. Parameters have annotations: scalar types are passed by value,
@@ -383,4 +394,3 @@ def _forget_all() -> None:
 
 session.at_reset.append(_forget_all)
 session.at_new_grad.append(_forget_all)
-

@@ -9,6 +9,7 @@ versions of what is written, call, report errors, tell the tape.
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,11 @@ class Writer:
     def put(self, *lines: str) -> None:
         self.lines += ["    " + line for line in lines]
 
+    def guard(self, start: int, lock: Any) -> None:
+        """Put the lines since `start` under a lock: threads of Python share the parameter block."""
+        self.space["$lock"] = lock
+        self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]
+
     def finish(self) -> Callable[..., Any]:
         prefix = "_"
         while any(p.startswith(prefix) for p in self.taken):
@@ -67,34 +73,50 @@ class Writer:
         file = f"<diffsim launch of {self.name}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         exec(compile(text, file, "exec"), space)
-        return space[f"{prefix}launch"]  # type: ignore[no-any-return]
+        return space[f"{prefix}launch"]
 
 
 # ---- captured values
 
 
 def watched(captures: list[Capture]) -> list[Capture]:
-    """The captures that a program might change later."""
+    """The captures that a program might change later; fields among them are not kept alive."""
     kinds = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix, Field, Func)
-    return [c for c in captures if c.value is None or isinstance(c.value, kinds)]
+    found = [c for c in captures if c.value is None or isinstance(c.value, kinds)]
+    for c in found:
+        if isinstance(c.value, Field):
+            c.value = weakref.ref(c.value)
+    return found
+
+
+def _changeable(value: Any) -> bool:
+    """Whether a value can change and stay the same object."""
+    if isinstance(value, tuple):
+        return any(map(_changeable, value))
+    return isinstance(value, (list, np.ndarray, Matrix))
 
 
 def _snapshot(value: Any) -> Any:
     if isinstance(value, Matrix):
         return value.entries.copy()
-    if isinstance(value, (np.ndarray, list)):
+    if isinstance(value, np.ndarray):
         return value.copy()
+    if isinstance(value, list) or (isinstance(value, tuple) and _changeable(value)):
+        made = [_snapshot(v) for v in value]
+        return made if isinstance(value, list) else tuple(made)
     return value
 
 
 def _same(now: Any, then: Any) -> bool:
+    """Whether a value is what its snapshot says."""
     if now is then:
         return True
     if isinstance(now, Matrix):
         now = now.entries
-    if type(now) is not type(then):
-        return False
-    if isinstance(now, (Field, Func)):
+    for kind in (list, tuple):
+        if isinstance(now, kind) and isinstance(then, kind):
+            return len(now) == len(then) and all(map(_same, now, then))
+    if type(now) is not type(then) or isinstance(now, (Field, Func)):
         return False
     try:
         return bool(np.array_equal(now, then)) if isinstance(now, np.ndarray) else bool(now == then)
@@ -106,7 +128,7 @@ def _write_checks(w: Writer, special: Special, then: str) -> None:
     """`if something captured is not what it was: find out what that means, and maybe do `then``."""
     tests = []
     owner = special.kernel.owner
-    for c in watched(special.translation.captures):
+    for c in special.translation.captures:
         root = w.use(c.root, "g")
         if isinstance(c.root, dict):
             place = f"{root}[{c.name!r}]"
@@ -119,11 +141,11 @@ def _write_checks(w: Writer, special: Special, then: str) -> None:
         else:
             place = root
         place += "".join(f".{a}" for a in c.attributes)
-        if isinstance(c.value, (list, np.ndarray, Matrix)):
+        if _changeable(c.value):
             kept = w.use(_snapshot(c.value), "k")
             tests.append(f"not $same({place}, {kept})")
-        elif isinstance(c.value, Field):
-            tests.append(f"id({place}) != {id(c.value)}")
+        elif isinstance(c.value, weakref.ref):  # a field
+            tests.append(f"id({place}) != {id(c.value())}")
         else:
             tests.append(f"{place} is not {w.use(c.value, 'k')}")
     if not tests:
@@ -141,15 +163,15 @@ def recheck(special: Special) -> bool:
     Raises:
         KernelStateError: a number (or other constant) that was compiled in has changed.
     """
-    for c in watched(special.translation.captures):
+    for c in special.translation.captures:
         if c.root is None:
             now = special.kernel.owner()
             for a in c.attributes:
                 now = getattr(now, a, None)
         else:
             now = c.now()
-        if isinstance(c.value, (Field, Func)):
-            if now is not c.value:
+        if isinstance(c.value, (weakref.ref, Func)):
+            if now is not (c.value() if isinstance(c.value, weakref.ref) else c.value):
                 return True
         elif _same(now, then := special.snapshots.get(id(c), c.value)):
             c.value = now  # equal, but another object: the launch function compares identities
@@ -278,6 +300,7 @@ def row_number(access: Access, axis: int | None, args: dict[str, Any]) -> int | 
 
 
 def row_text(row: tuple[Arg | None, int]) -> str:
+    """The row's number as an expression of the parameters."""
     argument, shift = row
     if argument is None:
         return str(shift)
@@ -358,6 +381,7 @@ def forward(special: Special) -> Callable[..., Any]:
     w = Writer(special.kernel.source.name, params)
     w.space["$again"] = special.again
     _write_checks(w, special, f"return $again({', '.join(params)})")
+    start = len(w.lines)
     _write_pack(w, special, compiled)
     _write_arrays(w, special, compiled, special.ir.mems)
     me = w.use(special, "special")
@@ -370,6 +394,11 @@ def forward(special: Special) -> Callable[..., Any]:
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.written, special.kernel.source.head())
     _write_call(w, compiled)
+    if compiled.result is not None:
+        w.space["$returned"] = special.returned
+        w.put("$result = $returned()")
+    if params or compiled.result is not None or special.translation.uses_random:
+        w.guard(start, compiled.lock)
     if special.differentiable:
         w.put(f"{me}.last = ($now, {seed})")
         if params:
@@ -378,8 +407,7 @@ def forward(special: Special) -> Callable[..., Any]:
         w.put("$tape = $session.tape", "if $tape is not None:")
         w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
     if compiled.result is not None:
-        w.space["$returned"] = special.returned
-        w.put("return $returned()")
+        w.put("return $result")
     return w.finish()
 
 
@@ -400,9 +428,13 @@ def _write_launch_note(w: Writer, special: Special, note: str) -> None:
     if any(p.type is not None and p.type.shape for p in special.values):
         w.put(slow)
     else:
-        key = _tuple_text([f"id({p.name})" if p.kind == "array" else p.name for p in special.values])
+        key = _tuple_text(
+            [f"id({p.name})" if p.kind == "array" else p.name for p in special.values]
+        )
         w.put("try:", f"    {stamps}[{key}] = {note}", "except TypeError:", f"    {slow}")
-    w.put(f"if len({stamps}) > {_MOST_STAMPS}:", f"    {w.use(special, 'special')}.forget_launches()")
+    w.put(
+        f"if len({stamps}) > {_MOST_STAMPS}:", f"    {w.use(special, 'special')}.forget_launches()"
+    )
 
 
 def captures_changed(special: Special) -> Callable[[], bool]:
@@ -440,6 +472,7 @@ def backward(special: Special) -> Callable[..., None]:
             continue
         tests.add(test)
         w.put(f"if {test}:", f"    $stale({k}, $args)")
+    start = len(w.lines)
     _write_pack(w, special, compiled)
     _write_arrays(w, special, compiled, special.adjoint.mems)
     if special.translation.uses_random:
@@ -448,6 +481,8 @@ def backward(special: Special) -> Callable[..., None]:
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
     _write_call(w, compiled)
+    if params:
+        w.guard(start, compiled.lock)
     return w.finish()
 
 

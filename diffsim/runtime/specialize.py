@@ -94,7 +94,7 @@ class Special:
 
     @staticmethod
     def versions_of(mem: Mem) -> Versions:
-        return mem.handle().versions  # type: ignore[no-any-return]
+        return mem.handle().versions
 
     def array_name(self, mem: Mem) -> str:
         """The parameter behind an array's memory (or behind that of its gradient)."""
@@ -206,7 +206,11 @@ class Special:
     @functools.cached_property
     def adjoint_reads(self) -> list[Access]:
         """The loads of the adjoint: what must be as it was at the forward launch."""
-        return [a for a in access.reads(self.adjoint) if a.stmt.origin is not a.stmt]
+        return [
+            a
+            for a in access.reads(self.adjoint)
+            if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt
+        ]
 
     @functools.cached_property
     def adjoint_written(self) -> list[Access]:
@@ -230,29 +234,38 @@ class Special:
 
         A kernel that was never launched is taken as if it were launched now.
         """
-        name = self.kernel.source.name
         if session.tape is not None:
             raise AutodiffError(
-                f"{name}.grad can not run while a tape is recording: the tape would add to the same "
-                "gradients",
+                f"{self.kernel.source.name}.grad can not run while a tape is recording: the tape would "
+                "add to the same gradients",
                 Span.of_caller(),
                 hint="call it before or after the tape",
             )
         if self.stale or self.captures_changed():
             raise self._not_launched("since a field that it uses was made anew")
-        for leak in self.activity.leaks:
-            raise missing_gradient(leak)
+        if self.activity.leaks:
+            raise missing_gradient(self.activity.leaks[0])
+        since, seed = self._launched(args)
+        self.run_adjoint(args, since, seed)
+
+    def _launched(self, args: tuple[Any, ...]) -> tuple[int, int]:
+        """When the last launch with these arguments was, and its key for random numbers."""
         found = self.last
         if found is None:
             if self.kernel.launched_before:
                 raise self._not_launched("since ds.init() was called or a field made anew")
-            found = (_FOREVER, 0)
-        elif self.values:
-            found = self.stamps.get(self.launch_key(args))
+            return _FOREVER, 0
+        if self.values:
+            try:
+                found = self.stamps.get(args)
+            except TypeError:  # an argument that is no number
+                found = None
+            if found is None:
+                found = self.stamps.get(self.launch_key(args))
             if found is None:
                 many = self.forgot_launches
                 raise self._not_launched("lately" if many else "with these arguments")
-        self.run_adjoint(args, *found)
+        return found
 
     def _not_launched(self, when: str) -> AutodiffError:
         name = self.kernel.source.name
@@ -285,5 +298,3 @@ def _drop(special: weakref.ref[Special]) -> None:
     if found is not None:
         found.stale = True
         found.kernel.forget()
-
-

@@ -34,7 +34,11 @@ ijkl = Axes(0, 1, 2, 3)
 def axes(*numbers: int) -> Axes:
     """The axes with these numbers, 0 the first."""
     if not numbers or len(set(numbers)) != len(numbers) or any(n not in range(8) for n in numbers):
-        raise FieldError(f"axes are different numbers from 0 to 7, not {numbers}", Span.of_caller(), "write ds.ij, or ds.axes(0, 1)")
+        raise FieldError(
+            f"axes are different numbers from 0 to 7, not {numbers}",
+            Span.of_caller(),
+            "write ds.ij, or ds.axes(0, 1)",
+        )
     return Axes(*numbers)
 
 
@@ -88,7 +92,9 @@ class Node:
             order = tuple(numbers.index(axis) for axis in sizes)
             if f.is_grad:
                 raise FieldError(
-                    "a gradient is placed with its field", Span.of_caller(), hint="leave the gradient out"
+                    "a gradient is placed with its field",
+                    Span.of_caller(),
+                    hint="leave the gradient out",
                 )
             f.place(tuple(sizes[a] for a in numbers), order)
             self.fields.append(f)

@@ -65,7 +65,13 @@ class Maker:
         """An index below N that is made of whole numbers alone."""
         k = self.pick(self.ints)
         return self.pick(
-            [k, f"({k} + {self.r.randrange(N)}) % {N}", f"at[{k}]", f"{N - 1} - {k}", f"(3 * {k} + 1) % {N}"]
+            [
+                k,
+                f"({k} + {self.r.randrange(N)}) % {N}",
+                f"at[{k}]",
+                f"{N - 1} - {k}",
+                f"(3 * {k} + 1) % {N}",
+            ]
         )
 
     def f(self, depth=2):
@@ -136,7 +142,9 @@ class Maker:
 
     def calm(self, text):
         """Inside of loops values stay bounded."""
-        return self.pick(["ds.sin({})", "ds.tanh({})", "0.6 * ds.cos({})"]).format(text) if self.loops else text
+        if not self.loops:
+            return text
+        return self.pick(["ds.sin({})", "ds.tanh({})", "0.6 * ds.cos({})"]).format(text)
 
     # ---- statements
 
@@ -185,7 +193,11 @@ class Maker:
                 lambda: self.put(f"acc[{self.index()}] += {self.f()}"),
                 lambda: self.put(f"ds.atomic_sub(acc[{self.index()}], {self.f()})"),
                 lambda: self.put(f"total[None] += {self.f()}"),
-                lambda: self.put(f"{self.sum_local} += {self.f(1)}") if self.sum_local else self.put("pass"),
+                lambda: (
+                    self.put(f"{self.sum_local} += {self.f(1)}")
+                    if self.sum_local
+                    else self.put("pass")
+                ),
             ]
         )()
 

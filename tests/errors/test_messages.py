@@ -10,8 +10,9 @@
     the program, with a line of carets below the part of the line that is at fault
             ^^^
 
-(or `# <-` at the end of the line, where the part depends on Python's version). The lines of carets are taken out before the program runs. `python tests/errors/test_messages.py` prints
-every error in full, for reading.
+(or `# <-` at the end of the line, where the part depends on Python's version). The lines of carets are
+taken out before the program runs. `python tests/errors/test_messages.py` prints every error in full, for
+reading.
 """
 
 import ast
@@ -59,7 +60,9 @@ class Program:
         source = self.text.splitlines()[self.line - 1]
         carets = self.carets[len(source) - len(source.lstrip()) :]
         place = f'  File "{file}", line {self.line}{self.where}'
-        if source.lstrip().startswith(("def ", "async def ")):  # seen from the kernel, or from Python: both are right
+        if source.lstrip().startswith(
+            ("def ", "async def ")
+        ):  # seen from the kernel, or from Python: both are right
             place = ""
         return f"{place}\n    {source.strip()}\n    {carets}\n"
 
@@ -143,7 +146,7 @@ def internal_names() -> set[str]:
 
 
 def test_no_message_shows_the_compiler(tmp_path):
-    internal = re.compile(r"\b(%s)\b" % "|".join(sorted(map(re.escape, internal_names()))))
+    internal = re.compile(rf"\b({'|'.join(sorted(map(re.escape, internal_names())))})\b")
     found = []
     for param in PROGRAMS:
         program = param.values[0]
@@ -176,7 +179,10 @@ def test_source_that_changed(tmp_path):
 
 
 def test_nested_too_deeply(tmp_path):
-    text = PREAMBLE + f"@ds.kernel\ndef step(a: ds.f32) -> ds.f32:\n    return {'a + ' * 900}a\nstep(1)\n"
+    text = (
+        PREAMBLE
+        + f"@ds.kernel\ndef step(a: ds.f32) -> ds.f32:\n    return {'a + ' * 900}a\nstep(1)\n"
+    )
     program = Program("deep", "", "", "", [], text, 0, "")
     _, error = run(program, tmp_path)
     assert isinstance(error, ds.KernelSyntaxError)

@@ -202,7 +202,7 @@ def test_booleans_are_numbers_as_in_python(cpu):
     def count(a, b):
         big = a > b
         odd = a % 2 == 1
-        both = big and odd or b == 0
+        both = (big and odd) or b == 0
         s = 0
         if both:
             s += 1
@@ -232,7 +232,7 @@ def test_python_names_hold_over_list_comprehensions(cpu):
     def comprehend(a, b):
         i = 1000
         v = [a * i + b for i in range(5) if i % 2 == 0]
-        w = [x + y for x, y in zip(v, [1, 2, 3])]
+        w = [x + y for x, y in zip(v, [1, 2, 3], strict=True)]
         return sum(w) + len(v) * i + max(w) + w[1]
 
     agrees(cpu, comprehend, (2, 3), (-4, 1))
@@ -329,7 +329,9 @@ def _random_program(seed):
         elif kind < 0.85:
             step = rng.choice(["", "", ", 2", ", -1"])
             bounds = f"{number()} % 7, {number()} % 9"
-            lines.append(f"{pad}for {rng.choice(['i', 'j', 'k'])}{indent} in range({bounds}{step}):")
+            lines.append(
+                f"{pad}for {rng.choice(['i', 'j', 'k'])}{indent} in range({bounds}{step}):"
+            )
             block(indent + 1, depth - 1, True)
         else:
             lines.append(f"{pad}while {test()}:")
@@ -756,7 +758,7 @@ def test_static_for(cpu):
             x[3 + k] += t * (k + 1)
         for i, j in ds.static(ds.ndrange(2, (1, 3))):
             x[6] += 10 * i + j
-        for a, b in ds.static(zip([1, 2], [5, 7])):
+        for a, b in ds.static(zip([1, 2], [5, 7], strict=True)):
             x[7] += a * b
 
     unroll()
@@ -885,7 +887,7 @@ def test_functions_are_not_called_where_they_do_not_decide(cpu):
             s += 1
         if a > 0 or told(a):
             s += 2
-        s += 4 if a > 5 or a > 3 and told(a) else 0
+        s += 4 if a > 5 or (a > 3 and told(a)) else 0
         return s
 
     assert [run(a) for a in (-1, 2, 4, 9)] == [0, 3, 7, 7]

@@ -679,21 +679,31 @@ def test_a_changed_constant_is_refused(cpu, first, second):
 def test_a_list_or_array_changed_in_place_is_refused(cpu):
     ds = cpu
     table, array, v = [1, 2], np.array([1.0, 2.0]), ds.Vector([1.0, 2.0])
-    x = ds.field(ds.f64, shape=3)
+    nested, pair, mixed = [[1, 2], [3]], (0, [1, 2]), [np.array([1.0, 2.0]), ds.Vector([1, 2])]
+    x = ds.field(ds.f64, shape=7)
 
     @ds.kernel
     def run():
         x[0] = table[0]
         x[1] = array[0]
         x[2] = v[0]
+        x[3] = nested[0][0]
+        x[4] = pair[1][0]
+        x[5] = mixed[0][0]
+        x[6] = mixed[1][0]
 
     run()
-    for thing in (table, array, v):
+    run()
+    for thing in (table, array, v, nested[0], pair[1], mixed[0], mixed[1]):
         thing[0] = 5
         with pytest.raises(ds.KernelStateError):
             run()
         thing[0] = 1
         run()
+    nested[1].append(4)
+    with pytest.raises(ds.KernelStateError):
+        run()
+    assert x.to_numpy().tolist() == [1] * 7
 
 
 def test_replaced_fields_and_funcs_are_used(cpu):
@@ -701,8 +711,10 @@ def test_replaced_fields_and_funcs_are_used(cpu):
     x = ds.field(ds.f32, shape=2)
 
     @ds.func
-    def rule(i):
+    def constant(i):
         return 1.0
+
+    rule = constant
 
     @ds.kernel
     def run():
@@ -717,8 +729,10 @@ def test_replaced_fields_and_funcs_are_used(cpu):
     assert x.to_numpy().tolist() == [1, 1, 1]
 
     @ds.func
-    def rule(i):
+    def linear(i):
         return 2.0 * i
+
+    rule = linear
 
     run()
     assert x.to_numpy().tolist() == [0, 2, 4]
@@ -826,20 +840,21 @@ def test_kernels_in_strange_places(cpu):
             @ds.kernel
             def deep() -> ds.i32:
                 # a comment less indented
-        # like this one
+            # like this one
                 s = (1 +
         2)
                 text = """
 a string that begins a line
 """
-                return s + k
+                return s + k  # noqa: B023
 
             # fmt: on
             assert deep() == 3 + k
             made.append(deep)
 
     @ds.kernel  # a comment
-    def one_line() -> ds.i32: return 7  # noqa: E704
+    def one_line() -> ds.i32:
+        return 7
 
     assert one_line() == 7
 

@@ -373,9 +373,7 @@ def test_integer_arithmetic_wraps_around(cpu, name):
     def formula(x, y):
         return x * y + x - (y << 1) * 3 + (-x)
 
-    exact = [
-        x * y + x - 6 * y - x for x, y in zip(a.tolist(), b.tolist(), strict=True)
-    ]
+    exact = [x * y + x - 6 * y - x for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     cast = getattr(cpu, name)
 
     def narrowed(x, y):
@@ -403,8 +401,12 @@ def test_floor_division_and_remainder(cpu, name):
     assert (compute(ds, quotient, a, b) == python_floor(a, b, dtype)).all()
     expected = [x % y if y else 0 for x, y in both]
     assert (compute(ds, remainder, a, b) == np.array(expected, dtype)).all()
-    expected = [int(math.copysign(abs(x) % abs(y), x)) if abs(y) < 2**53 > abs(x) and y else
-                (0 if y == 0 else abs(x) % abs(y) * (1 if x >= 0 else -1)) for x, y in both]
+    expected = [
+        int(math.copysign(abs(x) % abs(y), x))
+        if abs(y) < 2**53 > abs(x) and y
+        else (0 if y == 0 else abs(x) % abs(y) * (1 if x >= 0 else -1))
+        for x, y in both
+    ]
     assert (compute(ds, c_remainder, a, b) == np.array(expected, dtype)).all()
 
 
@@ -544,9 +546,7 @@ def test_powers_with_run_time_exponents(cpu):
         return x**y
 
     np.testing.assert_allclose(compute(cpu, power, a, b), a**b, rtol=1e-14)
-    np.testing.assert_allclose(
-        compute(cpu, power, a.astype("f4"), b.astype("f4")), a**b, rtol=1e-6
-    )
+    np.testing.assert_allclose(compute(cpu, power, a.astype("f4"), b.astype("f4")), a**b, rtol=1e-6)
 
 
 def test_extrema_take_any_number_of_arguments(cpu):
@@ -813,7 +813,9 @@ def test_fast_math_changes_little(cpu):
     def formula(x, y):
         return (x + y) / (x * y) - ds.sqrt(x)
 
-    np.testing.assert_allclose(compute(ds, formula, a, a), 2 / a - np.sqrt(a), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        compute(ds, formula, a, a), 2 / a - np.sqrt(a), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_storing_f64_into_f32_warns(cpu):

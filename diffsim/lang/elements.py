@@ -1,0 +1,238 @@
+"""Attributes and elements: `v.x`, `x[i]`, `A[i][0, 1]`, of fields, vectors and Python objects."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import KernelNameError
+from diffsim.ir.nodes import Const, Mem, Value
+from diffsim.ir.ops import TABLE
+from diffsim.ir.types import an
+from diffsim.lang import expressions, linalg
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.scope import Context, close_to, describe, sample
+
+
+def attribute_node(cx: Context, node: ast.Attribute) -> Any:
+    """`v.x`: a component of an element of a field, or an attribute."""
+    if node.attr in linalg.COMPONENTS:
+        place = place_of(cx, node)
+        if place is not None:
+            return cx.builder.load(*place)
+    owner = expressions.expr(cx, node.value)
+    return attribute(cx, owner, node)
+
+
+def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
+    """An attribute of a value or a Python object."""
+    name = node.attr
+    if isinstance(owner, Value):
+        if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
+            if not owner.type.shape and name not in ("cast",):
+                raise cx.type_error(
+                    node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
+                )
+            if name in ("n", "m"):
+                dims = owner.type.shape
+                return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
+            return owner.type.shape if name == "shape" else expressions.Method(name, owner)
+        if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
+            return _component(cx, owner, linalg.COMPONENTS[name], node)
+        known = [*linalg.METHODS, "cast", "n", "m", "shape"]
+        close = close_to(name, known) if owner.type.shape else None
+        raise cx.type_error(
+            node,
+            f"{an(owner.type)} has no .{name}",
+            f"did you mean .{close}?"
+            if close
+            else "vectors and matrices have ." + ", .".join(known)
+            if owner.type.shape
+            else "a number has no attributes; its type is changed by ds.cast",
+        )
+    if isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast"):
+        return expressions.Method(
+            name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
+        )
+    if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
+        raise KernelNameError(
+            f"{owner._mem.name} has no gradient",
+            cx.span(node),
+            hint="pass a ds.ndarray made with needs_grad=True"
+            if isinstance(owner, expressions.ArrayRef)
+            else "declare it with needs_grad=True",
+        )
+    try:
+        found = getattr(owner, name)
+    except AttributeError:
+        close = close_to(name, [k for k in dir(owner) if not k.startswith("_")])
+        raise KernelNameError(
+            f"{describe(owner)} has no .{name}",
+            cx.span(node),
+            hint=f"did you mean .{close}?" if close else "look it up with dir(...)",
+        ) from None
+    path = cx.path_of(node)
+    if path is not None:
+        cx.capture(*path, found, node)
+    return found
+
+
+def _component(cx: Context, owner: Value, k: int, node: ast.expr) -> Value:
+    if k >= owner.type.shape[0]:
+        raise cx.type_error(
+            node,
+            f"{an(owner.type)} has no element {k}",
+            f"the last one is {owner.type.shape[0] - 1}",
+        )
+    return cx.builder.op(TABLE["extract"], (owner, k))
+
+
+def place_of(cx: Context, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
+    """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
+    if isinstance(node, ast.Attribute) and node.attr in linalg.COMPONENTS:
+        inner = place_of(cx, node.value) if isinstance(node.value, ast.Subscript) else None
+        if inner is None:
+            return None
+        return _component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
+    if not isinstance(node, ast.Subscript):
+        return None
+    if isinstance(node.value, ast.Subscript):
+        inner = place_of(cx, node.value)
+        if inner is None:
+            return None
+        return _component_place(cx, inner, tuple(index_list(cx, node)), node)
+    if not isinstance(node.value, (ast.Name, ast.Attribute)):
+        return None
+    owner = expressions.expr(cx, node.value)
+    if not hasattr(owner, "_mem"):
+        return None
+    mem: Mem = cx.use(owner._mem)
+    index = index_list(cx, node)
+    if len(index) != mem.rank:
+        axes = f"{mem.rank} ax{'i' if mem.rank == 1 else 'e'}s"
+        shown = f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given"
+        raise cx.type_error(
+            node, f"{mem.name} has {axes}, {shown}", f"write {sample(owner)} for an element"
+        )
+    if mem.shape is not None:
+        for k, (i, n) in enumerate(zip(index, mem.shape, strict=True)):
+            if isinstance(i, Const) and not 0 <= i.value < n:
+                raise cx.type_error(
+                    node,
+                    f"index {i.value} is outside of {mem.name}, which has shape {mem.shape}",
+                    f"along axis {k} the indices go from 0 to {n - 1}",
+                )
+    return mem, tuple(index)
+
+
+def _component_place(
+    cx: Context, inner: tuple[Mem, tuple[Value, ...]], index: tuple[Any, ...], node: ast.expr
+) -> tuple[Mem, tuple[Value, ...]] | None:
+    mem, outer = inner
+    dims = mem.dtype.shape
+    if len(outer) > mem.rank or not dims:
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, which has no elements",
+            f"take the number as it is, or declare {mem.name} with ds.Vector.field",
+        )
+    if len(index) == 1 and len(dims) == 2:
+        return None  # a row of a matrix
+    if len(index) != len(dims):
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, {len(index)} indices are given for it",
+            f"write {mem.name}[...][{', '.join('ij'[: len(dims)])}]",
+        )
+    made = []
+    for k, n in zip(index, dims, strict=True):
+        number = k.value if isinstance(k, Const) else k
+        if not isinstance(number, Value) and not 0 <= number < n:
+            raise cx.type_error(
+                node,
+                f"an element of {mem.name} is {an(mem.dtype)}, which has no element {number}",
+                f"the last one is {n - 1}",
+            )
+        made.append(cx.value(k, node))
+    return mem, (*outer, *made)
+
+
+def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
+    """The indices between the brackets as whole-number values; vectors are spread out."""
+    found = expressions.expr(cx, node.slice)
+    if found is None:
+        return []
+    if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
+        raise cx.syntax(
+            node.slice,
+            "a slice can not be used as an index in a kernel",
+            "write a loop over the elements",
+        )
+    made: list[Value] = []
+    for one in found if isinstance(found, (tuple, list)) else (found,):
+        if isinstance(one, Matrix):
+            one = cx.value(one, node)
+        if isinstance(one, Value) and len(one.type.shape) == 1:
+            made += linalg.elements(one)
+        else:
+            made.append(cx.value(one, node.slice, "an index"))
+    for i in made:
+        if not i.type.is_int:
+            raise cx.type_error(
+                node.slice,
+                f"an index is a whole number, not {an(i.type)}",
+                hint="divide with //, or convert it: ds.cast(index, ds.i32)",
+            )
+    return made
+
+
+def subscript(cx: Context, node: ast.Subscript) -> Any:
+    """`x[i]`, of a field or of anything else."""
+    place = place_of(cx, node)
+    if place is not None:
+        return cx.builder.load(*place)
+    return element(cx, expressions.expr(cx, node.value), node)
+
+
+def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
+    """`owner[...]` of a local vector, matrix, list or Python object."""
+    if isinstance(owner, Value):
+        if not owner.type.shape:
+            raise cx.type_error(
+                node,
+                f"{describe(owner)} has no elements",
+                "only fields, vectors and matrices have them",
+            )
+        index = index_list(cx, node)
+        if len(owner.type.shape) == 2 and len(index) == 1:
+            width = owner.type.shape[1]
+            row = [cx.builder.op(TABLE["extract"], (owner, index[0], j)) for j in range(width)]
+            return cx.builder.tensor_of(row, (width,))
+        return cx.builder.op(TABLE["extract"], (owner, *index))
+    found = expressions.expr(cx, node.slice)
+    if isinstance(found, Const):
+        found = found.value
+    if isinstance(found, Value) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+        return element(cx, cx.value(owner, node), node)
+    if isinstance(owner, np.ndarray):
+        cx.value(owner, node)  # refuses large ones with advice
+    if not hasattr(owner, "__getitem__"):
+        raise cx.type_error(
+            node,
+            f"{describe(owner)} has no elements",
+            "only fields, vectors and matrices have them",
+        )
+    return expressions.fold(cx, node, operator.getitem, owner, found)
+
+
+def slice_node(cx: Context, node: ast.Slice) -> Any:
+    """`a:b:c` between brackets."""
+    parts = [
+        None if p is None else expressions.expr(cx, p) for p in (node.lower, node.upper, node.step)
+    ]
+    if any(isinstance(p, Value) for p in parts):
+        raise cx.syntax(node, "a slice needs bounds known at compile time", "write a loop")
+    return slice(*parts)

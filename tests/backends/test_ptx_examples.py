@@ -1,0 +1,76 @@
+"""Every kernel of the examples, and its adjoint, becomes PTX that ptxas accepts."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from diffsim.backends.ptx import PtxError, assemble, find_libdevice
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SM = 80
+
+try:
+    find_libdevice()
+except PtxError:
+    pytest.skip("no libdevice here", allow_module_level=True)
+
+
+@pytest.fixture
+def launched(cpu, monkeypatch):
+    """The kernels that an example launches: name to the compiled special."""
+    from diffsim.runtime.kernel import Kernel
+
+    found = {}
+    specialize = Kernel.specialize
+
+    def noting(kernel, args, kwargs):
+        special, values = specialize(kernel, args, kwargs)
+        found[kernel.__name__] = kernel
+        return special, values
+
+    monkeypatch.setattr(Kernel, "specialize", noting)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    before = set(sys.modules)
+    yield found
+    for name in set(sys.modules) - before:
+        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def check(kernel, *, grad=True):
+    """PTX of the kernel (and of its adjoint), assembled where there is ptxas."""
+    for made in [kernel, kernel.grad] if grad else [kernel]:
+        text = made.ptx(sm=SM)
+        assert f".target sm_{SM}" in text
+        assert ".visible .entry" in text
+        assert ".extern .func" not in text, "something is not linked"
+        report = assemble(text, SM)
+        assert report is None or "registers" in report  # None: no ptxas here
+
+
+def test_mass_spring(launched):
+    example = importlib.import_module("mass_spring")
+    robot = example.load_robot(EXAMPLES / "robots" / "walker.json")
+    simulation = example.Simulation(robot, 3)
+    simulation.gradient(example.random_weights(simulation, 0))
+    assert sorted(launched) == ["contract", "measure", "move", "pull", "sense"]
+    for kernel in launched.values():
+        check(kernel)
+
+
+def test_gravity(launched):
+    example = importlib.import_module("gravity")
+    example.simulate(4, 2)
+    assert sorted(launched) == ["advance", "attract"]
+    check(launched["attract"])
+    check(launched["advance"], grad=False)  # it changes what it reads, and uses a gradient
+
+
+def test_minimize(launched, capsys):
+    example = importlib.import_module("minimize")
+    example.main(2)
+    assert sorted(launched) == ["compare", "descend"]
+    check(launched["compare"])
+    check(launched["descend"], grad=False)
