@@ -44,7 +44,9 @@ class GradReplaced:
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Run the gradient, with the arguments of the call that it belongs to."""
-        self._needed()(*args, **kwargs)
+        backward = self._needed()
+        with session.recomputing():
+            backward(*args, **kwargs)
 
     def _needed(self) -> Callable[..., Any]:
         if self.backward is None:

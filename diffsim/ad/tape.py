@@ -227,7 +227,8 @@ class Tape:
             elif isinstance(entry, Copied):
                 _copy_back(entry)
             else:
-                entry.backward()
+                with session.recomputing():
+                    entry.backward()
         for grad, value in before.items():
             grad._array += value
             grad._touch()

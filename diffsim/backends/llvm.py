@@ -350,7 +350,10 @@ class Body:
         if have.is_float and to.is_float:
             word = "fpext" if to.bits > have.bits else "fptrunc"
         elif have.is_float:
-            word = "fptosi" if to.kind == "i" else "fptoui"
+            # Saturates; plain conversions leave what does not fit open.
+            symbol = f"@llvm.fpto{'s' if to.kind == 'i' else 'u'}i.sat.{to.llvm}.f{have.bits}"
+            self.module.declare(symbol, f"declare {to.llvm} {symbol}({have.llvm})")
+            return self.let(f"call {to.llvm} {symbol}({self.typed(x)})")
         elif to.is_float:
             word = "sitofp" if have.kind == "i" else "uitofp"
         elif to.bits == have.bits:

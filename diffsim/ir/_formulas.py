@@ -64,8 +64,8 @@ def truncated_quotient_reference(a: Any, b: Any) -> Any:
 
 
 def floor_divide(a: Value, b: Value) -> Value:
-    if a.type.is_float:
-        return emit("floor", a / b)
+    if a.type.is_float:  # exact, as Python has it: 1.0 // 0.1 is 9.0
+        return emit("round", (a - python_modulo(a, b)) / b)
     quotient = emit("truncdiv", a, b)
     if a.type.kind == "u":
         return quotient
@@ -73,9 +73,7 @@ def floor_divide(a: Value, b: Value) -> Value:
 
 
 def python_modulo(a: Value, b: Value) -> Value:
-    if a.type.is_float:
-        return a - b * emit("floor", a / b)
-    remainder = emit("raw_mod", a, b)
+    remainder = emit("float_rem" if a.type.is_float else "raw_mod", a, b)
     if a.type.kind == "u":
         return remainder
     return emit("select", _signs_differ(remainder, b), remainder + b, remainder)
@@ -84,6 +82,26 @@ def python_modulo(a: Value, b: Value) -> Value:
 def _signs_differ(remainder: Value, divisor: Value) -> Value:
     opposite = emit("ne", remainder < 0, divisor < 0)
     return emit("and", emit("ne", remainder, 0), opposite)
+
+
+def shift_left(a: Value, n: Value) -> Value:
+    """0 where all bits are shifted out; LLVM leaves that open."""
+    return emit("select", _in_width(a, n), emit("int_shl", a, _shift(a, n)), _like(0, a))
+
+
+def shift_right(a: Value, n: Value) -> Value:
+    """The sign's bits (0 for unsigned) where all bits are shifted out."""
+    out = emit("select", a < 0, _like(-1, a), _like(0, a))
+    return emit("select", _in_width(a, n), emit("int_shr", a, _shift(a, n)), out)
+
+
+def _in_width(a: Value, n: Value) -> Value:
+    ok = n < _like(a.type.scalar.bits, n)
+    return ok if n.type.scalar.kind == "u" else emit("and", n >= _like(0, n), ok)
+
+
+def _shift(a: Value, n: Value) -> Value:
+    return emit("select", _in_width(a, n), n, _like(0, n))
 
 
 def sign_of(x: Value) -> Value:

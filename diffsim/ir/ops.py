@@ -20,6 +20,8 @@ from diffsim.ir._formulas import (
     python_modulo,
     random_bits,
     random_bits_reference,
+    shift_left,
+    shift_right,
     sign_of,
     truncated_quotient,
     truncated_quotient_reference,
@@ -76,6 +78,11 @@ mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Pyth
              ref=np.mod, llvm=Expand(python_modulo), cuda=SAME,
              rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * floor(a / b)),
              sample=[(-9, 9), (1.5, 4)], public=False)
+
+float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
+                   ref=np.fmod, llvm=Instr(f="frem"), cuda=SAME,
+                   rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * trunc(a / b)),
+                   sample=[(-9, 9), (1.5, 4)], public=False)
 
 truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
                   ref=truncated_quotient_reference, llvm=Expand(truncated_quotient), cuda=SAME,
@@ -242,10 +249,15 @@ bit_xor: Op = op("bit_xor", "J J -> J", "Bitwise exclusive or.", ref=np.bitwise_
 bit_not: Op = op("bit_not", "I -> I", "Bitwise complement.", ref=np.bitwise_not,
                  llvm=Expand(lambda x: bit_xor(x, -1)), cuda=SAME, rules=ZERO, sample=[(0, 99)],
                  public=False)
-shl: Op = op("shl", "I I -> I", "Shift left.", ref=np.left_shift, llvm=Instr(i="shl"), cuda=SAME,
-             rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
+shl: Op = op("shl", "I I -> I", "Shift left; 0 where all bits are shifted out.", ref=np.left_shift,
+             llvm=Expand(shift_left), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
 shr: Op = op("shr", "I I -> I", "Shift right; keeps the sign of signed integers.", ref=np.right_shift,
-             llvm=Instr(i="ashr", u="lshr"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
+             llvm=Expand(shift_right), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
+int_shl: Op = op("int_shl", "I I -> I", "Shift left by less than the width.", ref=np.left_shift,
+                 llvm=Instr(i="shl"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)], public=False)
+int_shr: Op = op("int_shr", "I I -> I", "Shift right by less than the width.", ref=np.right_shift,
+                 llvm=Instr(i="ashr", u="lshr"), cuda=SAME, rules=ZERO, sample=[(0, 99), (0, 7)],
+                 public=False)
 
 select: Op = op("select", "B T T -> T", "a where the condition holds, else b; both are evaluated.",
                 ref=np.where, llvm=SPECIAL, cuda=SAME,

@@ -27,6 +27,7 @@ from diffsim.lang.scope import (
     RETURN,
     Context,
     TempVar,
+    Undefined,
     changed_names,
     describe,
     sample,
@@ -371,16 +372,19 @@ def _find_return(statements: list[ast.stmt]) -> ast.Return | None:
 def _for(cx: Context, node: ast.For) -> None:
     _no_else(cx, node)
     at_kernel_level = cx.depth == 0 and cx.level == 0 and not cx.in_task
+    known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
     if at_kernel_level and not cx.serialize and not spaces.is_static(cx, node.iter):
         tasks.parallel_for(cx, node, block)
-        return
-    if at_kernel_level:
-        cx.serialize = False
-    space = spaces.iteration_space(cx, node.iter)
-    if space.static is not None:
-        _static_for(cx, node, space.static)
     else:
+        if at_kernel_level:
+            cx.serialize = False
+        space = spaces.iteration_space(cx, node.iter)
+        if space.static is not None:
+            _static_for(cx, node, space.static)
+            return
         _serial_for(cx, node, space)
+    for name in known:  # Python would keep the last index, the value from before is neither
+        cx.env[name] = Undefined("is the index of a loop above, and has no value after it")
 
 
 def _static_for(cx: Context, node: ast.For, items: Any) -> None:

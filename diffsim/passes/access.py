@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Let, Load, Mem, Store, Value
+from diffsim.ir.nodes import Arg, Atomic, Kernel, Let, Load, Mem, Store, Value
 from diffsim.ir.walk import task_statements
 from diffsim.passes.affine import offset_of
 

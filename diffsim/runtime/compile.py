@@ -1,4 +1,4 @@
-"""From Python source to something that can be called. The reader's entry to the whole of diffsim:
+"""From Python source to something that can be called. The reader's entry to the whole of diffsim.
 
     source ── lang.translate ──▶ IR ── passes ──▶ scalar IR ── backends.cpu ──▶ LLVM text ── jit ──▶ code
 

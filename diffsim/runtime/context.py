@@ -8,9 +8,11 @@ This is the only place that reads environment variables:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,8 @@ class Session:
         tape: the innermost tape that is recording, or None.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient.
+        recomputed_from: while a gradient that the user wrote runs, the clock at its start: what it
+            writes again counts as what it was.
         at_reset: what to call at `ds.init` and `ds.reset`.
         at_new_grad: what to call when a field that kernels may use already gets a gradient.
     """
@@ -73,6 +77,7 @@ class Session:
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
+        self.recomputed_from: int | None = None
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
@@ -112,6 +117,16 @@ class Session:
         if hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
+
+    @contextlib.contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Run a gradient that the user wrote."""
+        outer = self.recomputed_from
+        self.recomputed_from = self.clock if outer is None else outer
+        try:
+            yield
+        finally:
+            self.recomputed_from = outer
 
     def tick(self) -> int:
         """A new reading of the clock."""

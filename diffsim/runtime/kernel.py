@@ -14,7 +14,7 @@ from typing import Any
 
 from diffsim.backends.cuda import emit_ptx
 from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGradientError, Span
-from diffsim.ir.nodes import Kernel as IR
+from diffsim.ir import nodes
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
@@ -229,11 +229,11 @@ class Kernel:
         return next(reversed(self.specials.values()))
 
     def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
-        """The kernel in diffsim's IR, after a stage: "frontend", "simplify", "scalarize", "sums",
-        "exclusive", "dead".
+        """The kernel in diffsim's IR.
 
         Args:
-            after: the stage.
+            after: the stage: "frontend", "simplify", "gather", "scalarize", "sums", "exclusive", "dead"
+                or "private".
             args: arguments of a launch, for a kernel that is compiled for its arguments.
         """
         special = self._only(args)
@@ -313,7 +313,7 @@ class GradKernel:
         return _ptx(self.kernel._only(args).adjoint, sm)
 
 
-def _stage(kernel: IR, after: str) -> IR:
+def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
     if after in ("simplify", "autodiff"):
         return kernel
     names = [name for name, _ in pipeline.LOWER]
@@ -326,7 +326,7 @@ def _stage(kernel: IR, after: str) -> IR:
     return pipeline.run(kernel, pipeline.LOWER, after)
 
 
-def _ptx(kernel: IR, sm: int) -> str:
+def _ptx(kernel: nodes.Kernel, sm: int) -> str:
     lowered = pipeline.run(kernel, pipeline.LOWER_CUDA)
     return emit_ptx(lowered, sm, fast_math=session.options.fast_math)
 

@@ -471,7 +471,7 @@ def backward(special: Special) -> Callable[..., None]:
         if test in tests:
             continue
         tests.add(test)
-        w.put(f"if {test}:", f"    $stale({k}, $args)")
+        w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
     start = len(w.lines)
     _write_pack(w, special, compiled)
     _write_arrays(w, special, compiled, special.adjoint.mems)

@@ -43,6 +43,12 @@ class Versions:
             return self.latest > since
         return self.whole > since or self.rows.get(row, 0) > since
 
+    def made_again(self, row: int | None, since: int, start: int) -> bool:
+        """Whether all that was written after `since` was written again after `start`."""
+        if row is None:
+            return all(v <= since or v > start for v in (self.whole, *self.rows.values()))
+        return max(self.whole, self.rows.get(row, 0)) > start
+
     def written_by(self, row: int | None) -> tuple[str, Span | None]:
         """The last writer of the row (None: of any part) in words, and its place."""
         who = self.writer

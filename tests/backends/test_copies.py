@@ -37,7 +37,8 @@ def test_histogram(threads, lanes):
     private = lower(histogram._only(()).ir).tasks[0].private
     assert sorted(p.mem.name for p in private) == ["count", "total"]
     want = np.bincount(places[:lanes], minlength=64)
-    assert (count.to_numpy()[2] == want).all() and not count.to_numpy()[:2].any()
+    assert (count.to_numpy()[2] == want).all()
+    assert not count.to_numpy()[:2].any()
     sums = 1.0 + np.bincount(places[:lanes], weights[:lanes], minlength=64)
     np.testing.assert_allclose(total.to_numpy()[1, :, 0], sums, rtol=1e-11)
     np.testing.assert_allclose(total.to_numpy()[1, :, 1], 1.5 - 0.5 * sums, rtol=1e-10, atol=1e-9)

@@ -52,7 +52,12 @@ def test_one_axis(cpu, n):
         blur.grad(first, last)
         factors = (lambda p: weights[p], lambda p: 3.0, lambda p: weights[p + 1])
         want = numpy_adjoint(
-            seed, (n + 4,), (first,), (last,), [(-2,), (1,), (0,)], lambda k, p, f=factors: f[k](p[0])
+            seed,
+            (n + 4,),
+            (first,),
+            (last,),
+            [(-2,), (1,), (0,)],
+            lambda k, p, f=factors: f[k](p[0]),
         )
         np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-13, atol=1e-15)
     assert not atomics(blur)
