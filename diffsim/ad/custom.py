@@ -13,6 +13,24 @@ from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 
 
+class _Inside(Tape):
+    """Records what a function with a gradient of its own does; nothing of it is differentiated."""
+
+    def __init__(self, outer: Tape) -> None:
+        super().__init__()
+        self.outer = outer
+        self.in_place = outer.in_place
+
+    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
+        self.outer.entries += self.outer.saver.before_launch(special.detached.in_place, args)[0]
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        super().launched(special.detached, args, now, seed)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        self.outer.writing(field, row)
+
+
 class GradReplaced:
     """A Python function whose gradient is another function; made by `ds.ad.grad_replaced`.
 
@@ -33,7 +51,7 @@ class GradReplaced:
         if tape is None:
             return self.function(*args, **kwargs)
         backward = self._needed()
-        session.tape = inside = Tape()
+        session.tape = inside = _Inside(tape)
         try:
             result = self.function(*args, **kwargs)
         finally:
@@ -124,6 +142,13 @@ class _Detached:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
+        self.in_place = tape.in_place
+
+    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
+        self.tape.launching(special.detached, args)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        self.tape.writing(field, row)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.tape.launched(special.detached, args, now, seed)

@@ -8,10 +8,12 @@ the launch saw. A tape saves no field values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.saves import Saved, Saver
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
@@ -74,7 +76,16 @@ class Replaced:
         self.arrays = arrays
 
 
-Entry = Launched | Wrote | Copied | Replaced
+Entry = Launched | Wrote | Copied | Replaced | Saved
+
+
+@dataclass(frozen=True, slots=True)
+class TapeStats:
+    """What a tape holds: recorded entries, and copies of overwritten values with their bytes."""
+
+    entries: int
+    saved: int
+    saved_bytes: int
 
 
 class Tape:
@@ -95,13 +106,31 @@ class Tape:
     Args:
         loss: a field of a single element that has a gradient. It is set to 0 on entry.
         clear_gradients: with a loss: whether all gradients are set to 0 on entry.
+        in_place: "save" copies values that an adjoint needs before they are overwritten, and puts them
+            back on the way, so that programs which overwrite their state have exact gradients;
+            "refuse" (default) raises GlobalDataAccessError instead.
 
     Raises:
         MissingGradientError: the loss, or a field between it and the inputs, has no gradient.
         AutodiffError: and its kind, at the end of the block (or in `backward`).
     """
 
-    def __init__(self, loss: Field | None = None, clear_gradients: bool = True) -> None:
+    def __init__(
+        self,
+        loss: Field | None = None,
+        clear_gradients: bool = True,
+        *,
+        in_place: str = "refuse",
+    ) -> None:
+        if in_place not in ("refuse", "save"):
+            raise FieldError(
+                f"in_place={in_place!r} is not possible",
+                Span.of_caller(),
+                hint='it is "refuse" or "save"',
+            )
+        self.in_place = in_place == "save"
+        self.saver = Saver()
+        self.pending: list[Saved] = []
         self.entries: list[Entry] = []
         self.kept: dict[Special, list[Field]] = {}
         self.loss = loss
@@ -119,7 +148,7 @@ class Tape:
                 hint="end the block of the other tape before",
             )
         if self.loss is not None:
-            self.entries, self.kept = [], {}
+            self.entries, self.kept, self.saver = [], {}, Saver()
             if self.clear_gradients:
                 for f in list(session.with_grad):
                     f.grad.clear()
@@ -151,7 +180,22 @@ class Tape:
             if a.__class__ not in _NUMBERS:
                 args = tuple(_constant(a) for a in args)
                 break
+        if self.in_place:
+            special = special.in_place
+            self.saver.after_launch(special, args)
         self.entries.append(Launched(special, given, args, now, seed))
+        self.entries += self.pending
+        self.pending = []
+
+    def launching(self, special: Special, args: tuple[Any, ...]) -> None:
+        """A launch is about to start (called by the launch function if `in_place`)."""
+        earlier, self.pending = self.saver.before_launch(special.in_place, args)
+        self.entries += earlier
+
+    def writing(self, field: Field, row: int | None) -> None:
+        """Python is about to write (called by the field if `in_place`)."""
+        if not field.is_grad:
+            self.entries += self.saver.before_write(field, row)
 
     def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
         """Note a write from Python (called by the field)."""
@@ -217,21 +261,31 @@ class Tape:
         before = self._start_from_zero()
         for f, seed in seeds.items():
             _seed(f, seed)
-        for entry in reversed(self.entries):
-            if isinstance(entry, Launched):
-                special = entry.special
-                if special.differentiable:
-                    special.run_adjoint(entry.args, entry.now, entry.seed)
-            elif isinstance(entry, Wrote):
-                _forget(entry.field, entry.index)
-            elif isinstance(entry, Copied):
-                _copy_back(entry)
-            else:
-                with session.recomputing():
-                    entry.backward()
+        self._run_adjoints()
         for grad, value in before.items():
             grad._array += value
             grad._touch()
+
+    def _run_adjoints(self) -> None:
+        final: list[Saved] = []
+        try:
+            for entry in reversed(self.entries):
+                if isinstance(entry, Launched):
+                    special = entry.special
+                    if special.differentiable:
+                        special.run_adjoint(entry.args, entry.now, entry.seed)
+                elif isinstance(entry, Saved):
+                    final.append(entry.swap())
+                elif isinstance(entry, Wrote):
+                    _forget(entry.field, entry.index)
+                elif isinstance(entry, Copied):
+                    _copy_back(entry)
+                else:
+                    with session.recomputing():
+                        entry.backward()
+        finally:
+            for saved in reversed(final):
+                saved.swap()
 
     def _start_from_zero(self) -> dict[Field, np.ndarray]:
         """Set the gradients of all that was written to 0; what they were is added at the end."""
@@ -277,6 +331,8 @@ class Tape:
                 fields = [entry.field]
             elif isinstance(entry, Copied):
                 fields = [entry.target, entry.source]
+            elif isinstance(entry, Saved):
+                continue
             else:
                 fields = list(entry.arrays)
             for f in fields:
@@ -292,7 +348,12 @@ class Tape:
     def reset(self) -> None:
         """Forget what was recorded, and set the gradients to 0."""
         self.zero()
-        self.entries, self.kept = [], {}
+        self.entries, self.kept, self.saver = [], {}, Saver()
+
+    def stats(self) -> TapeStats:
+        """How much the tape holds."""
+        saved = sum(isinstance(e, Saved) for e in self.entries)
+        return TapeStats(len(self.entries) - saved, saved, self.saver.bytes)
 
     def _check_gradients(self) -> None:
         for special in self.kept:

@@ -65,8 +65,20 @@ class _Section:
             group.setdefault(place.stmt.mem, []).append(place)
 
 
-def check_access(primal: Kernel, adjoint: Kernel, activity: Activity) -> None:
+def check_access(
+    primal: Kernel, adjoint: Kernel, activity: Activity, *, in_place: bool = False
+) -> frozenset[Mem]:
     """Refuse a kernel whose adjoint would load elements that the kernel changed after reading them.
+
+    Args:
+        primal: the kernel.
+        adjoint: its finished adjoint.
+        activity: what derivatives flow through.
+        in_place: whether memories can be put back to what they were before the launch.
+
+    Returns:
+        The memories that the adjoint must find as they were before the launch (with `in_place`);
+        all others it must find as they were after it.
 
     Raises:
         GlobalDataAccessError: with the line that reads and the line that writes.
@@ -78,7 +90,7 @@ def check_access(primal: Kernel, adjoint: Kernel, activity: Activity) -> None:
         if isinstance(s, Load) and s.origin is not s
     }
     _check_gradients_read(adjoint)
-    work = _Checker(primal, repeated, activity)
+    work = _Checker(primal, repeated, activity, in_place=in_place)
     sections = [
         _Section(t, block, axes)
         for t in primal.tasks
@@ -93,6 +105,12 @@ def check_access(primal: Kernel, adjoint: Kernel, activity: Activity) -> None:
         for mem, writes in section.writes.items():
             if mem.grad is not None and section.axes:
                 work.stores(section, writes)
+    for number, section in enumerate(sections):
+        for mem in [m for m in section.loads if m in work.before]:
+            for earlier in sections[:number]:
+                work.later(section.loads[mem], earlier.writes.get(mem, []), final=True)
+            work.unwritten(section, section.loads[mem], section.writes.get(mem, []))
+    return frozenset(work.before)
 
 
 def _check_gradients_read(adjoint: Kernel) -> None:
@@ -127,7 +145,11 @@ def _places(block: Block) -> Iterator[_Place]:
 
 
 class _Checker:
-    def __init__(self, primal: Kernel, repeated: set[Load], activity: Activity) -> None:
+    def __init__(
+        self, primal: Kernel, repeated: set[Load], activity: Activity, *, in_place: bool
+    ) -> None:
+        self.in_place = in_place
+        self.before: set[Mem] = set()
         self.repeated = repeated
         self.activity = activity
         self.made_by: dict[Value, Let] = definitions(primal)
@@ -152,14 +174,20 @@ class _Checker:
             found = self.sums[task] = Sums(task)
         return found
 
-    def later(self, loads: list[_Place], writes: list[_Place]) -> None:
-        """Loads, and writes that come after all of them."""
+    def stale(self, load: Load, write: Load | Write, *, final: bool = False) -> None:
+        """A value that is not there any more after the launch: to be found as it was before, or refused."""
+        if final or not self.in_place or load.mem.kind not in ("field", "array"):
+            raise _stale(load, write)
+        self.before.add(load.mem)
+
+    def later(self, loads: list[_Place], writes: list[_Place], *, final: bool = False) -> None:
+        """Loads, and writes that come after all of them (`final`: or before them)."""
         for load in (p.stmt for p in loads):
             assert isinstance(load, Load)
             if self.needed(load):
                 for write in writes:
                     if not self.disjoint(load, write.stmt):
-                        raise _stale(load, write.stmt)
+                        self.stale(load, write.stmt, final=final)
 
     def within(self, section: _Section, loads: list[_Place], writes: list[_Place]) -> None:
         """Loads and writes of the same lanes."""
@@ -176,7 +204,33 @@ class _Checker:
                 if not sums.distances(stmt, write.stmt).same(section.axes):
                     raise _racing(stmt, write.stmt)
                 if needed and not self.written_before(section, load, write):
-                    raise _stale(stmt, write.stmt)
+                    self.stale(stmt, write.stmt)
+
+    def unwritten(self, section: _Section, loads: list[_Place], writes: list[_Place]) -> None:
+        """Loads of a memory that will be as it was before: no write may come before them."""
+        for load in loads:
+            assert isinstance(load.stmt, Load)
+            if self.needed(load.stmt):
+                for write in writes:
+                    if not self.disjoint(load.stmt, write.stmt) and not self.read_before(
+                        section, load, write
+                    ):
+                        raise _stale(load.stmt, write.stmt)
+
+    def read_before(self, section: _Section, load: _Place, write: _Place) -> bool:
+        """Whether, in each lane, the load is done with an element when the write changes it."""
+        found = self.sums_of(section.task).distances(load.stmt, write.stmt, section.axes)
+        if found.never:
+            return True
+        for one, other in zip(load.loops, write.loops, strict=False):
+            if one is not other:
+                break
+            most = found.of(one.index)[1] if isinstance(one, For) else 1
+            if most < 0:  # the load is in an earlier turn
+                return True
+            if most > 0:
+                return False
+        return load.count < write.count
 
     def written_before(self, section: _Section, load: _Place, write: _Place) -> bool:
         """Whether, in each lane, the write is done with an element when the load reads it."""

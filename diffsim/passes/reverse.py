@@ -52,14 +52,18 @@ from diffsim.passes.simplicity import check_simplicity
 Adjoints = dict[Value, Value]
 
 
-def reverse(kernel: Kernel, *, relaxed: bool = False, detached: bool = False) -> Kernel:
-    """The adjoint kernel.
+def reverse(
+    kernel: Kernel, *, relaxed: bool = False, detached: bool = False, in_place: bool = False
+) -> tuple[Kernel, frozenset[Mem]]:
+    """The adjoint kernel, and the memories that it must find as they were before the launch.
 
     Args:
         kernel: a prepared kernel.
         relaxed: whether kernels outside of the kernel simplicity rule are differentiated.
         detached: whether what the kernel stores counts as constant: its adjoint only forgets what the
             elements it stored to had to do with anything before.
+        in_place: whether memories can be put back to what they were; without it there are none that
+            must be.
 
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
@@ -70,8 +74,7 @@ def reverse(kernel: Kernel, *, relaxed: bool = False, detached: bool = False) ->
     work = _Reverser(kernel, Activity(kernel, frozenset() if detached else None))
     adjoint = drop_dead(work.kernel())
     _refuse_lost(adjoint)
-    check_access(kernel, adjoint, work.activity)
-    return adjoint
+    return adjoint, check_access(kernel, adjoint, work.activity, in_place=in_place)
 
 
 class _Reverser:

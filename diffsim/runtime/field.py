@@ -221,6 +221,12 @@ class Field:
         else:
             versions.writers[row] = (frame.f_code, frame.f_lasti)
 
+    def _before(self, index: tuple[int, ...] | None = None) -> None:
+        """Tell a tape that saves what is overwritten that Python is about to write."""
+        if session.tape is not None and session.tape.in_place:
+            axis = self.versions.axis
+            session.tape.writing(self, None if index is None or axis is None else index[axis])
+
     def __getitem__(self, key: Any) -> Any:
         if not self.element:
             if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
@@ -233,6 +239,8 @@ class Field:
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if session.tape is not None:
+            self._before(self._index(key))
         if not self.element:
             try:
                 if key is None and not self._shape:
@@ -346,6 +354,7 @@ class Field:
 
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
+        self._before()
         if self.element:
             self._array[...] = self._element(value)
         else:
@@ -388,6 +397,7 @@ class Field:
                 hint=f"convert it: array.astype(np.{self.dtype.numpy})",
             )
         self._check_range(given)
+        self._before()
         np.copyto(self._array, given.reshape(self._array.shape), casting="same_kind")
         self._touch()
         if session.tape is not None:
@@ -411,6 +421,7 @@ class Field:
                 Span.of_caller(),
                 hint="convert in a kernel with ds.cast",
             )
+        self._before()
         np.copyto(self._array, other._array, casting="same_kind")
         self._touch()
         if session.tape is not None:

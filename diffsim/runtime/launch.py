@@ -381,10 +381,13 @@ def forward(special: Special) -> Callable[..., Any]:
     w = Writer(special.kernel.source.name, params)
     w.space["$again"] = special.again
     _write_checks(w, special, f"return $again({', '.join(params)})")
+    me = w.use(special, "special")
+    if special.written:
+        w.put("$tape = $session.tape", "if $tape is not None and $tape.in_place:")
+        w.put(f"    $tape.launching({me}, {_tuple_text(params)})")
     start = len(w.lines)
     _write_pack(w, special, compiled)
     _write_arrays(w, special, compiled, special.ir.mems)
-    me = w.use(special, "special")
     seed = "0"
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed

@@ -44,6 +44,7 @@ class Special:
             the last one with given arguments.
         stale: whether something that it was compiled for is gone.
         is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
+        is_in_place: whether the tape puts back what the kernel overwrites.
     """
 
     def __init__(
@@ -56,9 +57,11 @@ class Special:
         simplicity: str,
         *,
         is_detached: bool = False,
+        is_in_place: bool = False,
     ) -> None:
         self.kernel = kernel
         self.is_detached = is_detached
+        self.is_in_place = is_in_place
         self.translation = translation
         self.ir = ir
         self.values = values
@@ -117,6 +120,14 @@ class Special:
         """The fields that the kernel captured."""
         return [m.handle() for m in self.ir.mems if m.kind == "field"]
 
+    def box(self, a: Access, args: tuple[Any, ...]) -> tuple[Field, int | None] | None:
+        """The field that an access reaches in a launch, and the row (None: any) it stays within."""
+        f = self.object_of(a.mem, args)
+        if not isinstance(f, Field):
+            return None
+        named = dict(zip((p.name for p in self.values), args, strict=True))
+        return f, launch.row_number(a, f.versions.axis, named)
+
     def launch_key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a launch with these arguments is known by."""
         key: list[Any] = []
@@ -173,18 +184,37 @@ class Special:
     # ---- backward
 
     @functools.cached_property
+    def _reversed(self) -> tuple[nodes.Kernel, frozenset[Mem]]:
+        relaxed = self.simplicity == "relaxed"
+        return reverse.reverse(
+            self.ir, relaxed=relaxed, detached=self.is_detached, in_place=self.is_in_place
+        )
+
+    @property
     def adjoint(self) -> nodes.Kernel:
         """The adjoint in IR.
 
         Raises:
             AutodiffError: and its kind, where the gradient can not be given exactly.
         """
-        relaxed = self.simplicity == "relaxed"
-        return reverse.reverse(self.ir, relaxed=relaxed, detached=self.is_detached)
+        return self._reversed[0]
+
+    @property
+    def before(self) -> frozenset[Mem]:
+        """The memories that the adjoint must find as they were before the launch."""
+        return self._reversed[1]
 
     @functools.cached_property
     def detached(self) -> Special:
         """The same kernel for launches that no gradient flows through."""
+        return self._variant(is_detached=True)
+
+    @functools.cached_property
+    def in_place(self) -> Special:
+        """The same kernel for tapes that put back what it overwrites."""
+        return self._variant(is_in_place=True, is_detached=self.is_detached)
+
+    def _variant(self, **kind: bool) -> Special:
         return Special(
             self.kernel,
             self.translation,
@@ -192,7 +222,7 @@ class Special:
             self.values,
             self.arrays,
             self.simplicity,
-            is_detached=True,
+            **kind,
         )
 
     @functools.cached_property

@@ -1,0 +1,136 @@
+"""Copies of what a program overwrites: `ds.Tape(loss, in_place="save")`.
+
+A saver knows which parts of which fields the adjoints recorded so far will load. Just before a launch or a
+Python statement writes to such a part, it copies it; the backward pass puts the copies back on its way, so
+each adjoint finds the values that its forward launch saw, and the final values return at the end. What no
+adjoint loads (sums, linear updates) is not copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.runtime.field import Field
+
+if TYPE_CHECKING:
+    from diffsim.runtime.specialize import Special
+
+Box = tuple[Field, int | None]
+"""A field, and one row of its time axis (None: all of it)."""
+
+
+class Saved:
+    """A copy of a box, and the versions it had."""
+
+    __slots__ = ("box", "data", "versions")
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.data = _part(box).copy()
+        self.versions = _versions(box)
+
+    def swap(self) -> Saved:
+        """Put the copy back; returns a copy of what was there instead."""
+        now = Saved(self.box)
+        _part(self.box)[...] = self.data
+        field, row = self.box
+        v = field.versions
+        if row is None:
+            v.latest, v.whole, v.rows = self.versions[0], self.versions[1], dict(self.versions[2])
+        else:
+            v.rows[row] = self.versions[0]
+        return now
+
+
+def _part(box: Box) -> np.ndarray:
+    field, row = box
+    if row is None:
+        whole: np.ndarray = field._array
+        return whole
+    axis = field.versions.axis
+    assert axis is not None
+    part: np.ndarray = field._array[(slice(None),) * axis + (row,)]
+    return part
+
+
+def _versions(box: Box) -> tuple[Any, ...]:
+    field, row = box
+    v = field.versions
+    if row is None:
+        return v.latest, v.whole, dict(v.rows)
+    return (v.rows.get(row, 0),)
+
+
+def _own(special: Special, args: tuple[Any, ...]) -> dict[Box, None]:
+    """The boxes that the launch overwrites and its own adjoint needs as they were before."""
+    own: dict[Box, None] = {}
+    if not special.differentiable or not special.before:
+        return own
+    written = [special.box(a, args) for a in special.written]
+    for a in special.adjoint_reads:
+        box = special.box(a, args) if a.mem in special.before else None
+        if box is not None and any(w is not None and _meet(w, box) for w in written):
+            own[box] = None
+    return own
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] is b[0] and (a[1] is None or b[1] is None or a[1] == b[1])
+
+
+class Saver:
+    """Decides what to copy, and when.
+
+    Attributes:
+        needs: the boxes that recorded adjoints load and that were not copied since.
+        bytes: how much was copied.
+    """
+
+    def __init__(self) -> None:
+        self.needs: dict[Field, dict[int | None, None]] = {}
+        self.bytes = 0
+
+    def before_launch(
+        self, special: Special, args: tuple[Any, ...]
+    ) -> tuple[list[Saved], list[Saved]]:
+        """Copies to make before a launch: those for earlier adjoints, those for its own."""
+        own = _own(special, args)
+        wanted: dict[Box, None] = {}
+        for a in special.written:
+            box = special.box(a, args)
+            if box is not None and not box[0].is_grad and box not in own and self.needed(box):
+                wanted[box] = None
+        return [self.save(b) for b in wanted], [self.save(b) for b in own]
+
+    def after_launch(self, special: Special, args: tuple[Any, ...]) -> None:
+        """Note what the adjoint of a launch will load."""
+        own = _own(special, args)
+        for a in special.adjoint_reads if special.differentiable else ():
+            box = special.box(a, args)
+            if box is not None and box not in own:
+                self.needs.setdefault(box[0], {})[box[1]] = None
+
+    def before_write(self, field: Field, row: int | None) -> list[Saved]:
+        """Copies to make before Python writes."""
+        return [self.save((field, row))] if self.needed((field, row)) else []
+
+    def needed(self, box: Box) -> bool:
+        """Whether a recorded adjoint loads something of the box that was not copied yet."""
+        field, row = box
+        rows = self.needs.get(field)
+        if not rows:
+            return False
+        return row is None or row in rows or None in rows
+
+    def save(self, box: Box) -> Saved:
+        field, row = box
+        rows = self.needs.get(field, {})
+        if row is None:
+            rows.clear()
+        else:
+            rows.pop(row, None)
+        saved = Saved(box)
+        self.bytes += saved.data.nbytes
+        return saved

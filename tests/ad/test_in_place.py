@@ -1,0 +1,216 @@
+"""Programs that overwrite their state: refused, or saved and exact with in_place="save"."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+
+
+def difference(run, x, h=1e-6):
+    """Central difference of run() by the single number in field x."""
+    middle, ends = x[None], []
+    for value in (middle + h, middle - h):
+        x[None] = value
+        ends.append(run())
+    x[None] = middle
+    return (ends[0] - ends[1]) / (2 * h)
+
+
+def test_one_kernel_that_overwrites_what_it_read(cpu):
+    """x = cos(theta) * x, ten times: d loss / d theta needs every x."""
+    x, theta, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def turn():
+        x[None] = ds.cos(theta[None]) * x[None]
+
+    @ds.kernel
+    def end():
+        loss[None] = x[None] ** 2
+
+    def run():
+        x[None] = 1.5
+        for _ in range(10):
+            turn()
+        end()
+        return loss[None]
+
+    theta[None] = 0.4
+    with pytest.raises(ds.GlobalDataAccessError, match="rule 1"):
+        with ds.Tape(loss):
+            run()
+    tape = ds.Tape(loss, in_place="save")
+    with tape:
+        run()
+    final = 1.5 * math.cos(0.4) ** 10
+    assert theta.grad[None] == pytest.approx(2 * final**2 * 10 * -math.tan(0.4), rel=1e-12)
+    assert x[None] == pytest.approx(final, rel=1e-14)  # put back
+    stats = tape.stats()
+    assert stats.saved == 10
+    assert stats.saved_bytes == 80
+    tape.backward(loss)  # and again
+    assert theta.grad[None] == pytest.approx(4 * final**2 * 10 * -math.tan(0.4), rel=1e-12)
+
+
+def test_read_here_overwritten_there(cpu):
+    """Several kernels, vectors, a Python write, and an integer field used as index."""
+    n = 6
+    x, v = (ds.Vector.field(2, ds.f64, shape=n, needs_grad=True) for _ in range(2))
+    k, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
+    which = ds.field(ds.i32, shape=n)
+
+    @ds.kernel
+    def push():
+        for i in x:
+            d = x[i] - x[which[i]]
+            v[i] += -0.1 * k[None] * d * d.norm(1e-2)
+
+    @ds.kernel
+    def move():
+        for i in x:
+            x[i] += 0.1 * v[i]
+
+    @ds.kernel
+    def bounce():
+        for i in x:
+            if x[i][1] < 0.0:
+                x[i][1] = -0.5 * x[i][1] ** 3
+                v[i] = [v[i][0] * v[i][1], -v[i][1]]
+
+    @ds.kernel
+    def rewire(t: ds.i32):
+        for i in which:
+            which[i] = (i * 5 + t) % n
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i].dot(v[i])
+
+    start = np.random.default_rng(1).normal(size=(2, n, 2))
+
+    def run():
+        x.from_numpy(start[0])
+        v.from_numpy(start[1])
+        loss[None] = 0.0
+        for t in range(12):
+            rewire(t)
+            push()
+            move()
+            bounce()
+            if t == 6:
+                v[2] = [0.3, -0.2]
+        measure()
+        return loss[None]
+
+    k[None] = 1.3
+    want = difference(run, k)
+    tape = ds.Tape(loss, in_place="save")
+    with tape:
+        run()
+    assert k.grad[None] == pytest.approx(want, rel=1e-7)
+    assert tape.stats().saved_bytes > 0
+
+
+def test_nothing_is_saved_that_no_adjoint_loads(cpu):
+    x, a, loss = (ds.field(ds.f64, shape=s, needs_grad=True) for s in (100, (), ()))
+
+    @ds.kernel
+    def decay():
+        for i in x:
+            x[i] = 0.5 * x[i] + a[None]
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i]
+
+    tape = ds.Tape(loss, in_place="save")
+    with tape:
+        for _ in range(8):
+            decay()
+        measure()
+    assert tape.stats().saved == 0
+    assert a.grad[None] == pytest.approx(100 * sum(0.5**k for k in range(8)))
+
+
+def test_rows_of_a_ring(cpu):
+    """A ring of three rows: only the row that is overwritten is copied."""
+    x = ds.field(ds.f64, shape=(3, 50), needs_grad=True)
+    c, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def step(now: ds.i32, following: ds.i32):
+        for i in range(50):
+            x[following, i] = ds.sin(c[None] * x[now, i])
+
+    @ds.kernel
+    def measure(now: ds.i32):
+        for i in range(50):
+            loss[None] += x[now, i]
+
+    def run():
+        x.from_numpy(np.linspace(0.1, 2.0, 150).reshape(3, 50))
+        loss[None] = 0.0
+        for t in range(9):
+            step(t % 3, (t + 1) % 3)
+        measure(0)
+        return loss[None]
+
+    c[None] = 1.1
+    want = difference(run, c)
+    tape = ds.Tape(loss, in_place="save")
+    with tape:
+        run()
+    assert c.grad[None] == pytest.approx(want, rel=1e-8)
+    assert tape.stats().saved_bytes == 7 * 50 * 8  # rows 0..2 are first overwritten from step 3 on
+
+
+def test_refused_even_then(cpu):
+    """A kernel that needs a value as it was both before and after its own store."""
+    x, y, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def both():
+        y[None] = x[None] ** 2
+        x[None] = ds.sin(x[None])
+        loss[None] += x[None] ** 3 + y[None]
+
+    with pytest.raises(ds.GlobalDataAccessError):
+        with ds.Tape(loss, in_place="save"):
+            both()
+    with pytest.raises(ds.FieldError, match="in_place='keep'"):
+        ds.Tape(loss, in_place="keep")
+
+
+def test_with_a_gradient_written_by_hand(cpu):
+    """What it overwrites is saved for the launches before it."""
+    x, a, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def square():
+        loss[None] += a[None] * x[None]
+
+    @ds.kernel
+    def double():
+        x[None] = 2.0 * x[None]
+
+    @ds.ad.grad_replaced
+    def doubled():
+        double()
+
+    @ds.ad.grad_for(doubled)
+    def doubled_backward():
+        x.grad[None] = 2.0 * x.grad[None]
+
+    x[None], a[None] = 3.0, 5.0
+    with ds.Tape(loss, in_place="save"):
+        square()
+        doubled()
+        square()
+    assert a.grad[None] == 3.0 + 6.0
+    assert x.grad[None] == 5.0 + 2.0 * 5.0
