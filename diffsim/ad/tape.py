@@ -64,16 +64,24 @@ class Copied:
 
 
 class Replaced:
-    """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`."""
+    """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`.
 
-    __slots__ = ("arrays", "backward", "inside")
+    It uses the gradients of `arrays`, and those of `written`, which it also wrote.
+    """
+
+    __slots__ = ("arrays", "backward", "inside", "written")
 
     def __init__(
-        self, backward: Callable[[], Any], inside: list[Entry], arrays: tuple[Field, ...] = ()
+        self,
+        backward: Callable[[], Any],
+        inside: list[Entry],
+        arrays: tuple[Field, ...] = (),
+        written: tuple[Field, ...] = (),
     ) -> None:
         self.backward = backward
         self.inside = inside
         self.arrays = arrays
+        self.written = written
 
 
 Entry = Launched | Wrote | Copied | Replaced | Saved
@@ -210,6 +218,16 @@ class Tape:
         self.kept.update(inside.kept)
         self.entries.append(Replaced(backward, inside.entries))
 
+    def rolled_out(
+        self,
+        backward: Callable[[], Any],
+        written: Sequence[Field],
+        kept: dict[Special, list[Field]],
+    ) -> None:
+        """Note a checkpointed rollout and the fields that it wrote."""
+        self.kept.update(kept)
+        self.entries.append(Replaced(backward, [], (), tuple(written)))
+
     def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
         """Record a function that the backward pass calls at this place.
 
@@ -266,6 +284,12 @@ class Tape:
             grad._array += value
             grad._touch()
 
+    def sweep(self) -> None:
+        """Run the adjoints from the gradients as they are: one part of a longer program."""
+        self._check_gradients()
+        self._check_chain()
+        self._run_adjoints()
+
     def _run_adjoints(self) -> None:
         final: list[Saved] = []
         try:
@@ -314,6 +338,8 @@ class Tape:
                 found[entry.target] = None
             elif isinstance(entry, Wrote):
                 found[entry.field] = None
+            elif isinstance(entry, Replaced):
+                found.update(dict.fromkeys(entry.written))
         return found
 
     # ---- gradients
@@ -334,7 +360,7 @@ class Tape:
             elif isinstance(entry, Saved):
                 continue
             else:
-                fields = list(entry.arrays)
+                fields = [*entry.arrays, *entry.written]
             for f in fields:
                 if isinstance(f, Field) and f.grad is not None:
                     found[f] = f.grad

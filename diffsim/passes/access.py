@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from diffsim.ir.nodes import Arg, Atomic, Kernel, Let, Load, Mem, Store, Value
+from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Let, Load, Mem, Store, Value
 from diffsim.ir.walk import task_statements
 from diffsim.passes.affine import offset_of
 
@@ -94,3 +94,26 @@ def apart(a: Part, b: Part) -> bool:
     return any(
         x.axis == y.axis and x.argument is y.argument and x.shift != y.shift for x in a for y in b
     )
+
+
+def overwritten(kernel: Kernel) -> frozenset[Mem]:
+    """Memories of which every element is certainly stored to: `for i, j in x: x[i, j] = ...`."""
+    found: set[Mem] = set()
+    for t in kernel.tasks:
+        ranges = dict(
+            zip(t.axes, zip(t.bounds.yields[::2], t.bounds.yields[1::2], strict=True), strict=True)
+        )
+        for s in t.body.stmts:
+            if not isinstance(s, Store) or s.mem.shape is None or len(s.index) != s.mem.rank:
+                continue
+            limits = [ranges.get(i) for i in s.index]
+            if len(set(s.index)) == s.mem.rank and all(
+                limit is not None
+                and isinstance(limit[0], Const)
+                and isinstance(limit[1], Const)
+                and limit[0].value <= 0
+                and limit[1].value >= n
+                for limit, n in zip(limits, s.mem.shape, strict=True)
+            ):
+                found.add(s.mem)
+    return frozenset(found)

@@ -355,14 +355,17 @@ class Field:
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
         self._before()
-        if self.element:
-            self._array[...] = self._element(value)
+        if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
+            self._array.fill(value)
+            dirty = value != 0
         else:
-            self._array[...] = self._scalar(value)
+            if self.element:
+                self._array[...] = self._element(value)
+            else:
+                self._array[...] = self._scalar(value)
+            dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
-        self.versions.dirty = bool(
-            np.any(np.asarray(value.entries if isinstance(value, Matrix) else value))
-        )
+        self.versions.dirty = dirty
         if session.tape is not None:
             session.tape.wrote(self, None)
 

@@ -12,7 +12,7 @@ from diffsim.errors import (
     KernelStateError,
     MissingGradientError,
 )
-from tests.ad.helpers import check, field, numbers
+from tests.ad.helpers import central, check, field, numbers
 
 
 @pytest.fixture(autouse=True)
@@ -1324,3 +1324,72 @@ def test_threads_that_change():
         f()
     tape.backward(loss)
     assert x.grad.to_numpy().tolist() == [4] * 50_000
+
+
+def test_a_written_gradient_may_compute_again():
+    """The grid of a particle method: one copy for all steps, made again on the way back."""
+    steps, n = 4, 3
+    x, g, loss = field((steps + 1, n)), field(n), field()
+    x.from_numpy(numbers(steps + 1, n, lo=0.5, hi=1.0))
+
+    @ds.kernel
+    def clear():
+        for i in g:
+            g[i] = 0.0
+            g.grad[i] = 0.0
+
+    @ds.kernel
+    def p2g(t: ds.i32):
+        for i in range(n):
+            g[(i + 1) % n] += x[t, i] ** 2
+
+    @ds.kernel
+    def g2p(t: ds.i32):
+        for i in range(n):
+            x[t + 1, i] = ds.cos(g[i]) + x[t, i]
+
+    @ds.kernel
+    def end():
+        for i in range(n):
+            loss[None] += x[steps, i] ** 2
+
+    @ds.ad.grad_replaced
+    def advance(t):
+        clear()
+        p2g(t)
+        g2p(t)
+
+    @ds.ad.grad_for(advance)
+    def advance_grad(t):
+        clear()
+        p2g(t)
+        g2p.grad(t)
+        p2g.grad(t)
+
+    def program():
+        for t in range(steps):
+            advance(t)
+        end()
+
+    def bare():
+        for t in range(steps):
+            clear()
+            p2g(t)
+            g2p(t)
+        end()
+
+    refused(bare, loss, GlobalDataAccessError)
+    start = x.to_numpy()[0]
+    with ds.Tape(loss):
+        program()
+
+    def reference(a):
+        for _ in range(steps):
+            a = np.cos(np.roll(a**2, 1)) + a
+        return (a**2).sum()
+
+    np.testing.assert_allclose(x.grad.to_numpy()[0], central(reference, start), rtol=1e-6)
+    advance.grad(0)  # by hand
+    x[0, 0] = 2.0  # not computed again by the gradient
+    with pytest.raises(GlobalDataAccessError, match=r"x\[0, 0\] = 2\.0"):
+        advance.grad(0)

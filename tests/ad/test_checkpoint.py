@@ -1,0 +1,259 @@
+"""Checkpointed rollouts: the same gradient as a run that stores everything, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.ad.checkpoint import _Rollout
+
+DT = 0.05
+
+
+class Pendulums:
+    """Pendulums with friction and random kicks; in place, or with all times stored."""
+
+    def __init__(self, n, steps, dtype=ds.f64):
+        self.n, self.steps = n, steps
+        self.q, self.p = (ds.field(dtype, shape=n, needs_grad=True) for _ in range(2))
+        self.push = ds.field(dtype, shape=n, needs_grad=True)
+        self.friction = ds.field(dtype, shape=(), needs_grad=True)
+        self.loss = ds.field(dtype, shape=(), needs_grad=True)
+        self.all_q, self.all_p = (
+            ds.field(dtype, shape=(steps + 1, n), needs_grad=True) for _ in range(2)
+        )
+
+        @ds.kernel
+        def force():
+            for i in self.q:
+                self.push[i] = -ds.sin(self.q[i]) + 0.1 * ds.random(dtype)
+
+        @ds.kernel
+        def kick():
+            for i in self.q:
+                self.p[i] = (self.p[i] + DT * self.push[i]) * (1.0 - DT * self.friction[None])
+
+        @ds.kernel
+        def drift():
+            for i in self.q:
+                self.q[i] += DT * self.p[i]
+
+        @ds.kernel
+        def cost():
+            for i in self.q:
+                self.loss[None] += self.q[i] ** 2 * DT
+
+        @ds.kernel
+        def stored(t: ds.i32):
+            for i in self.q:
+                push = -ds.sin(self.all_q[t, i])
+                p = (self.all_p[t, i] + DT * push) * (1.0 - DT * self.friction[None])
+                self.all_p[t + 1, i] = p
+                self.all_q[t + 1, i] = self.all_q[t, i] + DT * p
+
+        @ds.kernel
+        def stored_cost(t: ds.i32):
+            for i in self.q:
+                self.loss[None] += self.all_q[t, i] ** 2 * DT
+
+        self.kernels = force, kick, drift, cost, stored, stored_cost
+
+    def start(self):
+        self.q.from_numpy(np.linspace(0.5, 2.0, self.n))
+        self.p.from_numpy(np.linspace(-1.0, 1.0, self.n))
+        self.friction[None] = 0.3
+
+
+def without_noise(model):
+    """The step of `stored`, in place: no random numbers."""
+
+    @ds.kernel
+    def force():
+        for i in model.q:
+            model.push[i] = -ds.sin(model.q[i])
+
+    _, kick, drift, cost, _, _ = model.kernels
+
+    def step(t):
+        force()
+        kick()
+        drift()
+        cost()
+
+    return step
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 3, 7, 40, None])
+def test_equal_to_storing_everything(cpu, snapshots):
+    """Bit for bit: the same arithmetic in the same order, once in place and once by time."""
+    model = Pendulums(5, 40)
+    model.start()
+    model.all_q.from_numpy(np.vstack([model.q.to_numpy(), np.zeros((40, 5))]))
+    model.all_p.from_numpy(np.vstack([model.p.to_numpy(), np.zeros((40, 5))]))
+    with ds.Tape(model.loss):
+        for t in range(40):
+            model.kernels[4](t)
+            model.kernels[5](t + 1)
+    want = [f.grad.to_numpy() for f in (model.all_q, model.all_p)]
+    loss, slope = model.loss[None], model.friction.grad[None]
+    end = model.all_q.to_numpy()[-1]
+
+    with ds.Tape(model.loss):
+        stats = ds.ad.checkpoint(without_noise(model), 40, [model.q, model.p], snapshots=snapshots)
+    assert (model.q.grad.to_numpy() == want[0][0]).all()
+    assert (model.p.grad.to_numpy() == want[1][0]).all()
+    assert model.friction.grad[None] == pytest.approx(slope, rel=1e-14)
+    assert model.loss[None] == pytest.approx(loss, rel=1e-15)
+    assert (model.q.to_numpy() == end).all()
+    assert stats.snapshots <= (snapshots or 7)
+    assert stats.snapshot_bytes == 2 * 5 * 8
+
+
+def test_random_numbers_are_the_same_again(cpu):
+    """Against central differences of the whole rollout, with its random kicks."""
+    model = Pendulums(3, 30)
+    force, kick, drift, cost, _, _ = model.kernels
+
+    def step(t):
+        force()
+        kick()
+        drift()
+        cost()
+
+    def rollout(friction):
+        ds.init(default_fp=ds.f64, random_seed=4)
+        model.start()
+        model.friction[None] = friction
+        model.loss[None] = 0.0
+        for t in range(30):
+            step(t)
+        return model.loss[None]
+
+    want = (rollout(0.3 + 1e-5) - rollout(0.3 - 1e-5)) / 2e-5
+    ds.init(default_fp=ds.f64, random_seed=4)
+    model.start()
+    with ds.Tape(model.loss):
+        ds.ad.checkpoint(step, 30, [model.q, model.p], snapshots=3)
+    assert model.friction.grad[None] == pytest.approx(want, rel=1e-7)
+
+
+def test_launches_before_and_after_it(cpu):
+    model = Pendulums(4, 10)
+    scale = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def begin():
+        for i in model.q:
+            model.q[i] = scale[None] * ds.cast(i + 1, ds.f64)
+            model.p[i] = 0.0
+
+    @ds.kernel
+    def finish():
+        for i in model.q:
+            model.loss[None] += model.p[i] ** 2
+
+    step = without_noise(model)
+
+    def run():
+        model.start()
+        begin()
+        ds.ad.checkpoint(step, 10, [model.q, model.p], snapshots=2)
+        finish()
+
+    losses = []
+    for value in (0.4 + 1e-6, 0.4 - 1e-6):
+        scale[None] = value
+        model.loss[None] = 0.0
+        run()
+        losses.append(model.loss[None])
+    scale[None] = 0.4
+    with ds.Tape(model.loss):
+        run()
+    assert scale.grad[None] == pytest.approx((losses[0] - losses[1]) / 2e-6, rel=1e-7)
+    tape = ds.Tape()
+    with tape:
+        run()
+    scale.grad.fill(0)
+    for _ in range(2):  # the state is as it was: once more
+        tape.backward(model.loss)
+    assert scale.grad[None] == pytest.approx((losses[0] - losses[1]) / 1e-6, rel=1e-7)
+
+
+@pytest.mark.parametrize(("steps", "snapshots"), [(1, 1), (9, 1), (100, 5), (1000, 8), (4000, 64)])
+def test_how_often_steps_are_run(cpu, steps, snapshots):
+    """With s snapshots, r runs of each step suffice where (s + r)! / (s! r!) reaches the steps."""
+    x = ds.field(ds.f64, shape=(), needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        x[None] = x[None] * 0.999 + 0.001 * ds.sin(x[None])
+
+    @ds.kernel
+    def end():
+        loss[None] = x[None]
+
+    x[None] = 1.0
+    value, slope = 1.0, 1.0
+    for _ in range(steps):
+        slope *= 0.999 + 0.001 * math.cos(value)
+        value = value * 0.999 + 0.001 * math.sin(value)
+    with ds.Tape(loss):
+        stats = ds.ad.checkpoint(step, steps, [x], snapshots=snapshots)
+        end()
+    assert x.grad[None] == pytest.approx(slope, rel=1e-12)
+    assert x[None] == pytest.approx(value, rel=1e-12)
+    runs = 0
+    while math.comb(snapshots + runs, runs) < steps:
+        runs += 1
+    assert stats.snapshots <= snapshots
+    assert stats.steps_run <= (runs + 2) * steps
+    assert stats.peak_bytes <= snapshots * 8
+
+
+def test_memory_budget(cpu):
+    x = ds.field(ds.f64, shape=1000, needs_grad=True)
+
+    def step(t):
+        pass
+
+    plan = _Rollout(step, 10_000, [x], None, 80_000, False)
+    assert plan.snapshots == 10
+    assert len(plan.plan(0, 10_000, 10)) == 10
+    with pytest.raises(ds.FieldError, match="a snapshot takes 8000 bytes"):
+        ds.ad.checkpoint(step, 10, [x], memory=7999)
+    for arguments, words in (
+        ((None, 10, [x]), "the step is a function"),
+        ((step, -1, [x]), "n_steps is a whole number"),
+        ((step, 10, []), "state is a list of fields"),
+        ((step, 10, [3]), "state is a list of fields"),
+    ):
+        with pytest.raises(ds.FieldError, match=words):
+            ds.ad.checkpoint(*arguments)
+    with pytest.raises(ds.FieldError, match="not both"):
+        ds.ad.checkpoint(step, 10, [x], memory=10**6, snapshots=3)
+    with pytest.raises(ds.FieldError, match="snapshots is a whole number"):
+        ds.ad.checkpoint(step, 10, [x], snapshots=0)
+
+
+def test_a_field_missing_from_the_state(cpu):
+    model = Pendulums(4, 10)
+    model.start()
+    step = without_noise(model)
+    with pytest.raises(ds.AutodiffError, match="p may carry something") as caught:
+        with ds.Tape(model.loss):
+            ds.ad.checkpoint(step, 10, [model.q])
+    assert "self.p[i] = (self.p[i]" in str(caught.value)
+    with ds.Tape(model.loss):  # no tape was left behind
+        ds.ad.checkpoint(step, 10, [model.q, model.p])
+
+
+def test_progress(cpu, capsys):
+    model = Pendulums(2, 5)
+    model.start()
+    with ds.Tape(model.loss):
+        ds.ad.checkpoint(without_noise(model), 5, [model.q, model.p], progress=True)
+    assert "] 5/5" in capsys.readouterr().err
