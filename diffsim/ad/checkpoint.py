@@ -169,7 +169,7 @@ class _Rollout:
             raise FieldError(f"the step is a function of t, not {step!r}", where)
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 0:
             raise FieldError(f"n_steps is a whole number from 0 on, not {n_steps!r}", where)
-        fields = list(state) if isinstance(state, (list, tuple)) else [state]
+        fields: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not fields or any(not isinstance(f, Field) for f in fields):
             raise FieldError(
                 "state is a list of fields", where, hint="ds.ad.checkpoint(step, n, state=[x, v])"
