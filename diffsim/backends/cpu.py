@@ -106,14 +106,9 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     if plain:
         raise BackendError(f"no such function: {plain[0]}", kernel.span)
     math = jit.declare_math(sorted(module.math)) if module.math else ""
-    parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata(), "!{} = !{}"]
-    whole = (
-        "\n".join(parts)
-        .replace("!{} = !{}", "!1 = !{}")
-        .replace("!invariant.load !{}", "!invariant.load !1")
-    )
+    parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata()]
     needs_pool = any(name.startswith("@ds_") for name in module.declared)
-    return CpuCode(whole + "\n", layout, module.checks, needs_pool=needs_pool)
+    return CpuCode("\n".join(parts) + "\n", layout, module.checks, needs_pool=needs_pool)
 
 
 def _task(module: Module, k: int, task: Task) -> list[str]:

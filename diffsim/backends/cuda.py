@@ -191,9 +191,8 @@ def lower(kernel: Kernel, *, fast_math: bool) -> CudaCode:
         f'attributes #0 = {{ nounwind "nvvm.maxntid"="{BLOCK_DIM}" }}',
         'attributes #1 = { nounwind "nvvm.maxntid"="1" }',
         *module.metadata(),
-        "!1 = !{}",
     ]
-    whole = "\n".join(parts).replace("!invariant.load !{}", "!invariant.load !1")
+    whole = "\n".join(parts)
     return CudaCode(whole + "\n", layout, module.checks, entries)
 
 

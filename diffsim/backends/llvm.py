@@ -91,7 +91,7 @@ class Body:
         return self.let(f"getelementptr i64, ptr %params, i64 {k}")
 
     def slot_load(self, k: int, t: str, *, constant: bool = True) -> str:
-        extra = ", !invariant.load !{}" if constant else self.module.alias("block")
+        extra = ", !invariant.load !1" if constant else self.module.alias("block")
         return self.let(f"load {t}, ptr {self.slot(k)}{extra}")
 
     def slot_store(self, k: int, t: str, v: str) -> None:

@@ -69,7 +69,7 @@ class Module:
 
     def metadata(self) -> list[str]:
         n = len(self.scopes)
-        lines = ['!0 = distinct !{!0, !"kernel"}']
+        lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
         scope = {k: 10 + 2 * n + k for k in range(n)}
         for k in range(n):
             lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")

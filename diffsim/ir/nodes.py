@@ -271,7 +271,7 @@ class For:
     """Serial loop over `index` in lo..hi (downwards from hi - 1 if `reverse`), carrying values.
 
     `params` hold the carried values inside of the body (first turn: `inits`); the body yields their
-    next values; `outs` are the last ones. `reassociate` marks carried sums whose order is free.
+    next values; `outs` are the last ones.
     """
 
     __slots__ = ("body", "hi", "index", "inits", "lo", "outs", "params", "reverse", "span")

@@ -856,3 +856,23 @@ def test_errors_in_a_launch_leave_everything_usable(cpu):
         warnings.simplefilter("error")
         fill(np.int16(4))
     assert x[0] == 4
+
+
+def test_the_number_of_threads_changes_no_bit(cpu):
+    """Chunks are cut by the work alone: sums, and the last bits of vectorized functions."""
+    found = set()
+    for threads in (1, 2, 3, 5):
+        cpu.init(arch=cpu.cpu, cpu_max_num_threads=threads)
+        x, y = cpu.field(cpu.f32, shape=(301, 997)), cpu.field(cpu.f32, shape=(301, 997))
+        total = cpu.field(cpu.f32, shape=())
+
+        @cpu.kernel
+        def work(x: cpu.template(), y: cpu.template(), total: cpu.template()):
+            for i, j in x:
+                y[i, j] = cpu.exp(cpu.sin(x[i, j]))
+                total[None] += y[i, j]
+
+        x.from_numpy(np.random.default_rng(7).random((301, 997)).astype(np.float32))
+        work(x, y, total)
+        found.add((y.to_numpy().tobytes(), total[None]))
+    assert len(found) == 1
