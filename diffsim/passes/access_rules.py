@@ -267,7 +267,8 @@ def _stale(load: Load, write: Load | Write) -> GlobalDataAccessError:
         f"the gradient needs {name} as it was read, and the kernel changes it later: global data "
         f"access rule 1\n  changed here:\n{write.span.text()}\n  read here:",
         load.span,
-        hint=f"write into another field (or another row: {name}[t + 1, ...]), or do it in another kernel",
+        hint=f"write into another field (or another row: {name}[t + 1, ...]), or let the tape keep what "
+        'was there: ds.Tape(loss, in_place="save")',
     )
 
 

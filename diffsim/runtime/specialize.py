@@ -324,8 +324,8 @@ class Special:
             f"the gradient of {self.kernel.source.name} needs {a.mem.name} as it was when the kernel "
             f"ran, and {who} has changed it since{shown}\n  read here:",
             a.stmt.origin.span,
-            hint="give each step its own elements (x[t + 1, i] = f(x[t, i])), or keep what is read in "
-            "another field",
+            hint="give each step its own elements (x[t + 1, i] = f(x[t, i])), or let the tape keep what "
+            'was there: ds.Tape(loss, in_place="save")',
         )
 
 
