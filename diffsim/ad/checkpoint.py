@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,7 +64,8 @@ def checkpoint(
     """Run `step(t)` for t = 0 .. n_steps - 1; on a tape, differentiate it within a memory budget.
 
     Args:
-        step: launches the kernels of one step. It may overwrite its state in place.
+        step: launches the kernels of one step. It may overwrite its state in place. It is run
+            several times for each t, and must depend on t and the state alone.
         n_steps: number of steps.
         state: the fields that carry information from one step to the next.
         snapshots: how many copies of the state may be held; about sqrt(n_steps) if left out.
@@ -74,7 +76,8 @@ def checkpoint(
         What it took; counts go on during the backward pass.
 
     Raises:
-        AutodiffError: on a tape, a field that is not in `state` carries something from step to step.
+        AutodiffError: on a tape, a field that is not in `state` carries something from step to step;
+            in the backward pass, a step does something else when it is run again.
         FieldError: arguments that make no sense; a budget below one snapshot.
     """
     rollout = _Rollout(step, n_steps, state, snapshots, memory, progress)
@@ -85,6 +88,55 @@ def checkpoint(
         return rollout.stats
     rollout.forward(tape)
     return rollout.stats
+
+
+class _Trace:
+    """What a step did, as one number: launches with their arguments, and writes from Python.
+
+    Run again, a step must do the same. It may not if its Python code looks at something that is not in
+    the state, such as a sum so far or a counter of its own.
+    """
+
+    in_place = False
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
+
+    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+        part = field._array if index is None else field._array[index]
+        self.number = hash((self.number, id(field), index, _mark(np.asarray(part))))
+
+    def copied(self, target: Field, source: Field) -> None:
+        self.number = hash((self.number, id(target), id(source)))
+
+
+def _mark(a: Any) -> Any:
+    if isinstance(a, np.ndarray):
+        return zlib.crc32(np.ascontiguousarray(a).tobytes())
+    return a if isinstance(a, (int, float)) else id(a) if isinstance(a, Field) else repr(a)
+
+
+class _Repeat(Tape):
+    """The tape of one step that is run again, with its trace."""
+
+    def __init__(self) -> None:
+        super().__init__(in_place="save")
+        self.trace = _Trace()
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.trace.launched(special, args, now, seed)
+        super().launched(special, args, now, seed)
+
+    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+        self.trace.wrote(field, index)
+        super().wrote(field, index)
+
+    def copied(self, target: Field, source: Field) -> None:
+        self.trace.copied(target, source)
+        super().copied(target, source)
 
 
 class _Watch(Tape):
@@ -107,8 +159,10 @@ class _Watch(Tape):
     def start(self) -> None:
         """A new step begins: nothing was overwritten in it yet."""
         self.fresh = set()
+        self.trace = _Trace()
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.trace.launched(special, args, now, seed)
         for a in special.read:
             f = special.object_of(a.mem, args)
             if isinstance(f, Field) and f in self.written and f not in self.fresh:
@@ -123,6 +177,10 @@ class _Watch(Tape):
                     self.fresh.add(f)
 
     def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+        self.trace.wrote(field, index)
+        self._written_whole(field, index)
+
+    def _written_whole(self, field: Field, index: tuple[int, ...] | None) -> None:
         if field not in self.state:
             self.written[field] = None
             if index is None:
@@ -131,7 +189,8 @@ class _Watch(Tape):
     def copied(self, target: Field, source: Field) -> None:
         if source in self.written and source not in self.fresh:
             raise _missing(source, Span.of_caller())
-        self.wrote(target, None)
+        self.trace.copied(target, source)
+        self._written_whole(target, None)
 
     def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
         raise AutodiffError(
@@ -195,6 +254,7 @@ class _Rollout:
         self.stats = CheckpointStats(size)
         self.held = 0
         self.launches = [0] * n_steps
+        self.traces = [0] * n_steps
         self.kept: dict[int, Snapshot] = {}
         self.written: list[Field] = []
 
@@ -219,6 +279,7 @@ class _Rollout:
                 self.run(t)
                 if session.tape is not watch:
                     raise AutodiffError("the step changed the tape", Span.of_caller())
+                self.traces[t] = watch.trace.number
         finally:
             if session.tape is watch:
                 session.tape = tape
@@ -269,13 +330,15 @@ class _Rollout:
         kept = dict(sorted(self.kept.items()))
         self.held = len(kept)
         hi = self.n
-        for lo in reversed(kept):
-            self.sweep(lo, hi, kept[lo], self.snapshots - self.held)
-            self.held -= 1
-            hi = lo
-        for saved in final:
-            saved.swap()
-        session.launches = launches
+        try:
+            for lo in reversed(kept):
+                self.sweep(lo, hi, kept[lo], self.snapshots - self.held)
+                self.held -= 1
+                hi = lo
+        finally:
+            for saved in final:
+                saved.swap()
+            session.launches = launches
         if self.progress:
             sys.stderr.write("\n")
 
@@ -285,8 +348,7 @@ class _Rollout:
             middle = self.split(lo, hi, free) if free else hi - 1
             self.restore(start)
             for t in range(lo, middle):
-                session.launches = self.launches[t]
-                self.run(t)
+                self.again(t)
             if free:
                 here = self.take()
                 self.sweep(middle, hi, here, free - 1)
@@ -297,12 +359,32 @@ class _Rollout:
         self.restore(start)
         self.adjoint(lo)
 
+    def again(self, t: int) -> None:
+        """Run a step once more, only to get to the next one."""
+        session.launches = self.launches[t]
+        session.tape = trace = _Trace()
+        try:
+            self.run(t)
+        finally:
+            session.tape = None
+        self.compare(t, trace)
+
+    def compare(self, t: int, trace: _Trace) -> None:
+        if trace.number != self.traces[t]:
+            raise AutodiffError(
+                f"step {t} of the checkpointed rollout did something else when it was run again",
+                Span.of_caller(),
+                hint="let it depend on t and on the fields in state alone: Python code in it must not look "
+                "at sums so far, counters of its own or other fields",
+            )
+
     def adjoint(self, t: int) -> None:
         """The adjoint of one step, from the state as it is now."""
-        tape = Tape(in_place="save")
+        tape = _Repeat()
         session.launches = self.launches[t]
         with tape:
             self.run(t)
+        self.compare(t, tape.trace)
         tape.sweep()
         if self.progress:
             done = self.n - t

@@ -257,3 +257,36 @@ def test_progress(cpu, capsys):
     with ds.Tape(model.loss):
         ds.ad.checkpoint(without_noise(model), 5, [model.q, model.p], progress=True)
     assert "] 5/5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 8])
+@pytest.mark.parametrize("kind", ["sum", "counter", "argument", "write"])
+def test_a_step_that_is_another_one_when_run_again(cpu, snapshots, kind):
+    """Python code that looks at something outside of the state: noticed, not wrong without a word."""
+    x, c, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+    offset = ds.field(ds.f64, shape=())
+    calls = []
+
+    @ds.kernel
+    def grow(by: ds.f64):
+        x[None] = x[None] * c[None] * by + offset[None]
+
+    @ds.kernel
+    def add():
+        loss[None] += x[None]
+
+    def step(t):
+        calls.append(t)
+        offset.fill(0.01 * len(calls) if kind == "write" else 0.0)
+        by = 1.0 + 0.1 * len(calls) if kind == "argument" else 0.9
+        if (kind == "sum" and loss[None] > 3.0) or (kind == "counter" and len(calls) > 6):
+            add()
+        grow(by)
+        add()
+
+    x[None], c[None] = 1.0, 1.3
+    with pytest.raises(ds.AutodiffError, match="did something else when it was run again"):
+        with ds.Tape(loss):
+            ds.ad.checkpoint(step, 10, [x], snapshots=snapshots)
+            end = x[None]
+    assert x[None] == end  # nothing of the program's state is lost
