@@ -55,7 +55,7 @@ from diffsim.ir.ops import power as pow
 from diffsim.ir.ops import rint as round
 from diffsim.ir.types import bool_ as u1
 from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from diffsim.lang.annotations import template, types
+from diffsim.lang.annotations import template
 from diffsim.lang.func import data_oriented, func
 from diffsim.lang.intrinsics import (
     atomic_add,
@@ -74,10 +74,14 @@ from diffsim.lang.intrinsics import (
     static,
 )
 from diffsim.lang.matrix import Matrix, Vector
+from diffsim.lang.namespace import types
 from diffsim.lang.statements import PrecisionLoss
+from diffsim.lang.structs import dataclass
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
 from diffsim.runtime.field import Field, Layout, field, ndarray
 from diffsim.runtime.kernel import Kernel, kernel
+from diffsim.runtime.struct_field import StructField
+from diffsim.runtime.struct_field import StructNamespace as Struct
 from diffsim.runtime.tree import (
     axes,
     i,
@@ -118,6 +122,8 @@ __all__ = [
     "Matrix",
     "MissingGradientError",
     "PrecisionLoss",
+    "Struct",
+    "StructField",
     "Tape",
     "Vector",
     "abs",
@@ -141,6 +147,7 @@ __all__ = [
     "cpu",
     "cuda",
     "data_oriented",
+    "dataclass",
     "errors",
     "exp",
     "f32",

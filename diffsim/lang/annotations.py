@@ -1,4 +1,4 @@
-"""Annotations of kernel arguments: `ds.template()`, `ds.types.ndarray()`, `ds.types.vector(3, ds.f32)`."""
+"""What annotations of kernel arguments stand for, and how types given by users are read."""
 
 from __future__ import annotations
 
@@ -26,38 +26,6 @@ class ArrayAnnotation:
 def template() -> Template:
     """Annotation of an argument that the kernel is compiled for (a field, a constant, a function)."""
     return Template()
-
-
-class types:  # noqa: N801 - a namespace: ds.types.vector(...)
-    """Annotations for arguments that are not scalars."""
-
-    @staticmethod
-    def ndarray(dtype: Any = None, ndim: int | None = None) -> ArrayAnnotation:
-        """A NumPy array or `ds.ndarray`, passed without a copy.
-
-        Args:
-            dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
-            ndim: number of axes (without those of the element); any if left out.
-        """
-        if dtype is not None and not isinstance(dtype, TensorType):
-            dtype = scalar_type(dtype)
-        if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
-            raise FieldError(
-                f"ndim is a number of axes, not {ndim!r}",
-                Span.of_caller(),
-                hint="write ndim=1, 2, ...",
-            )
-        return ArrayAnnotation(dtype, ndim)
-
-    @staticmethod
-    def vector(n: int, dtype: Any) -> TensorType:
-        """The type of a vector of n scalars."""
-        return matrix_type((n,), dtype)
-
-    @staticmethod
-    def matrix(n: int, m: int, dtype: Any) -> TensorType:
-        """The type of a matrix of n rows and m columns."""
-        return matrix_type((n, m), dtype)
 
 
 def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:

@@ -17,7 +17,7 @@ from diffsim.ir._row import Op
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import TABLE, transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
-from diffsim.lang import expressions, linalg, statements
+from diffsim.lang import expressions, linalg, statements, struct_code, struct_values
 from diffsim.lang.func import BoundFunc, Func
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.scope import (
@@ -27,9 +27,11 @@ from diffsim.lang.scope import (
     Context,
     Frame,
     Intrinsic,
+    StructValue,
     describe,
 )
 from diffsim.lang.source import Source
+from diffsim.lang.structs import StructType
 
 _DEEPEST = 64
 
@@ -99,12 +101,9 @@ def _dispatch(
                 node, f"a conversion takes one value, not {len(args)}", "convert them one by one"
             )
         return convert(cx, args[0] if len(args) == 1 else args, function, node)
-    if isinstance(function, expressions.Method):
-        return _method(cx, node, function, args, kwargs)
-    if isinstance(function, Func):
-        return inline(cx, node, function, args, kwargs)
-    if isinstance(function, BoundFunc):
-        return inline(cx, node, function.func, [function.owner, *args], kwargs)
+    handler = _CALLED.get(type(function))
+    if handler is not None:
+        return handler(cx, node, function, args, kwargs)
     if getattr(function, "_diffsim_kernel", False):
         raise cx.syntax(
             node,
@@ -131,6 +130,12 @@ def _dispatch(
     if mapped is not None:
         return mapped(cx, node, args, kwargs)
     return _python_call(cx, node, function, args, kwargs)
+
+
+def _bound_func(
+    cx: Context, node: ast.Call, function: BoundFunc, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    return inline(cx, node, function.func, [function.owner, *args], kwargs)
 
 
 def _hashable(thing: Any) -> bool:
@@ -262,8 +267,15 @@ def _literal(thing: Any) -> bool:
     return type(thing) in (bool, int, float)
 
 
-def inline(cx: Context, node: ast.Call, func: Func, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Translate a func in place of its call."""
+def inline(
+    cx: Context,
+    node: ast.Call,
+    func: Func,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    env: dict[str, Any] | None = None,
+) -> Any:
+    """Translate a func in place of its call; `env` receives its names as they are at the end."""
     if cx.depth >= _DEEPEST:
         raise cx.syntax(
             node,
@@ -271,7 +283,12 @@ def inline(cx: Context, node: ast.Call, func: Func, args: list[Any], kwargs: dic
             "each call is translated in place, so a func can not call itself; write a loop",
         )
     frame = Frame(func.source, cx.span(node))
-    frame.env = _bind(cx, node, func, args, kwargs)
+    for name, thing in _bind(cx, node, func, args, kwargs).items():
+        thing = struct_values.as_value(cx, thing, node)
+        if isinstance(thing, StructValue):
+            struct_values.spread(frame.env, name, thing)
+        else:
+            frame.env[name] = thing
     caller = cx.frame
     frame.env[DRAWS] = caller.env[DRAWS]
     cx.frame = frame
@@ -283,6 +300,8 @@ def inline(cx: Context, node: ast.Call, func: Func, args: list[Any], kwargs: dic
         if result is not None:
             check_returns(cx, func.source)
         draws = cx.env[DRAWS]
+        if env is not None:
+            env.update(cx.env)
     finally:
         cx.frame = caller
         cx.depth -= 1
@@ -352,7 +371,10 @@ def _bind(
         if p.arg not in bound:
             raise cx.type_error(node, f"{name} needs a value for {p.arg}", _head(func))
         t = annotations.get(p.arg)
-        if isinstance(t, (ScalarType, TensorType)) or _is_python_type(t):
+        if isinstance(t, StructType):
+            what = f"{p.arg} of {name}"
+            bound[p.arg] = struct_values.of_type(cx, bound[p.arg], t, what, node)
+        elif isinstance(t, (ScalarType, TensorType)) or _is_python_type(t):
             bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
         elif isinstance(bound[p.arg], list):
             bound[p.arg] = list(bound[p.arg])
@@ -374,6 +396,15 @@ def _parameter(cx: Context, node: ast.Call, func: Func, name: str, given: Any, t
 
 def _head(func: Func) -> str:
     return f"its definition is def {func.source.name}({ast.unparse(func.source.node.args)})"
+
+
+_CALLED: dict[type, Callable[..., Any]] = {
+    Func: inline,
+    BoundFunc: _bound_func,
+    expressions.Method: _method,
+    StructType: struct_code.make,
+    struct_values.StructMethod: struct_code.call_method,
+}
 
 
 # ---- Python's own functions
@@ -525,6 +556,8 @@ def _python_call(
 
 
 def _holds_value(thing: Any) -> bool:
+    if isinstance(thing, StructValue):
+        return True
     if isinstance(thing, (list, tuple)):
         return any(_holds_value(t) for t in thing)
     return isinstance(thing, Value)

@@ -12,15 +12,17 @@ from diffsim.errors import KernelNameError
 from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import an
-from diffsim.lang import expressions, linalg
+from diffsim.lang import expressions, linalg, struct_values
 from diffsim.lang.matrix import Matrix
-from diffsim.lang.scope import Context, close_to, describe, sample
+from diffsim.lang.scope import Context, StructValue, close_to, describe, sample
 
 
 def attribute_node(cx: Context, node: ast.Attribute) -> Any:
-    """`v.x`: a component of an element of a field, or an attribute."""
-    if node.attr in linalg.COMPONENTS:
-        place = place_of(cx, node)
+    """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
+    if node.attr in linalg.COMPONENTS or _in_structs(cx, node):
+        place = any_place(cx, node)
+        if isinstance(place, struct_values.StructPlace):
+            return place.load(cx, node)
         if place is not None:
             return cx.builder.load(*place)
     owner = expressions.expr(cx, node.value)
@@ -30,6 +32,8 @@ def attribute_node(cx: Context, node: ast.Attribute) -> Any:
 def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     """An attribute of a value or a Python object."""
     name = node.attr
+    if isinstance(owner, StructValue):
+        return struct_values.attribute(cx, owner, node)
     if isinstance(owner, Value):
         if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
             if not owner.type.shape and name not in ("cast",):
@@ -92,21 +96,47 @@ def _component(cx: Context, owner: Value, k: int, node: ast.expr) -> Value:
 
 def place_of(cx: Context, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
     """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
-    if isinstance(node, ast.Attribute) and node.attr in linalg.COMPONENTS:
-        inner = place_of(cx, node.value) if isinstance(node.value, ast.Subscript) else None
+    place = any_place(cx, node)
+    if isinstance(place, struct_values.StructPlace):
+        raise cx.type_error(
+            node,
+            f"this is a {place.type.__name__} as a whole",
+            f"name a member: {', '.join(f'.{m}' for m in place.fields)}",
+        )
+    return place
+
+
+def any_place(
+    cx: Context, node: ast.expr
+) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+    """The place of a number, vector or struct in a field: `x[i]`, `x[i].y`, `particles[i].pos`."""
+    if isinstance(node, ast.Attribute):
+        inner = any_place(cx, node.value) if _reaches_element(cx, node) else None
+        if isinstance(inner, struct_values.StructPlace):
+            return inner.member(cx, node.attr, node)
         if inner is None:
             return None
         return _component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
     if not isinstance(node, ast.Subscript):
         return None
-    if isinstance(node.value, ast.Subscript):
-        inner = place_of(cx, node.value)
+    if isinstance(node.value, ast.Subscript) or _in_structs(cx, node.value):
+        inner = any_place(cx, node.value)
         if inner is None:
             return None
+        if isinstance(inner, struct_values.StructPlace):
+            raise cx.type_error(
+                node,
+                f"a {inner.type.__name__} has no elements",
+                f"name a member: {', '.join(f'.{m}' for m in inner.fields)}",
+            )
         return _component_place(cx, inner, tuple(index_list(cx, node)), node)
     if not isinstance(node.value, (ast.Name, ast.Attribute)):
         return None
     owner = expressions.expr(cx, node.value)
+    if hasattr(owner, "_struct"):
+        index = index_list(cx, node)
+        _check_index(cx, node, owner.name, owner.shape, index)
+        return struct_values.StructPlace(owner._struct, owner.type, tuple(index))
     if not hasattr(owner, "_mem"):
         return None
     mem: Mem = cx.use(owner._mem)
@@ -118,14 +148,60 @@ def place_of(cx: Context, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | Non
             node, f"{mem.name} has {axes}, {shown}", f"write {sample(owner)} for an element"
         )
     if mem.shape is not None:
-        for k, (i, n) in enumerate(zip(index, mem.shape, strict=True)):
-            if isinstance(i, Const) and not 0 <= i.value < n:
-                raise cx.type_error(
-                    node,
-                    f"index {i.value} is outside of {mem.name}, which has shape {mem.shape}",
-                    f"along axis {k} the indices go from 0 to {n - 1}",
-                )
+        _check_index(cx, node, mem.name, mem.shape, index)
     return mem, tuple(index)
+
+
+def _reaches_element(cx: Context, node: ast.Attribute) -> bool:
+    """Whether `node` names a part of an element of a field: `x[i].y`, `particles[i].pos`."""
+    if node.attr in linalg.COMPONENTS and isinstance(node.value, ast.Subscript):
+        return True
+    return _in_structs(cx, node)
+
+
+def _in_structs(cx: Context, node: ast.expr) -> bool:
+    """Whether `particles[i].a.b` names a place in a field of structs (nothing is emitted)."""
+    names: list[str] = []
+    base: ast.expr = node
+    while isinstance(base, ast.Attribute):
+        names.append(base.attr)
+        base = base.value
+    if not names or not isinstance(base, ast.Subscript):
+        return False
+    root = base.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name):
+        return False
+    thing = expressions.expr(cx, base.value)
+    if not hasattr(thing, "_struct"):
+        return False
+    while names and hasattr(thing, "_struct"):
+        name = names.pop()
+        if name not in thing._struct:
+            return name not in thing.type.methods
+        thing = thing._struct[name]
+    return not names or (len(names) == 1 and names[0] in linalg.COMPONENTS)
+
+
+def _check_index(
+    cx: Context, node: ast.Subscript, name: str, shape: tuple[int, ...], index: list[Value]
+) -> None:
+    """Refuse constant indices outside of the shape, and a wrong number of them."""
+    if len(index) != len(shape):
+        raise cx.type_error(
+            node,
+            f"{name} has {len(shape)} ax{'i' if len(shape) == 1 else 'e'}s, "
+            f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given",
+            f"write {name}[{', '.join('ijklmnop'[: len(shape)]) or None}] for an element",
+        )
+    for k, (i, n) in enumerate(zip(index, shape, strict=True)):
+        if isinstance(i, Const) and not 0 <= i.value < n:
+            raise cx.type_error(
+                node,
+                f"index {i.value} is outside of {name}, which has shape {shape}",
+                f"along axis {k} the indices go from 0 to {n - 1}",
+            )
 
 
 def _component_place(
@@ -191,7 +267,9 @@ def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
 
 def subscript(cx: Context, node: ast.Subscript) -> Any:
     """`x[i]`, of a field or of anything else."""
-    place = place_of(cx, node)
+    place = any_place(cx, node)
+    if isinstance(place, struct_values.StructPlace):
+        return place.load(cx, node)
     if place is not None:
         return cx.builder.load(*place)
     return element(cx, expressions.expr(cx, node.value), node)

@@ -11,6 +11,7 @@ class Ports:
 
     make_field: Callable[..., Any]
     make_ndarray: Callable[..., Any]
+    make_struct_field: Callable[..., Any]
     default_fp: Callable[[], Any]
     default_ip: Callable[[], Any]
 

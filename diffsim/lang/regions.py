@@ -24,10 +24,13 @@ from diffsim.lang.scope import (
     RESULT,
     RETURN,
     Context,
+    StructValue,
+    StructVar,
     TempVar,
     Undefined,
     describe,
     read,
+    with_members,
 )
 
 _FLAGS = (BREAK, CONTINUE, RETURN)
@@ -83,6 +86,8 @@ class _Merge:
             return a
         if isinstance(a, Undefined) or isinstance(b, Undefined):
             return Undefined("has a value on one path only")
+        if isinstance(a, StructVar) and a == b:
+            return a
         with _into(self.cx.builder, self.then):
             a = read(self.cx, a)
         with _into(self.cx.builder, self.orelse):
@@ -113,6 +118,11 @@ class _Merge:
     def pair(self, a: Any, b: Any, what: str) -> Any:
         if a is b:
             return a
+        if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
+            merged = {
+                m: self.pair(a.members[m], b.members[m], f"{what}, member {m},") for m in a.members
+            }
+            return StructValue(a.type, merged)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
             return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
         if not isinstance(a, Value) and not isinstance(b, Value):
@@ -192,6 +202,8 @@ def _blank(thing: Any) -> Any:
         return zero(thing.type)
     if isinstance(thing, (list, tuple)):
         return type(thing)(_blank(t) for t in thing)
+    if isinstance(thing, StructValue):
+        return StructValue(thing.type, {m: _blank(t) for m, t in thing.members.items()})
     return thing
 
 
@@ -205,12 +217,15 @@ class Carried:
         self.names: list[str] = []
         self.inits: list[Value] = []
         self.changed_objects: dict[str, Any] = {}
-        for name in names:
+        for name in with_members(cx.env, names):
             if name not in cx.env:
                 continue
             if isinstance(cx.env[name], Undefined):
                 continue
             thing = cx.env[name]
+            if isinstance(thing, StructVar):
+                self.changed_objects[name] = thing
+                continue
             if isinstance(thing, TempVar) and cx.in_task:
                 continue
             thing = read(cx, thing)
@@ -246,7 +261,8 @@ class Carried:
             v = self.cx.value(thing, self.node, what)
             made.append(keep_type(self.cx, v, param.type, name, self.node))
         for name, thing in self.changed_objects.items():
-            if self.cx.env.get(name) is not thing:
+            after = self.cx.env.get(name)
+            if after is not thing and not (isinstance(thing, StructVar) and after == thing):
                 raise self.cx.type_error(
                     self.node,
                     f"{name} is {describe(thing)} before the loop and something else after a turn",
@@ -320,7 +336,7 @@ def _declare_result(cx: Context, names: Iterable[str], body: Callable[[], None],
         found = cx.env.get(RESULT)
     cx.level -= 1
     cx.frame.env = env
-    if isinstance(found, (list, tuple)):
+    if isinstance(found, (list, tuple, StructValue)):
         raise cx.syntax(
             node, "return of several values inside of a loop", "assign them, break, return after it"
         )

@@ -11,7 +11,7 @@ import ast
 import builtins
 import difflib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,48 @@ class TempVar:
 
     def __init__(self, mem: Mem) -> None:
         self.mem = mem
+
+
+class StructValue:
+    """A struct as a value: a value for each member."""
+
+    __slots__ = ("members", "type")
+
+    def __init__(self, type_: Any, members: dict[str, Any]) -> None:
+        self.type = type_
+        self.members = members
+
+    def in_words(self) -> str:
+        return f"a {self.type.__name__}"
+
+
+class StructVar:
+    """A local that is a struct: its members are bound to names of their own, "p.member"."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructVar) and other.type is self.type
+
+    def __hash__(self) -> int:
+        return id(self.type)
+
+    def in_words(self) -> str:
+        return f"a {self.type.__name__}"
+
+    def load(self, cx: Context, name: str) -> StructValue:
+        """The struct that the local of this name is."""
+        members: dict[str, Any] = {}
+        for member in self.type.members:
+            key = f"{name}.{member}"
+            thing = cx.env[key]
+            members[member] = (
+                thing.load(cx, key) if isinstance(thing, StructVar) else read(cx, thing)
+            )
+        return StructValue(self.type, members)
 
 
 class Capture:
@@ -143,6 +185,8 @@ class Context:
                     self.span(node),
                     hint="assign it before the branch too, so that it has a value on every path",
                 )
+            if isinstance(found, StructVar):
+                return found.load(self, name)
             return read(self, found)
         if name in self.frame.locals:
             raise self._unbound(name, node)
@@ -334,6 +378,8 @@ def advice(thing: Any) -> str:
     """What to write instead of a thing that is no number."""
     if hasattr(thing, "_mem"):
         return f"name an element: {sample(thing)}"
+    if isinstance(thing, StructValue):
+        return f"name a member: {', '.join(f'.{m}' for m in thing.members)}"
     if thing is None:
         return "give a number; a func without return gives None"
     named = callable(thing) or hasattr(thing, "__name__")
@@ -370,10 +416,19 @@ def _assigned(statements: list[ast.stmt]) -> set[str]:
 
 
 def changed_names(statements: list[ast.stmt]) -> set[str]:
-    """Names that statements bind, and those they change: `v[0] = `, `v.x += `, `atomic_max(m, x)`."""
+    """Names that statements bind, and those they change: `v[0] = `, `v.x += `, `atomic_max(m, x)`.
+
+    "p." is the receiver of a method call, which may change p if p is a struct.
+    """
     names = _assigned(statements)
     for statement in statements:
         for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                receiver: ast.expr = node.func.value
+                while isinstance(receiver, ast.Attribute):
+                    receiver = receiver.value
+                if isinstance(receiver, ast.Name):
+                    names.add(f"{receiver.id}.")
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
                 called = called.id if isinstance(called, ast.Name) else called
@@ -386,6 +441,22 @@ def changed_names(statements: list[ast.stmt]) -> set[str]:
                 if isinstance(base, ast.Name):
                     names.add(base.id)
     return names
+
+
+def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """The names, and those of the members of the structs among them.
+
+    "p." stands for the receiver of a method call, which counts if it is a struct.
+    """
+    made: list[str] = []
+    for name in names:
+        plain = name.removesuffix(".")
+        var = env.get(plain)
+        if isinstance(var, StructVar):
+            made += [plain, *with_members(env, [f"{plain}.{m}" for m in var.type.members])]
+        elif plain == name:
+            made.append(name)
+    return list(dict.fromkeys(made))
 
 
 Handler = Callable[[Context, Any, list[Any], dict[str, Any]], Any]

@@ -104,6 +104,8 @@ def iteration_space(cx: Context, node: ast.expr) -> Space:
         axes = [_bounds(cx, node, lo, hi) for lo, hi in thing.bounds]
         kind = "single" if len(axes) == 1 and kind == "tuple" else kind
         return Space(axes, kind=kind)
+    while hasattr(thing, "_struct"):  # all members have one shape
+        thing = next(iter(thing._struct.values()))
     if hasattr(thing, "_mem"):
         mem = cx.use(thing._mem)
         if mem.rank == 0:

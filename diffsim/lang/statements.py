@@ -15,7 +15,16 @@ from typing import Any
 from diffsim.ir.nodes import Check, Const, Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import an
-from diffsim.lang import calls, elements, expressions, linalg, spaces, tasks
+from diffsim.lang import (
+    calls,
+    elements,
+    expressions,
+    linalg,
+    spaces,
+    struct_code,
+    struct_values,
+    tasks,
+)
 from diffsim.lang.elements import place_of
 from diffsim.lang.expressions import condition, expr, value
 from diffsim.lang.matrix import Matrix
@@ -26,6 +35,8 @@ from diffsim.lang.scope import (
     RESULT,
     RETURN,
     Context,
+    StructValue,
+    StructVar,
     TempVar,
     Undefined,
     changed_names,
@@ -123,7 +134,7 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
     """
     source = source or target
     if isinstance(target, ast.Name):
-        _assign_name(cx, target, thing)
+        assign_local(cx, target.id, thing, target)
         return
     if isinstance(target, (ast.Tuple, ast.List)):
         parts = thing
@@ -148,7 +159,11 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         for one, part, at in zip(target.elts, parts, given, strict=True):
             assign_to(cx, one, part, at)
         return
-    place = place_of(cx, target)
+    place = elements.any_place(cx, target)
+    if isinstance(place, struct_values.StructPlace):
+        new = struct_values.of_type(cx, thing, place.type, "the value", source)
+        struct_code.store(cx, place, new, source)
+        return
     if place is not None:
         mem, index = place
         cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
@@ -162,9 +177,25 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
     _assign_component(cx, target, thing, source)
 
 
-def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
-    name, env = target.id, cx.env
+def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
+    """`name = thing`, where "p.pos" is the name of a member of the local p."""
+    env = cx.env
     old = env.get(name)
+    thing = struct_values.as_value(cx, thing, target)
+    if isinstance(thing, StructValue):
+        struct_code.assign(cx, name, thing, target)
+        return
+    if isinstance(old, StructVar):
+        raise cx.type_error(
+            target,
+            f"{name} is {describe(old)} and can not become {describe(thing)}",
+            f"name a member: {', '.join(f'{name}.{m}' for m in old.type.members)}",
+        )
+    if "." in name and isinstance(old, (Value, TempVar)):
+        want = old.mem.dtype if isinstance(old, TempVar) else old.type
+        thing = cx.value(thing, target, name, want)
+        if want.shape and not thing.type.shape:
+            thing = cx.builder.broadcast(thing, want)
     if isinstance(old, TempVar) and cx.in_task:
         raise tasks.race(cx, name, target)
     if isinstance(thing, expressions.Number):
@@ -191,7 +222,11 @@ def _assign_name(cx: Context, target: ast.Name, thing: Any) -> None:
 
 
 def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
-    """`v[0] = x`, `A[i, j] = x`, `v.y = x` of a local vector or matrix."""
+    """`v[0] = x`, `A[i, j] = x`, `v.y = x` of a local vector or matrix, `p.pos = x` of a struct."""
+    member = struct_values.local_name(cx, target)
+    if member is not None:
+        assign_local(cx, member, thing, target)
+        return
     if isinstance(target, ast.Attribute):
         holder = expr(cx, target.value)
         local = isinstance(holder, (Value, list))
@@ -212,13 +247,15 @@ def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.exp
     while isinstance(base, ast.Subscript):
         index = elements.index_list(cx, base) + index
         base = base.value
-    if not isinstance(base, ast.Name):
+    name = struct_values.local_name(cx, base)
+    if name is None and not isinstance(base, ast.Name):
         raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
     owner = expr(cx, base)
-    if base.id not in cx.env:
+    if name is None:
         raise cx.type_error(
             target,
-            f"{base.id} is {describe(owner)} from outside of the kernel and can not be changed in it",
+            f"{ast.unparse(base)} is {describe(owner)} from outside of the kernel and can not be "
+            "changed in it",
             "copy it to a local first, or keep it in a field",
         )
     if isinstance(owner, (list, Matrix)):
@@ -226,13 +263,13 @@ def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.exp
     if not isinstance(owner, Value) or not owner.type.shape:
         raise cx.type_error(
             target,
-            f"{base.id} is {describe(owner)}, which has no elements",
+            f"{name} is {describe(owner)}, which has no elements",
             "make it a vector: ds.Vector([...])",
         )
     new = cx.value(thing, source, "the value", like=owner.type)
-    new = keep_type(cx, new, owner.type.scalar, f"an element of {base.id}", source)
+    new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
     made = cx.builder.op(TABLE["insert"], (owner, new, *index))
-    _assign_name(cx, base, made)
+    assign_local(cx, name, made, target)
 
 
 def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any) -> Value:
@@ -287,10 +324,11 @@ def _augmented(cx: Context, node: ast.AugAssign) -> None:
         new = expressions.binary(cx, kind, old, thing, node)
         cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
         return
+    name = struct_values.local_name(cx, target)
+    if name is not None and isinstance(cx.env.get(name), TempVar) and cx.in_task:
+        tasks.accumulate(cx, cx.env[name].mem, kind, value(cx, node.value), node)
+        return
     if isinstance(target, ast.Name):
-        if isinstance(cx.env.get(target.id), TempVar) and cx.in_task:
-            tasks.accumulate(cx, cx.env[target.id].mem, kind, value(cx, node.value), node)
-            return
         load = ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
     elif isinstance(target, (ast.Subscript, ast.Attribute)):
         load = ast.copy_location(_as_load(target), target)

@@ -30,7 +30,7 @@ from diffsim.ir.walk import statements
 from diffsim.lang import spaces
 from diffsim.lang.expressions import expr
 from diffsim.lang.regions import keep_type
-from diffsim.lang.scope import BREAK, CONTINUE, DRAWS, Context, TempVar, changed_names
+from diffsim.lang.scope import BREAK, CONTINUE, DRAWS, Context, TempVar, changed_names, with_members
 
 ATOMIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -54,6 +54,7 @@ def start_draws(cx: Context) -> None:
 def flush(cx: Context, changed: set[str]) -> None:
     """End the serial task under construction; its locals move into temporaries."""
     b = cx.builder
+    changed = set(with_members(cx.env, changed))
     for name, thing in list(cx.env.items()):
         if name[0] == "%":
             continue

@@ -28,6 +28,7 @@ from diffsim.lang.annotations import ArrayAnnotation, Template, scalar_type
 from diffsim.lang.expressions import ArrayRef
 from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
+from diffsim.lang.structs import StructType
 from diffsim.runtime.field import Field, array_of
 
 
@@ -118,6 +119,12 @@ def _parameter(name: str, hint: Any, source: Source) -> Parameter:
 def _value_type(hint: Any, source: Source, name: str) -> Type:
     if isinstance(hint, TensorType):
         return hint
+    if isinstance(hint, StructType):
+        raise KernelSyntaxError(
+            "a kernel takes no struct " + ("as its result" if name == "return" else "by value"),
+            source.parameter(name),
+            hint="pass its members, or keep it in a field of shape (): ds.template()",
+        )
     try:
         return scalar_type(hint)
     except FieldError:

@@ -32,6 +32,7 @@ from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.specialize import Special
+from diffsim.runtime.struct_field import StructField
 
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
@@ -185,7 +186,7 @@ class Kernel:
                 bindings[p.name] = refs[-1]
             else:
                 bindings[p.name] = a
-                if isinstance(a, Field):
+                if isinstance(a, (Field, StructField)):
                     a.call_it(p.name)
         options = session.options
         for capture in _fields_first(self.source):
@@ -335,6 +336,8 @@ def _template_key(a: Any) -> Any:
     """What a compiled-in argument is known by."""
     if isinstance(a, (bool, int, float, str)) or a is None:
         return (type(a), a)
+    if isinstance(a, StructField):
+        return tuple(map(id, a.fields()))
     return id(a)
 
 

@@ -25,11 +25,13 @@ from diffsim.runtime.arguments import flatten
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.struct_field import StructField
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
 
 _MOST_STAMPS = 1 << 16
+_FIELDS = (Field, StructField)
 
 
 class Writer:
@@ -81,10 +83,10 @@ class Writer:
 
 def watched(captures: list[Capture]) -> list[Capture]:
     """The captures that a program might change later; fields among them are not kept alive."""
-    kinds = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix, Field, Func)
+    kinds = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix, *_FIELDS, Func)
     found = [c for c in captures if c.value is None or isinstance(c.value, kinds)]
     for c in found:
-        if isinstance(c.value, Field):
+        if isinstance(c.value, _FIELDS):
             c.value = weakref.ref(c.value)
     return found
 
@@ -116,7 +118,7 @@ def _same(now: Any, then: Any) -> bool:
     for kind in (list, tuple):
         if isinstance(now, kind) and isinstance(then, kind):
             return len(now) == len(then) and all(map(_same, now, then))
-    if type(now) is not type(then) or isinstance(now, (Field, Func)):
+    if type(now) is not type(then) or isinstance(now, (*_FIELDS, Func)):
         return False
     try:
         return bool(np.array_equal(now, then)) if isinstance(now, np.ndarray) else bool(now == then)

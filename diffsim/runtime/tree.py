@@ -13,6 +13,7 @@ from diffsim.errors import FieldError, Span
 from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field, checked_shape
+from diffsim.runtime.struct_field import StructField
 
 
 class Axes:
@@ -82,7 +83,10 @@ class Node:
             for axis, n in node.sizes.items():
                 sizes[axis] = sizes.get(axis, 1) * n
         numbers = sorted(sizes)
-        for f in fields:
+        spread = [
+            one for f in fields for one in (f.fields() if isinstance(f, StructField) else [f])
+        ]
+        for f in spread:
             if not isinstance(f, Field):
                 raise FieldError(
                     f"only fields can be placed, not {describe(f)}",

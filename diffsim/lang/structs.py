@@ -1,0 +1,211 @@
+"""Struct types and structs in Python: named members of scalar, vector, matrix or struct types."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span
+from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.lang.annotations import scalar_type
+from diffsim.lang.func import Func
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.ports import ports
+from diffsim.lang.scope import close_to, describe
+
+
+class StructType:
+    """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
+
+    Calling it makes a struct: members are given by position or by name, missing ones are 0.
+
+    Attributes:
+        members: the type of each member, in order.
+        methods: the `@ds.func`s of the class it was made from.
+    """
+
+    def __init__(self, name: str, members: dict[str, Any], methods: dict[str, Func]) -> None:
+        self.__name__ = name
+        self.members: dict[str, ScalarType | TensorType | StructType] = {}
+        self.methods = methods
+        if not members:
+            raise FieldError(
+                f"{name} has no members",
+                Span.of_caller(),
+                hint="write ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)",
+            )
+        for member, t in members.items():
+            if member in _RESERVED or member in methods or member.startswith("_"):
+                raise FieldError(
+                    f"a member of {name} can not be called {member}",
+                    Span.of_caller(),
+                    hint="fields of structs have a method or an attribute of that name"
+                    if not member.startswith("_")
+                    else "take the underscore away",
+                )
+            plain = isinstance(t, (StructType, TensorType))
+            self.members[member] = t if plain else scalar_type(t)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Struct:
+        given = self.bind(args, kwargs, lambda text, hint: FieldError(text, Span.of_caller(), hint))
+        made = {}
+        for member, t in self.members.items():
+            thing = given.get(member)
+            if isinstance(t, StructType):
+                thing = t() if thing is None else thing
+                if not isinstance(thing, Struct) or thing._type is not t:
+                    raise FieldError(
+                        f"{member} of {self.__name__} is a {t.__name__}, not {describe(thing)}",
+                        Span.of_caller(),
+                        hint=f"write {member}={t.__name__}(...)",
+                    )
+            elif isinstance(t, TensorType):
+                if thing is None or isinstance(thing, (int, float)):
+                    thing = np.full(t.shape, thing or 0)
+                made_of = Matrix(thing, t.scalar)
+                if made_of.entries.shape != t.shape:
+                    raise FieldError(
+                        f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
+                        Span.of_caller(),
+                        hint="give a list of that shape",
+                    )
+                thing = made_of
+            else:
+                thing = np.asarray(thing or 0, t.numpy).item()
+            made[member] = thing
+        return Struct(self, made)
+
+    def bind(
+        self,
+        args: Iterable[Any],
+        kwargs: dict[str, Any],
+        error: Callable[[str, str], Exception],
+    ) -> dict[str, Any]:
+        """The arguments of a call by member."""
+        args = list(args)
+        if len(args) > len(self.members):
+            raise error(
+                f"{self.__name__} has {len(self.members)} member{'s' * (len(self.members) != 1)}, "
+                f"{len(args)} values are given",
+                f"its members are {', '.join(self.members)}",
+            )
+        given = dict(zip(self.members, args, strict=False))
+        for member, thing in kwargs.items():
+            if member not in self.members:
+                raise error(f"{self.__name__} has no member {member}", self.advice(member))
+            if member in given:
+                raise error(f"{self.__name__} gets {member} twice", "give it once")
+            given[member] = thing
+        return given
+
+    def advice(self, member: str) -> str:
+        """What to write instead of a member that is not there."""
+        close = close_to(member, [*self.members, *self.methods])
+        return f"did you mean .{close}?" if close else f"its members are {', '.join(self.members)}"
+
+    def field(
+        self,
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+    ) -> Any:
+        """A field of such structs, each member a field of its own (`particles.pos`).
+
+        Args:
+            shape: number of elements along each axis; without one it waits to be placed.
+            name: for messages.
+            needs_grad: whether float members get gradients.
+            layout: of the members that are vectors or matrices.
+        """
+        return ports.make_struct_field(self, shape, name, needs_grad, layout)
+
+    def in_words(self) -> str:
+        return f"the struct type {self.__name__}"
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={t!r}" for k, t in self.members.items())
+        return f"<struct {self.__name__}: {inner}>"
+
+
+_RESERVED = frozenset(
+    "shape grad name placed fill to_numpy from_numpy copy_from keys members needs_grad call_it".split()
+)
+
+
+class Struct:
+    """A struct in Python: `p.pos`, `p.mass = 2.0`."""
+
+    __slots__ = ("_type", "_values")
+
+    def __init__(self, type_: StructType, values: dict[str, Any]) -> None:
+        object.__setattr__(self, "_type", type_)
+        object.__setattr__(self, "_values", values)
+
+    def __getattr__(self, member: str) -> Any:
+        try:
+            return self._values[member]
+        except KeyError:
+            raise AttributeError(
+                f"{self._type.__name__} has no member {member}; {self._type.advice(member)}"
+            ) from None
+
+    def __setattr__(self, member: str, value: Any) -> None:
+        getattr(self, member)
+        self._values[member] = self._type(**{member: value})._values[member]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The members by name."""
+        return dict(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Struct)
+            and other._type is self._type
+            and other._values == self._values
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def in_words(self) -> str:
+        return f"a {self._type.__name__}"
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in self._values.items())
+        return f"{self._type.__name__}({inner})"
+
+
+def dataclass(cls: type) -> StructType:
+    """Decorate a class whose annotations are the members of a struct, and its `@ds.func`s methods.
+
+        @ds.dataclass
+        class Particle:
+            pos: ds.types.vector(3, ds.f32)
+            mass: ds.f32
+
+            @ds.func
+            def momentum(self, v):
+                return self.mass * v
+
+    A method that assigns to members of `self` changes the struct it is called on.
+    """
+    members = inspect.get_annotations(cls, eval_str=True)
+    methods = {name: f for name, f in vars(cls).items() if isinstance(f, Func)}
+    for name, f in vars(cls).items():
+        if inspect.isfunction(f):
+            raise FieldError(
+                f"{cls.__name__}.{name} is a plain function",
+                Span.of_caller(),
+                hint="decorate it with @ds.func: methods of structs are called in kernels",
+            )
+        if name in members:
+            raise FieldError(
+                f"{cls.__name__}.{name} has a default value, which members of structs can not have",
+                Span.of_caller(),
+                hint="leave it out: members that are not given are 0",
+            )
+    return StructType(cls.__name__, members, methods)
