@@ -21,7 +21,8 @@ import numpy as np
 from diffsim.ad.saves import Saved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
-from diffsim.passes.access import overwritten
+from diffsim.ir.nodes import Atomic
+from diffsim.passes.access import Access, overwritten
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 
@@ -171,6 +172,13 @@ class _Watch(Tape):
         whole = overwritten(special.ir)
         for a in special.written:
             f = special.object_of(a.mem, args)
+            if (
+                _is_extreme(a)
+                and f not in self.state
+                and f not in self.fresh
+                and a.mem not in whole
+            ):
+                raise _missing(f, a.stmt.span)
             if isinstance(f, Field) and f not in self.state:
                 self.written[f] = None
                 if a.mem in whole:
@@ -198,6 +206,11 @@ class _Watch(Tape):
             Span.of_caller(),
             hint="call ds.ad.checkpoint inside of that function instead",
         )
+
+
+def _is_extreme(a: Access) -> bool:
+    """Whether it is an update whose adjoint looks at what was there before (a minimum or maximum)."""
+    return isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
 
 
 def _missing(f: Field, span: Span | None) -> AutodiffError:

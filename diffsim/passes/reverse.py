@@ -7,6 +7,7 @@ it, from what the fields hold; then the adjoint of each statement, last statemen
     y = load m[i]          m.grad[i] += y.adj
     store m[i], v          v.adj += m.grad[i]; m.grad[i] = 0     (what was there before is forgotten)
     atomic_add m[i], v     v.adj += m.grad[i]
+    atomic_max m[i], v     if v == m[i] { v.adj += m.grad[i]; m.grad[i] = 0 }       (by one exchange)
     if c { } else { }      the same branch's forward code and adjoint; the other is not touched
     for, while             the turns backwards; the values carried into each turn were saved on the way
 
@@ -313,18 +314,31 @@ class _Reverser:
             return
         index = self.values(s.index)
         if isinstance(s, Atomic):
-            if s.op != "add":
-                raise AutodiffError(
-                    f"atomic_{s.op} on {s.mem.name} can not be differentiated",
-                    s.span,
-                    hint=f"give {s.mem.name} no gradient, or use a smooth maximum made of sums",
-                )
-            if s.value in self.active:
+            if s.op in ("min", "max"):
+                self._route(s, grad, index, adj)
+            elif s.value in self.active:
                 self.add(adj, s.value, b.load(grad, index))
             return
         if s.value in self.active:
             self.add(adj, s.value, b.load(grad, index))
         b.store(grad, index, zero(s.value.type))
+
+    def _route(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
+        """The gradient of a minimum or maximum goes to one update that reached it.
+
+        It is exchanged for 0, so where several reached it, one gets it and the others get 0; where none
+        did, it stays for what the element was before.
+        """
+        b = self.builder
+        nothing = zero(s.value.type)
+        extreme = b.load(s.mem, index, origin=s.origin)
+        won = b.named("eq", self.value(s.value), extreme)
+        with b.block() as stmts:
+            taken = b.atomic("xchg", grad, index, nothing, wants_old=True)
+        assert taken is not None
+        g = Value(s.value.type, f"{s.mem.name}.adj")
+        b.add(If(won, Block(stmts, (taken,)), Block([], (nothing,)), (g,), s.span))
+        self.add(adj, s.value, g)
 
     def _if(self, s: If, adj: Adjoints) -> None:
         b = self.builder
