@@ -198,6 +198,35 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
     )
 
 
+# ---- fields in place of floats
+
+
+def takes_field(p: Parameter, value: Any) -> bool:
+    """Whether the value is a field, whose element the launch reads for a float parameter."""
+    return isinstance(value, Field) and p.kind == "value" and p.type is not None and p.type.is_float
+
+
+def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
+    """The kind of a 0-D field that is given for a number, vector or matrix.
+
+    Raises:
+        KernelTypeError: the field has several elements, or elements of another type.
+    """
+    assert p.type is not None
+    have = tensor(field.dtype, field.element)
+    if field.shape != () or have != p.type:
+        many = f", of shape {field.shape}" if field.shape != () else ""
+        raise KernelTypeError(
+            f"{p.name} of {kernel} is {an(p.type)}, and {field.in_words()} has elements of type "
+            f"{have}{many}",
+            Span.of_caller(),
+            hint=f"annotate it {p.name}: ds.template() to pass a field"
+            if field.shape != ()
+            else f"pass a 0-D field of type {p.type}",
+        )
+    return ArrayKind(have, 0, field.grad is not None, False, field.is_grad)
+
+
 # ---- arrays
 
 

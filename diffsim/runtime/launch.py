@@ -21,7 +21,7 @@ from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import Capture
 from diffsim.passes.access import Access
-from diffsim.runtime.arguments import flatten
+from diffsim.runtime.arguments import flatten, takes_field
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -197,10 +197,20 @@ def _shown(value: Any) -> str:
 # ---- arguments
 
 
+class GivenFields(TypeError):
+    """A launch was given fields in place of floats."""
+
+
 def _coerced(special: Special, *args: Any) -> list[Any]:
-    """The scalars of the arguments, checked one by one."""
+    """The scalars of the arguments, checked one by one.
+
+    Raises:
+        GivenFields: one is a field in place of a float: another variant of the kernel reads it.
+    """
     name = special.kernel.source.name
     values = [p for p in special.values if p.kind == "value"]
+    if any(takes_field(p, a) for p, a in zip(values, args, strict=True)):
+        raise GivenFields
     flat: list[Any] = []
     for p, a in zip(values, args, strict=True):
         flat += flatten(p, a, name)
