@@ -25,6 +25,7 @@ from diffsim.ir.nodes import Atomic
 from diffsim.passes.access import Access, overwritten
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.recorded import Recorded
 
 
 class CheckpointStats:
@@ -99,9 +100,21 @@ class _Trace:
     """
 
     in_place = False
+    records = True
 
     def __init__(self) -> None:
         self.number = 0
+        self.entries: list[Any] = []
+
+    def returned(self, result: Any) -> Recorded:
+        return Recorded(result, self)
+
+    def computed(self, made: Recorded, parts: Any) -> None:
+        pass
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if field.kind != "argument":
+            self.wrote(field, index)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
@@ -115,6 +128,8 @@ class _Trace:
 
 
 def _mark(a: Any) -> Any:
+    if isinstance(a, Field) and a.kind == "argument":
+        a = a._array
     if isinstance(a, np.ndarray):
         return zlib.crc32(np.ascontiguousarray(a).tobytes())
     return a if isinstance(a, (int, float)) else id(a) if isinstance(a, Field) else repr(a)
@@ -134,6 +149,10 @@ class _Repeat(Tape):
     def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
         self.trace.wrote(field, index)
         super().wrote(field, index)
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        self.trace.stored(field, index, value)
+        super().stored(field, index, value)
 
     def copied(self, target: Field, source: Field) -> None:
         self.trace.copied(target, source)
@@ -157,9 +176,20 @@ class _Watch(Tape):
     def writing(self, field: Field, row: int | None) -> None:
         self.outer.writing(field, row)
 
+    def returned(self, result: Any) -> Recorded:
+        return Recorded(result, self)
+
+    def computed(self, made: Recorded, parts: Any) -> None:
+        pass
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if field.kind != "argument":
+            self.wrote(field, index)
+
     def start(self) -> None:
         """A new step begins: nothing was overwritten in it yet."""
         self.fresh = set()
+        self.entries = []  # values that are returned in it belong to this step alone
         self.trace = _Trace()
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:

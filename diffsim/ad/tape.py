@@ -7,84 +7,35 @@ the launch saw. A tape saves no field values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.chains import check_chain
+from diffsim.ad.entries import (
+    Computed,
+    Copied,
+    Entry,
+    Launched,
+    Pull,
+    Replaced,
+    Stored,
+    Wrote,
+    flat,
+)
 from diffsim.ad.saves import Saved, Saver
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
-from diffsim.ir.nodes import Atomic, Store
-from diffsim.ir.walk import task_statements
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
-from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.read import Read
+from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
-
-
-class Launched:
-    """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing)."""
-
-    __slots__ = ("args", "given", "now", "seed", "special")
-
-    def __init__(
-        self, special: Special, given: tuple[Any, ...], args: tuple[Any, ...], now: int, seed: int
-    ) -> None:
-        self.special = special
-        self.given = given
-        self.args = args
-        self.now = now
-        self.seed = seed
-
-
-class Wrote:
-    """A write from Python: what the element (None: all of them) was before has no effect any more."""
-
-    __slots__ = ("field", "index")
-
-    def __init__(self, field: Field, index: tuple[int, ...] | None) -> None:
-        self.field = field
-        self.index = index
-
-
-class Copied:
-    """A copy of one field into another."""
-
-    __slots__ = ("source", "span", "target")
-
-    def __init__(self, target: Field, source: Field, span: Span | None) -> None:
-        self.target = target
-        self.source = source
-        self.span = span
-
-
-class Replaced:
-    """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`.
-
-    It uses the gradients of `arrays`, and those of `written`, which it also wrote.
-    """
-
-    __slots__ = ("arrays", "backward", "inside", "written")
-
-    def __init__(
-        self,
-        backward: Callable[[], Any],
-        inside: list[Entry],
-        arrays: tuple[Field, ...] = (),
-        written: tuple[Field, ...] = (),
-    ) -> None:
-        self.backward = backward
-        self.inside = inside
-        self.arrays = arrays
-        self.written = written
-
-
-Entry = Launched | Wrote | Copied | Replaced | Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +74,8 @@ class Tape:
         AutodiffError: and its kind, at the end of the block (or in `backward`).
     """
 
+    records = True
+
     def __init__(
         self,
         loss: Field | None = None,
@@ -140,6 +93,7 @@ class Tape:
         self.saver = Saver()
         self.pending: list[Saved] = []
         self.entries: list[Entry] = []
+        self.newest: Launched
         self.kept: dict[Special, list[Field]] = {}
         self.loss = loss
         self.clear_gradients = clear_gradients
@@ -191,9 +145,23 @@ class Tape:
         if self.in_place:
             special = special.in_place
             self.saver.after_launch(special, args)
-        self.entries.append(Launched(special, given, args, now, seed))
+        self.newest = Launched(special, given, args, now, seed)
+        self.entries.append(self.newest)
         self.entries += self.pending
         self.pending = []
+
+    def returned(self, result: Any) -> Any:
+        """What the launch just noted returns: a value that the tape follows."""
+        made = self.newest.returned = Recorded(result, self)
+        return made
+
+    def computed(self, made: Recorded, parts: Sequence[tuple[Recorded | Read, Pull]]) -> None:
+        """Note arithmetic in Python on values that the tape follows."""
+        self.entries.append(Computed(made, parts))
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        """Note that Python stored a value that the tape follows."""
+        self.entries.append(Stored(field, index, value))
 
     def launching(self, special: Special, args: tuple[Any, ...]) -> None:
         """A launch is about to start (called by the launch function if `in_place`)."""
@@ -242,11 +210,14 @@ class Tape:
 
     # ---- the backward pass
 
-    def backward(self, loss: Field | None = None, grads: Mapping[Field, Any] | None = None) -> None:
+    def backward(
+        self, loss: Field | Recorded | None = None, grads: Mapping[Field, Any] | None = None
+    ) -> None:
         """Run the adjoints of everything recorded, last first.
 
         Args:
-            loss: a field of a single element, whose gradient is set to 1.
+            loss: a field of a single element, whose gradient is set to 1; or a number that the tape
+                followed: what a kernel returned, or made of that.
             grads: for any fields the gradients to start from: numbers, arrays or fields of their shape.
 
         Raises:
@@ -271,12 +242,16 @@ class Tape:
                 Span.of_caller(),
                 hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
             )
-        if loss is not None:
+        if isinstance(loss, Field):
             _check_loss(loss)
             seeds[loss] = 1
+        elif loss is not None:
+            self._check_value(loss)
         self._check_gradients()
-        self._check_chain()
+        check_chain(self.entries)
         before = self._start_from_zero()
+        if isinstance(loss, Recorded):
+            loss.receive(np.ones(()))
         for f, seed in seeds.items():
             _seed(f, seed)
         self._run_adjoints()
@@ -284,35 +259,47 @@ class Tape:
             grad._array += value
             grad._touch()
 
+    def _check_value(self, loss: Any) -> None:
+        """Refuse a loss that is no number of this tape."""
+        if not isinstance(loss, Recorded):
+            _check_loss(loss)
+        if not loss.belongs_to(self) or loss.array.shape:
+            raise AutodiffError(
+                "the loss is a value of another tape"
+                if not loss.belongs_to(self)
+                else f"the loss has shape {loss.array.shape}, and a loss is a single number",
+                Span.of_caller(),
+                hint="start from a number that was returned, or computed, on this tape",
+            )
+
     def sweep(self) -> None:
         """Run the adjoints from the gradients as they are: one part of a longer program."""
         self._check_gradients()
-        self._check_chain()
+        check_chain(self.entries)
         self._run_adjoints()
 
     def _run_adjoints(self) -> None:
         final: list[Saved] = []
         try:
             for entry in reversed(self.entries):
-                if isinstance(entry, Launched):
-                    special = entry.special
-                    if special.differentiable:
-                        special.run_adjoint(entry.args, entry.now, entry.seed)
-                elif isinstance(entry, Saved):
+                if isinstance(entry, Saved):
                     final.append(entry.swap())
-                elif isinstance(entry, Wrote):
-                    _forget(entry.field, entry.index)
-                elif isinstance(entry, Copied):
-                    _copy_back(entry)
-                else:
+                elif isinstance(entry, Replaced):
                     with session.recomputing():
                         entry.backward()
+                else:
+                    entry.backward()
         finally:
             for saved in reversed(final):
                 saved.swap()
 
     def _start_from_zero(self) -> dict[Field, np.ndarray]:
         """Set the gradients of all that was written to 0; what they were is added at the end."""
+        for entry in self.entries:
+            if isinstance(entry, Launched) and entry.returned is not None:
+                entry.returned.take()
+            elif isinstance(entry, Computed):
+                entry.made.take()
         before: dict[Field, np.ndarray] = {}
         for f in self._written():
             if f.grad is not None and f.grad.versions.dirty:
@@ -325,7 +312,7 @@ class Tape:
         """The fields that the recorded program wrote: their gradients belong to the backward pass."""
         found: dict[Field, None] = {}
         seen: set[int] = set()
-        for entry in _flat(self.entries):
+        for entry in flat(self.entries):
             if isinstance(entry, Launched):
                 special = entry.special
                 if id(special) not in seen or special.arrays:
@@ -348,7 +335,7 @@ class Tape:
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
         found: dict[Field, Field] = {}
-        for entry in _flat(self.entries):
+        for entry in flat(self.entries):
             fields: list[Any]
             if isinstance(entry, Launched):
                 special = entry.special
@@ -357,12 +344,12 @@ class Tape:
                 fields = [entry.field]
             elif isinstance(entry, Copied):
                 fields = [entry.target, entry.source]
-            elif isinstance(entry, Saved):
+            elif isinstance(entry, (Saved, Computed)):
                 continue
             else:
                 fields = [*entry.arrays, *entry.written]
             for f in fields:
-                if isinstance(f, Field) and f.grad is not None:
+                if isinstance(f, Field) and f.grad is not None and f.kind != "argument":
                     found[f] = f.grad
         return found
 
@@ -390,109 +377,6 @@ class Tape:
                     special.kernel.source.head(),
                     hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
                 )
-
-    # ---- broken chains
-
-    def _check_chain(self) -> None:
-        """Refuse a program in which an active value passes through a float field without gradient."""
-        broken: _Broken = {}
-        for entry in self.entries:
-            if isinstance(entry, Launched):
-                activity = entry.special.activity
-                if broken or activity.leaks or activity.second_leaks:
-                    _follow(entry, broken)
-            elif isinstance(entry, Copied):
-                _follow_copy(entry, broken)
-            elif isinstance(entry, Wrote) and entry.index is None:
-                broken.pop(_key(entry.field), None)
-
-
-def _flat(entries: list[Entry]) -> Iterator[Entry]:
-    """All entries, with those inside of functions that have a gradient of their own."""
-    for entry in entries:
-        yield entry
-        if isinstance(entry, Replaced):
-            yield from _flat(entry.inside)
-
-
-_Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
-"""Memories that an active value was lost in: the object (kept, so that its id stays its own), where, and
-whether the value was a gradient."""
-
-
-def _follow(entry: Launched, broken: _Broken) -> None:
-    """One launch's part in the search for broken chains."""
-    special, activity = entry.special, entry.special.activity
-    objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
-    lost = {
-        _key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)
-    }
-    lost.update(
-        {_key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)}
-    )
-    inside = special.read_after_leak
-    tainted = [m for m, f in objects.items() if m in inside or _key(f) in broken]
-    for mem in tainted:
-        key = _key(objects[mem])
-        where = broken.get(key) or lost[key]
-        flow = Activity(special.ir, frozenset([mem]))
-        for t in special.ir.tasks:
-            for s in task_statements(t):
-                if (
-                    isinstance(s, (Store, Atomic))
-                    and s.mem.grad is not None
-                    and s.value in flow.values
-                ):
-                    raise _broken(where, special.kernel.source.name)
-        for leak in flow.leaks:
-            f = objects[leak.mem]
-            lost.setdefault(_key(f), (f, leak, where[2]))
-    for key, where in lost.items():
-        broken.setdefault(key, where)
-
-
-def _follow_copy(entry: Copied, broken: _Broken) -> None:
-    """A copy's part in it."""
-    target, source = entry.target, entry.source
-    where = broken.get(_key(source))
-    if where is None and source.is_grad:
-        where = (source, entry.span, True)
-    if target.grad is not None:
-        if where is not None:
-            raise _broken(where, f"a copy to {target.name}")
-        broken.pop(_key(target), None)
-    elif target.dtype.is_float and not target.is_grad:
-        if where is not None:
-            broken[_key(target)] = where
-        elif source.grad is not None:
-            broken[_key(target)] = (target, entry.span, False)
-        else:
-            broken.pop(_key(target), None)
-
-
-def _key(f: Any) -> int:
-    """What a memory is known by: views of one NumPy array are one memory."""
-    while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
-        f = f.base
-    return id(f)
-
-
-def _broken(where: tuple[Any, Store | Atomic | Span | None, bool], reader: str) -> AutodiffError:
-    thing, place, second = where
-    if isinstance(place, (Store, Atomic)):
-        return second_order(place) if second else missing_gradient(place, reader)
-    name = thing.name if isinstance(thing, Field) else "the array"
-    if second:
-        return AutodiffError(
-            f"{reader} reads the gradient {name}, and diffsim differentiates once only",
-            place,
-            hint="copy it before the tape starts: then it is a constant",
-        )
-    return MissingGradientError(
-        f"{name} has no gradient and stands between the inputs and the loss ({reader} reads it)",
-        place,
-        hint=f"declare {name} with needs_grad=True",
-    )
 
 
 _NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
@@ -542,25 +426,3 @@ def _seed(f: Any, seed: Any) -> None:
         f.grad.fill(seed)
     else:
         f.grad.from_numpy(seed)
-
-
-def _forget(f: Field, index: tuple[int, ...] | None) -> None:
-    """The adjoint of a write from Python: what stood there had no effect."""
-    if f.grad is None:
-        return
-    if index is None:
-        f.grad.clear()
-    else:
-        f.grad._array[index] = 0
-        f.grad._touch()
-
-
-def _copy_back(entry: Copied) -> None:
-    """The adjoint of a copy."""
-    target, source = entry.target.grad, entry.source.grad
-    if target is None or target is source:
-        return
-    if source is not None:
-        source._array += target._array
-        source._touch()
-    target.clear()

@@ -25,6 +25,7 @@ from diffsim.errors import AutodiffError
 from diffsim.ir._row import REFUSE, Zero
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    Arg,
     Atomic,
     Block,
     Check,
@@ -96,32 +97,26 @@ class _Reverser:
             if m.grad is not None:
                 self.new_mems[m.grad] = None
         self.new_mems.update(dict.fromkeys(self.temp_grads.values()))
+        self.seed: Arg | None = None
+        """The gradient of what the kernel returns: one more argument of the adjoint."""
+        if kernel.result is not None and kernel.result in self.activity.temps:
+            self.seed = Arg(kernel.result.dtype, f"{kernel.result.name}.adj", len(kernel.args))
 
     def kernel(self) -> Kernel:
         k = self.primal
-        if k.result is not None and k.result in self.activity.temps:
-            stored = next(
-                s
-                for t in k.tasks
-                for s in task_statements(t)
-                if isinstance(s, Store) and s.mem is k.result
-            )
-            raise AutodiffError(
-                f"the gradient through the value that {k.name} returns is not there",
-                stored.span,
-                hint="store the value into a 0-D field with needs_grad=True",
-            )
         with self.builder:
             tasks = [_replay(t) for t in k.tasks if _makes_temps(t)]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
             tasks += [self.task(t) for t in reversed(k.tasks)]
-        return Kernel(f"{k.name}_grad", k.args, tuple(self.new_mems), tuple(tasks), k.span)
+        args = k.args if self.seed is None else (*k.args, self.seed)
+        return Kernel(f"{k.name}_grad", args, tuple(self.new_mems), tuple(tasks), k.span)
 
     def _clear_temps(self) -> Task:
         with self.builder.block() as stmts:
-            for grad in self.temp_grads.values():
-                self.builder.store(grad, (), zero(grad.dtype))
+            for mem, grad in self.temp_grads.items():
+                seeded = self.seed is not None and mem is self.primal.result
+                self.builder.store(grad, (), self.seed if seeded else zero(grad.dtype))  # type: ignore[arg-type]
         return Task((), Block([]), Block(stmts), self.primal.span)
 
     def task(self, task: Task) -> Task:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.types import (
     ScalarType,
@@ -164,6 +165,8 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
     """One scalar of an argument, checked."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
+    if isinstance(value, Traced) and not value.follows():
+        value = value.value
     if t.is_bool:
         if isinstance(value, (bool, np.bool_, int)):
             return bool(value)

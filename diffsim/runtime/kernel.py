@@ -37,6 +37,7 @@ from diffsim.runtime.arguments import (
 from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
 
@@ -128,7 +129,14 @@ class Kernel:
 
     def _by_field(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch with fields in place of floats: their elements are read, and get gradients."""
-        special, values = self.specialize(args, kwargs, by_field=True)
+        offset = 1 if self.owner is not None else 0
+        if kwargs or len(args) != len(self.signature.parameters) - offset:
+            args = self.bind(args, kwargs)
+        made = list(args)
+        for k, (p, a) in enumerate(zip(self.signature.parameters[offset:], args, strict=True)):
+            if p.kind == "value" and isinstance(a, Recorded):
+                made[k] = _as_argument(p, a)
+        special, values = self.specialize(tuple(made), {}, by_field=True)
         return special.launch(*values)
 
     def gives_fields(self, args: tuple[Any, ...]) -> bool:
@@ -309,7 +317,10 @@ class BoundKernel:
 
 
 class GradKernel:
-    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read."""
+    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
+
+    If the kernel returns something that depends on them, `kernel.grad(..., returned=g)` gives its gradient.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -317,7 +328,12 @@ class GradKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs or len(args) != self._count:
+            named = "returned" in self.kernel.signature.names
+            seed = {} if named or "returned" not in kwargs else {"returned": kwargs.pop("returned")}
             args = self.kernel.bind(args, kwargs)
+            if seed:
+                self._first(*args, **seed)
+                return
         if self.kernel.gives_fields(args):
             self._first(*args)
         else:
@@ -327,9 +343,9 @@ class GradKernel:
     def _count(self) -> int:
         return len(self.kernel.signature.names)
 
-    def _first(self, *args: Any, **kwargs: Any) -> None:
+    def _first(self, *args: Any, returned: Any = None) -> None:
         by_field = self.kernel.gives_fields(args)
-        special, values = self.kernel.specialize(args, kwargs, by_field=by_field)
+        special, values = self.kernel.specialize(args, {}, by_field=by_field)
         if not special.differentiable:
             raise MissingGradientError(
                 f"nothing that {self.kernel.source.name} reads or writes has a gradient",
@@ -338,7 +354,7 @@ class GradKernel:
             )
         if self.kernel.signature.plain and not by_field:
             self._launch = special.grad_launch
-        special.grad_launch(*values)
+        special.grad_launch(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
         """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
@@ -369,6 +385,15 @@ def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
 def _ptx(kernel: nodes.Kernel, sm: int) -> str:
     lowered = pipeline.run(kernel, pipeline.LOWER_CUDA)
     return emit_ptx(lowered, sm, fast_math=session.options.fast_math)
+
+
+def _as_argument(p: Parameter, a: Recorded) -> Any:
+    """A value of the tape as an argument: in a field, if the tape is to follow it."""
+    if p.type is not None and p.type.is_float and a.follows():
+        field = a.in_field(p.type, p.name)
+        if field is not None:
+            return field
+    return a.value
 
 
 def _template_key(a: Any) -> Any:

@@ -404,8 +404,9 @@ def test_probe_returned_value(shape):
         y[None] = found if shape == "scalar" else found[0]
         end()
 
-    error = refused(program, loss)
-    assert error.span.line in (line_of(kernel, "return"), line_of(kernel, "def "))
+    with ds.Tape(loss):
+        program()
+    assert x.grad.to_numpy().tolist() == ([4, 4, 4] if shape == "scalar" else [4, 0, 0])
     assert kernel() is not None  # without a tape it is just a number
 
 
