@@ -125,7 +125,11 @@ class Kernel:
                 return self._by_field(args, kwargs)
             if not launch.about_the_call(problem):
                 raise
-        return self(*self.bind(args, kwargs))
+        args = self.bind(args, kwargs)
+        try:
+            return self._launch(*args)
+        except launch.GivenFields:
+            return self._by_field(args, {})
 
     def _by_field(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Launch with fields in place of floats: their elements are read, and get gradients."""
@@ -140,9 +144,12 @@ class Kernel:
         return special.launch(*values)
 
     def gives_fields(self, args: tuple[Any, ...]) -> bool:
-        """Whether there are fields in place of floats among positional arguments."""
+        """Whether there are fields, or values of a tape, in place of numbers among positional arguments."""
         offset = 1 if self.owner is not None else 0
-        return any(map(takes_field, self.signature.parameters[offset:], args))
+        return any(
+            takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
+            for p, a in zip(self.signature.parameters[offset:], args, strict=False)
+        )
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Positional values of a call that may have keywords or leave out defaults."""
@@ -153,6 +160,10 @@ class Kernel:
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         """The first call: compile, and from then on call the written launch function."""
+        if kwargs:
+            args, kwargs = self.bind(args, kwargs), {}
+        if self.gives_fields(args):
+            return self._by_field(args, kwargs)
         special, values = self.specialize(args, kwargs)
         if self.signature.plain:
             self._launch = special.launch
