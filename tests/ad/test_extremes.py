@@ -162,6 +162,44 @@ def test_of_equals_one_gets_all(threads):
         assert values[k::3][mine != 0] == 1
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_of_equals_the_first_turn_wins(threads):
+    """Where all turns update one element, named by constants, arguments, or a local."""
+    ds.init(default_fp=ds.f64, cpu_max_num_threads=threads)
+    x, top, loss = field((300, 500)), field((3, 2)), field()
+
+    @ds.kernel
+    def over_both(t: ds.i32, first: ds.i32):
+        for i, j in ds.ndrange((first, 300), (first + 2, 500)):
+            ds.atomic_max(top[t + 1, 0], x[i, j])
+
+    @ds.kernel(simplicity="relaxed")
+    def local():
+        low = 9.0
+        for i in range(300):
+            for j in range(500):
+                ds.atomic_min(low, x[i, j])
+        loss[None] += low
+
+    values = np.zeros((300, 500))
+    for i, j in [(2, 499), (2, 400), (3, 1), (290, 3), (1, 2), (2, 3), (150, 250)]:
+        values[i, j] = 1
+    x.from_numpy(values)
+    tape = ds.Tape()
+    with tape:
+        top.fill(-1)
+        over_both(1, 2)
+    tape.backward(grads={top: 1})
+    assert np.argwhere(x.grad.to_numpy()).tolist() == [[2, 400]]
+    assert x.grad[2, 400] == 1
+    values[values == 0] = 2
+    x.from_numpy(values)
+    with ds.Tape(loss):
+        local()
+    # In one turn the last update wins: (1, 2) is the only one of turn 1.
+    assert np.argwhere(x.grad.to_numpy()).tolist() == [[1, 2]]
+
+
 @pytest.mark.parametrize("dtype", [ds.f32, ds.f64])
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_computed_somebody_wins(dtype, seed):
