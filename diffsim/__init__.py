@@ -5,6 +5,7 @@ is right, or it is refused with an error that names the line.
 """
 
 from diffsim import ad, errors
+from diffsim.ad.copies import clone, copy
 from diffsim.ad.tape import Tape
 from diffsim.errors import (
     AccessError,
@@ -44,7 +45,6 @@ from diffsim.ir.ops import (
     sin,
     sinh,
     sqrt,
-    stop_grad,
     tan,
     tanh,
     trunc,
@@ -72,6 +72,7 @@ from diffsim.lang.intrinsics import (
     randn,
     random,
     static,
+    stop_grad,
 )
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.namespace import types
@@ -142,6 +143,8 @@ __all__ = [
     "axes",
     "cast",
     "ceil",
+    "clone",
+    "copy",
     "cos",
     "cosh",
     "cpu",

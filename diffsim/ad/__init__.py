@@ -2,7 +2,9 @@
 
 from diffsim.ad.checkpoint import CheckpointStats, checkpoint
 from diffsim.ad.custom import grad_for, grad_replaced, no_grad
+from diffsim.ad.gradcheck import gradcheck, gradcheck_tape, jacobian, jacobian_fd
 from diffsim.ad.tape import Tape
+from diffsim.lang.intrinsics import stop_grad
 from diffsim.runtime.recorded import Recorded
 
 __all__ = [
@@ -12,5 +14,10 @@ __all__ = [
     "checkpoint",
     "grad_for",
     "grad_replaced",
+    "gradcheck",
+    "gradcheck_tape",
+    "jacobian",
+    "jacobian_fd",
     "no_grad",
+    "stop_grad",
 ]

@@ -1,52 +1,61 @@
-"""Chains of derivatives that a tape must refuse: an active value passes through a float without gradient."""
+"""Chains of derivatives that break in a field without gradient, searched for before each backward pass."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Copied, Entry, Launched, Wrote
+from diffsim.ad.entries import Copied, Entry, Launched, Replaced, Wrote, flat
 from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
 from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.field import Field
 
-_Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
+if TYPE_CHECKING:
+    from diffsim.runtime.specialize import Special
+
+Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
 """Memories that an active value was lost in: the object (kept, so that its id stays its own), where, and
 whether the value was a gradient."""
 
 
 def check_chain(entries: list[Entry]) -> None:
-    """Refuse a program in which an active value passes through a float field without gradient."""
-    broken: _Broken = {}
+    """Refuse a program in which an active value passes through a float field without gradient.
+
+    Raises:
+        MissingGradientError, AutodiffError: with the line where the value was lost.
+    """
+    broken: Broken = {}
     for entry in entries:
         if isinstance(entry, Launched):
             activity = entry.special.activity
             if broken or activity.leaks or activity.second_leaks:
-                _follow(entry, broken)
+                follow(entry, broken)
         elif isinstance(entry, Copied):
-            _follow_copy(entry, broken)
+            follow_copy(entry, broken)
         elif isinstance(entry, Wrote) and entry.index is None:
-            broken.pop(_key(entry.field), None)
+            broken.pop(key(entry.field), None)
+        elif isinstance(entry, Replaced):
+            for e in flat([entry]):
+                if isinstance(e, Launched) and e.inside is not None:
+                    follow_inside(e, e.inside, broken)
 
 
-def _follow(entry: Launched, broken: _Broken) -> None:
+def follow(entry: Launched, broken: Broken) -> None:
     """One launch's part in the search for broken chains."""
     special, activity = entry.special, entry.special.activity
+    if special.is_detached:  # what it stores is a constant
+        return
     objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
-    lost = {
-        _key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)
-    }
-    lost.update(
-        {_key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)}
-    )
+    lost = {key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)}
+    lost.update({key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)})
     inside = special.read_after_leak
-    tainted = [m for m, f in objects.items() if m in inside or _key(f) in broken]
+    tainted = [m for m, f in objects.items() if m in inside or key(f) in broken]
     for mem in tainted:
-        key = _key(objects[mem])
-        where = broken.get(key) or lost[key]
+        name = key(objects[mem])
+        where = broken.get(name) or lost[name]
         flow = Activity(special.ir, frozenset([mem]))
         for t in special.ir.tasks:
             for s in task_statements(t):
@@ -56,35 +65,48 @@ def _follow(entry: Launched, broken: _Broken) -> None:
                     and s.value in flow.values
                 ):
                     raise _broken(where, special.kernel.source.name)
-        if special.ir.result in flow.temps and not special.is_detached:
+        if special.ir.result in flow.temps:
             raise _broken(where, special.kernel.source.name)
         for leak in flow.leaks:
             f = objects[leak.mem]
-            lost.setdefault(_key(f), (f, leak, where[2]))
-    for key, where in lost.items():
-        broken.setdefault(key, where)
+            lost.setdefault(key(f), (f, leak, where[2]))
+    for name, where in lost.items():
+        broken.setdefault(name, where)
 
 
-def _follow_copy(entry: Copied, broken: _Broken) -> None:
+def follow_inside(entry: Launched, special: Special, broken: Broken) -> None:
+    """A launch in a function with a gradient of its own: what it leaves in fields without gradient.
+
+    The gradient written by hand can not be asked about them, for lack of a place to ask it in.
+    """
+    try:
+        leaks = special.activity.leaks
+    except AutodiffError:  # it uses gradients, and is not differentiated itself
+        return
+    for s in leaks:
+        f = special.object_of(s.mem, entry.given)
+        broken.setdefault(key(f), (f, s, False))
+
+
+def follow_copy(entry: Copied, broken: Broken) -> None:
     """A copy's part in it."""
     target, source = entry.target, entry.source
-    where = broken.get(_key(source))
+    where = broken.get(key(source))
     if where is None and source.is_grad:
         where = (source, entry.span, True)
     if target.grad is not None:
         if where is not None:
             raise _broken(where, f"a copy to {target.name}")
-        broken.pop(_key(target), None)
     elif target.dtype.is_float and not target.is_grad:
         if where is not None:
-            broken[_key(target)] = where
+            broken[key(target)] = where
         elif source.grad is not None:
-            broken[_key(target)] = (target, entry.span, False)
-        else:
-            broken.pop(_key(target), None)
+            broken[key(target)] = (target, entry.span, False)
+        elif entry.to is None:
+            broken.pop(key(target), None)
 
 
-def _key(f: Any) -> int:
+def key(f: Any) -> int:
     """What a memory is known by: views of one NumPy array are one memory."""
     while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
         f = f.base

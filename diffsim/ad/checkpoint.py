@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.ad.entries import Index, part
 from diffsim.ad.saves import Saved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
@@ -119,12 +120,15 @@ class _Trace:
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
-        part = field._array if index is None else field._array[index]
-        self.number = hash((self.number, id(field), index, _mark(np.asarray(part))))
+    def wrote(self, field: Field, index: Index) -> None:
+        values = np.asarray(field._array[part(field, index)])
+        self.number = hash((self.number, id(field), index, _mark(values)))
 
-    def copied(self, target: Field, source: Field) -> None:
-        self.number = hash((self.number, id(target), id(source)))
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.number = hash((self.number, id(target), id(source), to, at))
+
+    def stopped(self, field: Field) -> None:
+        self.number = hash((self.number, id(field)))
 
 
 def _mark(a: Any) -> Any:
@@ -146,7 +150,7 @@ class _Repeat(Tape):
         self.trace.launched(special, args, now, seed)
         super().launched(special, args, now, seed)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def wrote(self, field: Field, index: Index) -> None:
         self.trace.wrote(field, index)
         super().wrote(field, index)
 
@@ -154,9 +158,13 @@ class _Repeat(Tape):
         self.trace.stored(field, index, value)
         super().stored(field, index, value)
 
-    def copied(self, target: Field, source: Field) -> None:
-        self.trace.copied(target, source)
-        super().copied(target, source)
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.trace.copied(target, source, to, at)
+        super().copied(target, source, to, at)
+
+    def stopped(self, field: Field) -> None:
+        self.trace.stopped(field)
+        super().stopped(field)
 
 
 class _Watch(Tape):
@@ -171,7 +179,10 @@ class _Watch(Tape):
         self.fresh: set[Field] = set()
 
     def launching(self, special: Any, args: tuple[Any, ...]) -> None:
-        self.outer.entries += self.outer.saver.before_launch(special.detached.in_place, args)[0]
+        self.outer.save_before(special, args)
+
+    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
+        self.outer.save_before(special, args)
 
     def writing(self, field: Field, row: int | None) -> None:
         self.outer.writing(field, row)
@@ -186,7 +197,7 @@ class _Watch(Tape):
         if field.kind != "argument":
             self.wrote(field, index)
 
-    def start(self) -> None:
+    def next_step(self) -> None:
         """A new step begins: nothing was overwritten in it yet."""
         self.fresh = set()
         self.entries = []  # values that are returned in it belong to this step alone
@@ -214,21 +225,24 @@ class _Watch(Tape):
                 if a.mem in whole:
                     self.fresh.add(f)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def wrote(self, field: Field, index: Index) -> None:
         self.trace.wrote(field, index)
         self._written_whole(field, index)
 
-    def _written_whole(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def _written_whole(self, field: Field, index: Index) -> None:
         if field not in self.state:
             self.written[field] = None
             if index is None:
                 self.fresh.add(field)
 
-    def copied(self, target: Field, source: Field) -> None:
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         if source in self.written and source not in self.fresh:
             raise _missing(source, Span.of_caller())
-        self.trace.copied(target, source)
-        self._written_whole(target, None)
+        self.trace.copied(target, source, to, at)
+        self._written_whole(target, to)
+
+    def stopped(self, field: Field) -> None:
+        self.trace.stopped(field)
 
     def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
         raise AutodiffError(
@@ -318,7 +332,7 @@ class _Rollout:
                 if t in positions:
                     self.kept[t] = self.take()
                 self.launches[t] = session.launches
-                watch.start()
+                watch.next_step()
                 self.run(t)
                 if session.tape is not watch:
                     raise AutodiffError("the step changed the tape", Span.of_caller())
@@ -327,7 +341,13 @@ class _Rollout:
             if session.tape is watch:
                 session.tape = tape
         self.written = list(watch.written)
-        tape.rolled_out(self.backward, [*self.state, *self.written], watch.kept)
+        tape.rolled_out(self.backward, [*self.state, *self.written], watch.kept, self.all_of_it)
+
+    def all_of_it(self) -> None:
+        """Run all steps."""
+        for t in range(self.n):
+            session.launches = self.launches[t]
+            self.step(t)
 
     def plan(self, lo: int, hi: int, free: int) -> list[int]:
         """Where the snapshots of a first forward run through lo..hi stand."""

@@ -4,31 +4,94 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from diffsim.ad.entries import Index, flat, part, read, written
+from diffsim.ad.gradcheck import run_moved
+from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.recorded import Recorded
+
+if TYPE_CHECKING:
+    from diffsim.runtime.specialize import Special
 
 
 class _Inside(Tape):
     """Records what a function with a gradient of its own does; nothing of it is differentiated."""
 
-    def __init__(self, outer: Tape) -> None:
+    def __init__(self, outer: Tape, start: Start | None = None) -> None:
         super().__init__()
         self.outer = outer
-        self.in_place = outer.in_place
+        self.start = start
+        self.script: list[Callable[[], Any]] | None = None if start is None else []
+        if isinstance(outer, _Inside) and outer.script is not None:
+            self.script = outer.script
+        self.ahead: Special | None = None
+        self.in_place = outer.in_place or start is not None
+        self.validator, self.nan = outer.validator, outer.nan
 
-    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
-        self.outer.entries += self.outer.saver.before_launch(special.detached.in_place, args)[0]
+    def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
+        self.ahead = special
+        self.outer.save_before(special, args)
+        return super().launching(special.detached, args)
+
+    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
+        super().save_before(special, args)
+        self.outer.save_before(special, args)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        super().launched(special.detached, args, now, seed)
+        super().launched(special.plain.detached, args, now, seed)
+        entry = self.newest
+        own = self.ahead or special.plain
+        self.ahead = None
+        if not own.is_detached:
+            entry.inside = own
+        if self.script is not None:
+            self.script.append(functools.partial(own.launch, *entry.args))
+
+    def wrote(self, field: Field, index: Index) -> None:
+        super().wrote(field, index)
+        if self.script is not None:
+            values = np.array(field._array[part(field, index)])
+            self.script.append(functools.partial(_put, field, index, values))
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        super().stored(field, index, value)
+        if self.script is not None:
+            self.script.append(functools.partial(_put, field, index, field._array[index].copy()))
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        super().copied(target, source, to, at)
+        if self.script is not None:
+            there = source._array, part(source, at)
+            self.script.append(lambda: _put(target, to, np.array(there[0][there[1]])))
+
+    def rolled_out(
+        self,
+        backward: Callable[[], Any],
+        written: Sequence[Field],
+        kept: Any,
+        again: Callable[[], Any],
+    ) -> None:
+        super().rolled_out(backward, written, kept, again)
+        if self.script is not None:
+            self.script.append(again)
 
     def writing(self, field: Field, row: int | None) -> None:
+        super().writing(field, row)
         self.outer.writing(field, row)
+
+
+def _put(field: Field, index: Index, values: np.ndarray) -> None:
+    field._array[part(field, index)] = values
+    field._touch()
 
 
 class GradReplaced:
@@ -42,6 +105,8 @@ class GradReplaced:
         functools.update_wrapper(self, function)
         self.function = function
         self.backward: Callable[..., Any] | None = None
+        self.checked = True
+        self.comparison: Comparison | None = None
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else BoundGradReplaced(self, owner)
@@ -50,14 +115,19 @@ class GradReplaced:
         tape = session.tape
         if tape is None:
             return self.function(*args, **kwargs)
-        backward = self._needed()
-        session.tape = inside = _Inside(tape)
+        backward: Callable[[], Any] = functools.partial(self._needed(), *args, **kwargs)
+        start = None if self.checked else Start()
+        session.tape = inside = _Inside(tape, start)
         try:
             result = self.function(*args, **kwargs)
         finally:
             if session.tape is inside:
                 session.tape = tape
-        tape.replaced(functools.partial(backward, *args, **kwargs), inside)
+        if start is not None:
+            if self.comparison is not None:
+                self.comparison.drop()  # the last call is the first one to be differentiated
+            backward = self.comparison = Comparison(self, backward, start, inside)
+        tape.replaced(backward, inside)
         return result
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
@@ -75,6 +145,84 @@ class GradReplaced:
                 hint=f"write the gradient: @ds.ad.grad_for({name})",
             )
         return self.backward
+
+
+class Comparison:
+    """The gradient of one call, compared with central differences where it is first needed.
+
+    The incoming gradients w weigh the outputs, the inputs move along a random direction u. Then
+    w . (f(x + h u) - f(x - h u)) / 2h is u . (the gradient of the inputs).
+    """
+
+    def __init__(
+        self,
+        replaced: GradReplaced,
+        backward: Callable[[], Any],
+        start: Start,
+        tape: _Inside,
+    ) -> None:
+        self.__name__ = getattr(replaced.function, "__name__", "function")
+        self.replaced = replaced
+        self.backward = backward
+        self.start = start
+        self.script = tape.script or []
+        inside = list(flat(tape.entries))
+        self.outputs = [f for f in dict.fromkeys(f for e in inside for f in written(e)) if f.grad]
+        self.inputs = [f for f in dict.fromkeys(f for e in inside for f in read(e)) if f.grad]
+        for f in self.inputs:
+            start.note(f)
+
+    def drop(self) -> None:
+        """Compare nothing."""
+        self.start, self.script, self.inputs, self.outputs = Start(), [], [], []
+
+    def forward(self) -> None:
+        """What the function did to fields, once more: its Python code is not run again."""
+        for act in self.script:
+            act()
+
+    def __call__(self) -> None:
+        grads = {f: f.grad.to_numpy(dtype=np.float64) for f in self.outputs if f.grad}
+        if self.replaced.checked or not any(w.any() for w in grads.values()):
+            self.backward()
+            return
+        before = {f: f.grad.to_numpy(dtype=np.float64) for f in self.inputs if f.grad}
+        self.backward()
+        self.replaced.checked, self.replaced.comparison = True, None
+        rng = np.random.default_rng(0)
+        single = any(f.dtype.bytes == 4 for f in (*self.inputs, *self.outputs))
+        eps = float(np.finfo(np.float32 if single else np.float64).eps)
+        h = eps ** (1 / 3)
+        by, found = {}, 0.0
+        for f in self.inputs:
+            assert f.grad is not None
+            values = self.start.values(f)
+            u = rng.standard_normal(values.shape) * max(1.0, float(np.abs(values).max()))
+            got = f.grad.to_numpy(dtype=np.float64) - (0 if f in grads else before[f])
+            found += float((got * u).sum())
+            by[f] = h * u
+        ends = [
+            run_moved(self.forward, self.start, {f: s * d for f, d in by.items()}, self.outputs)
+            for s in (1, -1)
+        ]
+        slopes = [
+            grads[f] * (one - other) / (2 * h)
+            for f, one, other in zip(self.outputs, *ends, strict=True)
+        ]
+        expected = float(sum(s.sum() for s in slopes))
+        noise = float(np.sqrt(sum((s**2).sum() for s in slopes)))
+        weighed = [grads[f] * one for f, one in zip(self.outputs, ends[0], strict=True)]
+        rounding = 10 * eps / h * float(np.sqrt(sum((w**2).sum() for w in weighed)))
+        allowed = eps**0.25 * max(abs(found), abs(expected), noise) + rounding
+        if not abs(found - expected) <= allowed:
+            gradient = inspect.unwrap(self.replaced._needed())
+            code = getattr(gradient, "__code__", None)
+            raise AutodiffError(
+                f"the gradient of {self.__name__} is wrong: along a random direction it says {found:.8g}, "
+                f"central differences say {expected:.8g}",
+                Span(code.co_filename, code.co_firstlineno) if code else None,
+                hint="correct it; or leave check=True out if another function is meant to be differentiated",
+            )
 
 
 class BoundGradReplaced:
@@ -109,14 +257,23 @@ def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
     return GradReplaced(function)
 
 
-def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def grad_for(
+    primal: Any, *, check: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate the gradient of a function marked with `ds.ad.grad_replaced`.
 
     It gets the arguments of the call, reads the gradients of what the function wrote, and adds to
     the gradients of what it read (`kernel.grad(...)` does both).
 
+    Args:
+        primal: the function.
+        check: compare the gradient, the first time that a tape runs it, with central differences
+            along one random direction; for that what it does to fields is done twice more, and all
+            fields are put back. The two may differ by 1e-4 of their size in f64, by 2e-2 in f32, and
+            by what rounding does to the differences.
+
     Raises:
-        AutodiffError: the function is not marked, or has a gradient already.
+        AutodiffError: the function is not marked, or has a gradient already; the check fails.
     """
     if isinstance(primal, BoundGradReplaced):
         primal = primal.replaced
@@ -132,6 +289,7 @@ def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         primal.backward = backward
+        primal.checked = not check
         return backward
 
     return decorate
@@ -146,24 +304,27 @@ class _Detached:
         self.tape = tape
         self.in_place = tape.in_place
 
-    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
-        self.tape.launching(special.detached, args)
+    def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
+        return self.tape.launching(special.detached, args)
 
     def writing(self, field: Field, row: int | None) -> None:
         self.tape.writing(field, row)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.tape.launched(special.detached, args, now, seed)
+        self.tape.launched(special.plain.detached, args, now, seed)
 
     @staticmethod
     def returned(result: Any) -> Any:
         return result
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def wrote(self, field: Field, index: Index) -> None:
         self.tape.wrote(field, index)
 
-    def copied(self, target: Field, source: Field) -> None:
-        self.tape.wrote(target, None)
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.tape.wrote(target, to)
+
+    def stopped(self, field: Field) -> None:
+        self.tape.stopped(field)
 
     def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
         raise AutodiffError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,27 +17,59 @@ if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
 
 
+class Run(NamedTuple):
+    """The elements `start` to `start + size` of a field, counted in the order of its indices."""
+
+    start: int
+    size: int
+
+
+Index = tuple[int, ...] | Run | None
+"""Which elements of a field: one, some, or (None) all."""
+
+
+def part(field: Field, index: Index) -> Any:
+    """These elements as an index into the field's array."""
+    if index is None or not field.shape:
+        return ...
+    if isinstance(index, Run):
+        return np.unravel_index(np.arange(index.start, index.start + index.size), field.shape)
+    return index
+
+
 class Launched:
     """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing).
 
-    `returned` is what it returned, if derivatives flow through that.
+    `returned` is what it returned, if derivatives flow through that. `inside` is, for a launch in a
+    function with a gradient of its own, the kernel with its derivatives; `special` has none then.
     """
 
-    __slots__ = ("args", "given", "now", "returned", "seed", "special")
+    __slots__ = ("args", "given", "inside", "now", "returned", "seed", "special")
 
     def __init__(
         self, special: Special, given: tuple[Any, ...], args: tuple[Any, ...], now: int, seed: int
     ) -> None:
         self.special = special
+        self.inside: Special | None = None
         self.given = given
         self.args = args
         self.now = now
         self.seed = seed
         self.returned: Recorded | None = None
 
-    def backward(self) -> None:
-        """Run the adjoint."""
-        special, value = self.special, self.returned
+    def text(self) -> str:
+        """The launch as the user might write it: step(137, x)."""
+        shown = []
+        for p, a in zip(self.special.values, self.given, strict=True):
+            if isinstance(a, (bool, int, float, np.number)):
+                shown.append(f"{a!s}")
+            else:
+                shown.append(p.name)
+        return f"{self.special.kernel.source.name}({', '.join(shown)})"
+
+    def backward(self, variant: Special | None = None) -> None:
+        """Run the adjoint (or that of a variant of the kernel)."""
+        special, value = variant or self.special, self.returned
         if not special.differentiable:
             return
         if value is None:
@@ -51,11 +83,11 @@ class Launched:
 
 
 class Wrote:
-    """A write from Python: what the element (None: all of them) was before has no effect any more."""
+    """A write from Python: what these elements were before has no effect any more."""
 
     __slots__ = ("field", "index")
 
-    def __init__(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def __init__(self, field: Field, index: Index) -> None:
         self.field = field
         self.index = index
 
@@ -67,8 +99,14 @@ class Wrote:
         if self.index is None:
             grad.clear()
         else:
-            grad._array[self.index] = 0
+            grad._array[part(self.field, self.index)] = 0
             grad._touch()
+
+
+class Stopped(Wrote):
+    """What a field holds was declared a constant: `ds.stop_grad(x)`."""
+
+    __slots__ = ()
 
 
 class Stored(Wrote):
@@ -103,33 +141,40 @@ class Computed:
         if g is None:
             return
         for source, pull in self.parts:
-            part = pull(g)
+            own = pull(g)
             if isinstance(source, Recorded):
-                source.receive(part)
+                source.receive(own)
             elif source.field.grad is not None:
-                source.field.grad._array[source.index] += part.sum()
+                source.field.grad._array[source.index] += own.sum()
                 source.field.grad._touch()
 
 
 class Copied:
-    """A copy of one field into another."""
+    """A copy of elements of one field into as many of another (None: of all into all)."""
 
-    __slots__ = ("source", "span", "target")
+    __slots__ = ("at", "source", "span", "target", "to")
 
-    def __init__(self, target: Field, source: Field, span: Span | None) -> None:
+    def __init__(
+        self, target: Field, source: Field, span: Span | None, to: Index = None, at: Index = None
+    ) -> None:
         self.target = target
         self.source = source
         self.span = span
+        self.to = to
+        self.at = at
 
     def backward(self) -> None:
-        """The source gets the gradient of the target."""
+        """The adjoint: the source gets what the target had, of which nothing is left."""
         target, source = self.target.grad, self.source.grad
-        if target is None or target is source:
+        if target is None:
             return
+        to = part(self.target, self.to)
+        flowing = target._array[to].copy()
+        target._array[to] = 0
+        target._touch()
         if source is not None:
-            source._array += target._array
+            source._array[part(self.source, self.at)] += flowing
             source._touch()
-        target.clear()
 
 
 class Replaced:
@@ -153,8 +198,17 @@ class Replaced:
         self.written = written
 
 
+class Scope:
+    """The begin (with a name) or end of a group of entries, for pictures of the tape."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+
+
 Pull = Callable[[np.ndarray], np.ndarray]
-Entry = Launched | Wrote | Computed | Copied | Replaced | Saved
+Entry = Launched | Wrote | Computed | Copied | Replaced | Saved | Scope
 
 
 def flat(entries: list[Entry]) -> Iterator[Entry]:
@@ -163,3 +217,27 @@ def flat(entries: list[Entry]) -> Iterator[Entry]:
         yield entry
         if isinstance(entry, Replaced):
             yield from flat(entry.inside)
+
+
+def written(entry: Entry) -> list[Field]:
+    """The fields that an entry wrote, but for entries inside of it."""
+    if isinstance(entry, Launched):
+        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.written]
+        return [f for f in dict.fromkeys(map(_field, found)) if f is not None]
+    if isinstance(entry, Copied):
+        return [entry.target]
+    if isinstance(entry, Wrote):
+        return [entry.field]
+    return list(entry.written) if isinstance(entry, Replaced) else []
+
+
+def read(entry: Entry) -> list[Field]:
+    """The fields that an entry read, but for entries inside of it."""
+    if isinstance(entry, Launched):
+        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.read]
+        return [f for f in dict.fromkeys(map(_field, found)) if f is not None]
+    return [entry.source] if isinstance(entry, Copied) else []
+
+
+def _field(thing: Any) -> Field | None:
+    return thing if isinstance(thing, Field) else None

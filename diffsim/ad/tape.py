@@ -2,7 +2,7 @@
 
 A tape holds one entry for each launch (and each write from Python to a field): what was launched, with which
 arguments, and the clock's reading, against which the adjoint checks that everything it loads is still what
-the launch saw. A tape saves no field values.
+the launch saw. A tape saves no field values, unless it is asked to (`in_place="save"`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ from diffsim.ad.entries import (
     Computed,
     Copied,
     Entry,
+    Index,
     Launched,
     Pull,
     Replaced,
+    Scope,
+    Stopped,
     Stored,
     Wrote,
     flat,
+    written,
 )
+from diffsim.ad.graph import draw
+from diffsim.ad.keep import Keeper, checked_wish
+from diffsim.ad.nan import NanWatch
 from diffsim.ad.saves import Saved, Saver
+from diffsim.ad.start import Start
+from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
@@ -36,6 +45,9 @@ from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
+
+
+Hook = Callable[[int, dict[Field, Field]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,8 @@ class Tape:
     `tape.backward(grads={y: seed})`; gradients then add up until `tape.zero()`.
 
     What Python writes to a field inside of the block (an element, `fill`, `from_numpy`) is a constant: the
-    gradient does not flow to what stood there before. `copy_from` is differentiated.
+    gradient does not flow to what stood there before. Copies (`copy_from`, `assign`, `ds.copy`,
+    `ds.clone`) are differentiated.
 
     Args:
         loss: a field of a single element that has a gradient. It is set to 0 on entry.
@@ -68,10 +81,20 @@ class Tape:
         in_place: "save" copies values that an adjoint needs before they are overwritten, and puts them
             back on the way, so that programs which overwrite their state have exact gradients;
             "refuse" (default) raises GlobalDataAccessError instead.
+        retain_grad: fields (True: all) whose gradients are kept though kernels store into them: the
+            gradient with respect to the value stored. Refused where one element is given several
+            values that have an effect.
+        validation: check the global data access rules to the letter, element by element, while the
+            program runs (slow): nothing that was read may be written again.
+        check_nan: look for NaN after each launch and each adjoint (slow).
 
     Raises:
         MissingGradientError: the loss, or a field between it and the inputs, has no gradient.
         AutodiffError: and its kind, at the end of the block (or in `backward`).
+
+    Attributes:
+        in_place: whether the tape hears of launches and writes before they happen.
+        start: keeps what fields held before they were written to, if somebody wants to go back.
     """
 
     records = True
@@ -82,6 +105,9 @@ class Tape:
         clear_gradients: bool = True,
         *,
         in_place: str = "refuse",
+        retain_grad: bool | Field | Sequence[Field] = False,
+        validation: bool = False,
+        check_nan: bool = False,
     ) -> None:
         if in_place not in ("refuse", "save"):
             raise FieldError(
@@ -89,16 +115,33 @@ class Tape:
                 Span.of_caller(),
                 hint='it is "refuse" or "save"',
             )
-        self.in_place = in_place == "save"
+        self.saving = in_place == "save"
+        if self.saving and validation:
+            raise FieldError(
+                'validation=True refuses what in_place="save" allows',
+                Span.of_caller(),
+                hint="leave one of them out",
+            )
+        self.retained = checked_wish(retain_grad)
+        self.validating = validation
+        self.checking_nan = check_nan
+        self.in_place = self.saving or validation or check_nan
+        self.hooks: list[Hook] = []
+        self.loss = loss
+        self.clear_gradients = clear_gradients
+        self._start()
+        if loss is not None:
+            _check_loss(loss)
+
+    def _start(self) -> None:
         self.saver = Saver()
         self.pending: list[Saved] = []
         self.entries: list[Entry] = []
         self.newest: Launched
         self.kept: dict[Special, list[Field]] = {}
-        self.loss = loss
-        self.clear_gradients = clear_gradients
-        if loss is not None:
-            _check_loss(loss)
+        self.validator = Validator() if self.validating else None
+        self.nan = NanWatch() if self.checking_nan else None
+        self.start: Start | None = None
 
     # ---- recording
 
@@ -110,7 +153,7 @@ class Tape:
                 hint="end the block of the other tape before",
             )
         if self.loss is not None:
-            self.entries, self.kept, self.saver = [], {}, Saver()
+            self._start()
             if self.clear_gradients:
                 for f in list(session.with_grad):
                     f.grad.clear()
@@ -133,8 +176,31 @@ class Tape:
         if self.loss is not None:
             self.backward(self.loss)
 
+    def launching(self, special: Special, args: tuple[Any, ...]) -> Special | None:
+        """A launch is about to start (called by the launch function if `in_place`).
+
+        Returns:
+            The kernel to launch in place of it, if it is to be another one.
+        """
+        if self.start is not None:
+            self.start.launching(special, args)
+        if self.saving:
+            earlier, self.pending = self.saver.before_launch(special.in_place, args)
+            self.entries += earlier
+        if self.nan is not None:
+            self.nan.before(special.written, special, args)
+        return None if self.validator is None else self.validator.instead(special, args)
+
+    def save_before(self, special: Special, args: tuple[Any, ...]) -> None:
+        """A launch that has no adjoint of its own on this tape is about to start."""
+        if self.start is not None:
+            self.start.launching(special, args)
+        if self.saving:
+            self.entries += self.saver.before_launch(special.detached.in_place, args)[0]
+
     def launched(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
         """Note a launch (called by the launch function)."""
+        special = special.plain
         if special not in self.kept:
             self.kept[special] = special.fields()  # the adjoint will need them
         given = args
@@ -142,13 +208,15 @@ class Tape:
             if a.__class__ not in _NUMBERS:
                 args = tuple(_constant(a) for a in args)
                 break
-        if self.in_place:
+        if self.saving:
             special = special.in_place
             self.saver.after_launch(special, args)
         self.newest = Launched(special, given, args, now, seed)
         self.entries.append(self.newest)
         self.entries += self.pending
         self.pending = []
+        if self.nan is not None:
+            self.nan.after(special.written, self.newest)
 
     def returned(self, result: Any) -> Any:
         """What the launch just noted returns: a value that the tape follows."""
@@ -162,24 +230,34 @@ class Tape:
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         """Note that Python stored a value that the tape follows."""
         self.entries.append(Stored(field, index, value))
-
-    def launching(self, special: Special, args: tuple[Any, ...]) -> None:
-        """A launch is about to start (called by the launch function if `in_place`)."""
-        earlier, self.pending = self.saver.before_launch(special.in_place, args)
-        self.entries += earlier
+        self._look_at(field, index)
 
     def writing(self, field: Field, row: int | None) -> None:
         """Python is about to write (called by the field if `in_place`)."""
-        if not field.is_grad:
+        if self.start is not None:
+            self.start.note(field)
+        if self.saving and not field.is_grad:
             self.entries += self.saver.before_write(field, row)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def wrote(self, field: Field, index: Index) -> None:
         """Note a write from Python (called by the field)."""
         self.entries.append(Wrote(field, index))
+        self._look_at(field, index)
 
-    def copied(self, target: Field, source: Field) -> None:
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         """Note a copy (called by the field)."""
-        self.entries.append(Copied(target, source, Span.of_caller()))
+        self.entries.append(Copied(target, source, Span.of_caller(), to, at))
+        self._look_at(target, to)
+
+    def stopped(self, field: Field) -> None:
+        """Note that what a field holds counts as a constant."""
+        self.entries.append(Stopped(field, None))
+
+    def _look_at(self, field: Field, index: Index) -> None:
+        if self.validator is not None:
+            self.validator.wrote(field, index)
+        if self.nan is not None:
+            self.nan.wrote(field, index)
 
     def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
         """Note a run of a function with a gradient of its own, and what it did meanwhile."""
@@ -191,8 +269,9 @@ class Tape:
         backward: Callable[[], Any],
         written: Sequence[Field],
         kept: dict[Special, list[Field]],
+        again: Callable[[], Any],
     ) -> None:
-        """Note a checkpointed rollout and the fields that it wrote."""
+        """Note a checkpointed rollout, the fields that it wrote, and how to do it again."""
         self.kept.update(kept)
         self.entries.append(Replaced(backward, [], (), tuple(written)))
 
@@ -207,6 +286,27 @@ class Tape:
         if not callable(backward):
             raise FieldError(f"{backward!r} can not be called", Span.of_caller())
         self.entries.append(Replaced(backward, [], tuple(arrays)))
+
+    def record_scope_begin(self, name: str) -> None:
+        """Begin a group of entries, for `visualize`."""
+        self.entries.append(Scope(str(name)))
+
+    def record_scope_end(self) -> None:
+        """End the group begun last."""
+        self.entries.append(Scope(None))
+
+    def on_backward(self, hook: Hook) -> Hook:
+        """Call a function after the adjoint of each launch, last launch first; also a decorator.
+
+        Args:
+            hook: `hook(step, grads)`: the number of the launch on the tape, from 0, and a dictionary
+                from the fields that it read to their gradients so far. What the hook does to them
+                (clip, set to 0) is what the earlier launches see.
+        """
+        if not callable(hook):
+            raise FieldError(f"{hook!r} can not be called", Span.of_caller())
+        self.hooks.append(hook)
+        return hook
 
     # ---- the backward pass
 
@@ -254,7 +354,7 @@ class Tape:
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
             _seed(f, seed)
-        self._run_adjoints()
+        self._run_adjoints(Keeper(self.retained) if self.retained else None)
         for grad, value in before.items():
             grad._array += value
             grad._touch()
@@ -276,22 +376,57 @@ class Tape:
         """Run the adjoints from the gradients as they are: one part of a longer program."""
         self._check_gradients()
         check_chain(self.entries)
-        self._run_adjoints()
+        self._run_adjoints(None)
 
-    def _run_adjoints(self) -> None:
+    def _run_adjoints(self, keeper: Keeper | None) -> None:
         final: list[Saved] = []
+        step = sum(isinstance(e, (Launched, Replaced)) for e in self.entries) if self.hooks else 0
+        plain = keeper is None and self.nan is None and not self.hooks
         try:
             for entry in reversed(self.entries):
-                if isinstance(entry, Saved):
+                if isinstance(entry, Launched):
+                    step -= 1
+                    if plain:
+                        entry.backward()
+                    else:
+                        self._run_adjoint(entry, step, keeper)
+                elif isinstance(entry, Saved):
                     final.append(entry.swap())
+                elif isinstance(entry, (Wrote, Copied, Computed)):
+                    if keeper is not None:
+                        keeper.taken_by(entry)
+                    entry.backward()
                 elif isinstance(entry, Replaced):
+                    step -= 1
+                    before = None if keeper is None else keeper.before(entry)
                     with session.recomputing():
                         entry.backward()
-                else:
-                    entry.backward()
+                    if keeper is not None:
+                        keeper.after(before)
+                    self._tell(step, entry)
+            if keeper is not None:
+                keeper.finish()
         finally:
             for saved in reversed(final):
                 saved.swap()
+
+    def _run_adjoint(self, entry: Launched, step: int, keeper: Keeper | None) -> None:
+        special = entry.special
+        if special.differentiable:
+            if keeper is not None:
+                special = keeper.instead(special, entry.args)
+            if self.nan is not None:
+                self.nan.before(special.adjoint_written, special, entry.args)
+            entry.backward(special)
+            if self.nan is not None:
+                self.nan.after(special.adjoint_written, entry, adjoint=True)
+        self._tell(step, entry)
+
+    def _tell(self, step: int, entry: Launched | Replaced) -> None:
+        if self.hooks:
+            grads = {f: f.grad for f in _fields([entry]) if f.grad is not None}
+            for hook in self.hooks:
+                hook(step, grads)
 
     def _start_from_zero(self) -> dict[Field, np.ndarray]:
         """Set the gradients of all that was written to 0; what they were is added at the end."""
@@ -314,19 +449,10 @@ class Tape:
         seen: set[int] = set()
         for entry in flat(self.entries):
             if isinstance(entry, Launched):
-                special = entry.special
-                if id(special) not in seen or special.arrays:
-                    seen.add(id(special))
-                    for a in special.written:
-                        f = special.object_of(a.mem, entry.args)
-                        if isinstance(f, Field):
-                            found[f] = None
-            elif isinstance(entry, Copied):
-                found[entry.target] = None
-            elif isinstance(entry, Wrote):
-                found[entry.field] = None
-            elif isinstance(entry, Replaced):
-                found.update(dict.fromkeys(entry.written))
+                if id(entry.special) in seen and not entry.special.arrays:
+                    continue
+                seen.add(id(entry.special))
+            found.update(dict.fromkeys(written(entry)))
         return found
 
     # ---- gradients
@@ -334,24 +460,8 @@ class Tape:
     @property
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
-        found: dict[Field, Field] = {}
-        for entry in flat(self.entries):
-            fields: list[Any]
-            if isinstance(entry, Launched):
-                special = entry.special
-                fields = [special.object_of(m, entry.args) for m in special.ir.mems]
-            elif isinstance(entry, Wrote):
-                fields = [entry.field]
-            elif isinstance(entry, Copied):
-                fields = [entry.target, entry.source]
-            elif isinstance(entry, (Saved, Computed)):
-                continue
-            else:
-                fields = [*entry.arrays, *entry.written]
-            for f in fields:
-                if isinstance(f, Field) and f.grad is not None and f.kind != "argument":
-                    found[f] = f.grad
-        return found
+        found = _fields(self.entries)
+        return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
 
     def zero(self) -> None:
         """Set all gradients on the tape to 0."""
@@ -361,12 +471,28 @@ class Tape:
     def reset(self) -> None:
         """Forget what was recorded, and set the gradients to 0."""
         self.zero()
-        self.entries, self.kept, self.saver = [], {}, Saver()
+        self._start()
 
     def stats(self) -> TapeStats:
         """How much the tape holds."""
         saved = sum(isinstance(e, Saved) for e in self.entries)
-        return TapeStats(len(self.entries) - saved, saved, self.saver.bytes)
+        scopes = sum(isinstance(e, Scope) for e in self.entries)
+        return TapeStats(len(self.entries) - saved - scopes, saved, self.saver.bytes)
+
+    def visualize(
+        self, filename: str | None = None, array_labels: Mapping[Field, str] | None = None
+    ) -> str:
+        """The recorded launches and the fields between them, as a graph in the DOT language.
+
+        Args:
+            filename: where to write it; `dot -Tsvg` (GraphViz) makes a picture of it.
+            array_labels: names to show for fields and arrays.
+        """
+        text = draw(self.entries, array_labels or {})
+        if filename is not None:
+            with open(filename, "w", encoding="utf-8") as file:
+                file.write(text)
+        return text
 
     def _check_gradients(self) -> None:
         for special in self.kept:
@@ -377,6 +503,23 @@ class Tape:
                     special.kernel.source.head(),
                     hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
                 )
+
+
+def _fields(entries: Sequence[Entry]) -> dict[Field, None]:
+    """The fields that entries read or wrote."""
+    found: dict[Field, None] = {}
+    for entry in flat(list(entries)):
+        things: Sequence[Any] = ()
+        if isinstance(entry, Launched):
+            things = [entry.special.object_of(m, entry.args) for m in entry.special.ir.mems]
+        elif isinstance(entry, Wrote):
+            things = [entry.field]
+        elif isinstance(entry, Copied):
+            things = [entry.target, entry.source]
+        elif isinstance(entry, Replaced):
+            things = [*entry.arrays, *entry.written]
+        found.update(dict.fromkeys(f for f in things if isinstance(f, Field)))
+    return found
 
 
 _NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))

@@ -14,6 +14,7 @@ from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
 from diffsim.lang import calls, elements, expressions, spaces, statements
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.ports import ports
 from diffsim.lang.scope import (
     DRAWS,
     Context,
@@ -326,4 +327,28 @@ randn = Intrinsic(
     "A random number with the standard normal distribution (G. E. P. Box, M. E. Muller, 1958).",
     _randn,
     only_in_kernels("randn"),
+)
+
+
+# ---- derivatives
+
+
+def _stop_grad(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs:
+        raise cx.type_error(
+            node, "ds.stop_grad takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
+        )
+    fields = args[0].fields() if len(args) == 1 and hasattr(args[0], "_struct") else args
+    if len(args) == 1 and all(hasattr(f, "_mem") for f in fields):
+        cx.constants.update(cx.use(f._mem) for f in fields)
+        return None
+    return calls.apply(cx, node, TABLE["stop_grad"], args)
+
+
+stop_grad = Intrinsic(
+    "stop_grad",
+    "The value itself, with derivative 0. As a statement with a field, `ds.stop_grad(x)`: all that this "
+    "kernel reads from x is constant. In Python: what the field x holds now is a constant on the tape.",
+    _stop_grad,
+    lambda x: ports.stop_grad(x),
 )

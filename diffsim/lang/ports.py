@@ -14,6 +14,7 @@ class Ports:
     make_struct_field: Callable[..., Any]
     default_fp: Callable[[], Any]
     default_ip: Callable[[], Any]
+    stop_grad: Callable[..., Any]
 
 
 ports = Ports()

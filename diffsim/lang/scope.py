@@ -144,6 +144,7 @@ class Context:
         self.frame = frame
         self.debug = debug
         self.mems: dict[Mem, None] = {}
+        self.constants: set[Mem] = set()  # by the statement ds.stop_grad(x)
         self.captures: dict[tuple[int, str], Capture] = {}
         self.depth = 0  # of inlined funcs
         self.level = 0  # of loops and branches; 0 at kernel level, outside of any

@@ -10,8 +10,10 @@ from typing import Any
 
 from diffsim.errors import DiffsimError, InternalError, KernelSyntaxError
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Arg, Kernel, Mem
+from diffsim.ir.nodes import Arg, Kernel, Let, Load, Mem, Stmt, Task, Value
+from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, Type, an
+from diffsim.ir.walk import Copier
 from diffsim.lang import calls, statements, tasks
 from diffsim.lang.scope import RETURN, Capture, Context, Frame
 from diffsim.lang.source import Source
@@ -82,5 +84,29 @@ def translate(
                 "add a return, or take the -> away",
             )
         calls.check_returns(cx, source)
-    kernel = Kernel(source.name, args, tuple(cx.mems), tuple(cx.tasks), head, cx.result)
+    made = tuple(map(_Constants(cx.constants).task, cx.tasks) if cx.constants else cx.tasks)
+    kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
     return Translation(kernel, list(cx.captures.values()), uses_random=cx.uses_random)
+
+
+class _Constants(Copier):
+    """Makes constants of what is read from memories: the statement `ds.stop_grad(x)`."""
+
+    def __init__(self, mems: set[Mem]) -> None:
+        super().__init__()
+        self.mems = mems
+
+    def fresh(self, v: Value) -> Value:
+        return v
+
+    def task(self, t: Task) -> Task:
+        return Task(t.axes, self.block(t.bounds), self.block(t.body), t.span)
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, Load) and s.mem in self.mems:
+            read = Value(s.out.type)
+            return [
+                Load(read, s.mem, s.index, s.span),
+                Let(s.out, TABLE["stop_grad"], (read,), s.span),
+            ]
+        return [self.copy(s)]

@@ -399,9 +399,10 @@ def forward(special: Special) -> Callable[..., Any]:
     w.space["$again"] = special.again
     _write_checks(w, special, f"return $again({', '.join(params)})")
     me = w.use(special, "special")
-    if special.written:
+    if special.written and special.announced:
         w.put("$tape = $session.tape", "if $tape is not None and $tape.in_place:")
-        w.put(f"    $tape.launching({me}, {_tuple_text(params)})")
+        w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
+        w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     start = len(w.lines)
     _write_pack(w, special, compiled)
     _write_arrays(w, special, compiled, special.ir.mems)

@@ -46,7 +46,12 @@ class Special:
         stale: whether something that it was compiled for is gone.
         is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
         is_in_place: whether the tape puts back what the kernel overwrites.
+        announced: whether a tape that asks for it hears of launches before they happen.
+        origin: for a kernel `in_place`: the ordinary one.
+        variants: the same kernel for other purposes, made when they are needed.
     """
+
+    announced = True
 
     def __init__(
         self,
@@ -63,6 +68,8 @@ class Special:
         self.kernel = kernel
         self.is_detached = is_detached
         self.is_in_place = is_in_place
+        self.origin = self
+        self.variants: dict[Any, Special] = {}
         self.translation = translation
         self.ir = ir
         self.values = values
@@ -210,26 +217,33 @@ class Special:
         """The memories that the adjoint must find as they were before the launch."""
         return self._reversed[1]
 
+    @property
+    def plain(self) -> Special:
+        """The kernel that this one is a variant of, as a tape records it."""
+        return self
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What a variant of it is made from."""
+        return self.kernel, self.translation, self.ir, self.values, self.arrays, self.simplicity
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {"is_detached": self.is_detached, "is_in_place": self.is_in_place}
+
     @functools.cached_property
     def detached(self) -> Special:
         """The same kernel for launches that no gradient flows through."""
-        return self._variant(is_detached=True)
+        return self if self.is_detached else Special(*self.parts, is_detached=True)
 
     @functools.cached_property
     def in_place(self) -> Special:
         """The same kernel for tapes that put back what it overwrites."""
-        return self._variant(is_in_place=True, is_detached=self.is_detached)
-
-    def _variant(self, **kind: bool) -> Special:
-        return Special(
-            self.kernel,
-            self.translation,
-            self.ir,
-            self.values,
-            self.arrays,
-            self.simplicity,
-            **kind,
-        )
+        if self.is_in_place:
+            return self
+        made = Special(*self.parts, is_in_place=True, is_detached=self.is_detached)
+        made.origin = self
+        return made
 
     @functools.cached_property
     def activity(self) -> Activity:

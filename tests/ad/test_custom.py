@@ -248,3 +248,58 @@ def test_descent_inside_of_a_tape(cpu):
         measure()
     assert (w.to_numpy() == 0.5).all()
     assert (w.grad.to_numpy() == 1.0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"validation": True}, {"in_place": "save"}])
+@pytest.mark.parametrize("cut", ["no", "no_grad", "stop_grad", "inside"])
+def test_a_value_left_in_a_field_without_gradient(cpu, cut, options):
+    """The gradient by hand can not be given one for it: refused where somebody reads it, unless cut off."""
+    x, y, L = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+    mid = ds.field(ds.f64, shape=())
+
+    @ds.kernel
+    def into():
+        mid[None] = 2 * x[None]
+
+    @ds.kernel
+    def onward():
+        y[None] = mid[None] + x[None]
+
+    @ds.kernel
+    def end():
+        L[None] += y[None]
+
+    @ds.ad.grad_replaced
+    def forward():
+        if cut == "no_grad":
+            with ds.ad.no_grad():
+                into()
+        else:
+            into()
+        if cut == "inside":
+            onward()
+
+    @ds.ad.grad_for(forward)
+    def backward():
+        if cut == "inside":
+            x.grad[None] = x.grad[None] + 3 * y.grad[None]
+            y.grad[None] = 0
+
+    x[None] = 1.0
+
+    def run():
+        forward()
+        if cut == "stop_grad":
+            ds.stop_grad(mid)
+        if cut != "inside":
+            onward()
+        end()
+
+    if cut == "no":
+        with pytest.raises(ds.MissingGradientError, match="mid is given a value"):
+            with ds.Tape(L, **options):
+                run()
+        return
+    with ds.Tape(L, **options):
+        run()
+    assert x.grad[None] == (3 if cut == "inside" else 1)

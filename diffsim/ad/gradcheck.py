@@ -1,0 +1,294 @@
+"""Jacobians, and gradients compared with central differences."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.entries import Launched
+from diffsim.ad.saves import Saved
+from diffsim.ad.start import Start, moved
+from diffsim.ad.tape import Tape
+from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field
+
+Jacobians = dict[tuple[Field, Field], np.ndarray]
+_TOLERANCE = {4: (1e-2, 1e-3, 1e-2), 8: (1e-5, 1e-7, 1e-6)}  # bytes: step, atol, rtol
+
+
+def jacobian(
+    function: Callable[[], Any],
+    inputs: Sequence[Field],
+    outputs: Sequence[Field],
+    *,
+    max_outputs: int | None = None,
+) -> Jacobians:
+    """The derivatives of all outputs with respect to all inputs, by reverse mode.
+
+    Args:
+        function: launches kernels; run once. Fields are afterwards as they were before, gradients too.
+        inputs: fields with gradients that it reads.
+        outputs: fields with gradients that it writes.
+        max_outputs: how many components of each output are differentiated at most.
+
+    Returns:
+        For each pair (input, output) an array with a row for each component of the output, and a
+        column for each component of the input, in the order of `to_numpy`; NaN in rows left out.
+    """
+    ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
+    tape, start = _record(function, ins)
+    return _jacobian(tape, ins, outs, max_outputs, start)
+
+
+def jacobian_fd(
+    function: Callable[[], Any],
+    inputs: Sequence[Field],
+    outputs: Sequence[Field],
+    *,
+    eps: float | None = None,
+    max_inputs: int | None = None,
+) -> Jacobians:
+    """The same as `jacobian` by central differences; NaN in columns left out.
+
+    Args:
+        function: launches kernels; run twice for each component of the inputs.
+        inputs: fields with gradients that it reads.
+        outputs: fields with gradients that it writes.
+        eps: the step; 1e-2 for f32, 1e-5 for f64 if left out.
+        max_inputs: how many components of each input are moved at most.
+    """
+    ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
+    _, start = _record(function, ins)
+    made = _differences(function, ins, outs, eps, max_inputs, start)
+    _back(start)
+    return made
+
+
+def gradcheck(
+    function: Callable[[], Any],
+    inputs: Sequence[Field],
+    outputs: Sequence[Field],
+    *,
+    eps: float | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    max_inputs: int | None = None,
+    max_outputs: int | None = None,
+    raise_exception: bool = True,
+    show_summary: bool = False,
+) -> bool:
+    """Compare gradients with central differences: |ad - fd| <= atol + rtol * |fd| everywhere.
+
+    Args:
+        function: launches kernels, of what it is given alone: it is run many times from the same
+            values. Fields and gradients are afterwards as they were before.
+        inputs: fields with gradients that it reads.
+        outputs: fields with gradients that it writes.
+        eps: the step (1e-2 for f32, 1e-5 for f64 if left out).
+        atol: absolute tolerance (1e-3, or 1e-7).
+        rtol: relative tolerance (1e-2, or 1e-6).
+        max_inputs: how many components of each input are moved at most.
+        max_outputs: how many components of each output are looked at at most.
+        raise_exception: whether a difference is an error.
+        show_summary: whether to print a table of the largest errors.
+
+    Returns:
+        Whether all agree.
+
+    Raises:
+        AutodiffError: they do not, with the numbers; or there is no gradient.
+    """
+    ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
+    tape, start = _record(function, ins)
+    by_tape = _jacobian(tape, ins, outs, max_outputs, start)
+    by_steps = _differences(function, ins, outs, eps, max_inputs, start)
+    passed = True
+    if show_summary:
+        print("       input       output  abs. error rel. error")
+    for (i, o), ad in by_tape.items():
+        _, a, r = _tolerances(i, o)
+        a, r = a if atol is None else atol, r if rtol is None else rtol
+        fd = by_steps[i, o]
+        error = np.abs(ad - fd)
+        seen = np.zeros(ad.shape, bool)
+        seen[: _limit(o, max_outputs), : _limit(i, max_inputs)] = True
+        bad = seen & ~(error <= a + r * np.abs(fd))
+        if show_summary:
+            worst = np.max(error[seen], initial=0.0)
+            relative = np.max(error[seen] / np.maximum(np.abs(fd[seen]), 1e-30), initial=0.0)
+            print(
+                f"{i.name:>12} {o.name:>12} {worst:.3e} {relative:.3e}", "no" if bad.any() else "ok"
+            )
+        if bad.any():
+            passed = False
+            if raise_exception:
+                row, column = np.argwhere(bad)[0]
+                raise AutodiffError(
+                    f"d {_component(o, row)} / d {_component(i, column)} is {ad[row, column]:.8g} by the "
+                    f"tape and {fd[row, column]:.8g} by central differences",
+                    Span.of_caller(),
+                    hint="at a kink or jump the differences are wrong; else look at gradients written by "
+                    "hand, and at what the function reads besides its inputs",
+                )
+    return passed
+
+
+def gradcheck_tape(
+    tape: Tape,
+    *,
+    kernels: Sequence[str] | None = None,
+    skip_kernels: Sequence[str] = (),
+    raise_exception: bool = True,
+    **options: Any,
+) -> bool:
+    """Check each launch on a tape by itself with `gradcheck`, from what its fields hold now.
+
+    Args:
+        tape: a tape; functions with gradients of their own on it are not checked.
+        kernels: names of the kernels to check (all, if left out).
+        skip_kernels: names of kernels that are not checked.
+        raise_exception: whether a difference is an error.
+        options: as those of `gradcheck`.
+    """
+    passed = True
+    for entry in tape.entries:
+        if not isinstance(entry, Launched) or entry.special.is_detached:
+            continue
+        name = entry.special.kernel.source.name
+        if name in skip_kernels or (kernels is not None and name not in kernels):
+            continue
+        special, args = entry.special.origin, entry.args
+        ins, outs = (
+            list(dict.fromkeys(_with_gradient(special.object_of(a.mem, args) for a in group)))
+            for group in (special.read, special.written)
+        )
+        if ins and outs:
+            passed &= gradcheck(
+                functools.partial(special.launch, *args),
+                ins,
+                outs,
+                raise_exception=raise_exception,
+                **options,
+            )
+    return passed
+
+
+def _with_gradient(things: Any) -> Iterator[Field]:
+    return (f for f in things if isinstance(f, Field) and f.grad is not None)
+
+
+def _checked(fields: Any, what: str) -> list[Field]:
+    given = [fields] if isinstance(fields, Field) else list(fields)
+    if not given or any(not isinstance(f, Field) or f.grad is None for f in given):
+        raise FieldError(
+            f"{what} is a list of fields with gradients",
+            Span.of_caller(),
+            hint="declare them with needs_grad=True",
+        )
+    return given
+
+
+def _tolerances(*fields: Field) -> tuple[float, float, float]:
+    return _TOLERANCE[min(f.dtype.bytes for f in fields)]
+
+
+def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Start]:
+    """Run the function on a tape, noting what it changes."""
+    tape = Tape(in_place="save")
+    tape.start = start = Start()
+    for f in inputs:
+        start.note(f)
+    try:
+        with tape:
+            function()
+    except BaseException:
+        _back(start)
+        raise
+    return tape, start
+
+
+def _back(start: Start) -> None:
+    """Leave the fields as they were at the start."""
+    for saved in start.saved.values():
+        saved.swap()
+    session.launches = start.launches
+
+
+def _jacobian(
+    tape: Tape, ins: list[Field], outs: list[Field], most: int | None, start: Start
+) -> Jacobians:
+    given = {f: f.grad for f in (*ins, *outs) if f.grad is not None}
+    grads = [Saved((g, None)) for g in {**tape.gradients, **given}.values()]
+    made: Jacobians = {
+        (i, o): np.full((o._array.size, i._array.size), np.nan) for i in ins for o in outs
+    }
+    try:
+        for saved in grads:
+            saved.box[0].clear()
+        for o in outs:
+            for row in range(_limit(o, most)):
+                seed = np.zeros(o._array.size)
+                seed[row] = 1
+                shaped = seed.reshape(o.shape + o.element).astype(o.dtype.numpy)
+                tape.backward(grads={o: shaped})
+                for i in ins:
+                    assert i.grad is not None
+                    made[i, o][row] = i.grad.to_numpy().reshape(-1)
+                for saved in grads:
+                    saved.box[0].clear()
+    finally:
+        for saved in grads:
+            saved.swap()
+            saved.box[0].versions.dirty = True
+        _back(start)
+    return made
+
+
+def _differences(
+    function: Callable[[], Any],
+    ins: list[Field],
+    outs: list[Field],
+    eps: float | None,
+    most: int | None,
+    start: Start,
+) -> Jacobians:
+    made: Jacobians = {
+        (i, o): np.full((o._array.size, i._array.size), np.nan) for i in ins for o in outs
+    }
+    for i in ins:
+        h = _tolerances(i, *outs)[0] if eps is None else eps
+        for column in range(_limit(i, most)):
+            ends = []
+            for step in (h, -h):
+                by = np.zeros(i._array.size)
+                by[column] = step
+                ends.append(run_moved(function, start, {i: by.reshape(i.shape + i.element)}, outs))
+            for o, one, other in zip(outs, *ends, strict=True):
+                made[i, o][:, column] = (one - other).reshape(-1) / (2 * h)
+    return made
+
+
+def run_moved(
+    function: Callable[[], Any], start: Start, by: dict[Field, np.ndarray], outs: Sequence[Field]
+) -> list[np.ndarray]:
+    """What the function makes of outputs, started with fields moved by so much; then all is undone."""
+    with start.again():
+        moved(start, by)
+        function()
+        return [f.to_numpy(dtype=np.float64) for f in outs]
+
+
+def _limit(f: Field, most: int | None) -> int:
+    size = int(f._array.size)
+    return size if most is None or most < 0 else min(size, most)
+
+
+def _component(f: Field, number: int) -> str:
+    at = np.unravel_index(number, f.shape + f.element) if f.shape + f.element else ()
+    inside = ", ".join(str(int(k)) for k in at[: len(f.shape)]) or "None"
+    component = ", ".join(str(int(k)) for k in at[len(f.shape) :])
+    return f"{f.name}[{inside}]" + (f"[{component}]" if component else "")

@@ -1,0 +1,184 @@
+"""Gradients of intermediate fields: `ds.Tape(retain_grad=...)`.
+
+The adjoint of a store takes the gradient of the element and leaves 0, so that a field that is stored into
+twice is differentiated right. A keeper adds what is taken to fields of its own, and at the end of the
+backward pass puts it where the user looks for it. That is only possible where it is clear which value of the
+element is meant; where two values of it have an effect, it is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.entries import (
+    Computed,
+    Copied,
+    Index,
+    Replaced,
+    Stopped,
+    Wrote,
+    flat,
+    part,
+    written,
+)
+from diffsim.errors import AccessError, AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.ir.nodes import Mem, Store
+from diffsim.passes.keep import TWO_VALUES, keep_taken
+from diffsim.passes.serial import serialize
+from diffsim.runtime.compile import Compiled
+from diffsim.runtime.field import Field
+from diffsim.runtime.specialize import Special
+from diffsim.runtime.struct_field import StructField
+
+_HINT = (
+    "give each value its own element (x[t + 1, i] = f(x[t, i])), or leave this field out: "
+    "retain_grad=[the fields to look at]"
+)
+
+
+def checked_wish(wish: Any) -> bool | frozenset[Field]:
+    """The fields whose gradients are to be kept (True: all), as the user gave them."""
+    if isinstance(wish, bool):
+        return wish
+    given = [wish] if isinstance(wish, (Field, StructField)) else wish
+    fields: list[Any] = []
+    for f in given if isinstance(given, Sequence) else [None]:
+        fields += [m for m in f.fields() if m.grad] if isinstance(f, StructField) else [f]
+    if any(not isinstance(f, Field) for f in fields):
+        raise FieldError(
+            f"retain_grad can not be {wish!r}",
+            Span.of_caller(),
+            hint="give it True, or a list of fields",
+        )
+    for f in fields:
+        if f.grad is None:
+            raise MissingGradientError(
+                f"{f.name} has no gradient to keep",
+                Span.of_caller(),
+                hint="declare it with needs_grad=True",
+            )
+    return frozenset(fields)
+
+
+class Keeping(Special):
+    """A kernel whose adjoint adds the gradients that its stores take to kept ones."""
+
+    def __init__(self, plain: Special, mems: Iterable[Mem]) -> None:
+        super().__init__(*plain.parts, **plain.flags)
+        self.twins = {
+            m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True) for m in mems
+        }
+
+    @functools.cached_property
+    def adjoint_compiled(self) -> Compiled:
+        kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
+        adjoint = keep_taken(self.adjoint, kept)
+        stores = [a.stmt for a in self.written if isinstance(a.stmt, Store)]
+        if any(s.value not in self.activity.values for s in stores):
+            adjoint = serialize(adjoint)  # several lanes may store one constant into one element
+        made = Compiled(adjoint)
+        made.raise_errors = functools.partial(_raise, made.raise_errors)  # type: ignore[method-assign]
+        return made
+
+
+def _raise(raise_errors: Any) -> None:
+    try:
+        raise_errors()
+    except AccessError as problem:
+        if problem.message.endswith(TWO_VALUES):
+            raise AutodiffError(problem.message, problem.span, hint=_HINT) from None
+        raise
+
+
+class Keeper:
+    """The gradients kept in one backward pass."""
+
+    def __init__(self, wanted: bool | frozenset[Field]) -> None:
+        self.wanted = wanted
+        self.kept: dict[Field, Field] = {}
+        self.spans: dict[Field, Span | None] = {}
+
+    def wants(self, f: Any) -> bool:
+        if not isinstance(f, Field) or f.grad is None:
+            return False
+        return self.wanted if isinstance(self.wanted, bool) else f in self.wanted
+
+    def _of(self, f: Field, span: Span | None) -> Field:
+        if f not in self.kept:
+            self.kept[f] = made = Field(f.dtype, f.element, kind="array", is_grad=True)
+            made.place(f.shape)
+        self.spans[f] = span
+        return self.kept[f]
+
+    def instead(self, special: Special, args: tuple[Any, ...]) -> Special:
+        """The kernel whose adjoint is run in place of this one's."""
+        stored = {
+            a.mem: a.stmt.span
+            for a in special.written
+            if isinstance(a.stmt, Store) and self.wants(special.object_of(a.mem, args))
+        }
+        if not stored:
+            return special
+        name = (Keeping, frozenset(stored))
+        made = special.variants.get(name)
+        if made is None:
+            made = special.variants[name] = Keeping(special, stored)
+        assert isinstance(made, Keeping)
+        for mem, twin in made.twins.items():
+            f = special.object_of(mem, args)
+            made.adjoint_compiled.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
+        return made
+
+    def taken_by(self, entry: Wrote | Copied | Computed) -> None:
+        """The adjoint of an entry is about to run."""
+        if isinstance(entry, Copied):
+            self.taken(entry.target, entry.to)
+        elif isinstance(entry, Wrote) and not isinstance(entry, Stopped):
+            self.taken(entry.field, entry.index)
+
+    def taken(self, f: Field, index: Index, span: Span | None = None) -> None:
+        """The adjoint of a write from Python is about to take the gradient of these elements."""
+        if self.wants(f):
+            assert f.grad is not None
+            there = part(f, index)
+            self._add(f, there, f.grad._array[there], span)
+
+    def _add(self, f: Field, there: Any, taken: np.ndarray, span: Span | None) -> None:
+        if not taken.any():
+            return
+        kept = self._of(f, span)
+        both = np.zeros(kept._array.shape, bool)
+        both[there] = (kept._array[there] != 0) & (taken != 0)
+        self._refuse(f, both)
+        kept._array[there] += taken
+
+    def _refuse(self, f: Field, both: np.ndarray) -> None:
+        if both.any():
+            at = np.argwhere(both)[0][: len(f.shape)]
+            where = ", ".join(map(str, at)) or "None"
+            raise AutodiffError(f"{f.name}[{where}] {TWO_VALUES}", self.spans.get(f), hint=_HINT)
+
+    def before(self, entry: Replaced) -> dict[Field, np.ndarray]:
+        """The gradients that a function with a gradient of its own may take."""
+        fields = [f for e in flat([entry]) for f in written(e)]
+        return {f: f.grad._array.copy() for f in fields if self.wants(f) and f.grad is not None}
+
+    def after(self, before: dict[Field, np.ndarray] | None) -> None:
+        """Keep what it took."""
+        for f, old in (before or {}).items():
+            assert f.grad is not None
+            changed = f.grad._array != old
+            self._refuse(f, changed & (old != 0) & (f.grad._array != 0))
+            self._add(f, ..., np.where(changed, old, 0), None)
+
+    def finish(self) -> None:
+        """Put the kept gradients where the user looks for them."""
+        for f, kept in self.kept.items():
+            assert f.grad is not None
+            self._refuse(f, (kept._array != 0) & (f.grad._array != 0))
+            f.grad._array += kept._array
+            f.grad._touch()

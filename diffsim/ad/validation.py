@@ -1,0 +1,175 @@
+"""The global data access rules to the letter: `ds.Tape(validation=True)`.
+
+Each launch runs a variant of its kernel that notes what it reads and checks what it writes, element by
+element (`passes/validation.py`), one turn of a loop after the other, so that the first violation is always
+the same one. The ordinary check, which knows what each gradient really needs and costs next to nothing, stays
+on beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.entries import Index, part
+from diffsim.errors import AccessError, AutodiffError, GlobalDataAccessError, Span
+from diffsim.ir import types
+from diffsim.ir.nodes import Atomic, Check, Load, Mem, Store
+from diffsim.ir.walk import task_statements
+from diffsim.passes.serial import serialize
+from diffsim.passes.validation import OVERWRITTEN, RACING, Shadow, watch
+from diffsim.runtime.compile import Compiled
+from diffsim.runtime.field import Field
+from diffsim.runtime.specialize import Special
+
+_HINT = (
+    "write into another field, or another row (x[t + 1, i] = f(x[t, i])); from the second write on, add: "
+    "x[i] += value"
+)
+
+
+class Watched(Special):
+    """A kernel that notes what it reads and checks what it writes."""
+
+    announced = False
+
+    def __init__(self, plain: Special) -> None:
+        self._plain = plain
+        last = plain.last
+        super().__init__(*plain.parts)
+        self.last = last
+        self.stamps = plain.stamps
+        self.validator: Callable[[], Validator | None] = lambda: None
+        self.start = Mem("start", types.i64, 0, None, "array")
+        noted = self._noted()
+        watched = [m for m in self.ir.mems if m.kind in ("field", "array") and not m.is_grad]
+        self.shadows = {m: Shadow.of(m) for m in watched}
+        self.instrumented, self.statements = watch(self.ir, self.shadows, self.start, noted)
+
+    @property
+    def plain(self) -> Special:
+        return self._plain
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """When the kernel was launched last, as itself or as this variant."""
+        return self._plain.last
+
+    @last.setter
+    def last(self, value: tuple[int, int] | None) -> None:
+        self._plain.last = value
+
+    def _noted(self) -> set[Load]:
+        """The loads that count: of what has a gradient, and what the adjoint loads again."""
+        if self._plain.is_detached:
+            return set()
+        try:
+            again = {a.stmt.origin for a in self._plain.adjoint_reads if isinstance(a.stmt, Load)}
+        except AutodiffError:
+            again = set()
+        return {
+            s
+            for t in self.ir.tasks
+            for s in task_statements(t)
+            if isinstance(s, Load)
+            and (s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")))
+        }
+
+    @functools.cached_property
+    def compiled(self) -> Compiled:
+        made = Compiled(serialize(self.instrumented))
+        made.raise_errors = functools.partial(self._raise, made, made.raise_errors)  # type: ignore[method-assign]
+        return made
+
+    def _raise(self, compiled: Compiled, raise_errors: Any) -> None:
+        check = compiled.checks[compiled.errors[0] - 1]
+        note = compiled.errors[len(check.values) if isinstance(check, Check) else 0]
+        try:
+            raise_errors()
+        except AccessError as problem:
+            validator = self.validator()
+            if validator is None or not problem.message.endswith((OVERWRITTEN, RACING)):
+                raise
+            raise validator.error(problem.message, note, problem.span) from None
+
+
+class Validator:
+    """What one tape noted: for each field, who read and wrote each of its elements last."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.launches: list[tuple[int, Watched]] = []
+        self.notes: dict[Field, dict[str, Field]] = {}
+        self.once: dict[str, Field] = {}
+
+    def instead(self, special: Special, args: tuple[Any, ...]) -> Watched:
+        """The variant of a kernel that is launched in place of it."""
+        made = special.variants.get(Watched)
+        if made is None:
+            made = special.variants[Watched] = Watched(special)
+        assert isinstance(made, Watched)
+        self.launches.append((self.count, made))
+        compiled = made.compiled
+        made.validator = weakref.ref(self)
+        start = _array(types.i64, (), ())
+        start._array[...] = self.count
+        self.start = start  # kept alive
+        self.count += len(made.statements)
+        compiled.bind_array(made.start, start.address, ())
+        for mem, shadow in made.shadows.items():
+            thing = special.object_of(mem, args)
+            for what in Shadow.__slots__:
+                note = self._note(mem, thing, what)
+                compiled.bind_array(getattr(shadow, what), note.address, note.shape)
+        return made
+
+    def _note(self, mem: Mem, thing: Any, what: str) -> Field:
+        """The notes beside a field; beside a NumPy array, of which tapes keep copies, for this launch."""
+        new = not isinstance(thing, Field)
+        beside = self.once if new else self.notes.setdefault(thing, {})
+        if new or what not in beside:
+            shape = thing.shape[: mem.rank]
+            beside[f"{mem.name} {what}" if new else what] = made = _array(
+                types.i64, mem.dtype.shape, shape
+            )
+            return made
+        return beside[what]
+
+    def wrote(self, field: Field, index: Index) -> None:
+        """Check a write from Python."""
+        beside = self.notes.get(field)
+        if beside is None or field.is_grad:
+            return
+        notes = beside["read"]._array[part(field, index)]
+        if notes.any():
+            where = _first(field, index, beside["read"]._array != 0)
+            message = f"{field.name}[{where or 'None'}] {OVERWRITTEN}"
+            raise self.error(message, int(notes[notes != 0].flat[0]), Span.of_caller())
+
+    def error(self, message: str, note: int, span: Span | None) -> GlobalDataAccessError:
+        """The error for a violation, with the other statement that takes part in it."""
+        start, special = next(s for s in reversed(self.launches) if s[0] < note)
+        other = special.statements[note - start - 1]
+        assert isinstance(other, (Load, Store, Atomic))
+        verb = "read" if isinstance(other, Load) else "written"
+        shown = f"{message}\n  {verb} by {special.kernel.source.name}:\n{other.span.text()}"
+        here = "read" if verb == "written" else "written"
+        return GlobalDataAccessError(f"{shown}\n  {here} here:", span, hint=_HINT)
+
+
+def _array(dtype: types.ScalarType, element: tuple[int, ...], shape: tuple[int, ...]) -> Field:
+    made = Field(dtype, element, kind="array")
+    made.place(shape)
+    return made
+
+
+def _first(field: Field, index: Index, found: np.ndarray) -> str:
+    """The first of these elements where something was found."""
+    inside = np.zeros(found.shape, bool)
+    inside[part(field, index)] = True
+    at = np.argwhere((found & inside).reshape(*field.shape, -1).any(axis=-1))[0]
+    return ", ".join(map(str, at))

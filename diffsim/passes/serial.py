@@ -1,0 +1,31 @@
+"""Parallel loops as serial ones: the lanes of a task in the order of their indices, on one thread.
+
+Assumes any kernel without reductions. Promises: the same statements for the same indices.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Block, For, Kernel, Task
+
+
+def serialize(kernel: Kernel) -> Kernel:
+    """The kernel with serial tasks only."""
+    tasks = tuple(_serial(t) if t.axes else t for t in kernel.tasks)
+    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+
+
+def _serial(task: Task) -> Task:
+    assert not task.reductions
+    b = Builder(task.span)
+    with b, b.block() as stmts:
+        for s in task.bounds.stmts:
+            b.add(s)
+        yields = task.bounds.yields
+        ends = [b.cast(v, task.axes[k // 2].type.scalar) for k, v in enumerate(yields)]
+        body = task.body
+        for axis, lo, hi in reversed(list(zip(task.axes, ends[::2], ends[1::2], strict=True))):
+            body = Block([For(axis, lo, hi, (), (), body, (), task.span)])
+        for s in body.stmts:
+            b.add(s)
+    return Task((), Block([]), Block(stmts), task.span)

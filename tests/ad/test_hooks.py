@@ -1,0 +1,257 @@
+"""What can be watched in a backward pass: each step's gradients, and NaN."""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from tests.ad.test_reference import line_of
+
+pytestmark = pytest.mark.usefixtures("cpu")
+
+
+@pytest.fixture
+def rollout(cpu):
+    """x[t + 1] = a x[t], and L = x[n]: the gradient of x[t] is a**(n - t)."""
+    n, a = 6, 3.0
+    x = ds.field(ds.f64, shape=n + 1, needs_grad=True)
+    L = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        x[t + 1] = a * x[t]
+
+    @ds.kernel
+    def end():
+        L[None] = x[n]
+
+    x[0] = 1.0
+
+    def run():
+        for t in range(n):
+            step(t)
+        end()
+
+    return n, a, x, L, run
+
+
+def test_the_order_is_reverse(rollout):
+    n, a, x, L, run = rollout
+    seen = []
+
+    def watch(step, grads):
+        seen.append((step, grads[x][step] if step < n else grads[x][n]))
+
+    tape = ds.Tape(L)
+    assert tape.on_backward(watch) is watch
+    with tape:
+        run()
+    assert seen == [(n, 1.0)] + [(t, a ** (n - t)) for t in reversed(range(n))]
+
+
+def test_clipping(rollout):
+    _n, _a, x, L, run = rollout
+    with ds.Tape(L) as tape:
+
+        @tape.on_backward
+        def clip(step, grads):
+            g = grads[x].to_numpy()
+            grads[x].from_numpy(np.clip(g, -10.0, 10.0))
+
+        run()
+    assert x.grad[0] == 10
+
+
+def test_truncation(rollout):
+    """No gradient reaches the steps before the third."""
+    _n, _a, x, L, run = rollout
+    tape = ds.Tape()
+
+    @tape.on_backward
+    def cut(step, grads):
+        if step == 3:
+            grads[x].fill(0)
+
+    with tape:
+        run()
+    tape.backward(L)
+    assert x.grad[0] == 0
+
+
+def test_several_hooks_functions_and_scopes(cpu):
+    x, y, L = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+    calls = []
+
+    @ds.kernel
+    def double():
+        y[None] = 2 * x[None]
+
+    @ds.kernel
+    def end():
+        L[None] = y[None]
+
+    tape = ds.Tape()
+    tape.on_backward(lambda step, grads: calls.append(("a", step, set(grads))))
+    tape.on_backward(lambda step, grads: calls.append(("b", step, set(grads))))
+    with tape:
+        y[None] = 1.0
+        tape.record_scope_begin("all of it")
+        double()
+        tape.record_func(lambda: calls.append("mine"), [x])
+        end()
+        tape.record_scope_end()
+    assert tape.stats().entries == 4
+    tape.backward(L)
+    expected = [(h, k, fs) for k, fs in ((2, {y, L}), (1, {x}), (0, {x, y})) for h in "ab"]
+    assert [c for c in calls if c != "mine"] == expected
+    assert calls[2] == "mine"
+    with pytest.raises(ds.FieldError, match="can not be called"):
+        tape.on_backward(3)
+
+
+def nan_error(run, L, match, **options):
+    with pytest.raises(ds.AutodiffError, match=match) as caught:
+        with ds.Tape(L, check_nan=True, **options):
+            run()
+    return caught.value
+
+
+@pytest.mark.parametrize("in_place", ["refuse", "save"])
+@pytest.mark.parametrize("dtype", [ds.f32, ds.f64])
+def test_a_nan_in_step_137_of_200(dtype, in_place):
+    n, m = 200, 5
+    x = ds.Vector.field(2, dtype, shape=(n + 1, m), needs_grad=True)
+    L = ds.field(dtype, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32, bad: ds.i32):
+        for i in range(m):
+            x[t + 1, i] = x[t, i]
+            if t == bad and i == 3:
+                x[t + 1, i].y = ds.sqrt(x[t, i].x - 2.0)
+
+    @ds.kernel
+    def end():
+        for i in range(m):
+            L[None] += x[n, i].norm_sqr()
+
+    def run(bad):
+        for t in range(n):
+            step(t, bad)
+        end()
+
+    x.fill(1.0)
+    error = nan_error(lambda: run(137), L, r"x\[138, 3\] became NaN in step\(137, 137\)")
+    assert error.span.line in (line_of(step, "x[t + 1, i] ="), line_of(step, "ds.sqrt"))
+    x.fill(1.0)
+    with ds.Tape(L, check_nan=True, in_place=in_place):
+        run(-1)
+    assert x.grad[0, 0].x == 2
+
+
+def test_a_nan_in_an_adjoint(cpu):
+    """The derivatives of 1 / x and -1 / x are infinite at 0, and their sum is no number."""
+    x, y, z = (ds.field(ds.f64, shape=3, needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def inverse():
+        for i in x:
+            y[i] = 1.0 / x[i]
+
+    @ds.kernel
+    def minus():
+        for i in x:
+            z[i] = -1.0 / x[i]
+
+    x.from_numpy(np.array([1.0, 0.0, 2.0]))
+    tape = ds.Tape(check_nan=True)
+    with tape:
+        inverse()
+        minus()
+    with pytest.raises(ds.AutodiffError) as caught:
+        tape.backward(grads={y: 1.0, z: 1.0})
+    assert "x.grad[1] became NaN in the adjoint of inverse()" in str(caught.value)
+    assert caught.value.span.line == line_of(inverse, "y[i] =")
+    tape.zero()
+    tape.backward(grads={y: 1.0})
+    assert x.grad[1] == -np.inf
+
+
+def test_old_nan_is_no_news(cpu):
+    x = ds.field(ds.f64, shape=4, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    x.from_numpy(np.array([1.0, np.nan, 1.0, 1.0]))
+
+    @ds.kernel
+    def change():
+        for i in range(2, 4):
+            x[i] = 2.0
+
+    @ds.kernel
+    def use(k: ds.i32):
+        loss[None] += x[k]
+
+    with ds.Tape(loss, check_nan=True):
+        change()
+        use(0)
+    error = nan_error(lambda: [change(), use(1)], loss, r"loss\[None\] became NaN in use\(1\)")
+    assert "loss[None] += x[k]" in str(error)
+
+
+def test_python_writes_and_copies(cpu):
+    x, y = (ds.field(ds.f64, shape=4, needs_grad=True) for _ in range(2))
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    x.call_it("x")
+    bad = np.array([0.0, 0.0, np.nan, 0.0])
+    y.from_numpy(bad)
+    for write in (
+        lambda: x.from_numpy(bad),
+        lambda: x.__setitem__(2, np.nan),
+        lambda: ds.copy(x, y),
+        lambda: ds.copy(x, y, count=1, src_offset=2, dest_offset=2),
+    ):
+        error = nan_error(write, loss, r"x\[2\] is set to NaN")
+        assert error.span.file == __file__
+    with ds.Tape(loss, check_nan=True):
+        ds.copy(x, y, count=1)
+        x[0] = np.inf
+
+
+def test_arrays_and_other_functions(cpu):
+    a = ds.ndarray(ds.f64, 3, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def root(a: ds.types.ndarray(), k: ds.f64):
+        for i in a:
+            a[i] = ds.sqrt(k)
+
+    @ds.ad.grad_replaced
+    def forward(k):
+        root(a, k)
+
+    @ds.ad.grad_for(forward)
+    def backward(k):
+        pass
+
+    nan_error(lambda: root(a, -1.0), loss, r"a\[0\] became NaN in root\(a, -1\.0\)")
+    a.fill(0)
+    nan_error(lambda: forward(-2.0), loss, r"\[0\] became NaN in root\(a, -2\.0\)")
+    a.fill(0)
+    with ds.Tape(loss, check_nan=True):
+        forward(2.0)
+        with ds.ad.no_grad():
+            root(a, 1.0)
+
+
+def test_seeds_of_any_shape_again_and_again(rollout):
+    """backward is repeatable, from several outputs of any shape."""
+    n, a, x, L, run = rollout
+    tape = ds.Tape()
+    with tape:
+        run()
+    for k in (1, 2):
+        tape.backward(grads={x: np.eye(n + 1)[2] + np.eye(n + 1)[3], L: 2.0})
+        assert x.grad[0] == k * (a**2 + a**3 + 2 * a**n)
+    tape.zero()
+    tape.backward(L, grads={L: 5.0})  # the loss wins: its seed is 1
+    assert x.grad[0] == a**n
