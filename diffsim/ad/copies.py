@@ -54,7 +54,7 @@ def copy(
         dst.copy_from(src)
     else:
         row = _copy_part(dst, src, dest_offset, src_offset, count)
-    dst.written_by_caller(row)
+    dst.versions.by_caller(row)
 
 
 def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> int | None:
@@ -141,7 +141,7 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
         made.copy_from(x)
     finally:
         session.tape = tape
-    made.written_by_caller()
+    made.versions.by_caller()
     return made
 
 

@@ -472,19 +472,8 @@ class Field:
 
     def assign(self, source: Any) -> None:
         """Copy a field (differentiated on a tape) or an array of the same shape."""
-        if isinstance(source, Field):
-            self.copy_from(source)
-        else:
-            self.from_numpy(source)
-        self.written_by_caller()
-
-    def written_by_caller(self, row: int | None = None) -> None:
-        """Name, for messages, the line that called our caller as the last writer (to a row)."""
-        frame = sys._getframe(2)
-        if row is None:
-            self.versions.writer = (frame.f_code, frame.f_lasti)
-        else:
-            self.versions.writers[row] = (frame.f_code, frame.f_lasti)
+        (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
+        self.versions.by_caller()
 
 
 def array_of(value: Any) -> np.ndarray:

@@ -7,6 +7,7 @@ each row; writes that are not bound to a row count for the whole field.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from diffsim.errors import Span
@@ -48,6 +49,14 @@ class Versions:
         if row is None:
             return all(v <= since or v > start for v in (self.whole, *self.rows.values()))
         return max(self.whole, self.rows.get(row, 0)) > start
+
+    def by_caller(self, row: int | None = None) -> None:
+        """Note the line that called our caller as the last writer (to a row)."""
+        frame = sys._getframe(2)
+        if row is None:
+            self.writer = (frame.f_code, frame.f_lasti)
+        else:
+            self.writers[row] = (frame.f_code, frame.f_lasti)
 
     def written_by(self, row: int | None) -> tuple[str, Span | None]:
         """The last writer of the row (None: of any part) in words, and its place."""
