@@ -105,7 +105,7 @@ class _Trace:
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
         part = field._array if index is None else field._array[index]
         self.number = hash((self.number, id(field), index, _mark(np.asarray(part))))
 
@@ -130,9 +130,9 @@ class _Repeat(Tape):
         self.trace.launched(special, args, now, seed)
         super().launched(special, args, now, seed)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
-        self.trace.wrote(field, index)
-        super().wrote(field, index)
+    def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
+        self.trace.wrote(field, index, value)
+        super().wrote(field, index, value)
 
     def copied(self, target: Field, source: Field) -> None:
         self.trace.copied(target, source)
@@ -176,8 +176,8 @@ class _Watch(Tape):
                 if a.mem in whole:
                     self.fresh.add(f)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
-        self.trace.wrote(field, index)
+    def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
+        self.trace.wrote(field, index, value)
         self._written_whole(field, index)
 
     def _written_whole(self, field: Field, index: tuple[int, ...] | None) -> None:

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
 from diffsim.runtime.context import session
@@ -153,11 +155,11 @@ class _Detached:
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.tape.launched(special.detached, args, now, seed)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
-        self.tape.wrote(field, index)
+    def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
+        self.tape.wrote(field, index, value)
 
     def copied(self, target: Field, source: Field) -> None:
-        self.tape.wrote(target, None)
+        self.tape.wrote(target, None, source)
 
     def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
         raise AutodiffError(

@@ -7,12 +7,14 @@ the launch saw. A tape saves no field values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.entries import Copied, Entry, Launched, Replaced, Wrote, flat
+from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.ir.nodes import Atomic, Store
@@ -25,66 +27,6 @@ from diffsim.runtime.field import Field
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
-
-
-class Launched:
-    """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing)."""
-
-    __slots__ = ("args", "given", "now", "seed", "special")
-
-    def __init__(
-        self, special: Special, given: tuple[Any, ...], args: tuple[Any, ...], now: int, seed: int
-    ) -> None:
-        self.special = special
-        self.given = given
-        self.args = args
-        self.now = now
-        self.seed = seed
-
-
-class Wrote:
-    """A write from Python: what the element (None: all of them) was before has no effect any more."""
-
-    __slots__ = ("field", "index")
-
-    def __init__(self, field: Field, index: tuple[int, ...] | None) -> None:
-        self.field = field
-        self.index = index
-
-
-class Copied:
-    """A copy of one field into another."""
-
-    __slots__ = ("source", "span", "target")
-
-    def __init__(self, target: Field, source: Field, span: Span | None) -> None:
-        self.target = target
-        self.source = source
-        self.span = span
-
-
-class Replaced:
-    """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`.
-
-    It uses the gradients of `arrays`, and those of `written`, which it also wrote.
-    """
-
-    __slots__ = ("arrays", "backward", "inside", "written")
-
-    def __init__(
-        self,
-        backward: Callable[[], Any],
-        inside: list[Entry],
-        arrays: tuple[Field, ...] = (),
-        written: tuple[Field, ...] = (),
-    ) -> None:
-        self.backward = backward
-        self.inside = inside
-        self.arrays = arrays
-        self.written = written
-
-
-Entry = Launched | Wrote | Copied | Replaced | Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +85,9 @@ class Tape:
         self.kept: dict[Special, list[Field]] = {}
         self.loss = loss
         self.clear_gradients = clear_gradients
+        self.complete = False
+        self.generation = session.generation
+        self._again: Replay | None = None
         if loss is not None:
             _check_loss(loss)
 
@@ -156,13 +101,25 @@ class Tape:
                 hint="end the block of the other tape before",
             )
         if self.loss is not None:
-            self.entries, self.kept, self.saver = [], {}, Saver()
+            self._forget()
+            self._clear()
+        self._again = None
+        self.complete = False
+        if not self.entries:
+            self.generation = session.generation
+        session.tape = self
+        return self
+
+    def _clear(self) -> None:
+        """What a run with a loss starts with."""
+        if self.loss is not None:
             if self.clear_gradients:
                 for f in list(session.with_grad):
                     f.grad.clear()
             self.loss.fill(0)
-        session.tape = self
-        return self
+
+    def _forget(self) -> None:
+        self.entries, self.kept, self.saver, self._again = [], {}, Saver(), None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         interrupted = session.tape is not self
@@ -176,6 +133,7 @@ class Tape:
                 Span.of_caller(),
                 hint="call ds.init() before the tape",
             )
+        self.complete = True
         if self.loss is not None:
             self.backward(self.loss)
 
@@ -198,6 +156,8 @@ class Tape:
     def launching(self, special: Special, args: tuple[Any, ...]) -> None:
         """A launch is about to start (called by the launch function if `in_place`)."""
         earlier, self.pending = self.saver.before_launch(special.in_place, args)
+        for saved in self.pending:
+            saved.own = True
         self.entries += earlier
 
     def writing(self, field: Field, row: int | None) -> None:
@@ -205,9 +165,9 @@ class Tape:
         if not field.is_grad:
             self.entries += self.saver.before_write(field, row)
 
-    def wrote(self, field: Field, index: tuple[int, ...] | None) -> None:
+    def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
         """Note a write from Python (called by the field)."""
-        self.entries.append(Wrote(field, index))
+        self.entries.append(Wrote(field, index, value))
 
     def copied(self, target: Field, source: Field) -> None:
         """Note a copy (called by the field)."""
@@ -240,13 +200,43 @@ class Tape:
             raise FieldError(f"{backward!r} can not be called", Span.of_caller())
         self.entries.append(Replaced(backward, [], tuple(arrays)))
 
+    # ---- running it again
+
+    def replay(self) -> None:
+        """Run everything recorded again, in order, from what the fields hold now.
+
+        Arguments passed by value, random numbers and what Python wrote to fields are as recorded. A tape
+        with a loss sets it (and the gradients) to 0 first, as on entry. `tape.backward()` after it gives
+        the gradients of this run. Both run as native code, without Python between the launches.
+
+        Raises:
+            AutodiffError: the tape can not be replayed: nothing was recorded, `ds.init` was called since,
+                a kernel uses other fields now; it holds a function with a gradient of its own, a
+                checkpointed rollout, or a launch with a NumPy array.
+            KernelStateError: a number that was compiled in has changed.
+            AccessError: a check in a kernel (`debug=True`) failed.
+        """
+        if not self.complete or not self.entries:
+            raise AutodiffError(
+                "there is nothing to replay: no block of this tape has run to its end",
+                Span.of_caller(),
+                hint="record first: with tape: ...",
+            )
+        again = self._again or Replay(self.entries, self.generation, self._written())
+        again.check()
+        self._check_gradients()
+        self._clear()
+        self._again = again
+        again.forward()
+
     # ---- the backward pass
 
     def backward(self, loss: Field | None = None, grads: Mapping[Field, Any] | None = None) -> None:
         """Run the adjoints of everything recorded, last first.
 
         Args:
-            loss: a field of a single element, whose gradient is set to 1.
+            loss: a field of a single element, whose gradient is set to 1; the tape's own if nothing
+                is given.
             grads: for any fields the gradients to start from: numbers, arrays or fields of their shape.
 
         Raises:
@@ -265,6 +255,8 @@ class Tape:
                 hint="write tape.backward(grads={y: seed})",
             )
         seeds: dict[Field, Any] = dict(grads or {})
+        if grads is None and loss is None:
+            loss = self.loss
         if loss is None and not seeds:
             raise AutodiffError(
                 "a backward pass starts from a loss or from gradients",
@@ -275,11 +267,16 @@ class Tape:
             _check_loss(loss)
             seeds[loss] = 1
         self._check_gradients()
-        self._check_chain()
-        before = self._start_from_zero()
+        again = self._again
+        if again is None or not again.chained:
+            self._check_chain()
+        if again is not None:
+            again.chained = True
+        before = self._start_from_zero(self._written() if again is None else again.written)
         for f, seed in seeds.items():
             _seed(f, seed)
-        self._run_adjoints()
+        if again is None or not again.backward():
+            self._run_adjoints()
         for grad, value in before.items():
             grad._array += value
             grad._touch()
@@ -303,7 +300,7 @@ class Tape:
                 elif isinstance(entry, Wrote):
                     _forget(entry.field, entry.index)
                 elif isinstance(entry, Copied):
-                    _copy_back(entry)
+                    entry.back()
                 else:
                     with session.recomputing():
                         entry.backward()
@@ -311,10 +308,11 @@ class Tape:
             for saved in reversed(final):
                 saved.swap()
 
-    def _start_from_zero(self) -> dict[Field, np.ndarray]:
+    @staticmethod
+    def _start_from_zero(written: Iterable[Field]) -> dict[Field, np.ndarray]:
         """Set the gradients of all that was written to 0; what they were is added at the end."""
         before: dict[Field, np.ndarray] = {}
-        for f in self._written():
+        for f in written:
             if f.grad is not None and f.grad.versions.dirty:
                 if f.grad._array.any():
                     before[f.grad] = f.grad._array.copy()
@@ -325,7 +323,7 @@ class Tape:
         """The fields that the recorded program wrote: their gradients belong to the backward pass."""
         found: dict[Field, None] = {}
         seen: set[int] = set()
-        for entry in _flat(self.entries):
+        for entry in flat(self.entries):
             if isinstance(entry, Launched):
                 special = entry.special
                 if id(special) not in seen or special.arrays:
@@ -348,7 +346,7 @@ class Tape:
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
         found: dict[Field, Field] = {}
-        for entry in _flat(self.entries):
+        for entry in flat(self.entries):
             fields: list[Any]
             if isinstance(entry, Launched):
                 special = entry.special
@@ -374,7 +372,7 @@ class Tape:
     def reset(self) -> None:
         """Forget what was recorded, and set the gradients to 0."""
         self.zero()
-        self.entries, self.kept, self.saver = [], {}, Saver()
+        self._forget()
 
     def stats(self) -> TapeStats:
         """How much the tape holds."""
@@ -405,14 +403,6 @@ class Tape:
                 _follow_copy(entry, broken)
             elif isinstance(entry, Wrote) and entry.index is None:
                 broken.pop(_key(entry.field), None)
-
-
-def _flat(entries: list[Entry]) -> Iterator[Entry]:
-    """All entries, with those inside of functions that have a gradient of their own."""
-    for entry in entries:
-        yield entry
-        if isinstance(entry, Replaced):
-            yield from _flat(entry.inside)
 
 
 _Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
@@ -553,14 +543,3 @@ def _forget(f: Field, index: tuple[int, ...] | None) -> None:
     else:
         f.grad._array[index] = 0
         f.grad._touch()
-
-
-def _copy_back(entry: Copied) -> None:
-    """The adjoint of a copy."""
-    target, source = entry.target.grad, entry.source.grad
-    if target is None or target is source:
-        return
-    if source is not None:
-        source._array += target._array
-        source._touch()
-    target.clear()

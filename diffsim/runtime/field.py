@@ -259,7 +259,8 @@ class Field:
         else:
             self._touch(key if key.__class__ is int else self._index(key)[axis])
         if session.tape is not None:
-            session.tape.wrote(self, self._index(key))
+            index = self._index(key)
+            session.tape.wrote(self, index, self._array[index].copy())
 
     def _index(self, key: Any) -> tuple[int, ...]:
         if key is None:
@@ -367,7 +368,7 @@ class Field:
         self._touch()
         self.versions.dirty = dirty
         if session.tape is not None:
-            session.tape.wrote(self, None)
+            session.tape.wrote(self, None, self._array[(0,) * len(self.shape)].copy())
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
@@ -404,7 +405,7 @@ class Field:
         np.copyto(self._array, given.reshape(self._array.shape), casting="same_kind")
         self._touch()
         if session.tape is not None:
-            session.tape.wrote(self, None)
+            session.tape.wrote(self, None, self._array.copy("K"))
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""

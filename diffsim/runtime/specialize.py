@@ -82,7 +82,7 @@ class Special:
             self._choose_axis(a)
         self.gradients = self.count_gradients()
         self.differentiable = self.gradients > 0
-        self.on_tape = self.differentiable or any(a.mem.dtype.is_float for a in self.written)
+        self.on_tape = self.differentiable or bool(self.written)
 
     def _choose_axis(self, a: Access) -> None:
         """The first axis that a kernel indexes with an argument becomes the field's time axis."""
@@ -127,6 +127,18 @@ class Special:
             return None
         named = dict(zip((p.name for p in self.values), args, strict=True))
         return f, launch.row_number(a, f.versions.axis, named)
+
+    def scalars(self, args: tuple[Any, ...]) -> list[bool | int | float]:
+        """The arguments that are passed by value, flattened to scalars."""
+        made: list[bool | int | float] = []
+        for p, a in zip(self.values, args, strict=True):
+            if p.kind != "value":
+                continue
+            if a.__class__ is int or a.__class__ is float:
+                made.append(a)
+            else:
+                made += flatten(p, a, self.kernel.source.name)
+        return made
 
     def launch_key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a launch with these arguments is known by."""
@@ -215,7 +227,7 @@ class Special:
         return self._variant(is_in_place=True, is_detached=self.is_detached)
 
     def _variant(self, **kind: bool) -> Special:
-        return Special(
+        made = Special(
             self.kernel,
             self.translation,
             self.ir,
@@ -224,6 +236,9 @@ class Special:
             self.simplicity,
             **kind,
         )
+        if "compiled" in self.__dict__:
+            made.__dict__["compiled"] = self.compiled
+        return made
 
     @functools.cached_property
     def activity(self) -> Activity:

@@ -1,0 +1,401 @@
+"""Running a recorded tape again, forward and backward, without Python between the launches.
+
+A `Replay` turns the entries of a tape into two programs: what was recorded, and its adjoints. A program is
+one native sequence (`runtime/sequence.py`), or several with a step in Python between them where an entry
+has no native form. All checks that a launch makes are made once for the whole: captured values when a
+replay starts; whether the adjoints find what their launches saw, from the recorded order of reads and writes
+(`order.py`) and from what was written since the replay. Where they do not, the backward pass is left to the
+tape's own, entry by entry, which raises the error.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.entries import Copied, Entry, Launched, Replaced, Wrote, own_saves
+from diffsim.ad.order import Order, Reach, put_all, reaches
+from diffsim.ad.saves import Saved
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field
+from diffsim.runtime.sequence import Sequence, stretches
+from diffsim.runtime.versions import Versions
+
+if TYPE_CHECKING:
+    from diffsim.runtime.compile import Compiled
+    from diffsim.runtime.specialize import Special
+
+Place = tuple[int, int]
+"""A step of a program: the number of its part, and the operation in it."""
+
+
+class Program:
+    """Native sequences, with steps in Python between them."""
+
+    def __init__(self) -> None:
+        self.parts: list[Sequence | Callable[[], Any]] = []
+        self.kept: list[np.ndarray] = []
+        self.reached: Place = (0, 0)
+
+    def native(self) -> Sequence:
+        """The sequence to add to."""
+        if not self.parts or not isinstance(self.parts[-1], Sequence):
+            self.parts.append(Sequence())
+        last = self.parts[-1]
+        assert isinstance(last, Sequence)
+        return last
+
+    def launch(
+        self, special: Special, compiled: Compiled, args: tuple[Any, ...], seed: int
+    ) -> None:
+        """Add a launch of a kernel, or of its adjoint."""
+        arrays = []
+        for p, a in zip(special.values, args, strict=True):
+            if p.kind == "array":
+                mem = special.arrays[p.name]._mem
+                arrays.append((mem, a.address, a.shape))
+                if mem.grad is not None and a.grad is not None:
+                    arrays.append((mem.grad, a.grad.address, a.shape))
+        self.native().add_launch(compiled, special.scalars(args), seed, arrays)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """Add a copy between arrays of one shape."""
+        self.kept += (target, source)
+        found = stretches(target, source) if target.dtype == source.dtype else None
+        if found is None:
+            self.parts.append(functools.partial(np.copyto, target, source, casting="same_kind"))
+        else:
+            self.native().add_copy(*found)
+
+    def clear(self, target: np.ndarray) -> None:
+        """Add setting an array to 0."""
+        found = stretches(target)
+        if found is None:
+            self.parts.append(functools.partial(target.fill, 0))
+        else:
+            self.native().add_clear(*found)
+
+    def swap(self, one: np.ndarray, other: np.ndarray) -> Place:
+        """Add an exchange of the contents of two arrays."""
+        self.kept += (one, other)
+        found = stretches(one, other)
+        if found is None:
+            self.parts.append(functools.partial(_swap, one, other))
+            return len(self.parts) - 1, 0
+        native = self.native()
+        native.add_swap(*found)
+        return len(self.parts) - 1, len(native) - 1
+
+    def run(self) -> None:
+        """Run all of it; `reached` is then the first step that was not done."""
+        for number, part in enumerate(self.parts):
+            self.reached = number, 0
+            if isinstance(part, Sequence):
+                try:
+                    part.run()
+                finally:
+                    self.reached = number, part.done
+            else:
+                part()
+        self.reached = len(self.parts), 0
+
+    def run_one(self, place: Place) -> None:
+        """Run a single step."""
+        number, operation = place
+        part = self.parts[number]
+        if isinstance(part, Sequence):
+            part.run(operation, operation + 1)
+        else:
+            part()
+
+
+class Replay:
+    """A tape's record as it is run again.
+
+    Args:
+        entries: the record.
+        generation: the session's when it was made.
+        written: the fields that it wrote.
+
+    Attributes:
+        chained: whether the search for broken chains was made.
+
+    Raises:
+        AutodiffError: it holds something that can not be run again.
+    """
+
+    def __init__(self, entries: list[Entry], generation: int, written: Iterable[Field]) -> None:
+        self.entries = entries
+        self.generation = generation
+        self.written = list(written)
+        self.chained = False
+        self.specials = list(dict.fromkeys(e.special for e in entries if isinstance(e, Launched)))
+        for entry in entries:
+            _check_entry(entry)
+        self._lock = threading.RLock()
+        self._order = Order()
+        self._saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
+        self._ahead = self._make_ahead()
+        self._stamps = self._order.stamps()
+        self._readings = self._order.clock
+        self._base = self._end = 0
+        self._torn = False
+        self._back: _Back | None = None
+
+    # ---- forward
+
+    def check(self) -> None:
+        """Whether the record can be run as things are now.
+
+        Raises:
+            AutodiffError: a tape records; `ds.init` was called, or a field made anew.
+            KernelStateError: a number that was compiled in has changed.
+        """
+        if session.tape is not None:
+            raise AutodiffError(
+                "a tape can not be replayed while a tape records",
+                Span.of_caller(),
+                hint="call replay after the end of the with block",
+            )
+        if self.generation != session.generation:
+            raise AutodiffError(
+                "ds.init() or ds.reset() was called since this tape was recorded",
+                Span.of_caller(),
+                hint="record it again: with tape: ...",
+            )
+        for special in self.specials:
+            if special.stale or (special.captures_changed() and special.recheck()):
+                name = special.kernel.source.name
+                raise AutodiffError(
+                    f"{name} uses another field (or function) now than when this tape was recorded",
+                    special.kernel.source.head(),
+                    hint="record it again: with tape: ...",
+                )
+
+    def forward(self) -> None:
+        """Run the record."""
+        with self._lock:
+            self._torn = True
+            try:
+                self._ahead.run()
+            finally:
+                self._base = put_all(self._stamps, self._readings)
+                self._end = session.clock
+            self._torn = False
+
+    def _make_ahead(self) -> Program:
+        program, order = Program(), self._order
+        writes: dict[Special, list[Reach]] = {}
+        for k, entry in enumerate(self.entries):
+            if isinstance(entry, Saved):
+                if not entry.own:
+                    self._save(program, entry)
+                continue
+            if isinstance(entry, Launched):
+                for own in own_saves(self.entries, k):
+                    self._save(program, own)
+                special = entry.special
+                order.tick()
+                if special not in writes:
+                    writes[special] = reaches(special, special.written)
+                head = special.kernel.source.head()
+                for reach in writes[special]:
+                    box = reach.box(entry.args)
+                    if box is not None:
+                        order.write(box, head)
+                program.launch(special, special.compiled, entry.args, entry.seed)
+            elif isinstance(entry, Wrote):
+                order.tick()
+                axis = entry.field.versions.axis
+                row = None if entry.index is None or axis is None else entry.index[axis]
+                order.write((entry.field, row), None)
+                _write(program, entry)
+            elif isinstance(entry, Copied):
+                order.tick()
+                order.write((entry.target, None), entry.span)
+                program.copy(entry.target._array, entry.source._array)
+        return program
+
+    def _save(self, program: Program, saved: Saved) -> None:
+        """What a launch is about to overwrite is copied."""
+        self._saved[saved] = self._order.part(saved.box)
+        program.copy(saved.data, saved.part)
+
+    # ---- backward
+
+    def backward(self) -> bool:
+        """Run the adjoints of the last replay, from the gradients as they are.
+
+        Returns:
+            Whether it did. If not (a value that an adjoint needs may have changed), the entries are ready
+            for the tape to do it, which raises the error.
+
+        Raises:
+            AutodiffError: the last replay did not run to its end; an adjoint can not be made.
+        """
+        with self._lock:
+            if self._torn:
+                raise AutodiffError(
+                    "the last replay of this tape did not run to its end",
+                    Span.of_caller(),
+                    hint="call tape.replay() again first",
+                )
+            if self._back is None:
+                self._back = _Back(self.entries, self._order, self._saved)
+            if not self._back.valid or any(v.latest > self._end for v in self._back.needed):
+                self._date_entries()
+                return False
+            self._back.run()
+            return True
+
+    def _date_entries(self) -> None:
+        """Give the entries the readings of the clock that they have from the replay."""
+        now = self._base
+        for entry in self.entries:
+            if not isinstance(entry, Saved):
+                now += 1
+            if isinstance(entry, Launched):
+                entry.now = now
+
+
+class _Back:
+    """The adjoints of a record, last first.
+
+    Attributes:
+        valid: whether each of them finds what its launch saw, if nothing else writes.
+        needed: the versions of the fields that they load.
+    """
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        order: Order,
+        saved: dict[Saved, tuple[int, int, dict[int, int]]],
+    ) -> None:
+        self.program = Program()
+        self.order = order
+        self.valid = True
+        needed: dict[Field, Versions] = {}
+        self.swaps: list[tuple[Place, Place]] = []
+        self.reads: dict[Special, tuple[list[Reach], list[Reach]]] = {}
+        swapped: list[tuple[Saved, Place, tuple[int, int, dict[int, int]]]] = []
+        self.start = now = order.clock
+        for entry in reversed(entries):
+            if isinstance(entry, Saved):
+                before = order.part(entry.box)
+                order.put(entry.box, saved[entry])
+                place = self.program.swap(entry.part, entry.data)
+                swapped.append((entry, place, before))
+                continue
+            if isinstance(entry, Launched):
+                if entry.special.differentiable:
+                    self.adjoint(entry, now, needed)
+            elif isinstance(entry, Wrote):
+                self.forget(entry)
+            elif isinstance(entry, Copied):
+                self.copy_back(entry)
+            now -= 1
+        for entry, place, before in reversed(swapped):
+            order.put(entry.box, before)
+            self.swaps.append((place, self.program.swap(entry.part, entry.data)))
+        self.needed = list(needed.values())
+        self.stamps = order.stamps(self.start)
+        self.readings = order.clock - self.start
+
+    def adjoint(self, entry: Launched, since: int, needed: dict[Field, Versions]) -> None:
+        special, order = entry.special, self.order
+        if special not in self.reads:
+            read = reaches(special, special.adjoint_reads)
+            self.reads[special] = read, reaches(special, special.adjoint_written)
+        reads, writes = self.reads[special]
+        for reach in reads:
+            box = reach.box(entry.args)
+            if box is not None:
+                needed[box[0]] = box[0].versions
+                self.valid &= not order.changed(box, since)
+        order.tick()
+        head = special.kernel.source.head()
+        for reach in writes:
+            box = reach.box(entry.args)
+            if box is not None:
+                order.write(box, head)
+        self.program.launch(special, special.adjoint_compiled, entry.args, entry.seed)
+
+    def forget(self, entry: Wrote) -> None:
+        """What stood there before a write from Python had no effect."""
+        self.order.tick()
+        grad = entry.field.grad
+        if grad is not None:
+            self.order.write((grad, None), None)
+            if entry.index is None:
+                self.program.clear(grad._array)
+            else:
+                self.program.clear(grad._array[entry.index])
+
+    def copy_back(self, entry: Copied) -> None:
+        self.order.tick()
+        for f in (entry.target.grad, entry.source.grad):
+            if f is not None:
+                self.order.write((f, None), None)
+        self.program.parts.append(entry.back)
+
+    def run(self) -> None:
+        """Run them; whatever happens, what they put back on the way is as it was."""
+        try:
+            self.program.run()
+        except BaseException:
+            reached = self.program.reached
+            for there, back in self.swaps:  # the last one that was put back comes first
+                if there < reached and not back < reached:
+                    self.program.run_one(there)
+            raise
+        finally:
+            put_all(self.stamps, self.readings)
+
+
+def _check_entry(entry: Entry) -> None:
+    """Refuse what can not be run again."""
+    if isinstance(entry, Replaced):
+        raise AutodiffError(
+            "this tape can not be replayed: it holds a function with a gradient of its own or a "
+            "checkpointed rollout",
+            entry.span,
+            hint="record it anew each time: with tape: ...",
+        )
+    if isinstance(entry, Launched):
+        for p, a in zip(entry.special.values, entry.given, strict=True):
+            if p.kind == "array" and not isinstance(a, Field):
+                source = entry.special.kernel.source
+                raise AutodiffError(
+                    f"this tape can not be replayed: {p.name} of {source.name} was a NumPy array, whose "
+                    "changes are not recorded",
+                    source.parameter(p.name),
+                    hint="pass a ds.ndarray, or record the tape anew each time",
+                )
+
+
+def _write(program: Program, entry: Wrote) -> None:
+    """A write from Python: a constant, or a copy that no gradient flows through."""
+    target = entry.field._array if entry.index is None else entry.field._array[entry.index]
+    value = entry.value
+    if isinstance(value, Field):
+        program.copy(target, value._array)
+    elif value.shape == target.shape:
+        program.copy(target, value)
+    elif any(value.tobytes()):
+        whole = np.empty_like(target)
+        whole[...] = value
+        program.copy(target, whole)
+    else:
+        program.clear(target)
+
+
+def _swap(one: np.ndarray, other: np.ndarray) -> None:
+    kept = one.copy()
+    one[...] = other
+    other[...] = kept
