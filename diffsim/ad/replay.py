@@ -80,6 +80,15 @@ class Program:
         else:
             self.native().add_clear(*found)
 
+    def add(self, target: Field, source: Field) -> None:
+        """Add the numbers of a field to those of another."""
+        a, b = target._array, source._array
+        found = stretches(a, b) if target.dtype is source.dtype else None
+        if found is None:
+            self.parts.append(functools.partial(np.add, a, b, out=a))
+        else:
+            self.native().add_sum(*found, target.dtype)
+
     def swap(self, one: np.ndarray, other: np.ndarray) -> Place:
         """Add an exchange of the contents of two arrays."""
         self.kept += (one, other)
@@ -338,11 +347,16 @@ class _Back:
                 self.program.clear(grad._array[entry.index])
 
     def copy_back(self, entry: Copied) -> None:
+        """The adjoint of a copy, as `Copied.back`."""
         self.order.tick()
-        for f in (entry.target.grad, entry.source.grad):
-            if f is not None:
-                self.order.write((f, None), None)
-        self.program.parts.append(entry.back)
+        target, source = entry.target.grad, entry.source.grad
+        if target is None or target is source:
+            return
+        self.order.write((target, None), None)
+        if source is not None:
+            self.order.write((source, None), None)
+            self.program.add(source, target)
+        self.program.clear(target._array)
 
     def run(self) -> None:
         """Run them; whatever happens, what they put back on the way is as it was."""

@@ -6,6 +6,7 @@
 ;   1 copy    count stretches of memory from source to target
 ;   2 clear   count stretches at target to 0
 ;   3 swap    count stretches between target and source
+;   4 add     count stretches of source to those of target, as f32; 5 as f64
 ; A stretch is `bytes` long; the next one begins `target.step` and `source.step` bytes further on.
 
 @CLOCK_MONOTONIC = internal constant i32 1
@@ -51,6 +52,48 @@ done:
   ret void
 }
 
+define internal void @add_f32(ptr noalias %a, ptr noalias %b, i64 %bytes) nounwind {
+entry:
+  %n = udiv i64 %bytes, 4
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %number ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %number, label %done
+number:
+  %a.p = getelementptr inbounds float, ptr %a, i64 %i
+  %b.p = getelementptr inbounds float, ptr %b, i64 %i
+  %a.v = load float, ptr %a.p
+  %b.v = load float, ptr %b.p
+  %sum = fadd float %a.v, %b.v
+  store float %sum, ptr %a.p
+  %next = add nuw i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
+define internal void @add_f64(ptr noalias %a, ptr noalias %b, i64 %bytes) nounwind {
+entry:
+  %n = udiv i64 %bytes, 8
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %number ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %number, label %done
+number:
+  %a.p = getelementptr inbounds double, ptr %a, i64 %i
+  %b.p = getelementptr inbounds double, ptr %b, i64 %i
+  %a.v = load double, ptr %a.p
+  %b.v = load double, ptr %b.p
+  %sum = fadd double %a.v, %b.v
+  store double %sum, ptr %a.p
+  %next = add nuw i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+
 ; All stretches of an operation that moves memory.
 define internal void @move(ptr %op, i64 %kind) noinline nounwind {
 entry:
@@ -78,7 +121,9 @@ stretch:
   %from = getelementptr i8, ptr %source, i64 %source.offset
   switch i64 %kind, label %on [ i64 1, label %copy
                                 i64 2, label %clear
-                                i64 3, label %exchange ]
+                                i64 3, label %exchange
+                                i64 4, label %add.f32
+                                i64 5, label %add.f64 ]
 copy:
   call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
   br label %on
@@ -87,6 +132,12 @@ clear:
   br label %on
 exchange:
   call void @swap(ptr %to, ptr %from, i64 %bytes)
+  br label %on
+add.f32:
+  call void @add_f32(ptr %to, ptr %from, i64 %bytes)
+  br label %on
+add.f64:
+  call void @add_f64(ptr %to, ptr %from, i64 %bytes)
   br label %on
 on:
   %k.next = add nuw i64 %k, 1

@@ -1,7 +1,7 @@
 """Launches and moves of memory in a row that one native call runs, as often as wanted.
 
 A backend provides a `Sequence`: `add_launch`, `add_copy`, `add_clear` and `add_swap` note operations in
-order, `run` does them. On the CPU each is a row of 8-byte slots that a native loop works off
+order (and `add_sum`), `run` does them. On the CPU each is a row of 8-byte slots that a native loop works off
 (`backends/sequence.ll`), and each launch has a parameter block of its own, filled when it was added. On a
 GPU the same operations make up a graph.
 """
@@ -17,10 +17,11 @@ import numpy as np
 
 from diffsim.backends.pool import load_native
 from diffsim.ir.nodes import Mem
+from diffsim.ir.types import ScalarType, f32
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.context import session
 
-_LAUNCH, _COPY, _CLEAR, _SWAP = range(4)
+_LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
 _SLOTS = 8  # of an operation
 
 
@@ -105,6 +106,10 @@ class Sequence:
     def add_swap(self, one: Stretches, other: Stretches) -> None:
         """An exchange of the contents of two memories that do not overlap."""
         self._move(_SWAP, one, other)
+
+    def add_sum(self, target: Stretches, source: Stretches, dtype: ScalarType) -> None:
+        """Add the f32 or f64 numbers of one memory to those of another that does not overlap it."""
+        self._move(_ADD_F32 if dtype is f32 else _ADD_F64, target, source)
 
     def add_clear(self, target: Stretches) -> None:
         """Set memory to 0."""
