@@ -178,8 +178,14 @@ class Replay:
                 hint="record it again: with tape: ...",
             )
         for special in self.specials:
-            if special.stale or (special.captures_changed() and special.recheck()):
-                name = special.kernel.source.name
+            name, owner = special.kernel.source.name, special.kernel.owner
+            if owner is not None and owner() is None:
+                raise AutodiffError(
+                    f"the object that {name} is a method of is gone, and this tape launched it",
+                    special.kernel.source.head(),
+                    hint="keep the object as long as its tapes",
+                )
+            if special.stale or special.captures_changed():
                 raise AutodiffError(
                     f"{name} uses another field (or function) now than when this tape was recorded",
                     special.kernel.source.head(),
