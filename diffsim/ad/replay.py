@@ -87,7 +87,7 @@ class Program:
         if found is None:
             self.parts.append(functools.partial(np.add, a, b, out=a))
         else:
-            self.native().add_sum(*found, target.dtype)
+            self.native().add_sum(found[0], found[1], target.dtype)
 
     def swap(self, one: np.ndarray, other: np.ndarray) -> Place:
         """Add an exchange of the contents of two arrays."""

@@ -9,9 +9,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from tests.ad.helpers import field, numbers
 
 import diffsim as ds
+from tests.ad.helpers import field, numbers
 
 
 @ds.data_oriented
@@ -82,37 +82,34 @@ def test_replayed_is_recorded_anew(cpu):
         assert not same(replayed, first)
 
 
-def test_the_gradient_in_closed_form(cpu):
-    """y = a x^8, by three squarings: in f32 and f64, with vectors."""
-    for dtype, rel in ((ds.f32, 1e-6), (ds.f64, 1e-14)):
-        x = ds.Vector.field(2, dtype, shape=4, needs_grad=True)
-        a, loss = (ds.field(dtype, shape=(), needs_grad=True) for _ in range(2))
+@pytest.mark.parametrize(("dtype", "rel"), [(ds.f32, 1e-6), (ds.f64, 1e-14)])
+def test_the_gradient_in_closed_form(cpu, dtype, rel):
+    """a (u^8 + v^8), by three squarings of a vector."""
+    x = ds.Vector.field(2, dtype, shape=4, needs_grad=True)
+    a, loss = field(dtype=dtype), field(dtype=dtype)
 
-        @ds.kernel
-        def square(k: ds.i32):
-            for c in ds.static(range(2)):
-                x[k + 1][c] = x[k][c] ** 2
+    @ds.kernel
+    def square(k: ds.i32):
+        for c in ds.static(range(2)):
+            x[k + 1][c] = x[k][c] ** 2
 
-        @ds.kernel
-        def end():
-            loss[None] = a[None] * (x[3][0] + x[3][1])
+    @ds.kernel
+    def end():
+        loss[None] = a[None] * (x[3][0] + x[3][1])
 
-        def run():
-            for k in range(3):
-                square(k)
-            end()
-
-        tape = ds.Tape(loss)
-        with tape:
-            run()
-        for u, v, w in ((1.5, 0.5, 2.0), (0.5, -1.25, -3.0)):
-            x[0], a[None] = [u, v], w
-            tape.replay()
-            tape.backward()
-            assert loss[None] == pytest.approx(w * (u**8 + v**8), rel=rel)
-            found = x.grad.to_numpy()[0]
-            assert found == pytest.approx([8 * w * u**7, 8 * w * v**7], rel=rel)
-            assert a.grad[None] == pytest.approx(u**8 + v**8, rel=rel)
+    tape = ds.Tape(loss)
+    with tape:
+        for k in range(3):
+            square(k)
+        end()
+    for u, v, w in ((1.5, 0.5, 2.0), (0.5, -1.25, -3.0)):
+        x[0], a[None] = [u, v], w
+        tape.replay()
+        tape.backward()
+        assert loss[None] == pytest.approx(w * (u**8 + v**8), rel=rel)
+        found = x.grad.to_numpy()[0]
+        assert found == pytest.approx([8 * w * u**7, 8 * w * v**7], rel=rel)
+        assert a.grad[None] == pytest.approx(u**8 + v**8, rel=rel)
 
 
 def test_random_numbers_are_those_of_the_record(cpu):
@@ -638,7 +635,7 @@ def test_refused(cpu):
             tape.replay()
     with pytest.raises(ZeroDivisionError), tape:
         squares()
-        1 / 0  # noqa: B018
+        1 / 0
     with pytest.raises(ds.AutodiffError, match="nothing to replay"):
         tape.replay()
     with pytest.raises(ds.AutodiffError, match="w of weigh was a NumPy array"):
@@ -659,7 +656,7 @@ def test_refused(cpu):
     with ds.Tape(), pytest.raises(ds.AutodiffError, match="while a tape records"):
         tape.replay()
     factor = 3.0
-    with pytest.raises(ds.KernelStateError, match="factor was 2.0"):
+    with pytest.raises(ds.KernelStateError, match="factor was 2"):
         tape.replay()
     factor = 2.0
     tape.replay()
