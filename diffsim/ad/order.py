@@ -82,7 +82,18 @@ class Order:
         self.clock = 0
         self.versions: dict[Field, Versions] = {}
 
+    def copy(self) -> Order:
+        """The same, to go on with."""
+        made = Order()
+        made.clock = self.clock
+        for f, v in self.versions.items():
+            made.versions[f] = new = Versions()
+            new.latest, new.whole, new.writer = v.latest, v.whole, v.writer
+            new.rows, new.writers = dict(v.rows), dict(v.writers)
+        return made
+
     def tick(self) -> None:
+        """The next launch or write."""
         self.clock += 1
 
     def write(self, box: Box, writer: Any) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,13 +147,9 @@ class Replay:
         for entry in entries:
             _check_entry(entry)
         self._lock = threading.RLock()
-        self._order = Order()
-        self._saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
-        self._ahead = self._make_ahead()
-        self._stamps = self._order.stamps()
-        self._readings = self._order.clock
         self._base = self._end = 0
         self._torn = False
+        self._ahead: _Ahead | None = None
         self._back: _Back | None = None
 
     # ---- forward
@@ -195,51 +191,17 @@ class Replay:
     def forward(self) -> None:
         """Run the record."""
         with self._lock:
+            if self._ahead is None:
+                self._ahead = _Ahead(self.entries)
             self._torn = True
             try:
-                self._ahead.run()
+                self._ahead.program.run()
             finally:
-                self._base = put_all(self._stamps, self._readings)
+                self._base = put_all(self._ahead.stamps, self._ahead.order.clock)
                 self._end = session.clock
+            for note in self._ahead.notes:
+                note.put(self._base)
             self._torn = False
-
-    def _make_ahead(self) -> Program:
-        program, order = Program(), self._order
-        writes: dict[Special, list[Reach]] = {}
-        for k, entry in enumerate(self.entries):
-            if isinstance(entry, Saved):
-                if not entry.own:
-                    self._save(program, entry)
-                continue
-            if isinstance(entry, Launched):
-                for own in own_saves(self.entries, k):
-                    self._save(program, own)
-                special = entry.special
-                order.tick()
-                if special not in writes:
-                    writes[special] = reaches(special, special.written)
-                head = special.kernel.source.head()
-                for reach in writes[special]:
-                    box = reach.box(entry.args)
-                    if box is not None:
-                        order.write(box, head)
-                program.launch(special, special.compiled, entry.args, entry.seed)
-            elif isinstance(entry, Wrote):
-                order.tick()
-                axis = entry.field.versions.axis
-                row = None if entry.index is None or axis is None else entry.index[axis]
-                order.write((entry.field, row), None)
-                _write(program, entry)
-            elif isinstance(entry, Copied):
-                order.tick()
-                order.write((entry.target, None), entry.span)
-                program.copy(entry.target._array, entry.source._array)
-        return program
-
-    def _save(self, program: Program, saved: Saved) -> None:
-        """What a launch is about to overwrite is copied."""
-        self._saved[saved] = self._order.part(saved.box)
-        program.copy(saved.data, saved.part)
 
     # ---- backward
 
@@ -254,14 +216,14 @@ class Replay:
             AutodiffError: the last replay did not run to its end; an adjoint can not be made.
         """
         with self._lock:
-            if self._torn:
+            if self._ahead is None or self._torn:
                 raise AutodiffError(
                     "the last replay of this tape did not run to its end",
                     Span.of_caller(),
                     hint="call tape.replay() again first",
                 )
             if self._back is None:
-                self._back = _Back(self.entries, self._order, self._saved)
+                self._back = _Back(self.entries, self._ahead.order, self._ahead.saved)
             if not self._back.valid or any(v.latest > self._end for v in self._back.needed):
                 self._date_entries()
                 return False
@@ -276,6 +238,94 @@ class Replay:
                 now += 1
             if isinstance(entry, Launched):
                 entry.now = now
+
+
+class _Ahead:
+    """What was recorded, as a program.
+
+    Attributes:
+        order: the versions that it leaves; `stamps`: the same for the real ones.
+        saved: the versions of what tapes with in_place="save" copy, when they do.
+        notes: which launch was a kernel's last one.
+    """
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.program = Program()
+        self.order = Order()
+        self.saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
+        writes: dict[Special, list[Reach]] = {}
+        notes: dict[Any, _Note] = {}
+        for k, entry in enumerate(entries):
+            if isinstance(entry, Saved):
+                if not entry.own:
+                    self.save(entry)
+            elif isinstance(entry, Launched):
+                for own in own_saves(entries, k):
+                    self.save(own)
+                self.order.tick()
+                self.launch(entry, writes)
+                for note in _notes(entry, self.order.clock):
+                    notes[id(note.special), note.key] = note
+            elif isinstance(entry, Wrote):
+                self.order.tick()
+                axis = entry.field.versions.axis
+                row = None if entry.index is None or axis is None else entry.index[axis]
+                self.order.write((entry.field, row), None)
+                _write(self.program, entry)
+            elif isinstance(entry, Copied):
+                self.order.tick()
+                self.order.write((entry.target, None), entry.span)
+                self.program.copy(entry.target._array, entry.source._array)
+        self.stamps = self.order.stamps()
+        self.notes = list(notes.values())
+
+    def save(self, saved: Saved) -> None:
+        """What a launch is about to overwrite is copied."""
+        self.saved[saved] = self.order.part(saved.box)
+        self.program.copy(saved.data, saved.part)
+
+    def launch(self, entry: Launched, writes: dict[Special, list[Reach]]) -> None:
+        special = entry.special
+        if special not in writes:
+            writes[special] = reaches(special, special.written)
+        head = special.kernel.source.head()
+        for reach in writes[special]:
+            box = reach.box(entry.args)
+            if box is not None:
+                self.order.write(box, head)
+        self.program.launch(special, special.compiled, entry.args, entry.seed)
+
+
+class _Note:
+    """That a launch was the last one of its kernel (with these arguments): for `kernel.grad`."""
+
+    __slots__ = ("at", "key", "seed", "special")
+
+    def __init__(self, special: Special, key: Any, at: int, seed: int) -> None:
+        self.special = special
+        self.key = key
+        self.at = at
+        self.seed = seed
+
+    def put(self, base: int) -> None:
+        note = base + self.at, self.seed
+        if self.key is None:
+            self.special.last = note
+        else:
+            self.special.stamps[self.key] = note
+
+
+def _notes(entry: Launched, at: int) -> Iterator[_Note]:
+    """Notes of a launch.
+
+    Of kernels with arguments only those that draw random numbers need one: for others an older note is as
+    right, or what they load has changed since.
+    """
+    for special in entry.special.kernel.specials.values():
+        if special.translation is entry.special.translation and special.differentiable:
+            yield _Note(special, None, at, entry.seed)
+            if special.values and special.translation.uses_random:
+                yield _Note(special, special.launch_key(entry.args), at, entry.seed)
 
 
 class _Back:
@@ -293,7 +343,7 @@ class _Back:
         saved: dict[Saved, tuple[int, int, dict[int, int]]],
     ) -> None:
         self.program = Program()
-        self.order = order
+        self.order = order = order.copy()
         self.valid = True
         needed: dict[Field, Versions] = {}
         self.swaps: list[tuple[Place, Place]] = []

@@ -540,12 +540,37 @@ def test_two_tapes(cpu):
 
 
 def test_a_gradient_of_one_kernel_after_a_replay(cpu):
-    """`kernel.grad` belongs to the last launch by itself, and what it needs has changed."""
+    """`kernel.grad` belongs to the last launch, be it a replayed one, or is refused."""
     p = Pendulums()
     tape = p.record()
+    p.length[0] = 0.1
     tape.replay()
+    p.loss.grad[None] = 10.0
+    p.measure.grad()
+    np.testing.assert_allclose(p.angle.grad.to_numpy()[-1], 20 * p.angle.to_numpy()[-1], rtol=1e-14)
     with pytest.raises(ds.GlobalDataAccessError):
-        p.measure.grad()
+        p.step.grad(3, 0.01)
+
+
+def test_random_numbers_of_one_kernel_after_a_replay(cpu):
+    x, y = field(3), field(3)
+
+    @ds.kernel
+    def shake(k: ds.f64):
+        for i in x:
+            y[i] = k * x[i] * ds.random(ds.f64)
+
+    x.fill(1.0)
+    tape = ds.Tape()
+    with tape:
+        shake(2.0)
+    shake(2.0)
+    for program in (tape.replay, lambda: shake(2.0), tape.replay):
+        program()
+        y.grad.fill(1.0)
+        x.grad.fill(0.0)
+        shake.grad(2.0)
+        assert np.array_equal(x.grad.to_numpy(), y.to_numpy())
 
 
 def test_errors_in_replayed_kernels(cpu):
