@@ -1,9 +1,9 @@
 """Launches and moves of memory in a row that one native call runs, as often as wanted.
 
-A backend provides a `Sequence`: `add_launch`, `add_copy`, `add_clear` and `add_swap` note operations in
-order (and `add_sum`), `run` does them. On the CPU each is a row of 8-byte slots that a native loop works off
-(`backends/sequence.ll`), and each launch has a parameter block of its own, filled when it was added. On a
-GPU the same operations make up a graph.
+A backend provides a `Sequence`: the `add_...` methods note operations in order, `run` does them. On the CPU
+each operation is a row of 8-byte slots that a native loop works off (`backends/sequence.ll`), and each
+launch has a parameter block of its own, filled when it was added. On a GPU the same operations can make up
+a graph.
 """
 
 from __future__ import annotations
