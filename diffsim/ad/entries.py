@@ -34,10 +34,10 @@ class Wrote:
     """A write from Python: what the element (None: all of them) was before has no effect any more.
 
     `value` is what was written: an element, or an array of all of them; the field it was copied from if
-    no gradient flows through the copy.
+    no gradient flows through the copy. `writer` is the statement, as in `Versions`.
     """
 
-    __slots__ = ("field", "index", "value")
+    __slots__ = ("field", "index", "value", "writer")
 
     def __init__(
         self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field
@@ -45,17 +45,26 @@ class Wrote:
         self.field = field
         self.index = index
         self.value = value
+        row, versions = self.row, field.versions
+        self.writer = versions.writer if row is None else versions.writers.get(row)
+
+    @property
+    def row(self) -> int | None:
+        """The row that it stays within (None: any)."""
+        axis = self.field.versions.axis
+        return None if self.index is None or axis is None else self.index[axis]
 
 
 class Copied:
-    """A copy of one field into another."""
+    """A copy of one field into another. `writer` is the statement, as in `Versions`."""
 
-    __slots__ = ("source", "span", "target")
+    __slots__ = ("source", "span", "target", "writer")
 
     def __init__(self, target: Field, source: Field, span: Span | None) -> None:
         self.target = target
         self.source = source
         self.span = span
+        self.writer = target.versions.writer
 
     def back(self) -> None:
         """The adjoint of the copy."""

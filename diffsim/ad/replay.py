@@ -268,13 +268,11 @@ class _Ahead:
                     notes[id(note.special), note.key] = note
             elif isinstance(entry, Wrote):
                 self.order.tick()
-                axis = entry.field.versions.axis
-                row = None if entry.index is None or axis is None else entry.index[axis]
-                self.order.write((entry.field, row), None)
+                self.order.write((entry.field, entry.row), entry.writer)
                 _write(self.program, entry)
             elif isinstance(entry, Copied):
                 self.order.tick()
-                self.order.write((entry.target, None), entry.span)
+                self.order.write((entry.target, None), entry.writer)
                 self.program.copy(entry.target._array, entry.source._array)
         self.stamps = self.order.stamps()
         self.notes = list(notes.values())
