@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Copied, Entry, Launched, Replaced, Wrote, own_saves
+from diffsim.ad.entries import Copied, Entry, Launched, Wrote, own_saves
 from diffsim.ad.order import Order, Reach, put_all, reaches
 from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
@@ -143,6 +143,7 @@ class Replay:
         self.generation = generation
         self.written = list(written)
         self.chained = False
+        self._count = len(entries)
         self.specials = list(dict.fromkeys(e.special for e in entries if isinstance(e, Launched)))
         for entry in entries:
             _check_entry(entry)
@@ -153,6 +154,11 @@ class Replay:
         self._back: _Back | None = None
 
     # ---- forward
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was recorded since."""
+        return len(self.entries) == self._count
 
     def check(self) -> None:
         """Whether the record can be run as things are now.
@@ -213,9 +219,16 @@ class Replay:
             for the tape to do it, which raises the error.
 
         Raises:
-            AutodiffError: the last replay did not run to its end; an adjoint can not be made.
+            AutodiffError: the last replay did not run to its end; something was recorded since; an
+                adjoint can not be made.
         """
         with self._lock:
+            if not self.complete:
+                raise AutodiffError(
+                    "this tape has recorded something more since its last replay",
+                    Span.of_caller(),
+                    hint="record it anew: with tape: ...",
+                )
             if self._ahead is None or self._torn:
                 raise AutodiffError(
                     "the last replay of this tape did not run to its end",
@@ -428,13 +441,6 @@ class _Back:
 
 def _check_entry(entry: Entry) -> None:
     """Refuse what can not be run again."""
-    if isinstance(entry, Replaced):
-        raise AutodiffError(
-            "this tape can not be replayed: it holds a function with a gradient of its own or a "
-            "checkpointed rollout",
-            entry.span,
-            hint="record it anew each time: with tape: ...",
-        )
     if isinstance(entry, Launched):
         for p, a in zip(entry.special.values, entry.given, strict=True):
             if p.kind == "array" and not isinstance(a, Field):
@@ -445,6 +451,13 @@ def _check_entry(entry: Entry) -> None:
                     source.parameter(p.name),
                     hint="pass a ds.ndarray, or record the tape anew each time",
                 )
+    elif not isinstance(entry, (Wrote, Copied, Saved)):
+        raise AutodiffError(
+            "this tape can not be replayed: it holds a function with a gradient of its own or a "
+            "checkpointed rollout",
+            entry.span,
+            hint="record it anew each time: with tape: ...",
+        )
 
 
 def _write(program: Program, entry: Wrote) -> None:

@@ -50,6 +50,8 @@ class Tape:
     Without one, afterwards and as often as wanted: `tape.backward(loss)` or
     `tape.backward(grads={y: seed})`; gradients then add up until `tape.zero()`.
 
+    The same launches with other contents of the fields: `tape.replay()`, then `tape.backward()`.
+
     What Python writes to a field inside of the block (an element, `fill`, `from_numpy`) is a constant: the
     gradient does not flow to what stood there before. `copy_from` is differentiated.
 
@@ -222,7 +224,9 @@ class Tape:
                 Span.of_caller(),
                 hint="record first: with tape: ...",
             )
-        again = self._again or Replay(self.entries, self.generation, self._written())
+        again = self._again
+        if again is None or not again.complete:
+            again = Replay(self.entries, self.generation, self._written())
         again.check()
         self._check_gradients()
         self._clear()

@@ -492,6 +492,17 @@ def test_a_record_against_the_rules_is_refused(cpu):
         tape.backward(loss)
 
 
+def test_something_recorded_after_the_replay(cpu):
+    p = Pendulums()
+    tape = p.record()
+    tape.replay()
+    tape.record_func(lambda: None, [p.length])
+    with pytest.raises(ds.AutodiffError, match="recorded something more since its last replay"):
+        tape.backward()
+    with pytest.raises(ds.AutodiffError, match="gradient of its own"):
+        tape.replay()
+
+
 def test_a_broken_chain_is_refused(cpu):
     x, y, loss = field(), field(grad=False), field()
 
