@@ -23,7 +23,7 @@ from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
-from diffsim.runtime.sequence import Sequence, stretches
+from diffsim.runtime.sequence import Sequence, new_sequence, stretches
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Program:
 
     def native(self) -> Sequence:
         """The sequence to add to."""
-        if not self.parts or not isinstance(self.parts[-1], Sequence):
-            self.parts.append(Sequence())
-        last = self.parts[-1]
-        assert isinstance(last, Sequence)
+        last = self.parts[-1] if self.parts else None
+        if last is None or callable(last):
+            last = new_sequence()
+            self.parts.append(last)
         return last
 
     def launch(
@@ -104,23 +104,23 @@ class Program:
         """Run all of it; `reached` is then the first step that was not done."""
         for number, part in enumerate(self.parts):
             self.reached = number, 0
-            if isinstance(part, Sequence):
-                try:
-                    part.run()
-                finally:
-                    self.reached = number, part.done
-            else:
+            if callable(part):
                 part()
+                continue
+            try:
+                part.run()
+            finally:
+                self.reached = number, part.done
         self.reached = len(self.parts), 0
 
     def run_one(self, place: Place) -> None:
         """Run a single step."""
         number, operation = place
         part = self.parts[number]
-        if isinstance(part, Sequence):
-            part.run(operation, operation + 1)
-        else:
+        if callable(part):
             part()
+        else:
+            part.run(operation, operation + 1)
 
 
 class Replay:

@@ -12,6 +12,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -59,12 +60,59 @@ def stretches(*arrays: np.ndarray) -> list[Stretches] | None:
     return [Stretches(x.ctypes.data, size, count, s) for x, s in zip(arrays, steps, strict=True)]
 
 
-class Sequence:
-    """Operations on the CPU.
+class Sequence(Protocol):
+    """Operations in order.
 
     Attributes:
         done: how many of them the last `run` got through.
     """
+
+    done: int
+
+    def add_launch(
+        self,
+        compiled: Compiled,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> None:
+        """A launch.
+
+        Args:
+            compiled: the kernel.
+            args: its arguments, flattened to scalars.
+            seed: the key of its random numbers.
+            arrays: for each memory that is an argument, its address and shape.
+        """
+
+    def add_copy(self, target: Stretches, source: Stretches) -> None:
+        """A copy. Both memories live as long as the sequence: the caller sees to that."""
+
+    def add_swap(self, one: Stretches, other: Stretches) -> None:
+        """An exchange of the contents of two memories that do not overlap."""
+
+    def add_sum(self, target: Stretches, source: Stretches, dtype: ScalarType) -> None:
+        """Add the f32 or f64 numbers of one memory to those of another that does not overlap it."""
+
+    def add_clear(self, target: Stretches) -> None:
+        """Set memory to 0."""
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        """Run the operations begin..end (all).
+
+        Python gets a chance to handle Ctrl-C, and to run other threads, every now and then.
+
+        Raises:
+            AccessError: what a check in a kernel found (as a launch does); `done` tells how far it got.
+            KeyboardInterrupt: and whatever else a signal handler raises.
+        """
+
+    def __len__(self) -> int:
+        """How many operations there are."""
+
+
+class CpuSequence:
+    """Operations on the CPU: rows for the native loop."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -84,14 +132,6 @@ class Sequence:
         seed: int,
         arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
     ) -> None:
-        """A launch.
-
-        Args:
-            compiled: the kernel.
-            args: its arguments, flattened to scalars.
-            seed: the key of its random numbers.
-            arrays: for each memory that is an argument, its address and shape.
-        """
         block = compiled.make_block(args, seed, arrays)
         errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
         self._launches[len(self._rows)] = compiled  # and keep its code
@@ -100,33 +140,21 @@ class Sequence:
         self._bytes += len(block)
 
     def add_copy(self, target: Stretches, source: Stretches) -> None:
-        """A copy. Both memories live as long as the sequence: the caller sees to that."""
         self._move(_COPY, target, source)
 
     def add_swap(self, one: Stretches, other: Stretches) -> None:
-        """An exchange of the contents of two memories that do not overlap."""
         self._move(_SWAP, one, other)
 
     def add_sum(self, target: Stretches, source: Stretches, dtype: ScalarType) -> None:
-        """Add the f32 or f64 numbers of one memory to those of another that does not overlap it."""
         self._move(_ADD_F32 if dtype is f32 else _ADD_F64, target, source)
 
     def add_clear(self, target: Stretches) -> None:
-        """Set memory to 0."""
         self._move(_CLEAR, target, target)
 
     def _move(self, kind: int, a: Stretches, b: Stretches) -> None:
         self._rows.append((kind, a.address, b.address, 0, a.bytes, a.count, a.step, b.step))
 
     def run(self, begin: int = 0, end: int | None = None) -> None:
-        """Run the operations begin..end (all).
-
-        Python gets a chance to handle Ctrl-C, and to run other threads, every 20 ms.
-
-        Raises:
-            AccessError: what a check in a kernel found (as a launch does); `done` tells how far it got.
-            KeyboardInterrupt: and whatever else a signal handler raises.
-        """
         if self._ops is None:
             self._ops = self._pack()
         run, raised = _runner()
@@ -146,6 +174,11 @@ class Sequence:
         self._blocks = []
         ops[ops[:, 0] == _LAUNCH, 2] += np.uint64(self._memory.ctypes.data)
         return ops
+
+
+def new_sequence() -> Sequence:
+    """An empty sequence of the session's backend."""
+    return CpuSequence()
 
 
 @functools.cache

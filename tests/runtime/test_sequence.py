@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.sequence import Sequence, Stretches, stretches
+from diffsim.runtime.sequence import Stretches, new_sequence, stretches
 
 
 def views(shape, dtype):
@@ -44,7 +44,7 @@ def native_move(step, a, b):
     found = stretches(a, b)
     if found is None:
         return False
-    sequence = Sequence()
+    sequence = new_sequence()
     if step == "clear":
         sequence.add_clear(found[0])
     elif step == "sum":
@@ -97,7 +97,7 @@ def test_stretches():
 
 def test_a_part_of_a_sequence(cpu):
     numbers = np.arange(8.0)
-    sequence = Sequence()
+    sequence = new_sequence()
     for k in range(7):
         sequence.add_swap(*(Stretches(numbers.ctypes.data + 8 * j, 8) for j in (k, k + 1)))
     sequence.run(2, 5)
@@ -105,4 +105,4 @@ def test_a_part_of_a_sequence(cpu):
     assert numbers.tolist() == [0, 1, 3, 4, 5, 2, 6, 7]
     sequence.run()
     assert numbers.tolist() == [1, 3, 4, 5, 2, 6, 7, 0]
-    Sequence().run()
+    new_sequence().run()
