@@ -3,5 +3,14 @@
 from diffsim.ad.checkpoint import CheckpointStats, checkpoint
 from diffsim.ad.custom import grad_for, grad_replaced, no_grad
 from diffsim.ad.tape import Tape
+from diffsim.runtime.recorded import Recorded
 
-__all__ = ["CheckpointStats", "Tape", "checkpoint", "grad_for", "grad_replaced", "no_grad"]
+__all__ = [
+    "CheckpointStats",
+    "Recorded",
+    "Tape",
+    "checkpoint",
+    "grad_for",
+    "grad_replaced",
+    "no_grad",
+]

@@ -21,9 +21,11 @@ import numpy as np
 from diffsim.ad.saves import Saved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
-from diffsim.passes.access import overwritten
+from diffsim.ir.nodes import Atomic
+from diffsim.passes.access import Access, overwritten
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.recorded import Recorded
 
 
 class CheckpointStats:
@@ -98,9 +100,21 @@ class _Trace:
     """
 
     in_place = False
+    records = True
 
     def __init__(self) -> None:
         self.number = 0
+        self.entries: list[Any] = []
+
+    def returned(self, result: Any) -> Recorded:
+        return Recorded(result, self)
+
+    def computed(self, made: Recorded, parts: Any) -> None:
+        pass
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if field.kind != "argument":
+            self.wrote(field, index, value.array)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
@@ -114,6 +128,8 @@ class _Trace:
 
 
 def _mark(a: Any) -> Any:
+    if isinstance(a, Field) and a.kind == "argument":
+        a = a._array
     if isinstance(a, np.ndarray):
         return zlib.crc32(np.ascontiguousarray(a).tobytes())
     return a if isinstance(a, (int, float)) else id(a) if isinstance(a, Field) else repr(a)
@@ -133,6 +149,10 @@ class _Repeat(Tape):
     def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
         self.trace.wrote(field, index, value)
         super().wrote(field, index, value)
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        self.trace.stored(field, index, value)
+        super().stored(field, index, value)
 
     def copied(self, target: Field, source: Field) -> None:
         self.trace.copied(target, source)
@@ -156,9 +176,20 @@ class _Watch(Tape):
     def writing(self, field: Field, row: int | None) -> None:
         self.outer.writing(field, row)
 
+    def returned(self, result: Any) -> Recorded:
+        return Recorded(result, self)
+
+    def computed(self, made: Recorded, parts: Any) -> None:
+        pass
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if field.kind != "argument":
+            self.wrote(field, index, value.array)
+
     def start(self) -> None:
         """A new step begins: nothing was overwritten in it yet."""
         self.fresh = set()
+        self.entries = []  # values that are returned in it belong to this step alone
         self.trace = _Trace()
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
@@ -171,6 +202,13 @@ class _Watch(Tape):
         whole = overwritten(special.ir)
         for a in special.written:
             f = special.object_of(a.mem, args)
+            if (
+                _is_extreme(a)
+                and f not in self.state
+                and f not in self.fresh
+                and a.mem not in whole
+            ):
+                raise _missing(f, a.stmt.span)
             if isinstance(f, Field) and f not in self.state:
                 self.written[f] = None
                 if a.mem in whole:
@@ -198,6 +236,11 @@ class _Watch(Tape):
             Span.of_caller(),
             hint="call ds.ad.checkpoint inside of that function instead",
         )
+
+
+def _is_extreme(a: Access) -> bool:
+    """Whether it is an update whose adjoint looks at what was there before (a minimum or maximum)."""
+    return isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
 
 
 def _missing(f: Field, span: Span | None) -> AutodiffError:

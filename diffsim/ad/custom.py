@@ -142,6 +142,8 @@ def grad_for(primal: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 class _Detached:
     """Stands for the tape that is recording, where no gradient flows."""
 
+    records = False
+
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.in_place = tape.in_place
@@ -154,6 +156,10 @@ class _Detached:
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.tape.launched(special.detached, args, now, seed)
+
+    @staticmethod
+    def returned(result: Any) -> Any:
+        return result
 
     def wrote(self, field: Field, index: tuple[int, ...] | None, value: np.ndarray | Field) -> None:
         self.tape.wrote(field, index, value)

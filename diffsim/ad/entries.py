@@ -1,8 +1,8 @@
-"""What a tape holds: one entry for each launch, each write from Python, each copy."""
+"""What a tape holds, entry by entry: each knows its own part of the backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +10,20 @@ import numpy as np
 from diffsim.ad.saves import Saved
 from diffsim.errors import Span
 from diffsim.runtime.field import Field
+from diffsim.runtime.read import Read
+from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
 
 
 class Launched:
-    """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing)."""
+    """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing).
 
-    __slots__ = ("args", "given", "now", "seed", "special")
+    `returned` is what it returned, if derivatives flow through that.
+    """
+
+    __slots__ = ("args", "given", "now", "returned", "seed", "special")
 
     def __init__(
         self, special: Special, given: tuple[Any, ...], args: tuple[Any, ...], now: int, seed: int
@@ -28,6 +33,21 @@ class Launched:
         self.args = args
         self.now = now
         self.seed = seed
+        self.returned: Recorded | None = None
+
+    def backward(self) -> None:
+        """Run the adjoint."""
+        special, value = self.special, self.returned
+        if not special.differentiable:
+            return
+        if value is None:
+            special.run_adjoint(self.args, self.now, self.seed)
+            return
+        g = value.take()
+        if g is None and not special.written:
+            return  # it was only looked at
+        seeds = np.zeros(value.array.shape) if g is None else g
+        special.run_adjoint(self.args, self.now, self.seed, seeds.ravel().tolist())
 
 
 class Wrote:
@@ -54,6 +74,59 @@ class Wrote:
         axis = self.field.versions.axis
         return None if self.index is None or axis is None else self.index[axis]
 
+    def backward(self) -> None:
+        """What stood there had no effect."""
+        grad = self.field.grad
+        if grad is None:
+            return
+        if self.index is None:
+            grad.clear()
+        else:
+            grad._array[self.index] = 0
+            grad._touch()
+
+
+class Stored(Wrote):
+    """A write of a value that the tape follows."""
+
+    __slots__ = ("followed",)
+
+    def __init__(self, field: Field, index: tuple[int, ...], followed: Recorded) -> None:
+        super().__init__(field, index, followed.array)
+        self.followed = followed
+
+    def backward(self) -> None:
+        """The value takes the element's gradient."""
+        grad = self.field.grad
+        if grad is not None:
+            self.followed.receive(
+                np.array(grad._array[self.index], np.float64).reshape(grad.element)
+            )
+        super().backward()
+
+
+class Computed:
+    """Arithmetic in Python: what was made of which numbers, and how the gradient gets to them."""
+
+    __slots__ = ("made", "parts")
+
+    def __init__(self, made: Recorded, parts: Sequence[tuple[Recorded | Read, Pull]]) -> None:
+        self.made = made
+        self.parts = parts
+
+    def backward(self) -> None:
+        """Hand the gradient on."""
+        g = self.made.take()
+        if g is None:
+            return
+        for source, pull in self.parts:
+            part = pull(g)
+            if isinstance(source, Recorded):
+                source.receive(part)
+            elif source.field.grad is not None:
+                source.field.grad._array[source.index] += part.sum()
+                source.field.grad._touch()
+
 
 class Copied:
     """A copy of one field into another. `writer` is the statement, as in `Versions`."""
@@ -66,8 +139,8 @@ class Copied:
         self.span = span
         self.writer = target.versions.writer
 
-    def back(self) -> None:
-        """The adjoint of the copy."""
+    def backward(self) -> None:
+        """The source gets the gradient of the target."""
         target, source = self.target.grad, self.source.grad
         if target is None or target is source:
             return
@@ -100,7 +173,8 @@ class Replaced:
         self.span = Span.of_caller()
 
 
-Entry = Launched | Wrote | Copied | Replaced | Saved
+Pull = Callable[[np.ndarray], np.ndarray]
+Entry = Launched | Wrote | Computed | Copied | Replaced | Saved
 
 
 def flat(entries: list[Entry]) -> Iterator[Entry]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Copied, Entry, Launched, Wrote, own_saves
+from diffsim.ad.entries import Copied, Entry, Launched, Replaced, Wrote, own_saves
 from diffsim.ad.order import Order, Reach, put_all, reaches
 from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
@@ -442,6 +442,13 @@ class _Back:
 def _check_entry(entry: Entry) -> None:
     """Refuse what can not be run again."""
     if isinstance(entry, Launched):
+        if entry.returned is not None:
+            source = entry.special.kernel.source
+            raise AutodiffError(
+                f"this tape can not be replayed: it follows what {source.name} returned through Python",
+                source.head(),
+                hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
+            )
         for p, a in zip(entry.special.values, entry.given, strict=True):
             if p.kind == "array" and not isinstance(a, Field):
                 source = entry.special.kernel.source
@@ -451,7 +458,7 @@ def _check_entry(entry: Entry) -> None:
                     source.parameter(p.name),
                     hint="pass a ds.ndarray, or record the tape anew each time",
                 )
-    elif not isinstance(entry, (Wrote, Copied, Saved)):
+    elif isinstance(entry, Replaced):
         raise AutodiffError(
             "this tape can not be replayed: it holds a function with a gradient of its own or a "
             "checkpointed rollout",

@@ -13,17 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Copied, Entry, Launched, Replaced, Wrote, flat
+from diffsim.ad.chains import check_chain
+from diffsim.ad.entries import (
+    Computed,
+    Copied,
+    Entry,
+    Launched,
+    Pull,
+    Replaced,
+    Stored,
+    Wrote,
+    flat,
+)
 from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
-from diffsim.ir.nodes import Atomic, Store
-from diffsim.ir.walk import task_statements
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
-from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.read import Read
+from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -67,6 +77,8 @@ class Tape:
         AutodiffError: and its kind, at the end of the block (or in `backward`).
     """
 
+    records = True
+
     def __init__(
         self,
         loss: Field | None = None,
@@ -84,6 +96,7 @@ class Tape:
         self.saver = Saver()
         self.pending: list[Saved] = []
         self.entries: list[Entry] = []
+        self.newest: Launched
         self.kept: dict[Special, list[Field]] = {}
         self.loss = loss
         self.clear_gradients = clear_gradients
@@ -151,9 +164,23 @@ class Tape:
         if self.in_place:
             special = special.in_place
             self.saver.after_launch(special, args)
-        self.entries.append(Launched(special, given, args, now, seed))
+        self.newest = Launched(special, given, args, now, seed)
+        self.entries.append(self.newest)
         self.entries += self.pending
         self.pending = []
+
+    def returned(self, result: Any) -> Any:
+        """What the launch just noted returns: a value that the tape follows."""
+        made = self.newest.returned = Recorded(result, self)
+        return made
+
+    def computed(self, made: Recorded, parts: Sequence[tuple[Recorded | Read, Pull]]) -> None:
+        """Note arithmetic in Python on values that the tape follows."""
+        self.entries.append(Computed(made, parts))
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        """Note that Python stored a value that the tape follows."""
+        self.entries.append(Stored(field, index, value))
 
     def launching(self, special: Special, args: tuple[Any, ...]) -> None:
         """A launch is about to start (called by the launch function if `in_place`)."""
@@ -235,12 +262,14 @@ class Tape:
 
     # ---- the backward pass
 
-    def backward(self, loss: Field | None = None, grads: Mapping[Field, Any] | None = None) -> None:
+    def backward(
+        self, loss: Field | Recorded | None = None, grads: Mapping[Field, Any] | None = None
+    ) -> None:
         """Run the adjoints of everything recorded, last first.
 
         Args:
             loss: a field of a single element, whose gradient is set to 1; the tape's own if nothing
-                is given.
+                is given; or a number that the tape followed: what a kernel returned, or made of that.
             grads: for any fields the gradients to start from: numbers, arrays or fields of their shape.
 
         Raises:
@@ -267,16 +296,21 @@ class Tape:
                 Span.of_caller(),
                 hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
             )
-        if loss is not None:
+        if isinstance(loss, Field):
             _check_loss(loss)
             seeds[loss] = 1
+        elif loss is not None:
+            self._check_value(loss)
         self._check_gradients()
         again = self._again
         if again is None or not again.chained:
-            self._check_chain()
+            check_chain(self.entries)
         if again is not None:
             again.chained = True
+        self._forget_values()
         before = self._start_from_zero(self._written() if again is None else again.written)
+        if isinstance(loss, Recorded):
+            loss.receive(np.ones(()))
         for f, seed in seeds.items():
             _seed(f, seed)
         if again is None or not again.backward():
@@ -285,32 +319,47 @@ class Tape:
             grad._array += value
             grad._touch()
 
+    def _check_value(self, loss: Any) -> None:
+        """Refuse a loss that is no number of this tape."""
+        if not isinstance(loss, Recorded):
+            _check_loss(loss)
+        if not loss.belongs_to(self) or loss.array.shape:
+            raise AutodiffError(
+                "the loss is a value of another tape"
+                if not loss.belongs_to(self)
+                else f"the loss has shape {loss.array.shape}, and a loss is a single number",
+                Span.of_caller(),
+                hint="start from a number that was returned, or computed, on this tape",
+            )
+
     def sweep(self) -> None:
         """Run the adjoints from the gradients as they are: one part of a longer program."""
         self._check_gradients()
-        self._check_chain()
+        check_chain(self.entries)
         self._run_adjoints()
 
     def _run_adjoints(self) -> None:
         final: list[Saved] = []
         try:
             for entry in reversed(self.entries):
-                if isinstance(entry, Launched):
-                    special = entry.special
-                    if special.differentiable:
-                        special.run_adjoint(entry.args, entry.now, entry.seed)
-                elif isinstance(entry, Saved):
+                if isinstance(entry, Saved):
                     final.append(entry.swap())
-                elif isinstance(entry, Wrote):
-                    _forget(entry.field, entry.index)
-                elif isinstance(entry, Copied):
-                    entry.back()
-                else:
+                elif isinstance(entry, Replaced):
                     with session.recomputing():
                         entry.backward()
+                else:
+                    entry.backward()
         finally:
             for saved in reversed(final):
                 saved.swap()
+
+    def _forget_values(self) -> None:
+        """Gradients of values that the tape followed start from nothing."""
+        for entry in self.entries:
+            if isinstance(entry, Launched) and entry.returned is not None:
+                entry.returned.take()
+            elif isinstance(entry, Computed):
+                entry.made.take()
 
     @staticmethod
     def _start_from_zero(written: Iterable[Field]) -> dict[Field, np.ndarray]:
@@ -359,12 +408,12 @@ class Tape:
                 fields = [entry.field]
             elif isinstance(entry, Copied):
                 fields = [entry.target, entry.source]
-            elif isinstance(entry, Saved):
+            elif isinstance(entry, (Saved, Computed)):
                 continue
             else:
                 fields = [*entry.arrays, *entry.written]
             for f in fields:
-                if isinstance(f, Field) and f.grad is not None:
+                if isinstance(f, Field) and f.grad is not None and f.kind != "argument":
                     found[f] = f.grad
         return found
 
@@ -392,101 +441,6 @@ class Tape:
                     special.kernel.source.head(),
                     hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
                 )
-
-    # ---- broken chains
-
-    def _check_chain(self) -> None:
-        """Refuse a program in which an active value passes through a float field without gradient."""
-        broken: _Broken = {}
-        for entry in self.entries:
-            if isinstance(entry, Launched):
-                activity = entry.special.activity
-                if broken or activity.leaks or activity.second_leaks:
-                    _follow(entry, broken)
-            elif isinstance(entry, Copied):
-                _follow_copy(entry, broken)
-            elif isinstance(entry, Wrote) and entry.index is None:
-                broken.pop(_key(entry.field), None)
-
-
-_Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
-"""Memories that an active value was lost in: the object (kept, so that its id stays its own), where, and
-whether the value was a gradient."""
-
-
-def _follow(entry: Launched, broken: _Broken) -> None:
-    """One launch's part in the search for broken chains."""
-    special, activity = entry.special, entry.special.activity
-    objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
-    lost = {
-        _key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)
-    }
-    lost.update(
-        {_key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)}
-    )
-    inside = special.read_after_leak
-    tainted = [m for m, f in objects.items() if m in inside or _key(f) in broken]
-    for mem in tainted:
-        key = _key(objects[mem])
-        where = broken.get(key) or lost[key]
-        flow = Activity(special.ir, frozenset([mem]))
-        for t in special.ir.tasks:
-            for s in task_statements(t):
-                if (
-                    isinstance(s, (Store, Atomic))
-                    and s.mem.grad is not None
-                    and s.value in flow.values
-                ):
-                    raise _broken(where, special.kernel.source.name)
-        for leak in flow.leaks:
-            f = objects[leak.mem]
-            lost.setdefault(_key(f), (f, leak, where[2]))
-    for key, where in lost.items():
-        broken.setdefault(key, where)
-
-
-def _follow_copy(entry: Copied, broken: _Broken) -> None:
-    """A copy's part in it."""
-    target, source = entry.target, entry.source
-    where = broken.get(_key(source))
-    if where is None and source.is_grad:
-        where = (source, entry.span, True)
-    if target.grad is not None:
-        if where is not None:
-            raise _broken(where, f"a copy to {target.name}")
-        broken.pop(_key(target), None)
-    elif target.dtype.is_float and not target.is_grad:
-        if where is not None:
-            broken[_key(target)] = where
-        elif source.grad is not None:
-            broken[_key(target)] = (target, entry.span, False)
-        else:
-            broken.pop(_key(target), None)
-
-
-def _key(f: Any) -> int:
-    """What a memory is known by: views of one NumPy array are one memory."""
-    while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
-        f = f.base
-    return id(f)
-
-
-def _broken(where: tuple[Any, Store | Atomic | Span | None, bool], reader: str) -> AutodiffError:
-    thing, place, second = where
-    if isinstance(place, (Store, Atomic)):
-        return second_order(place) if second else missing_gradient(place, reader)
-    name = thing.name if isinstance(thing, Field) else "the array"
-    if second:
-        return AutodiffError(
-            f"{reader} reads the gradient {name}, and diffsim differentiates once only",
-            place,
-            hint="copy it before the tape starts: then it is a constant",
-        )
-    return MissingGradientError(
-        f"{name} has no gradient and stands between the inputs and the loss ({reader} reads it)",
-        place,
-        hint=f"declare {name} with needs_grad=True",
-    )
 
 
 _NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
@@ -536,14 +490,3 @@ def _seed(f: Any, seed: Any) -> None:
         f.grad.fill(seed)
     else:
         f.grad.from_numpy(seed)
-
-
-def _forget(f: Field, index: tuple[int, ...] | None) -> None:
-    """The adjoint of a write from Python: what stood there had no effect."""
-    if f.grad is None:
-        return
-    if index is None:
-        f.grad.clear()
-    else:
-        f.grad._array[index] = 0
-        f.grad._touch()

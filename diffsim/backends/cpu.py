@@ -105,7 +105,9 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     ]
     if plain:
         raise BackendError(f"no such function: {plain[0]}", kernel.span)
-    math = jit.declare_math(sorted(module.math)) if module.math else ""
+    math = ""
+    if module.math:
+        math = jit.declare_math(sorted(module.math), vectors=not module.exact)
     parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata()]
     needs_pool = any(name.startswith("@ds_") for name in module.declared)
     return CpuCode("\n".join(parts) + "\n", layout, module.checks, needs_pool=needs_pool)

@@ -47,6 +47,7 @@ _COMBINE: dict[str, Any] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
+    "xchg": lambda old, new: new,
 }
 
 

@@ -235,7 +235,7 @@ class Jit:
         with self._optimised(text) as module:
             return str(self._machine.emit_assembly(module))
 
-    def declare_math(self, names: Iterable[str]) -> str:
+    def declare_math(self, names: Iterable[str], *, vectors: bool = True) -> str:
         """Module-level text that declares libm functions, with vector forms where there are some.
 
         Call it once a module: it also writes the module's ``@llvm.compiler.used``.
@@ -243,6 +243,7 @@ class Jit:
         Args:
             names: C names such as ``expf`` or ``pow``, each a key of ``VECTOR_MATH`` with or
                 without the ``f``.
+            vectors: whether to offer the vector forms.
         """
         lines: list[str] = []
         used: list[str] = []
@@ -251,7 +252,7 @@ class Jit:
             arity = VECTOR_MATH[name[:-1] if single else name]
             scalar = "float" if single else "double"
             variants: list[str] = []
-            for letter, bits in self._vector_sets():
+            for letter, bits in self._vector_sets() if vectors else ():
                 lanes = bits // (32 if single else 64)
                 variant = f"_ZGV{letter}N{lanes}{'v' * arity}_{name}"
                 if llvm.address_of_symbol(variant) is None:

@@ -412,6 +412,8 @@ class Body:
         return old
 
     def combine(self, op: str, t: ScalarType, a: str, b: str) -> str:
+        if op == "xchg":
+            return b
         if op in ("add", "and", "or", "xor"):
             word = f"fadd {self.module.flags}" if t.is_float else op
             return self.let(f"{word} {t.llvm} {a}, {b}")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffsim.backends.layout import Layout
 from diffsim.ir._row import Libdevice, Libm
-from diffsim.ir.nodes import Check, Const, Kernel, Let, Mem, Scratch, Value
+from diffsim.ir.nodes import Atomic, Check, Const, Kernel, Let, Mem, Scratch, Value
 from diffsim.ir.types import ScalarType
+from diffsim.ir.walk import task_statements
 
 if TYPE_CHECKING:
     from diffsim.backends.llvm import Body
@@ -34,13 +35,20 @@ class Target(Protocol):
 
 
 class Module:
-    """What the functions of one kernel share: declarations, alias scopes, the table of messages."""
+    """What the functions of one kernel share: declarations, alias scopes, the table of messages.
+
+    Attributes:
+        exact: whether every number must come out the same, to the last bit, in other code too.
+    """
 
     def __init__(self, kernel: Kernel, layout: Layout, target: Target, *, fast_math: bool) -> None:
         self.kernel = kernel
         self.layout = layout
         self.target = target
+        self.exact = _same_bits(kernel)
         self.flags = "reassoc nsz arcp contract afn" if fast_math else "contract"
+        if self.exact:
+            self.flags = ""
         self.declared: dict[str, str] = {}
         self.math: dict[str, None] = {}
         self.text: list[str] = []
@@ -78,6 +86,20 @@ class Module:
             lines.append(f"!{10 + 2 * k} = !{{!{scope[k]}}}")
             lines.append(f"!{11 + 2 * k} = !{{{others}}}")
         return lines
+
+
+def _same_bits(kernel: Kernel) -> bool:
+    """Whether another kernel must come by the same numbers, to the last bit, in code of its own.
+
+    The adjoint of `atomic_max m[i], v` computes v again and compares it with m[i]. So both kernels are
+    compiled without contraction, and without the vector forms of math functions, which round differently.
+    """
+    updates = [(mem, op) for t in kernel.tasks for op, mem, _ in t.reductions]
+    for t in kernel.tasks:
+        updates += [(s.mem, s.op) for s in task_statements(t) if isinstance(s, Atomic)]
+    return any(
+        op == "xchg" or (op in ("min", "max") and mem.grad is not None) for mem, op in updates
+    )
 
 
 def memory_type(t: ScalarType) -> str:

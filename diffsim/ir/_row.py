@@ -9,7 +9,7 @@ written: the answer is a rule for each argument, ZERO, or REFUSE with the reason
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +123,25 @@ Variadic = Callable[..., Value | None]
 Rules = tuple[Rule, ...] | Zero | REFUSE | Variadic
 
 
+class Traced:
+    """A number that Python holds and something else follows: what an op makes of it is its own business."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        """The plain number, vector or matrix."""
+        raise NotImplementedError
+
+    def follows(self) -> bool:
+        """Whether what is done with it now is followed."""
+        raise NotImplementedError
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """The result of an op of which this is one operand."""
+        raise NotImplementedError
+
+
 class Op:
     """One row. Called with values it emits the op, called with numbers or arrays it evaluates `ref`.
 
@@ -194,6 +213,9 @@ class Op:
     def __call__(self, *args: Any) -> Any:
         if current.active() and any(isinstance(a, Value) for a in args):
             return current.builder().op(self, args)
+        for a in args:
+            if isinstance(a, Traced):
+                return a.apply(self, args)
         try:
             return self.ref(*args)
         except (TypeError, ValueError):

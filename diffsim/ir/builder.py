@@ -350,7 +350,9 @@ class Builder:
 
     # ---- memory
 
-    def load(self, mem: Mem, index: tuple[Value, ...], origin: Load | None = None) -> Value:
+    def load(
+        self, mem: Mem, index: tuple[Value, ...], origin: Load | Atomic | None = None
+    ) -> Value:
         """The element at the index, or one component of it if the index is longer than the rank."""
         t: Type = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
         out = Value(t)

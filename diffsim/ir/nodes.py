@@ -210,13 +210,19 @@ class Let:
 class Load:
     """`out = mem[index]`. An index longer than the memory's rank reaches into the element's components.
 
-    `origin` is the statement of the user's program that a copy of it (in an adjoint) stands for.
+    `origin` is the statement of the user's program that a copy of it (in an adjoint) stands for. If that is
+    an atomic, the load asks for the element as the kernel left it.
     """
 
     __slots__ = ("index", "mem", "origin", "out", "span")
 
     def __init__(
-        self, out: Value, mem: Mem, index: tuple[Value, ...], span: Span, origin: Load | None = None
+        self,
+        out: Value,
+        mem: Mem,
+        index: tuple[Value, ...],
+        span: Span,
+        origin: Load | Atomic | None = None,
     ) -> None:
         self.out = out
         self.mem = mem
@@ -240,7 +246,8 @@ class Store:
 class Atomic:
     """`out = mem[index]; mem[index] = op(mem[index], value)`, indivisible.
 
-    `op` is "add", "min", "max", "and", "or" or "xor". `exclusive` means that no other lane touches the
+    `op` is "add", "min", "max", "and", "or", "xor", or "xchg" (the value takes the element's place; made by
+    adjoints only). `exclusive` means that no other lane touches the
     element during the task, so a plain read-modify-write will do.
     """
 

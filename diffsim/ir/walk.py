@@ -103,6 +103,21 @@ def free_values(block: Block) -> dict[Value, None]:
     return found
 
 
+def free_leaves(block: Block) -> dict[Value, None]:
+    """The constants, arguments and dimensions that a block reads, in order of first use."""
+    found: dict[Value, None] = {}
+
+    def visit(b: Block) -> None:
+        for stmt in b.stmts:
+            found.update(dict.fromkeys(v for v in uses(stmt) if isinstance(v, LEAVES)))
+            for inner in blocks(stmt):
+                visit(inner)
+        found.update(dict.fromkeys(v for v in b.yields if isinstance(v, LEAVES)))
+
+    visit(block)
+    return found
+
+
 class Copier:
     """Copies statements with values replaced; subclasses override `stmt` to rewrite as they go.
 

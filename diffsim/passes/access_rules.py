@@ -9,6 +9,10 @@ exactly the loads that are left in the finished adjoint, and lets pass what it c
   other lane reaches (`meet.py`);
 - anything whose value the adjoint does not load (sums, linear updates).
 
+The adjoint of an atomic minimum or maximum asks for its element as the kernel left it. So after it nothing
+may change the element but updates of the same kind, and no derivative may flow through what it was between
+two of them: that value had another winner.
+
 In a parallel loop, an element that one lane writes and another may read or write is a race in the forward
 program already; its gradient is refused too, unless all that meet are additions.
 """
@@ -64,6 +68,13 @@ class _Section:
             group = self.loads if isinstance(place.stmt, Load) else self.writes
             group.setdefault(place.stmt.mem, []).append(place)
 
+    def loads_of(self, mems: set[Mem]) -> Iterator[Load]:
+        """The loads of these memories."""
+        for mem in mems:
+            for place in self.loads.get(mem, []):
+                assert isinstance(place.stmt, Load)
+                yield place.stmt
+
 
 def check_access(
     primal: Kernel, adjoint: Kernel, activity: Activity, *, in_place: bool = False
@@ -110,6 +121,7 @@ def check_access(
             for earlier in sections[:number]:
                 work.later(section.loads[mem], earlier.writes.get(mem, []), final=True)
             work.unwritten(section, section.loads[mem], section.writes.get(mem, []))
+    work.extremes(sections)
     return frozenset(work.before)
 
 
@@ -146,11 +158,12 @@ def _places(block: Block) -> Iterator[_Place]:
 
 class _Checker:
     def __init__(
-        self, primal: Kernel, repeated: set[Load], activity: Activity, *, in_place: bool
+        self, primal: Kernel, repeated: set[Load | Atomic], activity: Activity, *, in_place: bool
     ) -> None:
         self.in_place = in_place
         self.before: set[Mem] = set()
         self.repeated = repeated
+        self.extreme = {s.mem for s in repeated if isinstance(s, Atomic)}
         self.activity = activity
         self.made_by: dict[Value, Let] = definitions(primal)
         self.sums: dict[Task, Sums] = {}
@@ -176,7 +189,8 @@ class _Checker:
 
     def stale(self, load: Load, write: Load | Write, *, final: bool = False) -> None:
         """A value that is not there any more after the launch: to be found as it was before, or refused."""
-        if final or not self.in_place or load.mem.kind not in ("field", "array"):
+        kept = self.in_place and load.mem.kind in ("field", "array")
+        if final or not kept or load.mem in self.extreme:
             raise _stale(load, write)
         self.before.add(load.mem)
 
@@ -247,6 +261,67 @@ class _Checker:
                 return False
         return write.count < load.count
 
+    # ---- minima and maxima
+
+    def extremes(self, sections: list[_Section]) -> None:
+        """Atomic minima and maxima: what else may happen to their elements."""
+        found = [
+            (number, place)
+            for number, section in enumerate(sections)
+            for writes in section.writes.values()
+            for place in writes
+            if isinstance(place.stmt, Atomic) and place.stmt.origin in self.repeated
+        ]
+        if found:
+            summed = _summed(sections)
+            for number, place in found:
+                for load in sections[number].loads_of(summed):
+                    raise _summed_up(place.stmt, load)
+        for number, place in found:
+            mem = place.stmt.mem
+            for other, section in enumerate(sections):
+                for write in section.writes.get(mem, []):
+                    if _kind(write) != _kind(place):
+                        self._extreme_kept(section, number - other, place, write)
+                for read in section.loads.get(mem, []):
+                    self._extreme_read(sections, other, read, number, place, found)
+
+    def _extreme_kept(self, section: _Section, ahead: int, place: _Place, write: _Place) -> None:
+        """An update and another kind of write, whose section lies so many before it."""
+        if ahead > 0 or self.disjoint(place.stmt, write.stmt):
+            return
+        if ahead == 0:
+            found = self.sums_of(section.task).distances(place.stmt, write.stmt)
+            if not found.same(section.axes):
+                raise _unordered(place.stmt, write.stmt)
+            if self.written_before(section, place, write):
+                return
+        raise _changed(place.stmt, write.stmt)
+
+    def _extreme_read(
+        self,
+        sections: list[_Section],
+        at: int,
+        load: _Place,
+        number: int,
+        place: _Place,
+        found: list[tuple[int, _Place]],
+    ) -> None:
+        """A load that may see what an update made: no other update may come after the load."""
+        stmt = load.stmt
+        assert isinstance(stmt, Load)
+        if not self.needed(stmt) and stmt.out not in self.activity.values:
+            return
+        if at < number or self.disjoint(stmt, place.stmt):
+            return
+        if at == number and self.read_before(sections[at], load, place):
+            return
+        for later, other in found:
+            if other.stmt.mem is not stmt.mem or later < at or self.disjoint(stmt, other.stmt):
+                continue
+            if later > at or not self.written_before(sections[at], load, other):
+                raise _between(stmt, other.stmt)
+
     def stores(self, section: _Section, writes: list[_Place]) -> None:
         """Writes of different lanes to one element, which are in no order if one of them stores."""
         sums = self.sums_of(section.task)
@@ -259,6 +334,70 @@ class _Checker:
                 if self.disjoint(*pair) or sums.distances(*pair).same(section.axes):
                     continue
                 raise _colliding(*(pair if isinstance(one.stmt, Store) else pair[::-1]))
+
+
+def _kind(place: _Place) -> str:
+    """The op of an atomic update; "" for a store."""
+    return place.stmt.op if isinstance(place.stmt, Atomic) else ""
+
+
+def _summed(sections: list[_Section]) -> set[Mem]:
+    """Temporaries that hold a float sum over the turns of a parallel loop, or something made of one.
+
+    The adjoint adds them up again, in another order.
+    """
+    found: set[Mem] = set()
+    while True:
+        before = len(found)
+        for section in sections:
+            carried = next(section.loads_of(found), None) is not None
+            for mem, writes in section.writes.items():
+                if mem.kind == "temp" and mem.dtype.is_float:
+                    adds = any(isinstance(p.stmt, Atomic) and p.stmt.op == "add" for p in writes)
+                    if carried or (adds and section.axes):
+                        found.add(mem)
+        if before == len(found):
+            return found
+
+
+def _summed_up(update: Load | Write, load: Load) -> GlobalDataAccessError:
+    name = load.mem.name
+    return GlobalDataAccessError(
+        f"the gradient of this update needs its value again, to the last bit, and {name} is a sum over the "
+        f"turns of a loop, which comes out a little different each time\n  read here:\n{load.span.text()}"
+        "\n  updated here:",
+        update.span,
+        hint=f"sum {name} up in a kernel of its own, into a field",
+    )
+
+
+def _changed(update: Load | Write, write: Load | Write) -> GlobalDataAccessError:
+    name = update.mem.name
+    return GlobalDataAccessError(
+        f"the gradient of this update needs {name} as the update left it, and the kernel changes it in "
+        f"another way: global data access rule 1\n  changed here:\n{write.span.text()}\n  updated here:",
+        update.span,
+        hint="update it in a launch of its own, or into another field",
+    )
+
+
+def _unordered(update: Load | Write, write: Load | Write) -> GlobalDataAccessError:
+    return GlobalDataAccessError(
+        f"turns of this parallel loop change the same element of {update.mem.name} in two ways, in no order, "
+        f"so there is no defined gradient\n  changed here:\n{write.span.text()}\n  updated here:",
+        update.span,
+        hint="split the loop in two",
+    )
+
+
+def _between(load: Load, update: Load | Write) -> GlobalDataAccessError:
+    name = load.mem.name
+    return GlobalDataAccessError(
+        f"the gradient needs to know which update {name} came from when it was read, and updates come after "
+        f"it\n  updated here:\n{update.span.text()}\n  read here:",
+        load.span,
+        hint="read it in a launch after all updates, or keep the largest so far in a local variable",
+    )
 
 
 def _stale(load: Load, write: Load | Write) -> GlobalDataAccessError:

@@ -7,6 +7,7 @@ it, from what the fields hold; then the adjoint of each statement, last statemen
     y = load m[i]          m.grad[i] += y.adj
     store m[i], v          v.adj += m.grad[i]; m.grad[i] = 0     (what was there before is forgotten)
     atomic_add m[i], v     v.adj += m.grad[i]
+    atomic_max m[i], v     if v == m[i] { v.adj += m.grad[i]; m.grad[i] = 0 }       (by one exchange)
     if c { } else { }      the same branch's forward code and adjoint; the other is not touched
     for, while             the turns backwards; the values carried into each turn were saved on the way
 
@@ -24,6 +25,8 @@ from diffsim.errors import AutodiffError
 from diffsim.ir._row import REFUSE, Zero
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    LEAVES,
+    Arg,
     Atomic,
     Block,
     Check,
@@ -89,48 +92,108 @@ class _Reverser:
             for m in kernel.mems
             if m in self.activity.temps
         }
+        self.winners: dict[object, Mem] = {}
+        self.finding = False
         self.saved: dict[Stmt, tuple[list[Mem], Value, Value]] = {}
         self.new_mems: dict[Mem, None] = dict.fromkeys(kernel.mems)
         for m in kernel.mems:
             if m.grad is not None:
                 self.new_mems[m.grad] = None
         self.new_mems.update(dict.fromkeys(self.temp_grads.values()))
+        self.seed: Arg | None = None
+        """The gradient of what the kernel returns: one more argument of the adjoint."""
+        if kernel.result is not None and kernel.result in self.activity.temps:
+            self.seed = Arg(kernel.result.dtype, f"{kernel.result.name}.adj", len(kernel.args))
 
     def kernel(self) -> Kernel:
         k = self.primal
-        if k.result is not None and k.result in self.activity.temps:
-            stored = next(
-                s
-                for t in k.tasks
-                for s in task_statements(t)
-                if isinstance(s, Store) and s.mem is k.result
-            )
-            raise AutodiffError(
-                f"the gradient through the value that {k.name} returns is not there",
-                stored.span,
-                hint="store the value into a 0-D field with needs_grad=True",
-            )
         with self.builder:
             tasks = [_replay(t) for t in k.tasks if _makes_temps(t)]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
-            tasks += [self.task(t) for t in reversed(k.tasks)]
-        return Kernel(f"{k.name}_grad", k.args, tuple(self.new_mems), tuple(tasks), k.span)
+            for t in reversed(k.tasks):
+                tasks += self.task(t)
+        args = k.args if self.seed is None else (*k.args, self.seed)
+        return Kernel(f"{k.name}_grad", args, tuple(self.new_mems), tuple(tasks), k.span)
 
     def _clear_temps(self) -> Task:
         with self.builder.block() as stmts:
-            for grad in self.temp_grads.values():
-                self.builder.store(grad, (), zero(grad.dtype))
+            for mem, grad in self.temp_grads.items():
+                seeded = self.seed is not None and mem is self.primal.result
+                self.builder.store(grad, (), self.seed if seeded else zero(grad.dtype))  # type: ignore[arg-type]
         return Task((), Block([]), Block(stmts), self.primal.span)
 
-    def task(self, task: Task) -> Task:
-        bounds = Copier().block(task.bounds)
-        axes = tuple(Value(a.type, a.hint) for a in task.axes)
-        self.env.update(zip(task.axes, axes, strict=True))
+    def task(self, task: Task) -> list[Task]:
+        self.winners = self._winners(task)
+        before = self._find_winners(task) if self.winners else []
+        bounds, axes = self._enter(task)
         with self.builder.block() as stmts:
+            self.lane = self._lane(task, axes)
             self.forward(task.body, save=True)
             self.backward(task.body, {})
-        return Task(axes, bounds, Block(stmts), task.span)
+        return [*before, Task(axes, bounds, Block(stmts), task.span)]
+
+    def _enter(self, task: Task) -> tuple[Block, tuple[Value, ...]]:
+        """Bounds and axes of a task that runs the same lanes."""
+        bounds = Copier().block(task.bounds)
+        return bounds, self.fresh(task.axes)
+
+    # ---- which lane wins an element that all lanes update
+
+    def _winners(self, task: Task) -> dict[object, Mem]:
+        """For each element that all lanes of the task may raise (or lower), the number of a lane."""
+        if not task.axes:
+            return {}
+        return {
+            _element(s): Mem(f"{s.mem.name}.winner", i64, 0, (), "temp")
+            for s in task_statements(task)
+            if isinstance(s, Atomic)
+            and s.op in ("min", "max")
+            and (s.mem in self.temp_grads or s.mem.grad is not None)
+            and all(isinstance(i, LEAVES) for i in s.index)
+        }
+
+    def _find_winners(self, task: Task) -> list[Task]:
+        """Tasks that find the first lane whose update reached the element."""
+        b = self.builder
+        self.new_mems.update(dict.fromkeys(self.winners.values()))
+        with b.block() as init:
+            for winner in self.winners.values():
+                b.store(winner, (), Const(i64, 2**63 - 1))
+        bounds, axes = self._enter(task)
+        self.finding = True
+        with b.block() as stmts:
+            self.lane = self._lane(task, axes)
+            self.forward(task.body)
+        self.finding = False
+        search = Task(axes, bounds, Block(stmts), task.span)
+        return [Task((), Block([]), Block(init), task.span), search]
+
+    def _lane(self, task: Task, axes: tuple[Value, ...]) -> Value:
+        """The lane's number, counted along the flattened axes."""
+        b = self.builder
+        if not self.winners:
+            return Const(i64, 0)
+        lane = b.cast(axes[0], i64)
+        if len(axes) > 1:
+            ends = Copier().block(task.bounds)
+            for s in ends.stmts:
+                b.add(s)
+            for k, axis in enumerate(axes[1:], 1):
+                lo, hi = (b.cast(v, i64) for v in ends.yields[2 * k : 2 * k + 2])
+                lane = lane * (hi - lo) + (b.cast(axis, i64) - lo)
+        return lane
+
+    def _propose(self, s: Atomic) -> None:
+        """The lane proposes itself, if its update reached the element."""
+        winner = self.winners.get(_element(s))
+        if winner is not None:
+            b = self.builder
+            extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
+            with b.block() as stmts:
+                b.atomic("min", winner, (), self.lane)
+            reached = b.named("eq", self.value(s.value), extreme)
+            b.add(If(reached, Block(stmts), Block([]), (), s.span))
 
     # ---- the forward code again
 
@@ -164,6 +227,8 @@ class _Reverser:
             elif isinstance(s, Atomic):
                 if s.out is not None:
                     self._lose(s)
+                if self.finding:
+                    self._propose(s)
             elif isinstance(s, For):
                 self._forward_for(s, save=save)
             elif isinstance(s, While):
@@ -313,18 +378,35 @@ class _Reverser:
             return
         index = self.values(s.index)
         if isinstance(s, Atomic):
-            if s.op != "add":
-                raise AutodiffError(
-                    f"atomic_{s.op} on {s.mem.name} can not be differentiated",
-                    s.span,
-                    hint=f"give {s.mem.name} no gradient, or use a smooth maximum made of sums",
-                )
-            if s.value in self.active:
+            if s.op in ("min", "max"):
+                self._route(s, grad, index, adj)
+            elif s.value in self.active:
                 self.add(adj, s.value, b.load(grad, index))
             return
         if s.value in self.active:
             self.add(adj, s.value, b.load(grad, index))
         b.store(grad, index, zero(s.value.type))
+
+    def _route(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
+        """The gradient of a minimum or maximum goes to one update that reached it.
+
+        It is exchanged for 0, so where several reached it, one gets it and the others get 0; where none
+        did, it stays for what the element was before. If all lanes update the same element, the first of
+        them gets it.
+        """
+        b = self.builder
+        nothing = zero(s.value.type)
+        extreme = b.load(s.mem, index, origin=s.origin)
+        won = b.named("eq", self.value(s.value), extreme)
+        winner = self.winners.get(_element(s))
+        if winner is not None:
+            won = won & b.named("eq", self.lane, b.load(winner, ()))
+        with b.block() as stmts:
+            taken = b.atomic("xchg", grad, index, nothing, wants_old=True)
+        assert taken is not None
+        g = Value(s.value.type, f"{s.mem.name}.adj")
+        b.add(If(won, Block(stmts, (taken,)), Block([], (nothing,)), (g,), s.span))
+        self.add(adj, s.value, g)
 
     def _if(self, s: If, adj: Adjoints) -> None:
         b = self.builder
@@ -397,6 +479,11 @@ class _Reverser:
             self.add(adj, s.inits[k], g)
         for v, g in zip(outer, outs[len(carried) :], strict=True):
             self.add(adj, v, g)
+
+
+def _element(s: Atomic) -> object:
+    """What the element of an update is known by, if its index is made of leaves."""
+    return s.mem, tuple(i.value if isinstance(i, Const) else i for i in s.index)
 
 
 # ---- temporaries, and values that can not be had again

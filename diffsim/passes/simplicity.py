@@ -7,7 +7,7 @@ statements without loops. `ds.static` loops are unrolled and do not count.
 from __future__ import annotations
 
 from diffsim.errors import KernelSimplicityError, Span
-from diffsim.ir.nodes import Atomic, Block, For, Kernel, Load, Store, While
+from diffsim.ir.nodes import Atomic, Block, For, Kernel, Load, Mem, Store, While
 from diffsim.ir.walk import statements
 
 _ADVICE = (
@@ -48,9 +48,14 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
     if first.params:
         raise _refused("a loop carries local variables from turn to turn", first.span, kernel)
     for s in block.stmts:
-        if isinstance(s, (Load, Store, Atomic)):
+        if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
             raise _refused("a loop stands beside other statements", s.span, kernel)
     _check(kernel, first.body, inside=True)
+
+
+def _is_argument(mem: Mem) -> bool:
+    """Whether it is (like) an argument that is read from a field."""
+    return mem.kind == "array" and mem.rank == 0
 
 
 def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.types import (
     ScalarType,
@@ -164,6 +165,8 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
     """One scalar of an argument, checked."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
+    if isinstance(value, Traced) and not value.follows():
+        value = value.value
     if t.is_bool:
         if isinstance(value, (bool, np.bool_, int)):
             return bool(value)
@@ -196,6 +199,35 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
         Span.of_caller(),
         hint or "pass a number",
     )
+
+
+# ---- fields in place of floats
+
+
+def takes_field(p: Parameter, value: Any) -> bool:
+    """Whether the value is a field, whose element the launch reads for a float parameter."""
+    return isinstance(value, Field) and p.kind == "value" and p.type is not None and p.type.is_float
+
+
+def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
+    """The kind of a 0-D field that is given for a number, vector or matrix.
+
+    Raises:
+        KernelTypeError: the field has several elements, or elements of another type.
+    """
+    assert p.type is not None
+    have = tensor(field.dtype, field.element)
+    if field.shape != () or have != p.type:
+        many = f", of shape {field.shape}" if field.shape != () else ""
+        raise KernelTypeError(
+            f"{p.name} of {kernel} is {an(p.type)}, and {field.in_words()} has elements of type "
+            f"{have}{many}",
+            Span.of_caller(),
+            hint=f"annotate it {p.name}: ds.template() to pass a field"
+            if field.shape != ()
+            else f"pass a 0-D field of type {p.type}",
+        )
+    return ArrayKind(have, 0, field.grad is not None, False, field.is_grad)
 
 
 # ---- arrays

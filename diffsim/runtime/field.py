@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, MissingGradientError, Span
+from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, TensorType, Type, an, size_of, tensor
 from diffsim.lang.annotations import scalar_type
@@ -22,6 +23,7 @@ from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
+from diffsim.runtime.read import Read
 from diffsim.runtime.versions import Versions
 
 
@@ -229,6 +231,8 @@ class Field:
 
     def __getitem__(self, key: Any) -> Any:
         if not self.element:
+            if self.grad is not None and session.tape is not None and session.tape.records:
+                return Read.of(self, self._index(key))
             if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                 return self._flat[key * self._step]
             if key is None and not self._shape:
@@ -239,7 +243,10 @@ class Field:
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        followed = None
         if session.tape is not None:
+            if isinstance(value, Traced):
+                followed, value = self._follow(value), value.value
             self._before(self._index(key))
         if not self.element:
             try:
@@ -258,9 +265,25 @@ class Field:
             self._touch()
         else:
             self._touch(key if key.__class__ is int else self._index(key)[axis])
-        if session.tape is not None:
+        if followed is not None:
+            session.tape.stored(self, self._index(key), followed)
+        elif session.tape is not None:
             index = self._index(key)
             session.tape.wrote(self, index, self._array[index].copy())
+
+    def _follow(self, value: Traced) -> Traced | None:
+        """The value, if the tape is to follow it into this field."""
+        if not value.follows():
+            return None
+        if self.grad is None and self.dtype.is_float:
+            raise MissingGradientError(
+                f"{self.name} is given a value that depends on something with a gradient, and has none "
+                "itself: the chain of derivatives would break here without a word",
+                Span.of_caller(),
+                hint=f"declare {self.given_name or 'it'} with needs_grad=True, or store a constant: "
+                "value.value",
+            )
+        return value
 
     def _index(self, key: Any) -> tuple[int, ...]:
         if key is None:
@@ -304,6 +327,8 @@ class Field:
     def _scalar(self, value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.size == 1:
             value = value.item()
+        if isinstance(value, Traced):
+            value = float(value)  # type: ignore[arg-type]
         if not isinstance(value, (bool, int, float, np.generic)):
             raise FieldError(
                 f"an element of {self.name} is {an(self.dtype)}, not {describe(value)}",
@@ -449,6 +474,8 @@ class Field:
 
 def array_of(value: Any) -> np.ndarray:
     """A value as an array; of dtype object if it can not be one."""
+    if isinstance(value, Traced) and not value.follows():
+        value = value.value
     try:
         return np.asarray(value.entries if isinstance(value, Matrix) else value)
     except ValueError:  # rows of different lengths

@@ -6,6 +6,7 @@ native code and notes what was written, without looking anything up.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import weakref
@@ -15,22 +16,28 @@ from typing import Any
 from diffsim.backends.cuda import emit_ptx
 from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGradientError, Span
 from diffsim.ir import nodes
+from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
 from diffsim.passes import pipeline
+from diffsim.passes.by_field import read_from_fields
 from diffsim.runtime import launch
 from diffsim.runtime.arguments import (
     ArrayKind,
+    Parameter,
     Signature,
     array_kind,
     array_ref,
+    field_kind,
     find_same,
     make_args,
+    takes_field,
 )
 from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
 
@@ -114,9 +121,35 @@ class Kernel:
         try:
             return self._launch(*args, **kwargs)
         except TypeError as problem:
+            if isinstance(problem, launch.GivenFields):
+                return self._by_field(args, kwargs)
             if not launch.about_the_call(problem):
                 raise
-        return self._launch(*self.bind(args, kwargs))
+        args = self.bind(args, kwargs)
+        try:
+            return self._launch(*args)
+        except launch.GivenFields:
+            return self._by_field(args, {})
+
+    def _by_field(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch with fields in place of floats: their elements are read, and get gradients."""
+        offset = 1 if self.owner is not None else 0
+        if kwargs or len(args) != len(self.signature.parameters) - offset:
+            args = self.bind(args, kwargs)
+        made = list(args)
+        for k, (p, a) in enumerate(zip(self.signature.parameters[offset:], args, strict=True)):
+            if p.kind == "value" and isinstance(a, Recorded):
+                made[k] = _as_argument(p, a)
+        special, values = self.specialize(tuple(made), {}, by_field=True)
+        return special.launch(*values)
+
+    def gives_fields(self, args: tuple[Any, ...]) -> bool:
+        """Whether there are fields, or values of a tape, in place of numbers among positional arguments."""
+        offset = 1 if self.owner is not None else 0
+        return any(
+            takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
+            for p, a in zip(self.signature.parameters[offset:], args, strict=False)
+        )
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Positional values of a call that may have keywords or leave out defaults."""
@@ -127,6 +160,10 @@ class Kernel:
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         """The first call: compile, and from then on call the written launch function."""
+        if kwargs:
+            args, kwargs = self.bind(args, kwargs), {}
+        if self.gives_fields(args):
+            return self._by_field(args, kwargs)
         special, values = self.specialize(args, kwargs)
         if self.signature.plain:
             self._launch = special.launch
@@ -141,9 +178,12 @@ class Kernel:
     # ---- specialising
 
     def specialize(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, by_field: bool = False
     ) -> tuple[Special, tuple[Any, ...]]:
-        """The kernel compiled for these arguments, and the arguments that a launch passes."""
+        """The kernel compiled for these arguments, and the arguments that a launch passes.
+
+        `by_field`: whether there may be fields in place of floats.
+        """
         signature = self.signature
         offset = 1 if self.owner is not None else 0
         parameters = signature.parameters[offset:]
@@ -160,30 +200,47 @@ class Kernel:
             if p.kind == "array":
                 arrays.append(a)
                 kinds.append(array_kind(p, a, self.source.name))
+            elif by_field and takes_field(p, a):
+                key.append(p.name)
+                arrays.append(a)
+                kinds.append(field_kind(p, a, self.source.name))
             values.append(a)
         if len(arrays) > 1:
             kinds = find_same(kinds, arrays)
         whole = (*key, *kinds)
         special = self.specials.get(whole)
         if special is None or special.stale:
-            special = self._translate(parameters, args, kinds)
+            special = self._translate(parameters, args, kinds, by_field=by_field)
             self.specials[whole] = special
         return special, tuple(values)
 
-    def _translate(self, parameters: Any, args: tuple[Any, ...], kinds: list[ArrayKind]) -> Special:
+    def _translate(
+        self, parameters: Any, args: tuple[Any, ...], kinds: list[ArrayKind], *, by_field: bool
+    ) -> Special:
         signature = self.signature
         run_time = make_args(signature.parameters)
         bindings: dict[str, Any] = {}
         if self.owner is not None:
             bindings[signature.parameters[0].name] = self.owner()
         refs: list[Any] = []
+        given: dict[Arg, Mem] = {}
+        values: list[Parameter] = []
+        arrays: dict[str, Any] = {}
         for p, a in zip(parameters, args, strict=True):
+            field_given = by_field and takes_field(p, a)
             if p.kind == "value":
                 bindings[p.name] = run_time[p.name]
-            elif p.kind == "array":
+            if p.kind == "array" or field_given:
                 kind = kinds[len(refs)]
                 refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
+                arrays[p.name] = refs[-1]
+            if field_given:
+                given[run_time[p.name]] = refs[-1]._mem
+                p = dataclasses.replace(p, kind="array")
+            elif p.kind == "array":
                 bindings[p.name] = refs[-1]
+            if p.kind != "template":
+                values.append(p)
             else:
                 bindings[p.name] = a
                 if isinstance(a, (Field, StructField)):
@@ -200,12 +257,9 @@ class Kernel:
             default_ip=options.default_ip,
             debug=options.debug,
         )
-        kernel = pipeline.run(made.kernel, pipeline.PREPARE, check=options.debug)
+        kernel = read_from_fields(made.kernel, given)
+        kernel = pipeline.run(kernel, pipeline.PREPARE, check=options.debug)
         simplicity = self.simplicity or options.kernel_simplicity
-        values = [p for p in parameters if p.kind != "template"]
-        arrays = {
-            n: b for n, b in bindings.items() if hasattr(b, "_mem") and not isinstance(b, Field)
-        }
         return Special(self, made, kernel, values, arrays, simplicity)
 
     # ---- gradient and inspection
@@ -226,7 +280,7 @@ class Kernel:
                     hint=f"{self.source.name}.ir(args=(...)), or call it once before",
                 )
             blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
-            return self.specialize(args or blank, {})[0]
+            return self.specialize(args or blank, {}, by_field=self.gives_fields(args))[0]
         return next(reversed(self.specials.values()))
 
     def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
@@ -274,7 +328,10 @@ class BoundKernel:
 
 
 class GradKernel:
-    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read."""
+    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
+
+    If the kernel returns something that depends on them, `kernel.grad(..., returned=g)` gives its gradient.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -282,24 +339,33 @@ class GradKernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs or len(args) != self._count:
+            named = "returned" in self.kernel.signature.names
+            seed = {} if named or "returned" not in kwargs else {"returned": kwargs.pop("returned")}
             args = self.kernel.bind(args, kwargs)
-        self._launch(*args)
+            if seed:
+                self._first(*args, **seed)
+                return
+        if self.kernel.gives_fields(args):
+            self._first(*args)
+        else:
+            self._launch(*args)
 
     @functools.cached_property
     def _count(self) -> int:
         return len(self.kernel.signature.names)
 
-    def _first(self, *args: Any, **kwargs: Any) -> None:
-        special, values = self.kernel.specialize(args, kwargs)
+    def _first(self, *args: Any, returned: Any = None) -> None:
+        by_field = self.kernel.gives_fields(args)
+        special, values = self.kernel.specialize(args, {}, by_field=by_field)
         if not special.differentiable:
             raise MissingGradientError(
                 f"nothing that {self.kernel.source.name} reads or writes has a gradient",
                 Span.of_caller(),
                 hint="declare the fields that it reads and writes with needs_grad=True",
             )
-        if self.kernel.signature.plain:
+        if self.kernel.signature.plain and not by_field:
             self._launch = special.grad_launch
-        special.grad_launch(*values)
+        special.grad_launch(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
         """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
@@ -330,6 +396,15 @@ def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
 def _ptx(kernel: nodes.Kernel, sm: int) -> str:
     lowered = pipeline.run(kernel, pipeline.LOWER_CUDA)
     return emit_ptx(lowered, sm, fast_math=session.options.fast_math)
+
+
+def _as_argument(p: Parameter, a: Recorded) -> Any:
+    """A value of the tape as an argument: in a field, if the tape is to follow it."""
+    if p.type is not None and p.type.is_float and a.follows():
+        field = a.in_field(p.type, p.name)
+        if field is not None:
+            return field
+    return a.value
 
 
 def _template_key(a: Any) -> Any:

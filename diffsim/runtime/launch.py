@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.errors import DiffsimError, KernelStateError, KernelTypeError, Span
+from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import Capture
 from diffsim.passes.access import Access
-from diffsim.runtime.arguments import flatten
+from diffsim.runtime.arguments import flatten, takes_field
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -198,31 +199,45 @@ def _shown(value: Any) -> str:
 # ---- arguments
 
 
+class GivenFields(TypeError):
+    """A launch was given fields in place of floats."""
+
+
 def _coerced(special: Special, *args: Any) -> list[Any]:
-    """The scalars of the arguments, checked one by one."""
+    """The scalars of the arguments, checked one by one.
+
+    Raises:
+        GivenFields: one is a field, or a value of a tape, in place of a float: another variant of the
+            kernel reads it.
+    """
     name = special.kernel.source.name
     values = [p for p in special.values if p.kind == "value"]
+    if any(isinstance(a, Traced) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
+        raise GivenFields
     flat: list[Any] = []
     for p, a in zip(values, args, strict=True):
         flat += flatten(p, a, name)
     return flat
 
 
-def _write_pack(w: Writer, special: Special, compiled: Compiled) -> None:
+def _write_pack(w: Writer, special: Special, compiled: Compiled, *, seeded: bool = False) -> None:
+    """Pack the arguments; `seeded`: and after them the gradient of what the kernel returns."""
     values = [p for p in special.values if p.kind == "value"]
-    if not values:
+    if not values and not seeded:
         return
     names = ", ".join(p.name for p in values)
+    more = ", *$g" if seeded else ""
     w.space["$pack"] = compiled.pack
     w.space["$memory"] = compiled.params
     w.space["$coerced"] = _coerced
     special_name = w.use(special, "special")
-    slow = f"$pack($memory, {compiled.args_at}, *$coerced({special_name}, {names}))"
+    slow = f"$pack($memory, {compiled.args_at}, *$coerced({special_name}, {names}){more})"
     # `struct` takes any object for a boolean, by its truth.
     if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
         w.put(slow)
         return
-    w.put("try:", f"    $pack($memory, {compiled.args_at}, {names})")
+    given = f"{names}{more}" if names else more.removeprefix(", ")
+    w.put("try:", f"    $pack($memory, {compiled.args_at}, {given})")
     w.put("except Exception:", f"    {slow}")
 
 
@@ -412,6 +427,8 @@ def forward(special: Special) -> Callable[..., Any]:
     if special.on_tape:
         w.put("$tape = $session.tape", "if $tape is not None:")
         w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
+        if special.returns_active:
+            w.put("    return $tape.returned($result)")
     if compiled.result is not None:
         w.put("return $result")
     return w.finish()
@@ -452,14 +469,15 @@ def captures_changed(special: Special) -> Callable[[], bool]:
 
 
 def backward(special: Special) -> Callable[..., None]:
-    """The launch function of a kernel's adjoint: (args, since, seed).
+    """The launch function of a kernel's adjoint: (args, since, seed), or (args, since, seed, g).
 
-    `since` is the clock's reading at the forward launch: what the adjoint loads must not be younger.
+    `since` is the clock's reading at the forward launch: what the adjoint loads must not be younger. `g` is
+    the gradient of what the kernel returned, as a list of scalars, where that depends on a gradient.
     """
     compiled = special.adjoint_compiled
     params = [p.name for p in special.values]
     w = Writer(special.kernel.source.name + "_grad", params)
-    w.params = ["$args", "$since", "$seed"]
+    w.params = ["$args", "$since", "$seed", *(["$g"] if special.returns_active else [])]
     if params:
         w.put(f"{_tuple_text(params)} = $args")
     tests: set[str] = set()
@@ -479,7 +497,7 @@ def backward(special: Special) -> Callable[..., None]:
         tests.add(test)
         w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
     start = len(w.lines)
-    _write_pack(w, special, compiled)
+    _write_pack(w, special, compiled, seeded=special.returns_active)
     _write_arrays(w, special, compiled, special.adjoint.mems)
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
@@ -487,7 +505,7 @@ def backward(special: Special) -> Callable[..., None]:
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
     _write_call(w, compiled)
-    if params:
+    if params or special.returns_active:
         w.guard(start, compiled.lock)
     return w.finish()
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, GlobalDataAccessError, Span
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Load, Mem
-from diffsim.ir.types import TensorType
+from diffsim.ir.types import TensorType, an
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.scope import describe
 from diffsim.lang.translate import Translation
 from diffsim.passes import access, reverse
 from diffsim.passes.access import Access
@@ -22,7 +23,7 @@ from diffsim.runtime import launch
 from diffsim.runtime.arguments import Parameter, flatten
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.context import session
-from diffsim.runtime.field import Field
+from diffsim.runtime.field import Field, array_of
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -82,7 +83,12 @@ class Special:
             self._choose_axis(a)
         self.gradients = self.count_gradients()
         self.differentiable = self.gradients > 0
-        self.on_tape = self.differentiable or bool(self.written)
+        returns_float = ir.result is not None and ir.result.dtype.is_float
+        self.on_tape = (
+            self.differentiable
+            or bool(self.written)
+            or (returns_float and any(a.mem.dtype.is_float for a in self.read))
+        )
 
     def _choose_axis(self, a: Access) -> None:
         """The first axis that a kernel indexes with an argument becomes the field's time axis."""
@@ -245,6 +251,11 @@ class Special:
         return Activity(self.ir, frozenset() if self.is_detached else None)
 
     @functools.cached_property
+    def returns_active(self) -> bool:
+        """Whether derivatives flow through what the kernel returns."""
+        return self.ir.result is not None and self.ir.result in self.activity.temps
+
+    @functools.cached_property
     def read_after_leak(self) -> frozenset[Mem]:
         return read_after_leak(self.ir, self.activity)
 
@@ -274,14 +285,16 @@ class Special:
     def captures_changed(self) -> Callable[[], bool]:
         return launch.captures_changed(self)
 
-    def grad_launch(self, *args: Any) -> None:
+    def grad_launch(self, *args: Any, returned: Any = None) -> None:
         """`kernel.grad(...)`: the adjoint of the last launch with these arguments.
 
-        A kernel that was never launched is taken as if it were launched now.
+        A kernel that was never launched is taken as if it were launched now. `returned` is the gradient
+        of what it returned.
         """
+        name = self.kernel.source.name
         if session.tape is not None:
             raise AutodiffError(
-                f"{self.kernel.source.name}.grad can not run while a tape is recording: the tape would "
+                f"{name}.grad can not run while a tape is recording: the tape would "
                 "add to the same gradients",
                 Span.of_caller(),
                 hint="call it before or after the tape",
@@ -291,7 +304,37 @@ class Special:
         if self.activity.leaks:
             raise missing_gradient(self.activity.leaks[0])
         since, seed = self._launched(args)
-        self.run_adjoint(args, since, seed)
+        if self.returns_active:
+            self.run_adjoint(args, since, seed, self.seeds(returned))
+        elif returned is None:
+            self.run_adjoint(args, since, seed)
+        else:
+            raise AutodiffError(
+                f"what {name} returns does not depend on anything with a gradient",
+                Span.of_caller(),
+                hint="leave out returned=",
+            )
+
+    def seeds(self, returned: Any) -> list[float]:
+        """The gradient of what the kernel returns as a list of scalars."""
+        name = self.kernel.source.name
+        result = self.ir.result
+        assert result is not None
+        if returned is None:
+            raise AutodiffError(
+                f"{name} returns a value that depends on something with a gradient, and {name}.grad was "
+                "not told its gradient",
+                Span.of_caller(),
+                hint=f"write {name}.grad(..., returned=1.0), or launch {name} on a tape",
+            )
+        found = array_of(returned)
+        if found.shape != result.dtype.shape or found.dtype.kind not in "biuf":
+            raise FieldError(
+                f"{name} returns {an(result.dtype)}, and its gradient can not be {describe(returned)}",
+                Span.of_caller(),
+                hint="give it the shape of the value",
+            )
+        return [float(g) for g in found.ravel()]
 
     def _launched(self, args: tuple[Any, ...]) -> tuple[int, int]:
         """When the last launch with these arguments was, and its key for random numbers."""

@@ -837,3 +837,37 @@ def test_an_interrupted_replay(cpu):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     tape.replay()
+
+
+def test_values_that_kernels_returned_are_not_replayed(cpu):
+    x = ds.field(ds.f64, shape=(), needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def square() -> ds.f64:
+        return x[None] * x[None]
+
+    x[None] = 3.0
+    with ds.Tape(loss) as tape:
+        loss[None] = 2.0 * square()
+    assert x.grad[None] == 12.0
+    with pytest.raises(ds.AutodiffError, match="follows what square returned"):
+        tape.replay()
+
+
+def test_a_field_in_place_of_a_number_is_replayed(cpu):
+    x, gain = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def scale(g: ds.f64):
+        loss[None] += g * x[None] ** 2
+
+    x[None], gain[None] = 3.0, 2.0
+    with ds.Tape(loss) as tape:
+        scale(gain)
+    assert (x.grad[None], gain.grad[None]) == (12.0, 9.0)
+    x[None], gain[None] = 5.0, 4.0
+    tape.replay()
+    tape.backward()
+    assert (loss[None], x.grad[None], gain.grad[None]) == (100.0, 40.0, 25.0)
