@@ -46,6 +46,7 @@ TARGETS = [
     ("n-body, with fast_math", "nbody", "forward", "C", 0.7),
     ("spring forward, per launch", "spring", "forward, per launch", "us", 5),
     ("spring backward, per launch", "spring", "backward, per launch", "us", 5),
+    ("spring replayed, with gradient", "spring", "replayed, with gradient", "ms", 10),
 ]
 
 READING = """\

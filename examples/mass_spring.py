@@ -5,7 +5,8 @@
 The robot (`robot_file.py` describes the file; some are in `robots/`) is points joined by damped
 springs. Some springs are muscles: a small neural network that runs inside the simulation scales
 their rest lengths at every step. `ds.Tape` differentiates the whole walk, so its gradient says
-how each weight of the network changes the distance walked; Adam follows that gradient.
+how each weight of the network changes the distance walked; Adam follows that gradient. The walk
+is recorded once: with other weights the tape is replayed.
 
 Read the five kernels of `Simulation` first, then its `gradient`, then `train`. Time is the first
 index of every field, so that no kernel overwrites what the backward pass still needs.
@@ -93,6 +94,8 @@ class Simulation:
         self.start = np.zeros((steps + 1, n, 2), np.float32)
         self.start[0] = robot.points
         self.x.from_numpy(self.start)
+        self.tape = ds.Tape(self.loss)
+        self.recorded = False
 
     @ds.kernel
     def sense(self, t: ds.i32):
@@ -171,8 +174,13 @@ class Simulation:
     def gradient(self, values: Weights) -> tuple[float, Weights]:
         """Find the loss [m] with these weights, and its derivative by each."""
         self.prepare(values)
-        with ds.Tape(self.loss):
-            self.run()
+        if self.recorded:  # the same launches again, as native code
+            self.tape.replay()
+            self.tape.backward()
+        else:
+            with self.tape:
+                self.run()
+            self.recorded = True
         slopes = {name: field.grad.to_numpy() for name, field in self.weights.items()}
         return float(self.loss[None]), slopes
 

@@ -115,12 +115,12 @@ class _Trace:
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         if field.kind != "argument":
-            self.wrote(field, index)
+            self.wrote(field, index, value.array)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
 
-    def wrote(self, field: Field, index: Index) -> None:
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         values = np.asarray(field._array[part(field, index)])
         self.number = hash((self.number, id(field), index, _mark(values)))
 
@@ -150,9 +150,9 @@ class _Repeat(Tape):
         self.trace.launched(special, args, now, seed)
         super().launched(special, args, now, seed)
 
-    def wrote(self, field: Field, index: Index) -> None:
-        self.trace.wrote(field, index)
-        super().wrote(field, index)
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        self.trace.wrote(field, index, value)
+        super().wrote(field, index, value)
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         self.trace.stored(field, index, value)
@@ -195,7 +195,7 @@ class _Watch(Tape):
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         if field.kind != "argument":
-            self.wrote(field, index)
+            self.wrote(field, index, value.array)
 
     def next_step(self) -> None:
         """A new step begins: nothing was overwritten in it yet."""
@@ -225,8 +225,8 @@ class _Watch(Tape):
                 if a.mem in whole:
                     self.fresh.add(f)
 
-    def wrote(self, field: Field, index: Index) -> None:
-        self.trace.wrote(field, index)
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        self.trace.wrote(field, index, value)
         self._written_whole(field, index)
 
     def _written_whole(self, field: Field, index: Index) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Index, flat, part, read, written
+from diffsim.ad.entries import Index, flat, held, part, read, written
 from diffsim.ad.gradcheck import run_moved
 from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
@@ -56,11 +56,10 @@ class _Inside(Tape):
         if self.script is not None:
             self.script.append(functools.partial(own.launch, *entry.args))
 
-    def wrote(self, field: Field, index: Index) -> None:
-        super().wrote(field, index)
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        super().wrote(field, index, value)
         if self.script is not None:
-            values = np.array(field._array[part(field, index)])
-            self.script.append(functools.partial(_put, field, index, values))
+            self.script.append(functools.partial(_put, field, index, held(field, index)))
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         super().stored(field, index, value)
@@ -317,11 +316,11 @@ class _Detached:
     def returned(result: Any) -> Any:
         return result
 
-    def wrote(self, field: Field, index: Index) -> None:
-        self.tape.wrote(field, index)
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        self.tape.wrote(field, index, value)
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.tape.wrote(target, to)
+        self.tape.wrote(target, to, source if to is None else held(target, to))
 
     def stopped(self, field: Field) -> None:
         self.tape.stopped(field)

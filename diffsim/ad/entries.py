@@ -37,6 +37,11 @@ def part(field: Field, index: Index) -> Any:
     return index
 
 
+def held(field: Field, index: Index) -> np.ndarray:
+    """A copy of what stands in these elements."""
+    return np.array(field._array[part(field, index)])
+
+
 class Launched:
     """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing).
 
@@ -83,13 +88,28 @@ class Launched:
 
 
 class Wrote:
-    """A write from Python: what these elements were before has no effect any more."""
+    """A write from Python: what these elements were before has no effect any more.
 
-    __slots__ = ("field", "index")
+    `value` is what was written: an element, or an array of all of them; the field it was copied from if
+    no gradient flows through the copy. `writer` is the statement, as in `Versions`.
+    """
 
-    def __init__(self, field: Field, index: Index) -> None:
+    __slots__ = ("field", "index", "value", "writer")
+
+    def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
         self.index = index
+        self.value = value
+        row, versions = self.row, field.versions
+        self.writer = versions.writer if row is None else versions.writers.get(row)
+
+    @property
+    def row(self) -> int | None:
+        """The row that it stays within (None: any)."""
+        axis = self.field.versions.axis
+        if axis is None or self.index is None or isinstance(self.index, Run):
+            return None
+        return self.index[axis]
 
     def backward(self) -> None:
         """What stood there had no effect."""
@@ -112,17 +132,19 @@ class Stopped(Wrote):
 class Stored(Wrote):
     """A write of a value that the tape follows."""
 
-    __slots__ = ("value",)
+    __slots__ = ("followed",)
 
-    def __init__(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        super().__init__(field, index)
-        self.value = value
+    def __init__(self, field: Field, index: tuple[int, ...], followed: Recorded) -> None:
+        super().__init__(field, index, followed.array)
+        self.followed = followed
 
     def backward(self) -> None:
         """The value takes the element's gradient."""
         grad = self.field.grad
         if grad is not None:
-            self.value.receive(np.array(grad._array[self.index], np.float64).reshape(grad.element))
+            self.followed.receive(
+                np.array(grad._array[self.index], np.float64).reshape(grad.element)
+            )
         super().backward()
 
 
@@ -150,9 +172,12 @@ class Computed:
 
 
 class Copied:
-    """A copy of elements of one field into as many of another (None: of all into all)."""
+    """A copy of elements of one field into as many of another (None: of all into all).
 
-    __slots__ = ("at", "source", "span", "target", "to")
+    `writer` is the statement, as in `Versions`.
+    """
+
+    __slots__ = ("at", "source", "span", "target", "to", "writer")
 
     def __init__(
         self, target: Field, source: Field, span: Span | None, to: Index = None, at: Index = None
@@ -162,6 +187,7 @@ class Copied:
         self.span = span
         self.to = to
         self.at = at
+        self.writer = target.versions.writer
 
     def backward(self) -> None:
         """The adjoint: the source gets what the target had, of which nothing is left."""
@@ -180,10 +206,11 @@ class Copied:
 class Replaced:
     """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`.
 
-    It uses the gradients of `arrays`, and those of `written`, which it also wrote.
+    It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
+    the program that made it.
     """
 
-    __slots__ = ("arrays", "backward", "inside", "written")
+    __slots__ = ("arrays", "backward", "inside", "span", "written")
 
     def __init__(
         self,
@@ -196,6 +223,7 @@ class Replaced:
         self.inside = inside
         self.arrays = arrays
         self.written = written
+        self.span = Span.of_caller()
 
 
 class Scope:
@@ -217,6 +245,23 @@ def flat(entries: list[Entry]) -> Iterator[Entry]:
         yield entry
         if isinstance(entry, Replaced):
             yield from flat(entry.inside)
+
+
+def fields_of(entries: Sequence[Entry]) -> dict[Field, None]:
+    """The fields that entries read or wrote."""
+    found: dict[Field, None] = {}
+    for entry in flat(list(entries)):
+        things: Sequence[Any] = ()
+        if isinstance(entry, Launched):
+            things = [entry.special.object_of(m, entry.args) for m in entry.special.ir.mems]
+        elif isinstance(entry, Wrote):
+            things = [entry.field]
+        elif isinstance(entry, Copied):
+            things = [entry.target, entry.source]
+        elif isinstance(entry, Replaced):
+            things = [*entry.arrays, *entry.written]
+        found.update(dict.fromkeys(f for f in things if isinstance(f, Field)))
+    return found
 
 
 def written(entry: Entry) -> list[Field]:
@@ -241,3 +286,13 @@ def read(entry: Entry) -> list[Field]:
 
 def _field(thing: Any) -> Field | None:
     return thing if isinstance(thing, Field) else None
+
+
+def own_saves(entries: list[Entry], k: int) -> Iterator[Saved]:
+    """The copies that the launch `entries[k]` made of what it was about to overwrite itself."""
+    while (k := k + 1) < len(entries):
+        following = entries[k]
+        if not isinstance(following, Saved):
+            break
+        if following.own:
+            yield following

@@ -22,19 +22,35 @@ Box = tuple[Field, int | None]
 
 
 class Saved:
-    """A copy of a box, and the versions it had."""
+    """A copy of a box, and the versions it had.
 
-    __slots__ = ("box", "data", "versions")
+    It is of what the launch before it on the tape found (`own`), or of what the next one will find.
+    """
+
+    __slots__ = ("box", "data", "own", "versions")
 
     def __init__(self, box: Box) -> None:
         self.box = box
-        self.data = _part(box).copy()
+        self.own = False
+        self.data = self.part.copy("K")
         self.versions = _versions(box)
+
+    @property
+    def part(self) -> np.ndarray:
+        """The elements of the box, where they are."""
+        field, row = self.box
+        whole: np.ndarray = field._array
+        if row is None:
+            return whole
+        axis = field.versions.axis
+        assert axis is not None
+        part: np.ndarray = whole[(slice(None),) * axis + (row,)]
+        return part
 
     def swap(self) -> Saved:
         """Put the copy back; returns a copy of what was there instead."""
         now = Saved(self.box)
-        _part(self.box)[...] = self.data
+        self.part[...] = self.data
         field, row = self.box
         v = field.versions
         if row is None:
@@ -42,17 +58,6 @@ class Saved:
         else:
             v.rows[row] = self.versions[0]
         return now
-
-
-def _part(box: Box) -> np.ndarray:
-    field, row = box
-    if row is None:
-        whole: np.ndarray = field._array
-        return whole
-    axis = field.versions.axis
-    assert axis is not None
-    part: np.ndarray = field._array[(slice(None),) * axis + (row,)]
-    return part
 
 
 def _versions(box: Box) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ the launch saw. A tape saves no field values, unless it is asked to (`in_place="
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +26,20 @@ from diffsim.ad.entries import (
     Stopped,
     Stored,
     Wrote,
+    fields_of,
     flat,
     written,
 )
 from diffsim.ad.graph import draw
 from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.nan import NanWatch
+from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
+from diffsim.ad.seeds import check_loss, start_from
 from diffsim.ad.start import Start
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.lang.matrix import Matrix
-from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.read import Read
@@ -70,6 +72,8 @@ class Tape:
 
     Without one, afterwards and as often as wanted: `tape.backward(loss)` or
     `tape.backward(grads={y: seed})`; gradients then add up until `tape.zero()`.
+
+    The same launches with other contents of the fields: `tape.replay()`, then `tape.backward()`.
 
     What Python writes to a field inside of the block (an element, `fill`, `from_numpy`) is a constant: the
     gradient does not flow to what stood there before. Copies (`copy_from`, `assign`, `ds.copy`,
@@ -131,7 +135,7 @@ class Tape:
         self.clear_gradients = clear_gradients
         self._start()
         if loss is not None:
-            _check_loss(loss)
+            check_loss(loss)
 
     def _start(self) -> None:
         self.saver = Saver()
@@ -142,6 +146,9 @@ class Tape:
         self.validator = Validator() if self.validating else None
         self.nan = NanWatch() if self.checking_nan else None
         self.start: Start | None = None
+        self.complete = False
+        self.generation = session.generation
+        self._again: Replay | None = None
 
     # ---- recording
 
@@ -154,12 +161,21 @@ class Tape:
             )
         if self.loss is not None:
             self._start()
+            self._clear()
+        self._again = None
+        self.complete = False
+        if not self.entries:
+            self.generation = session.generation
+        session.tape = self
+        return self
+
+    def _clear(self) -> None:
+        """What a run with a loss starts with."""
+        if self.loss is not None:
             if self.clear_gradients:
                 for f in list(session.with_grad):
                     f.grad.clear()
             self.loss.fill(0)
-        session.tape = self
-        return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         interrupted = session.tape is not self
@@ -173,6 +189,7 @@ class Tape:
                 Span.of_caller(),
                 hint="call ds.init() before the tape",
             )
+        self.complete = True
         if self.loss is not None:
             self.backward(self.loss)
 
@@ -186,6 +203,8 @@ class Tape:
             self.start.launching(special, args)
         if self.saving:
             earlier, self.pending = self.saver.before_launch(special.in_place, args)
+            for saved in self.pending:
+                saved.own = True
             self.entries += earlier
         if self.nan is not None:
             self.nan.before(special.written, special, args)
@@ -239,9 +258,9 @@ class Tape:
         if self.saving and not field.is_grad:
             self.entries += self.saver.before_write(field, row)
 
-    def wrote(self, field: Field, index: Index) -> None:
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         """Note a write from Python (called by the field)."""
-        self.entries.append(Wrote(field, index))
+        self.entries.append(Wrote(field, index, value))
         self._look_at(field, index)
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
@@ -251,7 +270,7 @@ class Tape:
 
     def stopped(self, field: Field) -> None:
         """Note that what a field holds counts as a constant."""
-        self.entries.append(Stopped(field, None))
+        self.entries.append(Stopped(field, None, field))
 
     def _look_at(self, field: Field, index: Index) -> None:
         if self.validator is not None:
@@ -308,6 +327,43 @@ class Tape:
         self.hooks.append(hook)
         return hook
 
+    # ---- running it again
+
+    def replay(self) -> None:
+        """Run everything recorded again, in order, from what the fields hold now.
+
+        Arguments passed by value, random numbers and what Python wrote to fields are as recorded. A tape
+        with a loss sets it (and the gradients) to 0 first, as on entry. `tape.backward()` after it gives
+        the gradients of this run. Both run as native code, without Python between the launches.
+
+        Raises:
+            AutodiffError: the tape can not be replayed: nothing was recorded, `ds.init` was called since,
+                a kernel uses other fields now; it holds a function with a gradient of its own, a
+                checkpointed rollout, or a launch with a NumPy array.
+            KernelStateError: a number that was compiled in has changed.
+            AccessError: a check in a kernel (`debug=True`) failed.
+        """
+        if not self.complete or not self.entries:
+            raise AutodiffError(
+                "there is nothing to replay: no block of this tape has run to its end",
+                Span.of_caller(),
+                hint="record first: with tape: ...",
+            )
+        if self.validating or self.checking_nan:
+            raise AutodiffError(
+                "a tape with validation=True or check_nan=True is not replayed: a replay looks at nothing",
+                Span.of_caller(),
+                hint="record it anew each time: with tape: ...",
+            )
+        again = self._again
+        if again is None or not again.complete:
+            again = Replay(self.entries, self.generation, self._written())
+        again.check()
+        self._check_gradients()
+        self._clear()
+        self._again = again
+        again.forward()
+
     # ---- the backward pass
 
     def backward(
@@ -316,8 +372,8 @@ class Tape:
         """Run the adjoints of everything recorded, last first.
 
         Args:
-            loss: a field of a single element, whose gradient is set to 1; or a number that the tape
-                followed: what a kernel returned, or made of that.
+            loss: a field of a single element, whose gradient is set to 1; the tape's own if nothing
+                is given; or a number that the tape followed: what a kernel returned, or made of that.
             grads: for any fields the gradients to start from: numbers, arrays or fields of their shape.
 
         Raises:
@@ -336,6 +392,8 @@ class Tape:
                 hint="write tape.backward(grads={y: seed})",
             )
         seeds: dict[Field, Any] = dict(grads or {})
+        if grads is None and loss is None:
+            loss = self.loss
         if loss is None and not seeds:
             raise AutodiffError(
                 "a backward pass starts from a loss or from gradients",
@@ -343,18 +401,25 @@ class Tape:
                 hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
             )
         if isinstance(loss, Field):
-            _check_loss(loss)
+            check_loss(loss)
             seeds[loss] = 1
         elif loss is not None:
             self._check_value(loss)
         self._check_gradients()
-        check_chain(self.entries)
-        before = self._start_from_zero()
+        again = self._again
+        if again is None or not again.chained:
+            check_chain(self.entries)
+        if again is not None:
+            again.chained = True
+        self._forget_values()
+        before = self._start_from_zero(self._written() if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
-            _seed(f, seed)
-        self._run_adjoints(Keeper(self.retained) if self.retained else None)
+            start_from(f, seed)
+        watched = bool(self.retained or self.hooks)
+        if again is None or not again.backward(native=not watched):
+            self._run_adjoints(Keeper(self.retained) if self.retained else None)
         for grad, value in before.items():
             grad._array += value
             grad._touch()
@@ -362,7 +427,7 @@ class Tape:
     def _check_value(self, loss: Any) -> None:
         """Refuse a loss that is no number of this tape."""
         if not isinstance(loss, Recorded):
-            _check_loss(loss)
+            check_loss(loss)
         if not loss.belongs_to(self) or loss.array.shape:
             raise AutodiffError(
                 "the loss is a value of another tape"
@@ -424,19 +489,23 @@ class Tape:
 
     def _tell(self, step: int, entry: Launched | Replaced) -> None:
         if self.hooks:
-            grads = {f: f.grad for f in _fields([entry]) if f.grad is not None}
+            grads = {f: f.grad for f in fields_of([entry]) if f.grad is not None}
             for hook in self.hooks:
                 hook(step, grads)
 
-    def _start_from_zero(self) -> dict[Field, np.ndarray]:
-        """Set the gradients of all that was written to 0; what they were is added at the end."""
+    def _forget_values(self) -> None:
+        """Gradients of values that the tape followed start from nothing."""
         for entry in self.entries:
             if isinstance(entry, Launched) and entry.returned is not None:
                 entry.returned.take()
             elif isinstance(entry, Computed):
                 entry.made.take()
+
+    @staticmethod
+    def _start_from_zero(written: Iterable[Field]) -> dict[Field, np.ndarray]:
+        """Set the gradients of all that was written to 0; what they were is added at the end."""
         before: dict[Field, np.ndarray] = {}
-        for f in self._written():
+        for f in written:
             if f.grad is not None and f.grad.versions.dirty:
                 if f.grad._array.any():
                     before[f.grad] = f.grad._array.copy()
@@ -460,7 +529,7 @@ class Tape:
     @property
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
-        found = _fields(self.entries)
+        found = fields_of(self.entries)
         return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
 
     def zero(self) -> None:
@@ -505,23 +574,6 @@ class Tape:
                 )
 
 
-def _fields(entries: Sequence[Entry]) -> dict[Field, None]:
-    """The fields that entries read or wrote."""
-    found: dict[Field, None] = {}
-    for entry in flat(list(entries)):
-        things: Sequence[Any] = ()
-        if isinstance(entry, Launched):
-            things = [entry.special.object_of(m, entry.args) for m in entry.special.ir.mems]
-        elif isinstance(entry, Wrote):
-            things = [entry.field]
-        elif isinstance(entry, Copied):
-            things = [entry.target, entry.source]
-        elif isinstance(entry, Replaced):
-            things = [*entry.arrays, *entry.written]
-        found.update(dict.fromkeys(f for f in things if isinstance(f, Field)))
-    return found
-
-
 _NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
 
 
@@ -532,40 +584,3 @@ def _constant(a: Any) -> Any:
     if isinstance(a, Matrix):
         return a.entries.copy()
     return np.array(a) if isinstance(a, (list, tuple)) else a
-
-
-def _check_loss(loss: Any) -> None:
-    if not isinstance(loss, Field):
-        raise FieldError(
-            f"the loss is a field of one element, not {describe(loss)}",
-            Span.of_caller(),
-            hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
-        )
-    if loss.element or any(n != 1 for n in loss.shape):
-        raise FieldError(
-            f"{loss.name} has shape {loss.shape + loss.element}, and a loss is a single number",
-            Span.of_caller(),
-            hint="for several outputs use tape.backward(grads={field: seed})",
-        )
-    if loss.grad is None:
-        raise MissingGradientError(
-            f"{loss.name} has no gradient, and is the loss of a tape",
-            Span.of_caller(),
-            hint="declare it with needs_grad=True",
-        )
-
-
-def _seed(f: Any, seed: Any) -> None:
-    if not isinstance(f, Field) or f.grad is None:
-        name = f.name if isinstance(f, Field) else repr(f)
-        raise MissingGradientError(
-            f"{name} can not be given a gradient to start from: it has none",
-            Span.of_caller(),
-            hint="declare it with needs_grad=True",
-        )
-    if isinstance(seed, Field):
-        f.grad.copy_from(seed)
-    elif np.ndim(seed) == 0 or (f.element and np.shape(seed) == f.element):
-        f.grad.fill(seed)
-    else:
-        f.grad.from_numpy(seed)

@@ -26,7 +26,7 @@ KERNEL_SYMBOLS = (
 )
 """What generated code may call: signatures and promises are in ``pool.ll``."""
 
-_native: Library | None = None  # for the life of the process: kernels hold addresses in it
+_native: dict[str, Library] = {}  # for the life of the process: kernels hold addresses in it
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
@@ -40,26 +40,26 @@ class Cache(Protocol):
         """Keep bytes under a key."""
 
 
-def _source() -> str:
-    """``pool.ll`` with this platform's constants."""
-    text = resources.files("diffsim.backends").joinpath("pool.ll").read_text(encoding="utf-8")
+def _source(name: str = "pool.ll") -> str:
+    """``pool.ll`` (or another file beside it) with this platform's constants."""
+    text = resources.files("diffsim.backends").joinpath(name).read_text(encoding="utf-8")
     relax = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}
     for old, new in (
         ("@CLOCK_MONOTONIC = internal constant i32 1", time.CLOCK_MONOTONIC),
         ("@SIG_SETMASK = internal constant i32 2", int(signal.SIG_SETMASK)),
     ):
-        assert old in text
+        assert old in text or name != "pool.ll"
         text = text.replace(old, f"{old.rpartition(' ')[0]} {int(new)}")
     return text.replace('"pause"', f'"{relax.get(platform.machine().lower(), "")}"')
 
 
-def _load(jit: Jit, cache: Cache | None) -> Library:
-    """The native code, compiled at most once a process, and its symbols registered."""
-    global _native
-    if _native is not None:
-        return _native
-    text = _source()
-    key = hashlib.sha256(f"pool\0{jit.fingerprint}\0{text}".encode()).hexdigest()
+def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
+    """The code of a file of LLVM text beside this one, compiled and loaded at most once a process."""
+    if name in _native:
+        return _native[name]
+    text = _source(name)
+    stem = name.removesuffix(".ll")
+    key = hashlib.sha256(f"{stem}\0{jit.fingerprint}\0{text}".encode()).hexdigest()
     library = None
     code = cache.get(key) if cache is not None else None
     if code is not None:
@@ -72,9 +72,15 @@ def _load(jit: Jit, cache: Cache | None) -> Library:
         library = jit.load(code)
         if cache is not None:
             cache.put(key, code)
+    _native[name] = library
+    return library
+
+
+def _load(jit: Jit, cache: Cache | None) -> Library:
+    """The pool's code, its symbols registered for kernels."""
+    library = load_native(jit, cache, "pool.ll")
     for name in KERNEL_SYMBOLS:
         llvm.add_symbol(name, library.address(name))
-    _native = library
     return library
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from diffsim.backends import cpu
@@ -24,6 +25,7 @@ from diffsim.runtime import cache
 from diffsim.runtime.context import session
 
 _launcher = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+_slot = struct.Struct("=Q")
 _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 _ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
 _ADVICE = (
@@ -47,7 +49,7 @@ class Compiled:
     """Native code of one kernel, its parameter block and the memories bound to it.
 
     Attributes:
-        call: launches it, given `block`.
+        call: launches it, given `block`; `address` is that of the native function.
         lock: held from packing the arguments to taking the result.
         pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
     """
@@ -76,7 +78,8 @@ class Compiled:
             if store is not None:
                 store.put(key, made)
         self.library = jit.load(made)
-        self.call = _launcher(self.library.address("launch"))
+        self.address = self.library.address("launch")
+        self.call = _launcher(self.address)
         args = lowered.args
         codes = "".join(slot_code(a.type.scalar) for a in args)
         self.struct = struct.Struct("=" + codes)
@@ -92,12 +95,37 @@ class Compiled:
 
     def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
         """Point an argument's memory to an array."""
+        for slot, value in self._array_slots(mem, address, shape):
+            self.params[slot] = value
+
+    def _array_slots(
+        self, mem: Mem, address: int, shape: tuple[int, ...]
+    ) -> Iterator[tuple[int, int]]:
         slot = self.layout.pointers.get(mem)
         if slot is not None:
-            self.params[slot] = address
-            first = self.layout.dims[mem]
-            for k, n in enumerate(shape):
-                self.params[first + k] = n
+            yield slot, address
+            yield from enumerate(shape, self.layout.dims[mem])
+
+    def make_block(
+        self,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> bytearray:
+        """A parameter block for one launch, apart from `block`.
+
+        Args:
+            args: the arguments, flattened to scalars.
+            seed: the key of its random numbers.
+            arrays: for each memory that is an argument, its address and shape.
+        """
+        block = bytearray(self.params)
+        self.pack(block, self.args_at, *args)
+        _slot.pack_into(block, 8 * SEED, seed & (2**64 - 1))
+        for bound in arrays:
+            for slot, value in self._array_slots(*bound):
+                _slot.pack_into(block, 8 * slot, value)
+        return block
 
     def returned(self) -> Any:
         """What the kernel returned: a number, or a list of numbers for a vector or matrix."""

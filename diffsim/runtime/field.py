@@ -268,7 +268,8 @@ class Field:
         if followed is not None:
             session.tape.stored(self, self._index(key), followed)
         elif session.tape is not None:
-            session.tape.wrote(self, self._index(key))
+            index = self._index(key)
+            session.tape.wrote(self, index, self._array[index].copy())
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
@@ -392,12 +393,11 @@ class Field:
         self._touch()
         self.versions.dirty = dirty
         if session.tape is not None:
-            session.tape.wrote(self, None)
+            session.tape.wrote(self, None, self._array[(0,) * len(self.shape)].copy())
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
-        made = self._array.reshape(self.shape + self.element)
-        return np.array(made, dtype=dtype, order="C")
+        return np.array(self._array.reshape(self.shape + self.element), dtype=dtype, order="C")
 
     def from_numpy(self, array: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
@@ -429,7 +429,7 @@ class Field:
         np.copyto(self._array, given.reshape(self._array.shape), casting="same_kind")
         self._touch()
         if session.tape is not None:
-            session.tape.wrote(self, None)
+            session.tape.wrote(self, None, self._array.copy("K"))
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""

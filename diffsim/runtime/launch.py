@@ -84,7 +84,8 @@ class Writer:
 
 def watched(captures: list[Capture]) -> list[Capture]:
     """The captures that a program might change later; fields among them are not kept alive."""
-    kinds = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix, *_FIELDS, Func)
+    numbers = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix)
+    kinds = (*numbers, *_FIELDS, Func, weakref.ref)  # references: fields, after an earlier call
     found = [c for c in captures if c.value is None or isinstance(c.value, kinds)]
     for c in found:
         if isinstance(c.value, _FIELDS):

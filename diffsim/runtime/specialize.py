@@ -93,7 +93,7 @@ class Special:
         returns_float = ir.result is not None and ir.result.dtype.is_float
         self.on_tape = (
             self.differentiable
-            or any(a.mem.dtype.is_float for a in self.written)
+            or bool(self.written)
             or (returns_float and any(a.mem.dtype.is_float for a in self.read))
         )
 
@@ -140,6 +140,18 @@ class Special:
             return None
         named = dict(zip((p.name for p in self.values), args, strict=True))
         return f, launch.row_number(a, f.versions.axis, named)
+
+    def scalars(self, args: tuple[Any, ...]) -> list[bool | int | float]:
+        """The arguments that are passed by value, flattened to scalars."""
+        made: list[bool | int | float] = []
+        for p, a in zip(self.values, args, strict=True):
+            if p.kind != "value":
+                continue
+            if a.__class__ is int or a.__class__ is float:
+                made.append(a)
+            else:
+                made += flatten(p, a, self.kernel.source.name)
+        return made
 
     def launch_key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a launch with these arguments is known by."""
@@ -234,15 +246,21 @@ class Special:
     @functools.cached_property
     def detached(self) -> Special:
         """The same kernel for launches that no gradient flows through."""
-        return self if self.is_detached else Special(*self.parts, is_detached=True)
+        return self if self.is_detached else self._variant(is_detached=True)
 
     @functools.cached_property
     def in_place(self) -> Special:
         """The same kernel for tapes that put back what it overwrites."""
         if self.is_in_place:
             return self
-        made = Special(*self.parts, is_in_place=True, is_detached=self.is_detached)
+        made = self._variant(is_in_place=True, is_detached=self.is_detached)
         made.origin = self
+        return made
+
+    def _variant(self, *, is_detached: bool = False, is_in_place: bool = False) -> Special:
+        made = Special(*self.parts, is_detached=is_detached, is_in_place=is_in_place)
+        if "compiled" in self.__dict__:
+            made.__dict__["compiled"] = self.compiled
         return made
 
     @functools.cached_property

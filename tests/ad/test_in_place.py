@@ -214,3 +214,22 @@ def test_with_a_gradient_written_by_hand(cpu):
         square()
     assert a.grad[None] == 3.0 + 6.0
     assert x.grad[None] == 5.0 + 2.0 * 5.0
+
+
+def test_a_field_made_anew_is_noticed_after_a_tape_that_saves(cpu):
+    """The launch function is written anew when a constant is replaced by an equal one."""
+    x, factor = ds.field(ds.f64, shape=(), needs_grad=True), 2.0
+
+    @ds.kernel
+    def double():
+        x[None] = factor * x[None]
+
+    x[None] = 1.0
+    with ds.Tape(in_place="save"):
+        double()
+    factor = float("2.0")
+    double()
+    old, x = x, ds.field(ds.f64, shape=(), needs_grad=True)
+    x[None] = 5.0
+    double()
+    assert (old[None], x[None]) == (4.0, 10.0)

@@ -472,7 +472,7 @@ def test_compiled_pool_is_cached() -> None:
         import diffsim.backends.pool as module
         cache = Memory()
         for state in ("filled", "used", "damaged"):
-            module._native = None
+            module._native = {}
             if state == "damaged":
                 cache = Memory({k: b"junk" for k in cache})
             pool = Pool(jit, 2, cache)

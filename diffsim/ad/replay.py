@@ -1,0 +1,523 @@
+"""Running a recorded tape again, forward and backward, without Python between the launches.
+
+A `Replay` turns the entries of a tape into two programs: what was recorded, and its adjoints. A program is
+one native sequence (`runtime/sequence.py`), or several with a step in Python between them where an entry
+has no native form. All checks that a launch makes are made once for the whole: captured values when a
+replay starts; whether the adjoints find what their launches saw, from the recorded order of reads and writes
+(`order.py`) and from what was written since the replay. Where they do not, the backward pass is left to the
+tape's own, entry by entry, which raises the error.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.entries import (
+    Copied,
+    Entry,
+    Launched,
+    Replaced,
+    Run,
+    Scope,
+    Stopped,
+    Wrote,
+    own_saves,
+)
+from diffsim.ad.order import Order, Reach, put_all, reaches
+from diffsim.ad.saves import Saved
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.context import session
+from diffsim.runtime.field import Field
+from diffsim.runtime.sequence import Sequence, new_sequence, stretches
+from diffsim.runtime.versions import Versions
+
+if TYPE_CHECKING:
+    from diffsim.runtime.compile import Compiled
+    from diffsim.runtime.specialize import Special
+
+Place = tuple[int, int]
+"""A step of a program: the number of its part, and the operation in it."""
+
+
+class Program:
+    """Native sequences, with steps in Python between them."""
+
+    def __init__(self) -> None:
+        self.parts: list[Sequence | Callable[[], Any]] = []
+        self.kept: list[np.ndarray] = []
+        self.reached: Place = (0, 0)
+
+    def native(self) -> Sequence:
+        """The sequence to add to."""
+        last = self.parts[-1] if self.parts else None
+        if last is None or callable(last):
+            last = new_sequence()
+            self.parts.append(last)
+        return last
+
+    def launch(
+        self, special: Special, compiled: Compiled, args: tuple[Any, ...], seed: int
+    ) -> None:
+        """Add a launch of a kernel, or of its adjoint."""
+        arrays = []
+        for p, a in zip(special.values, args, strict=True):
+            if p.kind == "array":
+                mem = special.arrays[p.name]._mem
+                arrays.append((mem, a.address, a.shape))
+                if mem.grad is not None and a.grad is not None:
+                    arrays.append((mem.grad, a.grad.address, a.shape))
+        self.native().add_launch(compiled, special.scalars(args), seed, arrays)
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """Add a copy between arrays of one shape."""
+        self.kept += (target, source)
+        found = stretches(target, source) if target.dtype == source.dtype else None
+        if found is None:
+            self.parts.append(functools.partial(np.copyto, target, source, casting="same_kind"))
+        else:
+            self.native().add_copy(*found)
+
+    def clear(self, target: np.ndarray) -> None:
+        """Add setting an array to 0."""
+        found = stretches(target)
+        if found is None:
+            self.parts.append(functools.partial(target.fill, 0))
+        else:
+            self.native().add_clear(*found)
+
+    def add(self, target: Field, source: Field) -> None:
+        """Add the numbers of a field to those of another."""
+        a, b = target._array, source._array
+        found = stretches(a, b) if target.dtype is source.dtype else None
+        if found is None:
+            self.parts.append(functools.partial(np.add, a, b, out=a))
+        else:
+            self.native().add_sum(found[0], found[1], target.dtype)
+
+    def swap(self, one: np.ndarray, other: np.ndarray) -> Place:
+        """Add an exchange of the contents of two arrays."""
+        self.kept += (one, other)
+        found = stretches(one, other)
+        if found is None:
+            self.parts.append(functools.partial(_swap, one, other))
+            return len(self.parts) - 1, 0
+        native = self.native()
+        native.add_swap(*found)
+        return len(self.parts) - 1, len(native) - 1
+
+    def run(self) -> None:
+        """Run all of it; `reached` is then the first step that was not done."""
+        for number, part in enumerate(self.parts):
+            self.reached = number, 0
+            if callable(part):
+                part()
+                continue
+            try:
+                part.run()
+            finally:
+                self.reached = number, part.done
+        self.reached = len(self.parts), 0
+
+    def run_one(self, place: Place) -> None:
+        """Run a single step."""
+        number, operation = place
+        part = self.parts[number]
+        if callable(part):
+            part()
+        else:
+            part.run(operation, operation + 1)
+
+
+class Replay:
+    """A tape's record as it is run again.
+
+    Args:
+        entries: the record.
+        generation: the session's when it was made.
+        written: the fields that it wrote.
+
+    Attributes:
+        chained: whether the search for broken chains was made.
+
+    Raises:
+        AutodiffError: it holds something that can not be run again.
+    """
+
+    def __init__(self, entries: list[Entry], generation: int, written: Iterable[Field]) -> None:
+        self.entries = entries
+        self.generation = generation
+        self.written = list(written)
+        self.chained = False
+        self._count = len(entries)
+        self.specials = list(dict.fromkeys(e.special for e in entries if isinstance(e, Launched)))
+        for entry in entries:
+            _check_entry(entry)
+        self._lock = threading.RLock()
+        self._base = self._end = 0
+        self._torn = False
+        self._ahead: _Ahead | None = None
+        self._back: _Back | None = None
+
+    # ---- forward
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was recorded since."""
+        return len(self.entries) == self._count
+
+    def check(self) -> None:
+        """Whether the record can be run as things are now.
+
+        Raises:
+            AutodiffError: a tape records; `ds.init` was called, or a field made anew.
+            KernelStateError: a number that was compiled in has changed.
+        """
+        if session.tape is not None:
+            raise AutodiffError(
+                "a tape can not be replayed while a tape records",
+                Span.of_caller(),
+                hint="call replay after the end of the with block",
+            )
+        if self.generation != session.generation:
+            raise AutodiffError(
+                "ds.init() or ds.reset() was called since this tape was recorded",
+                Span.of_caller(),
+                hint="record it again: with tape: ...",
+            )
+        for special in self.specials:
+            name, owner = special.kernel.source.name, special.kernel.owner
+            if owner is not None and owner() is None:
+                raise AutodiffError(
+                    f"the object that {name} is a method of is gone, and this tape launched it",
+                    special.kernel.source.head(),
+                    hint="keep the object as long as its tapes",
+                )
+            if special.stale or special.captures_changed():
+                raise AutodiffError(
+                    f"{name} uses another field (or function) now than when this tape was recorded",
+                    special.kernel.source.head(),
+                    hint="record it again: with tape: ...",
+                )
+
+    def forward(self) -> None:
+        """Run the record."""
+        with self._lock:
+            if self._ahead is None:
+                self._ahead = _Ahead(self.entries)
+            self._torn = True
+            try:
+                self._ahead.program.run()
+            finally:
+                self._base = put_all(self._ahead.stamps, self._ahead.order.clock)
+                self._end = session.clock
+            for note in self._ahead.notes:
+                note.put(self._base)
+            self._torn = False
+
+    # ---- backward
+
+    def backward(self, *, native: bool = True) -> bool:
+        """Run the adjoints of the last replay, from the gradients as they are.
+
+        Args:
+            native: False if somebody looks at each of them: they are left to the tape.
+
+        Returns:
+            Whether it did. If not (a value that an adjoint needs may have changed), the entries are ready
+            for the tape to do it, which raises the error.
+
+        Raises:
+            AutodiffError: the last replay did not run to its end; something was recorded since; an
+                adjoint can not be made.
+        """
+        with self._lock:
+            if not self.complete:
+                raise AutodiffError(
+                    "this tape has recorded something more since its last replay",
+                    Span.of_caller(),
+                    hint="record it anew: with tape: ...",
+                )
+            if self._ahead is None or self._torn:
+                raise AutodiffError(
+                    "the last replay of this tape did not run to its end",
+                    Span.of_caller(),
+                    hint="call tape.replay() again first",
+                )
+            if self._back is None:
+                self._back = _Back(self.entries, self._ahead.order, self._ahead.saved)
+            changed = not self._back.valid or any(v.latest > self._end for v in self._back.needed)
+            if changed or not native:
+                self._date_entries()
+                return False
+            self._back.run()
+            return True
+
+    def _date_entries(self) -> None:
+        """Give the entries the readings of the clock that they have from the replay."""
+        now = self._base
+        for entry in self.entries:
+            if not isinstance(entry, (Saved, Scope)):
+                now += 1
+            if isinstance(entry, Launched):
+                entry.now = now
+
+
+class _Ahead:
+    """What was recorded, as a program.
+
+    Attributes:
+        order: the versions that it leaves; `stamps`: the same for the real ones.
+        saved: the versions of what tapes with in_place="save" copy, when they do.
+        notes: which launch was a kernel's last one.
+    """
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.program = Program()
+        self.order = Order()
+        self.saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
+        writes: dict[Special, list[Reach]] = {}
+        notes: dict[Any, _Note] = {}
+        for k, entry in enumerate(entries):
+            if isinstance(entry, Saved):
+                if not entry.own:
+                    self.save(entry)
+            elif isinstance(entry, Launched):
+                for own in own_saves(entries, k):
+                    self.save(own)
+                self.order.tick()
+                self.launch(entry, writes)
+                for note in _notes(entry, self.order.clock):
+                    notes[id(note.special), note.key] = note
+            elif isinstance(entry, Wrote):
+                self.order.tick()
+                self.order.write((entry.field, entry.row), entry.writer)
+                _write(self.program, entry)
+            elif isinstance(entry, Copied):
+                self.order.tick()
+                self.order.write((entry.target, None), entry.writer)
+                self.program.copy(entry.target._array, entry.source._array)
+        self.stamps = self.order.stamps()
+        self.notes = list(notes.values())
+
+    def save(self, saved: Saved) -> None:
+        """What a launch is about to overwrite is copied."""
+        self.saved[saved] = self.order.part(saved.box)
+        self.program.copy(saved.data, saved.part)
+
+    def launch(self, entry: Launched, writes: dict[Special, list[Reach]]) -> None:
+        special = entry.special
+        if special not in writes:
+            writes[special] = reaches(special, special.written)
+        head = special.kernel.source.head()
+        for reach in writes[special]:
+            box = reach.box(entry.args)
+            if box is not None:
+                self.order.write(box, head)
+        self.program.launch(special, special.compiled, entry.args, entry.seed)
+
+
+class _Note:
+    """That a launch was the last one of its kernel (with these arguments): for `kernel.grad`."""
+
+    __slots__ = ("at", "key", "seed", "special")
+
+    def __init__(self, special: Special, key: Any, at: int, seed: int) -> None:
+        self.special = special
+        self.key = key
+        self.at = at
+        self.seed = seed
+
+    def put(self, base: int) -> None:
+        note = base + self.at, self.seed
+        if self.key is None:
+            self.special.last = note
+        else:
+            self.special.stamps[self.key] = note
+
+
+def _notes(entry: Launched, at: int) -> Iterator[_Note]:
+    """Notes of a launch.
+
+    Of kernels with arguments only those that draw random numbers need one: for others an older note is as
+    right, or what they load has changed since.
+    """
+    for special in entry.special.kernel.specials.values():
+        if special.translation is entry.special.translation and special.differentiable:
+            yield _Note(special, None, at, entry.seed)
+            if special.values and special.translation.uses_random:
+                yield _Note(special, special.launch_key(entry.args), at, entry.seed)
+
+
+class _Back:
+    """The adjoints of a record, last first.
+
+    Attributes:
+        valid: whether each of them finds what its launch saw, if nothing else writes.
+        needed: the versions of the fields that they load.
+    """
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        order: Order,
+        saved: dict[Saved, tuple[int, int, dict[int, int]]],
+    ) -> None:
+        self.program = Program()
+        self.order = order = order.copy()
+        self.valid = True
+        needed: dict[Field, Versions] = {}
+        self.swaps: list[tuple[Place, Place]] = []
+        self.reads: dict[Special, tuple[list[Reach], list[Reach]]] = {}
+        swapped: list[tuple[Saved, Place, tuple[int, int, dict[int, int]]]] = []
+        self.start = now = order.clock
+        for entry in reversed(entries):
+            if isinstance(entry, Scope):
+                continue
+            if isinstance(entry, Saved):
+                before = order.part(entry.box)
+                order.put(entry.box, saved[entry])
+                place = self.program.swap(entry.part, entry.data)
+                swapped.append((entry, place, before))
+                continue
+            if isinstance(entry, Launched):
+                if entry.special.differentiable:
+                    self.adjoint(entry, now, needed)
+            elif isinstance(entry, Wrote):
+                self.forget(entry)
+            elif isinstance(entry, Copied):
+                self.copy_back(entry)
+            now -= 1
+        for entry, place, before in reversed(swapped):
+            order.put(entry.box, before)
+            self.swaps.append((place, self.program.swap(entry.part, entry.data)))
+        self.needed = list(needed.values())
+        self.stamps = order.stamps(self.start)
+        self.readings = order.clock - self.start
+
+    def adjoint(self, entry: Launched, since: int, needed: dict[Field, Versions]) -> None:
+        special, order = entry.special, self.order
+        if special not in self.reads:
+            read = reaches(special, special.adjoint_reads)
+            self.reads[special] = read, reaches(special, special.adjoint_written)
+        reads, writes = self.reads[special]
+        for reach in reads:
+            box = reach.box(entry.args)
+            if box is not None:
+                needed[box[0]] = box[0].versions
+                self.valid &= not order.changed(box, since)
+        order.tick()
+        head = special.kernel.source.head()
+        for reach in writes:
+            box = reach.box(entry.args)
+            if box is not None:
+                order.write(box, head)
+        self.program.launch(special, special.adjoint_compiled, entry.args, entry.seed)
+
+    def forget(self, entry: Wrote) -> None:
+        """What stood there before a write from Python had no effect."""
+        self.order.tick()
+        grad = entry.field.grad
+        if grad is not None:
+            self.order.write((grad, None), None)
+            if entry.index is None:
+                self.program.clear(grad._array)
+            else:
+                self.program.clear(grad._array[entry.index])
+
+    def copy_back(self, entry: Copied) -> None:
+        """The adjoint of a copy, as `Copied.back`."""
+        self.order.tick()
+        target, source = entry.target.grad, entry.source.grad
+        if target is None or target is source:
+            return
+        self.order.write((target, None), None)
+        if source is not None:
+            self.order.write((source, None), None)
+            self.program.add(source, target)
+        self.program.clear(target._array)
+
+    def run(self) -> None:
+        """Run them; whatever happens, what they put back on the way is as it was."""
+        try:
+            self.program.run()
+        except BaseException:
+            reached = self.program.reached
+            for there, back in self.swaps:  # the last one that was put back comes first
+                if there < reached and not back < reached:
+                    self.program.run_one(there)
+            raise
+        finally:
+            put_all(self.stamps, self.readings)
+
+
+def _check_entry(entry: Entry) -> None:
+    """Refuse what can not be run again."""
+    if isinstance(entry, Launched):
+        if entry.returned is not None:
+            source = entry.special.kernel.source
+            raise AutodiffError(
+                f"this tape can not be replayed: it follows what {source.name} returned through Python",
+                source.head(),
+                hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
+            )
+        for p, a in zip(entry.special.values, entry.given, strict=True):
+            if p.kind == "array" and not isinstance(a, Field):
+                source = entry.special.kernel.source
+                raise AutodiffError(
+                    f"this tape can not be replayed: {p.name} of {source.name} was a NumPy array, whose "
+                    "changes are not recorded",
+                    source.parameter(p.name),
+                    hint="pass a ds.ndarray, or record the tape anew each time",
+                )
+    elif isinstance(entry, Stopped) or isinstance(_places(entry), Run):
+        raise AutodiffError(
+            "this tape can not be replayed: it holds "
+            + (
+                "ds.stop_grad of a field"
+                if isinstance(entry, Stopped)
+                else "a copy of some elements"
+            ),
+            entry.span if isinstance(entry, Copied) else None,
+            hint="copy whole fields, or record the tape anew each time",
+        )
+    elif isinstance(entry, Replaced):
+        raise AutodiffError(
+            "this tape can not be replayed: it holds a function with a gradient of its own or a "
+            "checkpointed rollout",
+            entry.span,
+            hint="record it anew each time: with tape: ...",
+        )
+
+
+def _places(entry: Entry) -> Any:
+    """Which elements a write or copy from Python reached."""
+    if isinstance(entry, Copied):
+        return entry.to
+    return entry.index if isinstance(entry, Wrote) else None
+
+
+def _write(program: Program, entry: Wrote) -> None:
+    """A write from Python: a constant, or a copy that no gradient flows through."""
+    target = entry.field._array if entry.index is None else entry.field._array[entry.index]
+    value = entry.value
+    if isinstance(value, Field):
+        program.copy(target, value._array)
+    elif value.shape == target.shape:
+        program.copy(target, value)
+    elif any(value.tobytes()):
+        whole = np.empty_like(target)
+        whole[...] = value
+        program.copy(target, whole)
+    else:
+        program.clear(target)
+
+
+def _swap(one: np.ndarray, other: np.ndarray) -> None:
+    kept = one.copy()
+    one[...] = other
+    other[...] = kept

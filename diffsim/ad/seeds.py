@@ -1,0 +1,50 @@
+"""Where a backward pass starts: losses, and gradients given by the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, MissingGradientError, Span
+from diffsim.lang.scope import describe
+from diffsim.runtime.field import Field
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse what can not be the loss of a tape."""
+    if not isinstance(loss, Field):
+        raise FieldError(
+            f"the loss is a field of one element, not {describe(loss)}",
+            Span.of_caller(),
+            hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
+        )
+    if loss.element or any(n != 1 for n in loss.shape):
+        raise FieldError(
+            f"{loss.name} has shape {loss.shape + loss.element}, and a loss is a single number",
+            Span.of_caller(),
+            hint="for several outputs use tape.backward(grads={field: seed})",
+        )
+    if loss.grad is None:
+        raise MissingGradientError(
+            f"{loss.name} has no gradient, and is the loss of a tape",
+            Span.of_caller(),
+            hint="declare it with needs_grad=True",
+        )
+
+
+def start_from(f: Any, seed: Any) -> None:
+    """Set the gradient of a field that a backward pass starts from."""
+    if not isinstance(f, Field) or f.grad is None:
+        name = f.name if isinstance(f, Field) else repr(f)
+        raise MissingGradientError(
+            f"{name} can not be given a gradient to start from: it has none",
+            Span.of_caller(),
+            hint="declare it with needs_grad=True",
+        )
+    if isinstance(seed, Field):
+        f.grad.copy_from(seed)
+    elif np.ndim(seed) == 0 or (f.element and np.shape(seed) == f.element):
+        f.grad.fill(seed)
+    else:
+        f.grad.from_numpy(seed)

@@ -1,0 +1,190 @@
+"""Launches and moves of memory in a row that one native call runs, as often as wanted.
+
+A backend provides a `Sequence`: the `add_...` methods note operations in order, `run` does them. On the CPU
+each operation is a row of 8-byte slots that a native loop works off (`backends/sequence.ll`), and each
+launch has a parameter block of its own, filled when it was added. On a GPU the same operations can make up
+a graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from diffsim.backends.pool import load_native
+from diffsim.ir.nodes import Mem
+from diffsim.ir.types import ScalarType, f32
+from diffsim.runtime.compile import Compiled
+from diffsim.runtime.context import session
+
+_LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
+_SLOTS = 8  # of an operation
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """`count` stretches of memory of `bytes` each; the next one begins `step` bytes further on."""
+
+    address: int
+    bytes: int
+    count: int = 1
+    step: int = 0
+
+
+def stretches(*arrays: np.ndarray) -> list[Stretches] | None:
+    """The memory of arrays of one shape and type, such that the same elements correspond.
+
+    Returns:
+        One for each array, with equal `bytes` and `count`; None if that takes more than two axes.
+    """
+    first = arrays[0]
+    size = first.itemsize
+    axes = [a for a, n in enumerate(first.shape) if n > 1]
+    levels: list[tuple[int, tuple[int, ...]]] = []  # from the inside: how many, how far apart
+    for a in sorted(axes, key=lambda a: first.strides[a]):
+        steps = tuple(x.strides[a] for x in arrays)
+        if levels and steps == tuple(levels[-1][0] * s for s in levels[-1][1]):
+            levels[-1] = (levels[-1][0] * first.shape[a], levels[-1][1])
+        else:
+            levels.append((first.shape[a], steps))
+    if levels and set(levels[0][1]) == {size}:
+        size *= levels.pop(0)[0]
+    if len(levels) > 1:
+        return None
+    count, steps = levels[0] if levels else (1, (0,) * len(arrays))
+    return [Stretches(x.ctypes.data, size, count, s) for x, s in zip(arrays, steps, strict=True)]
+
+
+class Sequence(Protocol):
+    """Operations in order.
+
+    Attributes:
+        done: how many of them the last `run` got through.
+    """
+
+    done: int
+
+    def add_launch(
+        self,
+        compiled: Compiled,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> None:
+        """A launch.
+
+        Args:
+            compiled: the kernel.
+            args: its arguments, flattened to scalars.
+            seed: the key of its random numbers.
+            arrays: for each memory that is an argument, its address and shape.
+        """
+
+    def add_copy(self, target: Stretches, source: Stretches) -> None:
+        """A copy. Both memories live as long as the sequence: the caller sees to that."""
+
+    def add_swap(self, one: Stretches, other: Stretches) -> None:
+        """An exchange of the contents of two memories that do not overlap."""
+
+    def add_sum(self, target: Stretches, source: Stretches, dtype: ScalarType) -> None:
+        """Add the f32 or f64 numbers of one memory to those of another that does not overlap it."""
+
+    def add_clear(self, target: Stretches) -> None:
+        """Set memory to 0."""
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        """Run the operations begin..end (all).
+
+        Python gets a chance to handle Ctrl-C, and to run other threads, every now and then.
+
+        Raises:
+            AccessError: what a check in a kernel found (as a launch does); `done` tells how far it got.
+            KeyboardInterrupt: and whatever else a signal handler raises.
+        """
+
+    def __len__(self) -> int:
+        """How many operations there are."""
+
+
+class CpuSequence:
+    """Operations on the CPU: rows for the native loop."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self._rows: list[tuple[int, ...]] = []
+        self._blocks: list[bytearray] = []
+        self._bytes = 0
+        self._launches: dict[int, Compiled] = {}
+        self._ops: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add_launch(
+        self,
+        compiled: Compiled,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> None:
+        block = compiled.make_block(args, seed, arrays)
+        errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
+        self._launches[len(self._rows)] = compiled  # and keep its code
+        self._rows.append((_LAUNCH, compiled.address, self._bytes, errors, 0, 0, 0, 0))
+        self._blocks.append(block)
+        self._bytes += len(block)
+
+    def add_copy(self, target: Stretches, source: Stretches) -> None:
+        self._move(_COPY, target, source)
+
+    def add_swap(self, one: Stretches, other: Stretches) -> None:
+        self._move(_SWAP, one, other)
+
+    def add_sum(self, target: Stretches, source: Stretches, dtype: ScalarType) -> None:
+        self._move(_ADD_F32 if dtype is f32 else _ADD_F64, target, source)
+
+    def add_clear(self, target: Stretches) -> None:
+        self._move(_CLEAR, target, target)
+
+    def _move(self, kind: int, a: Stretches, b: Stretches) -> None:
+        self._rows.append((kind, a.address, b.address, 0, a.bytes, a.count, a.step, b.step))
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        if self._ops is None:
+            self._ops = self._pack()
+        run, raised = _runner()
+        following = ctypes.c_int64(begin)
+        at = ctypes.byref(following)
+        ops, stop = self._ops.ctypes.data, len(self) if end is None else end
+        try:
+            while following.value < stop:
+                if run(ops, following.value, stop, at, raised):
+                    self._launches[following.value].raise_errors()
+        finally:
+            self.done = following.value
+
+    def _pack(self) -> np.ndarray:
+        ops = np.array(self._rows, np.uint64).reshape(-1, _SLOTS)
+        self._memory = np.frombuffer(b"".join(self._blocks) + b"\0", np.uint8).copy()
+        self._blocks = []
+        ops[ops[:, 0] == _LAUNCH, 2] += np.uint64(self._memory.ctypes.data)
+        return ops
+
+
+def new_sequence() -> Sequence:
+    """An empty sequence of the session's backend."""
+    return CpuSequence()
+
+
+@functools.cache
+def _runner() -> tuple[Callable[..., int], ctypes.c_void_p]:
+    """The native loop, and what it asks whether Python raised an exception."""
+    library = load_native(session.jit, session.cache, "sequence.ll")
+    i64, ptr = ctypes.c_int64, ctypes.c_void_p
+    loop = ctypes.PYFUNCTYPE(i64, ptr, i64, i64, ptr, ptr)(library.address("ds_sequence_run"))
+    return loop, ctypes.cast(ctypes.pythonapi.PyErr_Occurred, ptr)
