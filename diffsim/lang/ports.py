@@ -14,6 +14,7 @@ class Ports:
     make_struct_field: Callable[..., Any]
     default_fp: Callable[[], Any]
     default_ip: Callable[[], Any]
+    forget_kernels: Callable[[], None]
 
 
 ports = Ports()

@@ -12,7 +12,7 @@ from diffsim.errors import DiffsimError, InternalError, KernelSyntaxError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Arg, Kernel, Mem
 from diffsim.ir.types import ScalarType, Type, an
-from diffsim.lang import calls, statements, tasks
+from diffsim.lang import inlining, statements, tasks
 from diffsim.lang.scope import RETURN, Capture, Context, Frame
 from diffsim.lang.source import Source
 
@@ -81,6 +81,6 @@ def translate(
                 f"{source.name} says that it returns {an(result)}, and has no return",
                 "add a return, or take the -> away",
             )
-        calls.check_returns(cx, source)
+        inlining.check_returns(cx, source)
     kernel = Kernel(source.name, args, tuple(cx.mems), tuple(cx.tasks), head, cx.result)
     return Translation(kernel, list(cx.captures.values()), uses_random=cx.uses_random)
