@@ -56,7 +56,8 @@ from diffsim.ir.ops import rint as round
 from diffsim.ir.types import bool_ as u1
 from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from diffsim.lang.annotations import template
-from diffsim.lang.func import data_oriented, func
+from diffsim.lang.func import data_oriented, func, func_grad, func_replay
+from diffsim.lang.given import adjoint, grad
 from diffsim.lang.intrinsics import (
     atomic_add,
     atomic_and,
@@ -76,6 +77,7 @@ from diffsim.lang.intrinsics import (
 )
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.namespace import types
+from diffsim.lang.native import func_native
 from diffsim.lang.statements import PrecisionLoss
 from diffsim.lang.structs import dataclass
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
@@ -130,6 +132,7 @@ __all__ = [
     "abs",
     "acos",
     "ad",
+    "adjoint",
     "asin",
     "atan",
     "atan2",
@@ -158,7 +161,11 @@ __all__ = [
     "field",
     "floor",
     "func",
+    "func_grad",
+    "func_native",
+    "func_replay",
     "gpu",
+    "grad",
     "grouped",
     "i",
     "i8",

@@ -60,6 +60,7 @@ class CpuTarget:
     """The CPU's answers to what the shared lowering asks."""
 
     column = "llvm"
+    name = "cpu"
 
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         name = how.name + ("f" if t.bits == 32 else "")

@@ -120,6 +120,7 @@ class CudaTarget:
     """NVIDIA's answers to what the shared lowering asks."""
 
     column = "cuda"
+    name = "cuda"
 
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         """A call of libdevice."""

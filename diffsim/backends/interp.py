@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AccessError, Span
+from diffsim.errors import AccessError, BackendError, Span
 from diffsim.ir.nodes import (
     Atomic,
     Block,
     Check,
     Const,
+    Custom,
     Dim,
     For,
     If,
@@ -30,6 +31,7 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
+    Native,
     Scratch,
     Seed,
     Stmt,
@@ -203,6 +205,10 @@ class _Interpreter:
             self.bind(s.outs, self.block(s.then if self.value(s.cond) else s.orelse))
         elif isinstance(s, Scratch):
             self.memory[s.mem] = _unset((max(0, int(self.value(s.count))),), s.mem.dtype)
+        elif isinstance(s, Native):
+            raise BackendError(f"{s.name} is LLVM text, which the interpreter can not run", s.span)
+        elif isinstance(s, Custom):
+            self.bind(s.outs, self.block(s.body))
         else:
             assert isinstance(s, Check)
             if not self.value(s.cond):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from diffsim.backends import native
 from diffsim.backends.layout import ERROR
 from diffsim.backends.module import Module, memory_type, number
 from diffsim.errors import BackendError
@@ -30,6 +31,7 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
+    Native,
     Scratch,
     Seed,
     Stmt,
@@ -294,6 +296,8 @@ class Body:
             self.while_loop(s)
         elif isinstance(s, If):
             self.branch(s)
+        elif isinstance(s, Native):
+            self.native(s)
         else:
             assert isinstance(s, Check)
             self.check(s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
@@ -494,6 +498,16 @@ class Body:
         (a, xs), (b, ys) = sides
         for out, x, y in zip(s.outs, xs, ys, strict=True):
             self.put(f"{self.bind(out)} = phi {out.type.scalar.llvm} [ {x}, %{a} ], [ {y}, %{b} ]")
+
+    def native(self, s: Native) -> None:
+        """A call of a function made of the user's text."""
+        symbol, result = native.define(self.module, s)
+        found = self.let(f"call {result} {symbol}({', '.join(map(self.typed, s.args))})")
+        if len(s.outs) == 1:
+            self.names[s.outs[0]] = found
+            return
+        for k, out in enumerate(s.outs):
+            self.names[out] = self.let(f"extractvalue {result} {found}, {k}")
 
     # ---- scratch and checks
 

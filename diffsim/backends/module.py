@@ -23,6 +23,8 @@ class Target(Protocol):
 
     column: str
     """The column of the op table that this backend computes with."""
+    name: str
+    """What the user calls it: "cpu", "cuda"."""
 
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         """The call of a math function."""

@@ -25,8 +25,15 @@ def broadcast_to(x: Value, t: Type) -> Value:
 
 
 def unless_zero(g: Value, contribution: Value) -> Value:
-    """The contribution, but 0 where the incoming adjoint is: 0 times infinity is not a gradient."""
-    return emit("select", emit("ne", g, 0.0), contribution, 0.0)
+    """The contribution, but 0 where the incoming adjoint is: 0 times infinity is not a gradient.
+
+    Where it will be differentiated again, only an undefined contribution is left out: at an adjoint that
+    happens to be 0, as that of a spring at rest, its own derivative is not 0.
+    """
+    wanted = emit("ne", g, 0.0)
+    if current.builder().is_inner:
+        wanted = emit("or", wanted, emit("eq", contribution, contribution))
+    return emit("select", wanted, contribution, 0.0)
 
 
 def truncated_quotient(a: Value, b: Value) -> Value:

@@ -53,6 +53,7 @@ class Builder:
         self.default_fp = default_fp
         self.default_ip = default_ip
         self.stmts: list[Stmt] = []
+        self.is_inner = False  # whether derivatives emitted here may be differentiated again
         self.expand = ""  # the column of the op table whose formulas are written out
 
     def __enter__(self) -> Builder:

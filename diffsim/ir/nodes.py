@@ -8,7 +8,8 @@ tasks, and scratch that a loop's reversal saves into.
     Kernel  = name, args, mems, tasks, result
     Task    = axes, bounds: Block -> (lo, hi) of each axis, body: Block      (no axes: a serial task)
     Block   = statements, yields
-    Stmt    = Let | Load | Store | Atomic | For | While | If | Scratch | Check
+    Stmt    = Let | Load | Store | Atomic | For | While | If | Scratch | Check | Custom |
+              Gradient | Native
     Value   = local | Const | Arg | Dim | Seed
 
 The classes are plain slots classes, not dataclasses: an adjoint makes thousands of them, and a frozen
@@ -366,7 +367,115 @@ class Check:
         self.span = span
 
 
-Stmt = Let | Load | Store | Atomic | For | While | If | Scratch | Check
+class Custom:
+    """`outs = body()`: a call whose derivative, or whose replay in an adjoint, is given by the user.
+
+    Runs as its body does, and is replaced by it on the way to a backend. `adjoint` binds `seeds`, the
+    adjoints of `outs`, sees `outs` themselves, and yields the adjoint of each of `args`; what it adds to
+    memory are gradients, those of `targets`. Without it the body is differentiated as any code is, unless
+    `refusal` says why there is no derivative. `replay`, if there is one, yields `outs` where an adjoint
+    needs them again.
+    """
+
+    __slots__ = (
+        "adjoint",
+        "args",
+        "body",
+        "name",
+        "outs",
+        "refusal",
+        "replay",
+        "seeds",
+        "span",
+        "targets",
+    )
+
+    def __init__(
+        self,
+        outs: tuple[Value, ...],
+        args: tuple[Value, ...],
+        body: Block,
+        span: Span,
+        *,
+        name: str,
+        seeds: tuple[Value, ...] = (),
+        adjoint: Block | None = None,
+        targets: tuple[Mem, ...] = (),
+        replay: Block | None = None,
+        refusal: str = "",
+    ) -> None:
+        self.outs = outs
+        self.args = args
+        self.body = body
+        self.span = span
+        self.name = name
+        self.seeds = seeds
+        self.adjoint = adjoint
+        self.targets = targets
+        self.replay = replay
+        self.refusal = refusal
+
+    @property
+    def is_given(self) -> bool:
+        """Whether derivatives do not go through the body."""
+        return self.adjoint is not None or bool(self.refusal)
+
+
+class Gradient:
+    """`outs`: the adjoints of `args`, given `seeds`, those of what `body(params)` yields.
+
+    The frontend writes what a kernel asks for; `expand_gradients` puts the code in its place before any
+    other pass sees it.
+    """
+
+    __slots__ = ("args", "body", "name", "outs", "params", "seeds", "span")
+
+    def __init__(
+        self,
+        outs: tuple[Value, ...],
+        params: tuple[Value, ...],
+        args: tuple[Value, ...],
+        body: Block,
+        seeds: tuple[Value, ...],
+        span: Span,
+        name: str,
+    ) -> None:
+        self.outs = outs
+        self.params = params
+        self.args = args
+        self.body = body
+        self.seeds = seeds
+        self.span = span
+        self.name = name
+
+
+class Native:
+    """`outs = name(args)`, scalars all, computed by LLVM text that the user wrote.
+
+    `text` holds for each backend ("cpu", "cuda") the body of a function whose parameters are called
+    `names`; it may start with declarations. Several `outs` are returned as a struct.
+    """
+
+    __slots__ = ("args", "name", "names", "outs", "span", "text")
+
+    def __init__(
+        self,
+        outs: tuple[Value, ...],
+        name: str,
+        names: tuple[str, ...],
+        args: tuple[Value, ...],
+        text: dict[str, str],
+        span: Span,
+    ) -> None:
+        self.outs = outs
+        self.name = name
+        self.names = names
+        self.args = args
+        self.text = text
+        self.span = span
+
+
+Stmt = Let | Load | Store | Atomic | For | While | If | Scratch | Check | Custom | Gradient | Native
 
 
 class Private:

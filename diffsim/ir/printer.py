@@ -21,13 +21,16 @@ from diffsim.ir.nodes import (
     Block,
     Check,
     Const,
+    Custom,
     Dim,
     For,
+    Gradient,
     If,
     Kernel,
     Let,
     Load,
     Mem,
+    Native,
     Scratch,
     Seed,
     Stmt,
@@ -145,6 +148,25 @@ class _Printer:
             self.line("}")
         elif isinstance(s, Scratch):
             self.line(f"scratch {self.mem(s.mem)}[{self.name(s.count)}]: {s.mem.dtype}", s.span)
+        elif isinstance(s, Native):
+            self.line(f"{self.bound(s.outs)}native {s.name} {self.list(s.args)}", s.span)
+        elif isinstance(s, Gradient):
+            pairs = zip(s.params, s.args, strict=False)
+            given = ", ".join(f"{self.typed(p)} = {self.name(a)}" for p, a in pairs)
+            self.line(f"{self.bound(s.outs)}gradient {s.name} ({given}) {{", s.span)
+            self.block(s.body)
+            self.line(f"}} from ({self.list(s.seeds)})")
+        elif isinstance(s, Custom):
+            self.line(f"{self.bound(s.outs)}custom {s.name} {{", s.span)
+            self.block(s.body)
+            if s.replay is not None:
+                self.line("} replay {")
+                self.block(s.replay)
+            if s.adjoint is not None:
+                seeds = ", ".join(map(self.typed, s.seeds))
+                self.line(f"}} adjoint ({seeds}) of ({self.list(s.args)}) {{")
+                self.block(s.adjoint)
+            self.line("}")
         else:
             assert isinstance(s, Check)
             self.line(f"check {self.name(s.cond)}, {s.message!r}", s.span)

@@ -8,7 +8,9 @@ from diffsim.ir.nodes import (
     LEAVES,
     Atomic,
     Block,
+    Custom,
     For,
+    Gradient,
     If,
     Kernel,
     Let,
@@ -22,7 +24,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import TensorType, bool_
-from diffsim.ir.walk import blocks, outs, uses
+from diffsim.ir.walk import blocks, entered, given_blocks, outs, uses
 
 
 def verify(kernel: Kernel, after: str = "") -> Kernel:
@@ -80,17 +82,25 @@ def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Me
         if isinstance(stmt, (Load, Store, Atomic)) and stmt.mem not in mems:
             raise _Malformed(f"{stmt.mem.name} is not one of the kernel's memories", stmt)
         _types(stmt)
-        if isinstance(stmt, (For, While)):
-            for p in stmt.params:
-                bind(p, stmt)
-            if isinstance(stmt, For):
-                bind(stmt.index, stmt)
+        for v in entered(stmt):
+            bind(v, stmt)
         for inner in blocks(stmt):
             _block(inner, visible, bound_once, mems)
         for v in outs(stmt):
             bind(v, stmt)
+        if isinstance(stmt, Custom):
+            _given(stmt, visible, bound_once, mems)
     for v in block.yields:
         seen(v, None)
+
+
+def _given(call: Custom, outer: set[Value], bound_once: set[Value], mems: set[Mem]) -> None:
+    if any(seed in bound_once for seed in call.seeds):
+        raise _Malformed("the adjoint of a result is bound twice", call)
+    bound_once.update(call.seeds)
+    grads = {m.grad for m in call.targets if m.grad is not None}
+    for block in given_blocks(call):
+        _block(block, outer | set(call.seeds), bound_once, mems | grads)
 
 
 def _same(what: str, stmt: Stmt, *groups: tuple[Value, ...]) -> None:
@@ -126,6 +136,21 @@ def _types(stmt: Stmt) -> None:
         _same("branch results", stmt, stmt.then.yields, stmt.orelse.yields, stmt.outs)
         if stmt.cond.type is not bool_:
             raise _Malformed("an if needs a boolean", stmt)
+    elif isinstance(stmt, (Custom, Gradient)):
+        _call_types(stmt)
+
+
+def _call_types(stmt: Custom | Gradient) -> None:
+    if isinstance(stmt, Gradient):
+        _same("arguments and their adjoints", stmt, stmt.args, stmt.params, stmt.outs)
+        _same("results and their adjoints", stmt, stmt.body.yields, stmt.seeds)
+    else:
+        _same("results", stmt, stmt.body.yields, stmt.outs)
+        if stmt.replay is not None:
+            _same("replayed results", stmt, stmt.replay.yields, stmt.outs)
+        if stmt.adjoint is not None:
+            _same("results and their adjoints", stmt, stmt.seeds, stmt.outs)
+            _same("arguments and their adjoints", stmt, stmt.adjoint.yields, stmt.args)
 
 
 def _let_types(stmt: Let) -> None:

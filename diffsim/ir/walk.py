@@ -9,11 +9,14 @@ from diffsim.ir.nodes import (
     Atomic,
     Block,
     Check,
+    Custom,
     For,
+    Gradient,
     If,
     Let,
     Load,
     Mem,
+    Native,
     Scratch,
     Stmt,
     Store,
@@ -24,19 +27,21 @@ from diffsim.ir.nodes import (
 
 
 def blocks(stmt: Stmt) -> tuple[Block, ...]:
-    """The blocks a statement holds."""
+    """The blocks that run when the statement does (not a given adjoint or replay)."""
     if isinstance(stmt, For):
         return (stmt.body,)
     if isinstance(stmt, While):
         return (stmt.cond, stmt.body)
     if isinstance(stmt, If):
         return (stmt.then, stmt.orelse)
+    if isinstance(stmt, (Custom, Gradient)):
+        return (stmt.body,)
     return ()
 
 
 def uses(stmt: Stmt) -> tuple[Value, ...]:
     """The values a statement reads itself (not those its blocks read)."""
-    if isinstance(stmt, Let):
+    if isinstance(stmt, (Let, Native)):
         return stmt.args
     if isinstance(stmt, Load):
         return stmt.index
@@ -50,6 +55,12 @@ def uses(stmt: Stmt) -> tuple[Value, ...]:
         return (stmt.cond,)
     if isinstance(stmt, Scratch):
         return (stmt.count,)
+    if isinstance(stmt, Gradient):
+        return (*stmt.args, *stmt.seeds)
+    if isinstance(stmt, Custom):
+        inside = {*stmt.seeds, *stmt.outs}
+        later = (b for b in (stmt.adjoint, stmt.replay) if b is not None)
+        return (*stmt.args, *(v for b in later for v in free_values(b) if v not in inside))
     return (stmt.cond, *stmt.values)
 
 
@@ -57,25 +68,42 @@ def outs(stmt: Stmt) -> tuple[Value, ...]:
     """The values a statement binds in the block it stands in."""
     if isinstance(stmt, (Let, Load)):
         return (stmt.out,)
-    if isinstance(stmt, (For, While, If)):
+    if isinstance(stmt, (For, While, If, Custom, Gradient, Native)):
         return stmt.outs
     if isinstance(stmt, Atomic):
         return () if stmt.out is None else (stmt.out,)
     return ()
 
 
-def statements(block: Block) -> Iterator[Stmt]:
-    """All statements of a block and of the blocks inside of it, outermost first, in order."""
+def given_blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks that an adjoint runs in place of a call's own: its replay, its given adjoint."""
+    if isinstance(stmt, Custom):
+        return tuple(b for b in (stmt.replay, stmt.adjoint) if b is not None)
+    return ()
+
+
+def entered(stmt: Stmt) -> tuple[Value, ...]:
+    """The values that a statement binds for the blocks inside of it."""
+    if isinstance(stmt, For):
+        return (*stmt.params, stmt.index)
+    return stmt.params if isinstance(stmt, (While, Gradient)) else ()
+
+
+def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
+    """All statements of a block and of the blocks inside of it, outermost first, in order.
+
+    `given`: also those of the blocks that only an adjoint runs.
+    """
     for stmt in block.stmts:
         yield stmt
-        for inner in blocks(stmt):
-            yield from statements(inner)
+        for inner in (*blocks(stmt), *given_blocks(stmt)) if given else blocks(stmt):
+            yield from statements(inner, given=given)
 
 
-def task_statements(task: Task) -> Iterator[Stmt]:
+def task_statements(task: Task, *, given: bool = False) -> Iterator[Stmt]:
     """All statements of a task: those of its bounds, then those of its body."""
-    yield from statements(task.bounds)
-    yield from statements(task.body)
+    yield from statements(task.bounds, given=given)
+    yield from statements(task.body, given=given)
 
 
 def free_values(block: Block) -> dict[Value, None]:
@@ -88,10 +116,7 @@ def free_values(block: Block) -> dict[Value, None]:
             for v in uses(stmt):
                 if v not in bound and not isinstance(v, LEAVES):
                     found[v] = None
-            if isinstance(stmt, (For, While)):
-                bound.update(stmt.params)
-                if isinstance(stmt, For):
-                    bound.add(stmt.index)
+            bound.update(entered(stmt))
             for inner in blocks(stmt):
                 visit(inner)
             bound.update(outs(stmt))
@@ -110,7 +135,7 @@ def free_leaves(block: Block) -> dict[Value, None]:
     def visit(b: Block) -> None:
         for stmt in b.stmts:
             found.update(dict.fromkeys(v for v in uses(stmt) if isinstance(v, LEAVES)))
-            for inner in blocks(stmt):
+            for inner in (*blocks(stmt), *given_blocks(stmt)):
                 visit(inner)
         found.update(dict.fromkeys(v for v in b.yields if isinstance(v, LEAVES)))
 
@@ -126,6 +151,7 @@ class Copier:
 
     def __init__(self, env: dict[Value, Value] | None = None) -> None:
         self.env: dict[Value, Value] = {} if env is None else env
+        self.rooms: dict[Mem, Mem] = {}  # scratch belongs to the block that it stands in
 
     def value(self, v: Value) -> Value:
         return self.env.get(v, v)
@@ -143,7 +169,7 @@ class Copier:
         return tuple([self.fresh(v) for v in vs])
 
     def mem(self, m: Mem) -> Mem:
-        return m
+        return self.rooms.get(m, m)
 
     def block(self, b: Block) -> Block:
         out: list[Stmt] = []
@@ -184,5 +210,32 @@ class Copier:
             then, orelse = self.block(s.then), self.block(s.orelse)
             return If(cond, then, orelse, self.fresh_all(s.outs), s.span)
         if isinstance(s, Scratch):
-            return Scratch(self.mem(s.mem), self.value(s.count), s.span)
+            self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, s.mem.kind)
+            return Scratch(self.rooms[s.mem], self.value(s.count), s.span)
+        if isinstance(s, Custom):
+            return self.custom(s)
+        if isinstance(s, Native):
+            args = self.values(s.args)
+            return Native(self.fresh_all(s.outs), s.name, s.names, args, s.text, s.span)
+        if isinstance(s, Gradient):
+            args, seeds = self.values(s.args), self.values(s.seeds)
+            params, body = self.fresh_all(s.params), self.block(s.body)
+            return Gradient(self.fresh_all(s.outs), params, args, body, seeds, s.span, s.name)
         return Check(self.value(s.cond), s.message, self.values(s.values), s.span)
+
+    def custom(self, s: Custom) -> Custom:
+        args, body = self.values(s.args), self.block(s.body)
+        replay = None if s.replay is None else self.block(s.replay)
+        outs, seeds = self.fresh_all(s.outs), self.fresh_all(s.seeds)
+        return Custom(
+            outs,
+            args,
+            body,
+            s.span,
+            name=s.name,
+            seeds=seeds,
+            adjoint=None if s.adjoint is None else self.block(s.adjoint),
+            targets=tuple(map(self.mem, s.targets)),
+            replay=replay,
+            refusal=s.refusal,
+        )

@@ -17,24 +17,16 @@ from diffsim.ir._row import Op
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import TABLE, transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
-from diffsim.lang import expressions, linalg, statements, struct_code, struct_values
-from diffsim.lang.func import BoundFunc, Func
+from diffsim.lang import expressions, given, inlining, linalg, struct_code, struct_values
+from diffsim.lang.func import BoundFunc, Func, Given
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.scope import (
-    DRAWS,
-    RESULT,
-    RETURN,
     Context,
-    Frame,
     Intrinsic,
     StructValue,
     describe,
 )
-from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
-
-_DEEPEST = 64
-
 
 # ---- calls
 
@@ -90,12 +82,12 @@ def arguments(cx: Context, node: ast.Call) -> list[Any]:
 def _dispatch(
     cx: Context, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    if isinstance(function, Intrinsic):
+    if isinstance(function, (Intrinsic, Given, given.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
     if isinstance(function, Op):
         _no_keywords(cx, node, kwargs, f"ds.{function.name}")
         return apply(cx, node, function, args)
-    if isinstance(function, (ScalarType, TensorType)) or _is_python_type(function):
+    if isinstance(function, (ScalarType, TensorType)) or is_python_type(function):
         if len(args) != 1 and not isinstance(function, TensorType):
             raise cx.type_error(
                 node, f"a conversion takes one value, not {len(args)}", "convert them one by one"
@@ -132,17 +124,24 @@ def _dispatch(
     return _python_call(cx, node, function, args, kwargs)
 
 
+def _func(
+    cx: Context, node: ast.Call, function: Func, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    return inlining.inline(cx, node, function, args, kwargs)
+
+
 def _bound_func(
     cx: Context, node: ast.Call, function: BoundFunc, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    return inline(cx, node, function.func, [function.owner, *args], kwargs)
+    return inlining.inline(cx, node, function.func, [function.owner, *args], kwargs)
 
 
 def _hashable(thing: Any) -> bool:
     return getattr(type(thing), "__hash__", None) is not None
 
 
-def _is_python_type(t: Any) -> bool:
+def is_python_type(t: Any) -> bool:
+    """Whether it is `float`, `int` or `bool`."""
     return any(t is python for python in (float, int, bool))
 
 
@@ -153,7 +152,8 @@ def _no_keywords(cx: Context, node: ast.Call, kwargs: dict[str, Any], name: str)
         )
 
 
-def _count(n: int) -> str:
+def count(n: int) -> str:
+    """`1 argument`, `2 arguments`."""
     return f"{n} argument{'s' * (n != 1)}"
 
 
@@ -164,7 +164,7 @@ def apply(cx: Context, node: Any, op: Op, args: list[Any]) -> Any:
     if len(args) != len(op.operands) and op.typer is None:
         raise cx.type_error(
             node,
-            f"ds.{op.name} takes {_count(len(op.operands))}, {len(args)} given",
+            f"ds.{op.name} takes {count(len(op.operands))}, {len(args)} given",
             f"{op.name}: {op.__doc__}",
         )
     if all(isinstance(a, (bool, int, float)) for a in args) and op.name != "cast":
@@ -205,7 +205,7 @@ def _method(
         wants = list(inspect.signature(function).parameters.values())[1:]
         raise cx.type_error(
             node,
-            f".{method.name} can not be called with {_count(len(args))}"
+            f".{method.name} can not be called with {count(len(args))}"
             + "".join(f" and {k}=" for k in kwargs),
             f"write .{method.name}({', '.join(str(p).split(':')[0] for p in wants)})",
         ) from None
@@ -213,7 +213,7 @@ def _method(
 
 def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
     """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices."""
-    if _is_python_type(t):
+    if is_python_type(t):
         b = cx.builder
         t = {float: b.default_fp, int: b.default_ip, bool: bool_}[t]
     if isinstance(t, TensorType):
@@ -267,139 +267,8 @@ def _literal(thing: Any) -> bool:
     return type(thing) in (bool, int, float)
 
 
-def inline(
-    cx: Context,
-    node: ast.Call,
-    func: Func,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    env: dict[str, Any] | None = None,
-) -> Any:
-    """Translate a func in place of its call; `env` receives its names as they are at the end."""
-    if cx.depth >= _DEEPEST:
-        raise cx.syntax(
-            node,
-            f"{func.source.name} calls itself without end",
-            "each call is translated in place, so a func can not call itself; write a loop",
-        )
-    frame = Frame(func.source, cx.span(node))
-    for name, thing in _bind(cx, node, func, args, kwargs).items():
-        thing = struct_values.as_value(cx, thing, node)
-        if isinstance(thing, StructValue):
-            struct_values.spread(frame.env, name, thing)
-        else:
-            frame.env[name] = thing
-    caller = cx.frame
-    frame.env[DRAWS] = caller.env[DRAWS]
-    cx.frame = frame
-    cx.depth += 1
-    span = cx.builder.span
-    try:
-        statements.block(cx, func.source.node.body)
-        result = cx.env.get(RESULT)
-        if result is not None:
-            check_returns(cx, func.source)
-        draws = cx.env[DRAWS]
-        if env is not None:
-            env.update(cx.env)
-    finally:
-        cx.frame = caller
-        cx.depth -= 1
-        cx.builder.span = span
-    caller.env[DRAWS] = draws
-    return result
-
-
-def check_returns(cx: Context, source: Source) -> None:
-    """Refuse a function that returns a value on some paths and nothing on others."""
-    bare = [n for n in ast.walk(source.node) if isinstance(n, ast.Return) and n.value is None]
-    if bare or (cx.env.get(RETURN) is not True and not _always_returns(source.node.body)):
-        raise cx.syntax(
-            bare[0] if bare else source.node,
-            f"{source.name} returns a value on some paths only",
-            "give the value here too"
-            if bare
-            else "end it with a return that all other paths reach",
-        )
-
-
-def _always_returns(body: list[ast.stmt]) -> bool:
-    for s in body:
-        if isinstance(s, ast.Return):
-            return True
-        if isinstance(s, ast.If):
-            known = isinstance(s.test, ast.Call) and ast.unparse(s.test.func).endswith("static")
-            sides = [_always_returns(s.body), _always_returns(s.orelse)]
-            if all(sides) or (known and any(sides)):
-                return True
-        if isinstance(s, ast.While):
-            endless = isinstance(s.test, ast.Constant) and s.test.value
-            if endless and statements.find(s.body, ast.Break) is None:
-                return True
-    return False
-
-
-def _bind(
-    cx: Context, node: ast.Call, func: Func, args: list[Any], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """The parameters of a func bound to the call's arguments."""
-    spec = func.source.node.args
-    name = func.source.name
-    if spec.vararg or spec.kwarg or spec.kwonlyargs:
-        raise cx.syntax(
-            node,
-            f"{name} has parameters with * or after one, which a func can not have",
-            "name each parameter",
-        )
-    params = [*spec.posonlyargs, *spec.args]
-    if len(args) > len(params):
-        raise cx.type_error(
-            node, f"{name} takes {_count(len(params))}, {len(args)} given", _head(func)
-        )
-    bound: dict[str, Any] = dict(zip((p.arg for p in params), args, strict=False))
-    for k, v in kwargs.items():
-        if k not in {p.arg for p in params}:
-            raise cx.type_error(node, f"{name} has no parameter {k}", _head(func))
-        if k in bound:
-            raise cx.type_error(node, f"{name} gets {k} twice", _head(func))
-        bound[k] = v
-    defaults = func.source.function.__defaults__ or ()
-    for p, default in zip(params[len(params) - len(defaults) :], defaults, strict=True):
-        bound.setdefault(p.arg, default)
-    annotations = func.source.annotations()
-    for p in params:
-        if p.arg not in bound:
-            raise cx.type_error(node, f"{name} needs a value for {p.arg}", _head(func))
-        t = annotations.get(p.arg)
-        if isinstance(t, StructType):
-            what = f"{p.arg} of {name}"
-            bound[p.arg] = struct_values.of_type(cx, bound[p.arg], t, what, node)
-        elif isinstance(t, (ScalarType, TensorType)) or _is_python_type(t):
-            bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
-        elif isinstance(bound[p.arg], list):
-            bound[p.arg] = list(bound[p.arg])
-    return bound
-
-
-def _parameter(cx: Context, node: ast.Call, func: Func, name: str, given: Any, t: Any) -> Any:
-    """An argument in the type of its parameter, which may not lose anything on the way."""
-    v = cx.value(given, node, f"the argument {name}")
-    shape = t.shape if isinstance(t, TensorType) else ()
-    to_int = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
-    if v.type.shape != shape or (to_int and v.type.is_float):
-        want = an(t) if isinstance(t, (ScalarType, TensorType)) else f"of type {t.__name__}"
-        raise cx.type_error(
-            node, f"{name} of {func.source.name} is {want}, not {an(v.type)}", _head(func)
-        )
-    return convert(cx, given, t, node)
-
-
-def _head(func: Func) -> str:
-    return f"its definition is def {func.source.name}({ast.unparse(func.source.node.args)})"
-
-
 _CALLED: dict[type, Callable[..., Any]] = {
-    Func: inline,
+    Func: _func,
     BoundFunc: _bound_func,
     expressions.Method: _method,
     StructType: struct_code.make,
@@ -437,7 +306,7 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
                 )
         if not args or (name == "abs" and len(args) > 1):
             raise cx.type_error(
-                node, f"{name} can not be called with {_count(len(args))}", f"write {_USAGE[name]}"
+                node, f"{name} can not be called with {count(len(args))}", f"write {_USAGE[name]}"
             )
         if len(args) == 1 and name != "abs":
             return args[0]
@@ -452,7 +321,7 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
 def _sum(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 1 <= len(args) <= 2 or kwargs:
         raise cx.type_error(
-            node, f"sum can not be called with {_count(len(args))}", "write sum(list)"
+            node, f"sum can not be called with {count(len(args))}", "write sum(list)"
         )
     items = args[0].entries.ravel().tolist() if isinstance(args[0], Matrix) else args[0]
     if isinstance(items, Value) and items.type.shape:

@@ -116,7 +116,7 @@ def any_place(
             return inner.member(cx, node.attr, node)
         if inner is None:
             return None
-        return _component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
+        return component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
     if not isinstance(node, ast.Subscript):
         return None
     if isinstance(node.value, ast.Subscript) or _in_structs(cx, node.value):
@@ -129,7 +129,7 @@ def any_place(
                 f"a {inner.type.__name__} has no elements",
                 f"name a member: {', '.join(f'.{m}' for m in inner.fields)}",
             )
-        return _component_place(cx, inner, tuple(index_list(cx, node)), node)
+        return component_place(cx, inner, tuple(index_list(cx, node)), node)
     if not isinstance(node.value, (ast.Name, ast.Attribute)):
         return None
     owner = expressions.expr(cx, node.value)
@@ -137,8 +137,11 @@ def any_place(
         index = index_list(cx, node)
         _check_index(cx, node, owner.name, owner.shape, index)
         return struct_values.StructPlace(owner._struct, owner.type, tuple(index))
-    if not hasattr(owner, "_mem"):
-        return None
+    return element_place(cx, node, owner) if hasattr(owner, "_mem") else None
+
+
+def element_place(cx: Context, node: ast.Subscript, owner: Any) -> tuple[Mem, tuple[Value, ...]]:
+    """The memory and index that `owner[i]` means, owner being a field or array."""
     mem: Mem = cx.use(owner._mem)
     index = index_list(cx, node)
     if len(index) != mem.rank:
@@ -204,9 +207,10 @@ def _check_index(
             )
 
 
-def _component_place(
+def component_place(
     cx: Context, inner: tuple[Mem, tuple[Value, ...]], index: tuple[Any, ...], node: ast.expr
 ) -> tuple[Mem, tuple[Value, ...]] | None:
+    """The place of a component of that element; None for a row of a matrix."""
     mem, outer = inner
     dims = mem.dtype.shape
     if len(outer) > mem.rank or not dims:

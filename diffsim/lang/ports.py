@@ -15,6 +15,7 @@ class Ports:
     default_fp: Callable[[], Any]
     default_ip: Callable[[], Any]
     stop_grad: Callable[..., Any]
+    forget_kernels: Callable[[], None]
 
 
 ports = Ports()

@@ -19,13 +19,14 @@ import numpy as np
 from diffsim.errors import DiffsimError, KernelNameError, KernelSyntaxError, KernelTypeError, Span
 from diffsim.ir._row import Op
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Mem, Task, Value
+from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, TensorType, Type, an
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.source import Source
 
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
+ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given for a func
 
 
 class Undefined:
@@ -122,13 +123,35 @@ class Capture:
         return found
 
 
+class Targets:
+    """What the gradient given for a func may add to.
+
+    Attributes:
+        name: the func.
+        inputs: what the func's parameters are bound to, by the gradient's names for them.
+        types: of those among them that are run-time floats.
+        sums: their adjoints at its end.
+        mems: memories whose gradients it named.
+        added: the statements that add to these.
+    """
+
+    def __init__(self, name: str, inputs: dict[str, Any], types: dict[str, Type]) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.types = types
+        self.sums: dict[str, Value] = {}
+        self.mems: dict[Mem, None] = {}
+        self.added: set[Stmt] = set()
+
+
 class Frame:
     """One function under translation: the kernel itself or an inlined func."""
 
-    def __init__(self, source: Source, parent: Span | None) -> None:
+    def __init__(self, source: Source, parent: Span | None, targets: Targets | None = None) -> None:
         function = source.function
         self.source = source
         self.parent = parent
+        self.targets = targets
         self.globals = function.__globals__
         names = function.__code__.co_freevars
         self.cells = dict(zip(names, function.__closure__ or (), strict=True))
@@ -154,6 +177,7 @@ class Context:
         self.uses_random = False
         self.serialize = False  # the next loop, by ds.loop_config(serialize=True)
         self.result: Mem | None = None
+        self.giving: list[Any] = []  # the funcs whose given gradients are under translation
 
     @property
     def env(self) -> dict[str, Any]:
@@ -438,6 +462,8 @@ def changed_names(statements: list[ast.stmt]) -> set[str]:
             if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
                 base: ast.expr = node
                 while isinstance(base, (ast.Subscript, ast.Attribute)):
+                    if isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Name):
+                        names.add(ADJOINT + base.slice.id)  # ds.adjoint[x] += ...
                     base = base.value
                 if isinstance(base, ast.Name):
                     names.add(base.id)

@@ -19,6 +19,7 @@ from diffsim.lang import (
     calls,
     elements,
     expressions,
+    given,
     linalg,
     spaces,
     struct_code,
@@ -223,6 +224,7 @@ def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
 
 def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     """`v[0] = x`, `A[i, j] = x`, `v.y = x` of a local vector or matrix, `p.pos = x` of a struct."""
+    given.refuse_assignment(cx, target)
     member = struct_values.local_name(cx, target)
     if member is not None:
         assign_local(cx, member, thing, target)
@@ -304,6 +306,8 @@ def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: An
 def _augmented(cx: Context, node: ast.AugAssign) -> None:
     """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
     target, kind = node.target, type(node.op)
+    if given.add_to_adjoint(cx, node):
+        return
     place = place_of(cx, target)
     if place is not None:
         mem, index = place

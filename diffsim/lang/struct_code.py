@@ -7,7 +7,7 @@ from typing import Any
 
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import Type, an
-from diffsim.lang import calls, elements, statements, struct_values
+from diffsim.lang import calls, elements, inlining, statements, struct_values
 from diffsim.lang.scope import Context, StructValue, StructVar, Undefined, describe
 from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
@@ -90,7 +90,7 @@ def call_method(
     """`p.method(...)`: what it assigns to members of `self` is assigned to those of p."""
     func = method.func
     if not assigns_self(func.source):
-        return calls.inline(cx, node, func, [method.owner, *args], kwargs)
+        return inlining.inline(cx, node, func, [method.owner, *args], kwargs)
     owner = method.node
     if any(isinstance(n, ast.Call) for n in ast.walk(owner)):
         raise cx.syntax(
@@ -99,7 +99,7 @@ def call_method(
             "give the index or the struct a name first",
         )
     env: dict[str, Any] = {}
-    result = calls.inline(cx, node, func, [method.owner, *args], kwargs, env)
+    result = inlining.inline(cx, node, func, [method.owner, *args], kwargs, env)
     me = func.source.node.args.args[0].arg
     var = env[me]
     frame_env, cx.frame.env = cx.frame.env, env

@@ -14,7 +14,7 @@ from diffsim.ir.nodes import Arg, Kernel, Let, Load, Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, Type, an
 from diffsim.ir.walk import Copier
-from diffsim.lang import calls, statements, tasks
+from diffsim.lang import inlining, statements, tasks
 from diffsim.lang.scope import RETURN, Capture, Context, Frame
 from diffsim.lang.source import Source
 
@@ -83,7 +83,7 @@ def translate(
                 f"{source.name} says that it returns {an(result)}, and has no return",
                 "add a return, or take the -> away",
             )
-        calls.check_returns(cx, source)
+        inlining.check_returns(cx, source)
     made = tuple(map(_Constants(cx.constants).task, cx.tasks) if cx.constants else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
     return Translation(kernel, list(cx.captures.values()), uses_random=cx.uses_random)

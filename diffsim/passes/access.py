@@ -46,7 +46,9 @@ class Access:
 
 def definitions(kernel: Kernel) -> dict[Value, Let]:
     """The op that makes each value."""
-    return {s.out: s for t in kernel.tasks for s in task_statements(t) if isinstance(s, Let)}
+    return {
+        s.out: s for t in kernel.tasks for s in task_statements(t, given=True) if isinstance(s, Let)
+    }
 
 
 def part_of(index: Iterable[Value], made_by: dict[Value, Let]) -> Part:
@@ -62,8 +64,8 @@ def part_of(index: Iterable[Value], made_by: dict[Value, Let]) -> Part:
 
 
 def reads(kernel: Kernel) -> list[Access]:
-    """Every load of a field or array, in program order."""
-    return _collect(kernel, (Load,))
+    """Every load of a field or array, those of given adjoints included, in program order."""
+    return _collect(kernel, (Load,), given=True)
 
 
 def writes(kernel: Kernel) -> list[Access]:
@@ -76,11 +78,11 @@ def writes(kernel: Kernel) -> list[Access]:
     ]
 
 
-def _collect(kernel: Kernel, kinds: tuple[type, ...]) -> list[Access]:
+def _collect(kernel: Kernel, kinds: tuple[type, ...], *, given: bool = False) -> list[Access]:
     made_by = definitions(kernel)
     found = []
     for k, task in enumerate(kernel.tasks):
-        for s in task_statements(task):
+        for s in task_statements(task, given=given):
             if not isinstance(s, (Load, Store, Atomic)) or not isinstance(s, kinds):
                 continue
             if s.mem.kind in ("field", "array"):

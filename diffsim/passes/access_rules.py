@@ -36,7 +36,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.walk import blocks, task_statements
+from diffsim.ir.walk import blocks, given_blocks, task_statements
 from diffsim.passes.access import apart, definitions, part_of
 from diffsim.passes.activity import Activity
 from diffsim.passes.meet import Sums
@@ -65,6 +65,8 @@ class _Section:
         self.loads: dict[Mem, list[_Place]] = {}
         self.writes: dict[Mem, list[_Place]] = {}
         for place in _places(block):
+            if place.stmt.mem.kind == "scratch":
+                continue
             group = self.loads if isinstance(place.stmt, Load) else self.writes
             group.setdefault(place.stmt.mem, []).append(place)
 
@@ -152,6 +154,8 @@ def _places(block: Block) -> Iterator[_Place]:
             inside = (*loops, s) if isinstance(s, (For, While)) else loops
             for inner in blocks(s):
                 yield from visit(inner, inside)
+            for inner in given_blocks(s):  # what only the adjoint reads must be there as it is here
+                yield from (p for p in visit(inner, inside) if isinstance(p.stmt, Load))
 
     yield from visit(block, ())
 

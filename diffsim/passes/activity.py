@@ -15,12 +15,14 @@ from diffsim.ir._row import Zero
 from diffsim.ir.nodes import (
     Atomic,
     Block,
+    Custom,
     For,
     If,
     Kernel,
     Let,
     Load,
     Mem,
+    Native,
     Stmt,
     Store,
     Value,
@@ -28,13 +30,15 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.walk import task_statements
 
+_HIDDEN = ("temp", "scratch")
+
 
 class Activity:
     """The active values and temporaries of a kernel, and where active values leave the chain.
 
     Attributes:
         values: active values.
-        temps: active temporaries.
+        temps: active temporaries and scratch.
         leaks: stores of active values into float memories that have no gradient.
         second_leaks: the same for second-order values.
 
@@ -42,11 +46,17 @@ class Activity:
         kernel: the kernel.
         sources: the memories whose loads are active (none: the launch counts as a constant); if left
             out, those that have a gradient.
+        values: values that are active from the start.
     """
 
-    def __init__(self, kernel: Kernel, sources: frozenset[Mem] | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        sources: frozenset[Mem] | None = None,
+        values: Iterable[Value] = (),
+    ) -> None:
         self.sources = sources
-        self.values: set[Value] = set()
+        self.values: set[Value] = set(values)
         self.second: set[Value] = set()
         self.temps: set[Mem] = set()
         self.second_temps: set[Mem] = set()
@@ -64,7 +74,7 @@ class Activity:
 
     def is_active(self, mem: Mem) -> bool:
         """Whether loads of the memory are active."""
-        if mem.kind == "temp":
+        if mem.kind in _HIDDEN:
             return mem in self.temps
         return mem.grad is not None if self.sources is None else mem in self.sources
 
@@ -95,6 +105,10 @@ class Activity:
             for side in (s.then, s.orelse):
                 self._block(side)
                 self._spread(zip(side.yields, s.outs, strict=True))
+        elif isinstance(s, Custom):
+            self._custom(s)
+        elif isinstance(s, Native):
+            self._spread((a, out) for a in s.args for out in s.outs)
 
     def _let(self, s: Let) -> None:
         if s.out.type.is_float:
@@ -103,6 +117,15 @@ class Activity:
                     a in group and not isinstance(s.op.rule(k), Zero) for k, a in enumerate(s.args)
                 ):
                     group.add(s.out)
+
+    def _custom(self, s: Custom) -> None:
+        self._block(s.body)
+        if not s.is_given:
+            self._spread(zip(s.body.yields, s.outs, strict=True))
+            return
+        self._spread((v, out) for v in (*s.args, *s.body.yields) for out in s.outs)
+        if any(self.is_active(m) for m in s.targets):
+            self.values.update(v for v in s.outs if v.type.is_float)
 
     def _loop(self, s: For | While) -> None:
         while True:
@@ -116,7 +139,7 @@ class Activity:
 
     def _write(self, s: Store | Atomic) -> None:
         if s.value in self.second:
-            if s.mem.kind == "temp":
+            if s.mem.kind in _HIDDEN:
                 self.second_temps.add(s.mem)
             elif s.mem.grad is not None:
                 raise second_order(s)
@@ -127,7 +150,7 @@ class Activity:
         if known and old is not None and old.type.is_float:
             self.values.add(old)
         if s.value in self.values:
-            if s.mem.kind == "temp":
+            if s.mem.kind in _HIDDEN:
                 self.temps.add(s.mem)
             elif s.mem.grad is None and s.mem.dtype.is_float and s not in self.leaks:
                 self.leaks.append(s)

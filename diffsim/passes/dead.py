@@ -14,6 +14,7 @@ from diffsim.ir.nodes import (
     Atomic,
     Block,
     Check,
+    Custom,
     For,
     If,
     Kernel,
@@ -87,6 +88,8 @@ class _Marks:
                 self.work.extend(stmt.cond.yields)
         else:
             self.work.extend(uses(stmt))
+        if isinstance(stmt, Custom):
+            self.work.extend(stmt.body.yields)
         if isinstance(stmt, (Load, Atomic)):
             self._read(stmt.mem)
         parent = self.parent[stmt]
@@ -141,6 +144,11 @@ def drop_dead(kernel: Kernel) -> Kernel:
             )  # fmt: skip
         if isinstance(s, If):
             return If(s.cond, sweep(s.then, s), sweep(s.orelse, s), kept(s, s.outs), s.span)
+        if isinstance(s, Custom):
+            return Custom(
+                s.outs, s.args, sweep(s.body), s.span, name=s.name, seeds=s.seeds, adjoint=s.adjoint,
+                targets=s.targets, replay=s.replay, refusal=s.refusal,
+            )  # fmt: skip
         if isinstance(s, Atomic) and s.out is not None and (s, 0) not in marks.positions:
             return Atomic(None, s.op, s.mem, s.index, s.value, s.span, s.exclusive, s.origin)
         return s

@@ -56,7 +56,7 @@ class Sums:
         bounds = task.bounds.yields
         for k, axis in enumerate(task.axes):
             self._loop(axis, bounds[2 * k], bounds[2 * k + 1])
-        for s in task_statements(task):
+        for s in task_statements(task, given=True):
             if isinstance(s, Let):
                 self.made_by[s.out] = s
             elif isinstance(s, For):

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from diffsim.ir.nodes import Kernel
 from diffsim.ir.verify import verify
 from diffsim.passes.bounds import check_bounds
+from diffsim.passes.customs import take_bodies
 from diffsim.passes.dead import drop_dead
 from diffsim.passes.gather import gather
+from diffsim.passes.gradients import expand_gradients
 from diffsim.passes.private import find_private
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
@@ -21,10 +23,10 @@ from diffsim.passes.sums import mark_exclusive, take_out_sums
 Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
-PREPARE: Stages = (("simplify", drop_dead),)
+PREPARE: Stages = (("simplify", lambda k: drop_dead(expand_gradients(k))),)
 
 LOWER: Stages = (
-    ("gather", lambda k: drop_dead(gather(k))),
+    ("gather", lambda k: drop_dead(gather(take_bodies(k)))),
     ("scalarize", scalarize),
     ("sums", take_out_sums),
     ("exclusive", mark_exclusive),
@@ -34,7 +36,7 @@ LOWER: Stages = (
 
 LOWER_CUDA: Stages = (LOWER[0], ("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[2:])
 
-LOWER_DEBUG: Stages = (("bounds", check_bounds), *LOWER)
+LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(take_bodies(k))), *LOWER)
 
 VERIFY = False
 """Whether the IR is verified after every stage (tests and debug=True do)."""

@@ -30,6 +30,7 @@ from diffsim.ir.nodes import (
     Kernel,
     Let,
     Load,
+    Native,
     Scratch,
     Stmt,
     Store,
@@ -122,6 +123,9 @@ class _Scalarizer:
             cond = self.one(s.cond)
             then, orelse = self.block(s.then), self.block(s.orelse)
             b.add(If(cond, then, orelse, self.bind_all(s.outs), s.span))
+        elif isinstance(s, Native):
+            args = self.flat(s.args)
+            b.add(Native(self.bind_all(s.outs), s.name, s.names, args, s.text, s.span))
         elif isinstance(s, Scratch):
             b.add(Scratch(s.mem, self.one(s.count), s.span))
         else:

@@ -1,14 +1,17 @@
 """The kernel simplicity rule, checked where a gradient is asked for.
 
 A kernel is either statements without loops, or loops alone; and a loop holds either exactly one loop, or
-statements without loops. `ds.static` loops are unrolled and do not count.
+statements without loops. `ds.static` loops are unrolled and do not count, nor do loops in a func whose
+gradient is given: nothing goes backwards through them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from diffsim.errors import KernelSimplicityError, Span
-from diffsim.ir.nodes import Atomic, Block, For, Kernel, Load, Mem, Store, While
-from diffsim.ir.walk import statements
+from diffsim.ir.nodes import Atomic, Block, Custom, For, Kernel, Load, Mem, Stmt, Store, While
+from diffsim.ir.walk import blocks
 
 _ADVICE = (
     'split it into several kernels, unroll with ds.static(range(...)), or write @ds.kernel(simplicity="'
@@ -33,7 +36,7 @@ def check_simplicity(kernel: Kernel) -> None:
 
 
 def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
-    found = [s for s in statements(block) if isinstance(s, (For, While))]
+    found = [s for s in _differentiated(block) if isinstance(s, (For, While))]
     if not found:
         return
     first = found[0]
@@ -56,6 +59,15 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
 def _is_argument(mem: Mem) -> bool:
     """Whether it is (like) an argument that is read from a field."""
     return mem.kind == "array" and mem.rank == 0
+
+
+def _differentiated(block: Block) -> Iterator[Stmt]:
+    """The statements that the adjoint goes through."""
+    for s in block.stmts:
+        yield s
+        if not (isinstance(s, Custom) and s.is_given):
+            for inner in blocks(s):
+                yield from _differentiated(inner)
 
 
 def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:

@@ -18,6 +18,7 @@ from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGra
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
+from diffsim.lang.ports import ports
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
 from diffsim.passes import pipeline
@@ -471,4 +472,5 @@ def _forget_all() -> None:
 
 
 session.at_reset.append(_forget_all)
+ports.forget_kernels = _forget_all
 session.at_new_grad.append(_forget_all)

@@ -36,6 +36,35 @@ def bend(a, b):
 def turn(p, a):
     c, s = ds.cos(a), ds.sin(a)
     return ds.Vector([c * p.x - s * p.y, s * p.x + c * p.y])
+
+@ds.func
+def given(p, a, k):
+    s = a
+    for _ in range(k):
+        s = ds.tanh(s + p.x)
+    return s * p.y, x[k] * a
+
+@ds.func_grad(given)
+def adj_given(p, a, k, y, z, adj_y, adj_z):
+    d, dx, s = 1.0, 0.0, a
+    for _ in range(k):
+        s = ds.tanh(s + p.x)
+        dx = (dx + 1.0) * (1.0 - s * s)
+        d *= 1.0 - s * s
+    ds.adjoint[a] += adj_y * d * p.y + adj_z * x[k]
+    ds.adjoint[p] += adj_y * ds.Vector([dx * p.y, s])
+    ds.adjoint[x][k] += adj_z * a
+
+@ds.func
+def well(p, a):
+    s = a
+    for k in range(2):
+        if p.x > a * 0.3:
+            s = ds.sin(s * p.x) + a
+        else:
+            s = s * a / (1.0 + p.norm_sqr())
+    y, z = given(p, s, 1)
+    return s * p.y + bend(s, a) * y + z
 """
 
 
@@ -108,6 +137,9 @@ class Maker:
                 lambda: f"bend({self.f(d)}, {self.f(d)})",
                 lambda: f"{self.v(d)}.dot({self.v(d)})",
                 lambda: f"{self.v(d)}.norm(0.1)",
+                lambda: f"given({self.v(d)}, {self.f(d)}, {self.index()})[{self.r.randrange(2)}]",
+                lambda: f"ds.tanh(ds.grad(well)({self.v(d)}, {self.f(d)})[1])",
+                lambda: f"ds.tanh(ds.grad(well)({self.v(d)}, {self.f(d)})[0].{self.pick('xy')})",
                 lambda: f"ds.stop_grad({self.number()}) * {self.pick(self.ints)} * {self.f(d)}",
             ]
         )()
