@@ -78,6 +78,14 @@ from diffsim.lang.intrinsics import (
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.namespace import types
 from diffsim.lang.native import func_native
+from diffsim.lang.spectral import (
+    diagonal_map,
+    eig,
+    polar_decompose,
+    svd,
+    sym_eig,
+    sym_map,
+)
 from diffsim.lang.statements import PrecisionLoss
 from diffsim.lang.structs import dataclass
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
@@ -154,6 +162,8 @@ __all__ = [
     "cuda",
     "data_oriented",
     "dataclass",
+    "diagonal_map",
+    "eig",
     "errors",
     "exp",
     "f32",
@@ -196,6 +206,7 @@ __all__ = [
     "min",
     "ndarray",
     "ndrange",
+    "polar_decompose",
     "pow",
     "randn",
     "random",
@@ -211,6 +222,9 @@ __all__ = [
     "sqrt",
     "static",
     "stop_grad",
+    "svd",
+    "sym_eig",
+    "sym_map",
     "sync",
     "tan",
     "tanh",

@@ -41,9 +41,10 @@ ZERO = Zero()
 
 @dataclass(frozen=True, slots=True)
 class REFUSE:
-    """There is no derivative; asking for it is an error with this reason."""
+    """There is no derivative; asking for it is an error with this reason, and advice what to do."""
 
     why: str
+    hint: str
 
 
 # How a backend computes an op on scalars.
@@ -155,7 +156,7 @@ class Op:
         ref: NumPy reference.
         llvm: how LLVM computes it on the CPU.
         cuda: how NVPTX computes it.
-        rules: for each argument a function (g, *args, y) -> contribution, ZERO, or REFUSE(why).
+        rules: for each argument a function (g, *args, y) -> contribution, ZERO, or REFUSE(why, hint).
         sample: for each argument the interval that tests draw from.
         typer: for ops on tensors as wholes: (argument types) -> result type; elementwise ops have none.
         public: whether it is a name of `ds`.

@@ -29,6 +29,7 @@ from diffsim.ir._formulas import (
     unless_zero,
 )
 from diffsim.ir._row import (
+    REFUSE,
     SAME,
     SPECIAL,
     ZERO,
@@ -278,6 +279,14 @@ cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose t
 
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
                    llvm=Expand(lambda x: x), cuda=SAME, rules=ZERO, sample=[(-4, 4)])
+
+spectral_gradient: Op = op(
+    "spectral_gradient", "F -> F", "The value itself: a gradient made of eigenvectors or singular vectors.",
+    ref=lambda x: x, llvm=Expand(lambda x: x), cuda=SAME,
+    rules=REFUSE("a second derivative of a decomposition is refused: where eigenvalues or singular values "
+                 "are equal, it does not follow from their vectors",
+                 "use ds.polar_decompose, which has second derivatives"),
+    sample=[(-4, 4)], public=False)
 
 random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, counter).",
                     ref=random_bits_reference, llvm=Expand(random_bits), cuda=SAME,

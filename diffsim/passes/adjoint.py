@@ -313,7 +313,7 @@ class Reverser:
             if isinstance(rule, Zero):
                 continue
             if isinstance(rule, REFUSE):
-                raise AutodiffError(f"{s.op.name} can not be differentiated: {rule.why}", s.span)
+                raise AutodiffError(rule.why, s.span, hint=rule.hint)
             made = rule(g, *args, y)
             if made is not None:
                 self.add(adj, arg, made)

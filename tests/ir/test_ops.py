@@ -348,7 +348,7 @@ def test_rules_are_derivatives(row):
     inputs = draw(row, f64, n, seed=7)
     g = np.random.default_rng(8).uniform(0.5, 2, n)
     for k, have in enumerate(derivatives(row, inputs, g)):
-        if row.operands[k] == "B":
+        if row.operands[k] == "B" or isinstance(row.rule(k), REFUSE):
             assert have is None
             continue
         if have is None:
