@@ -21,6 +21,7 @@ from diffsim.ir import current
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import (
     absolute,
+    eq,
     logical_not,
     matmul,
     maximum,
@@ -60,7 +61,7 @@ def _of_columns(columns: list[Any]) -> Any:
 
 
 def _diagonal(numbers: list[Any]) -> Any:
-    n, nothing = len(numbers), 0.0 * numbers[0] if not isinstance(numbers[0], Value) else 0.0
+    n, nothing = len(numbers), _constant(0.0, numbers[0])
     return pack([numbers[i] if i == j else nothing for i in range(n) for j in range(n)], (n, n))
 
 
@@ -123,22 +124,19 @@ def _jacobi_columns(a: Any) -> tuple[list[Any], list[Any]]:
             c, k, _ = _rotation(dot(w[i], w[i]), dot(w[j], w[j]), dot(w[i], w[j]))
             w[i], w[j] = c * w[i] + k * w[j], c * w[j] - k * w[i]
             v[i], v[j] = c * v[i] + k * v[j], c * v[j] - k * v[i]
-    drift = _drift(v)
-    return [f * x for f, x in zip(drift, w, strict=True)], [
-        f * x for f, x in zip(drift, v, strict=True)
-    ]
+    return _corrected(w, v), _corrected(v, v)
 
 
-def _drift(v: list[Any]) -> list[Any]:
-    """What brings columns that rounding has made a little too long or short back to length 1."""
-    return [1.5 - 0.5 * dot(x, x) for x in v]
+def _corrected(columns: list[Any], v: list[Any]) -> list[Any]:
+    """The columns divided by the lengths of v's columns, which rounding has taken a little off 1."""
+    return [(1.5 - 0.5 * dot(y, y)) * x for x, y in zip(columns, v, strict=True)]
 
 
 def _unit(v: Any, instead: Any) -> tuple[Any, Any]:
     """The vector at length 1 and its length; of the zero vector `instead`."""
     length = sqrt(dot(v, v))
-    there = length > 0
-    return _choose(there, v / select(there, length, 1.0), instead), length
+    nothing = eq(length, 0.0)
+    return _choose(nothing, instead, v / select(nothing, 1.0, length)), length
 
 
 def _choose(condition: Any, a: Any, b: Any) -> Any:
@@ -184,9 +182,9 @@ def polar2(a: Any) -> tuple[Any, Any]:
     flip = select(p * t - q * r < 0, -one, one)
     x, y = p + flip * t, r - flip * q
     length = sqrt(x * x + y * y)
-    there = length > 0
-    safe = select(there, length, 1.0)
-    x, y = select(there, x / safe, 1.0), select(there, y / safe, 0.0)
+    nothing = eq(length, 0.0)
+    safe = select(nothing, 1.0, length)
+    x, y = select(nothing, 1.0, x / safe), y / safe
     rotation = pack([x, -flip * y, y, flip * x], (2, 2))
     return rotation, _symmetric(matmul(transpose(rotation), a))
 
@@ -221,7 +219,7 @@ def sym_eig(a: Any) -> tuple[Any, Any]:
                     m[i][r], m[j][r] = m[r][i], m[r][j]
             v[i], v[j] = c * v[i] + k * v[j], c * v[j] - k * v[i]
     values = [m[i][i] * size for i in range(n)]
-    v = [f * x for f, x in zip(_drift(v), v, strict=True)]
+    v = _corrected(v, v)
     if n == 3:
         values, v = values[::-1], [v[2], v[1], -v[0]]
     return _diagonal(values), _of_columns(v)
@@ -286,7 +284,7 @@ def _turn(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> Any:
     """
     rest = t - by * across
     limit = 16.0 * float(_numbers(by).eps) * (noise + absolute(by * across))
-    return across + select(absolute(rest) > limit, _ratio(rest, by, scale), 0.0)
+    return across + select(absolute(rest) <= limit, 0.0, _ratio(rest, by, scale))
 
 
 def _sizes(*matrices: Any) -> list[Any]:

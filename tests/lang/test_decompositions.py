@@ -273,3 +273,19 @@ def test_functions_of_matrices(cpu, n):
     np.testing.assert_allclose(
         log.to_numpy(), (v * np.log(values)[:, None, :]) @ v.transpose(0, 2, 1), atol=1e-12
     )
+
+
+@SIZES
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_a_number_stays_one(cpu, n, bad):
+    """A NaN is not hidden behind the identity."""
+    a = np.tile(np.eye(n), (n * n, 1, 1))
+    a.reshape(n * n, -1)[np.arange(n * n), np.arange(n * n)] = bad
+    _, u, sigma, v = run(cpu, "svd", a, cpu.f64, u=(n, n), sigma=(n, n), v=(n, n))
+    assert np.isnan(np.einsum("kii->k", sigma)).all()
+    assert np.isnan(u @ v).any((1, 2)).all()
+    _, r, s = run(cpu, "polar_decompose", a, cpu.f64, r=(n, n), s=(n, n))
+    assert np.isnan(r).any((1, 2)).all()
+    assert np.isnan(s).any((1, 2)).all()
+    _, values, _ = run(cpu, "sym_eig", a, cpu.f64, values=n, v=(n, n))
+    assert np.isnan(values).any(1).all()
