@@ -35,7 +35,7 @@ def chunk_bytes(task: Task) -> int:
 def enter(body: Body, k: int, task: Task) -> None:
     """At the start of a chunk: find its copies, and set them to 0."""
     total = chunk_bytes(task)
-    base = body.slot_load(body.module.layout.copies[k], "ptr", constant=False)
+    base = body.shared_load(body.module.layout.copies[k], "ptr", constant=False)
     mine = body.let(f"getelementptr i8, ptr {base}, i64 {body.let(f'mul i64 %chunk, {total}')}")
     body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     body.put(f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {total}, i1 false)")

@@ -239,7 +239,7 @@ def _inner(
 def _store_partials(body: Body, k: int, task: Task, sums: list[str]) -> None:
     if not sums:
         return
-    base = body.slot_load(body.module.layout.partials[k], "ptr", constant=False)
+    base = body.shared_load(body.module.layout.partials[k], "ptr", constant=False)
     row = body.let(f"mul nsw i64 %chunk, {len(sums)}")
     for j, (s, v) in enumerate(zip(sums, task.body.yields, strict=True)):
         at = body.let(f"add nsw i64 {row}, {j}")
@@ -285,7 +285,7 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
         partials = ""
         if n:
             partials = body.let(f"alloca [{n} x i64]")
-            body.slot_store(module.layout.partials[k], "ptr", partials)
+            body.shared_store(module.layout.partials[k], "ptr", partials)
         kind = "alone" if _variants(task) else "task"
         body.put(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
         if n:
@@ -309,7 +309,7 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         released = f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})"
     if n:
         partials = _alloc(body, pool, body.let(f"mul i64 {chunks}, {8 * n}"))
-        body.slot_store(module.layout.partials[k], "ptr", partials)
+        body.shared_store(module.layout.partials[k], "ptr", partials)
     done = body.new_label("done")
     arrivals: list[tuple[str, str]] = []  # how many chunks ran, on which way here
 
@@ -338,7 +338,7 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         several = body.let(f"icmp sgt i64 {threads}, 1")
         otherwise = fork(body.let(f"and i1 {worth}, {several}"))
         block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {copies.chunk_bytes(task)}"))
-        body.slot_store(module.layout.copies[k], "ptr", block)
+        body.shared_store(module.layout.copies[k], "ptr", block)
         _pooled(body, f"@copies{k}", (pool, lanes, fewer), released)
         copies.add_up(body, task, block, fewer)
         arrive(fewer)

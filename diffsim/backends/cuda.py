@@ -1,17 +1,17 @@
 """The CUDA backend: each task of a kernel becomes a GPU function, and so do bounds to be computed.
 
 The tasks of a launch are GPU launches in a row, in the order of `CudaCode.entries`. Every entry
-point has the signature `(ptr params, i64 lanes)` and reads the same parameter block, which lies in
-GPU memory. A "bounds" entry leaves the bounds and the number of lanes of the task after it in the
-block, so the host never waits to learn them. The threads of a "parallel" entry take lanes in
-strides of the whole grid, so any grid will do; one that fills the GPU is best. Serial tasks run on
-one thread.
+point takes the parameter block by value, so that a launch copies nothing and the block lies in the
+GPU's constant memory, and the number of lanes. What the tasks of a launch write for each other is
+in a work area, whose address the block holds. A "bounds" entry leaves the bounds and the number of
+lanes of the task after it there, so the host never waits to learn them. The threads of a "parallel"
+entry take lanes in strides of the whole grid, so any grid will do; one that fills the GPU is best.
+Serial tasks run on one thread.
 
 A reduction keeps a partial result in each thread, combines those of a warp with shuffles, and
 updates memory once a warp. Atomic updates come in no fixed order: sums of floats differ in their
 last bits from launch to launch. Memory is addressed as global memory (address space 1), which has
-faster loads, stores and atomics than addresses of any kind; the block is a kernel's own argument,
-and LLVM finds out by itself that it is global too.
+faster loads, stores and atomics than addresses of any kind.
 
 No address is baked into the text, and nothing here needs a GPU or a driver.
 """
@@ -19,7 +19,7 @@ No address is baked into the text, and nothing here needs a GPU or a driver.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,7 +33,7 @@ from diffsim.backends.lanes import (
     size,
     store_bounds,
 )
-from diffsim.backends.layout import Layout
+from diffsim.backends.layout import POOL, Layout
 from diffsim.backends.llvm import Body
 from diffsim.backends.module import Module
 from diffsim.backends.ptx import to_ptx
@@ -53,9 +53,12 @@ from diffsim.ir.nodes import (
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import statements
 
+WORK = POOL
+"""Slot of the address of the work area."""
 BLOCK_DIM = 256
 _WARP = 32
 _GLOBAL = "addrspace(1) "
+_MOST_PARAMETERS = 4096  # bytes; what every driver takes
 # The intrinsics that LLVM has NVIDIA code for; most others would end the process.
 _INTRINSICS = frozenset(
     "sqrt fabs floor ceil trunc rint round roundeven nearbyint minnum maxnum minimum maximum "
@@ -66,14 +69,14 @@ _BITWISE = ("and", "or", "xor")
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """One GPU launch.
+    """One GPU launch of a function with two parameters: the block, and the number of lanes (i64).
 
     Attributes:
         name: the function's name in the PTX.
         kind: "serial" and "bounds" run on one thread, "parallel" on as many as there are.
         task: number of the kernel's task that it runs, or computes the bounds of.
         lanes: number of lanes if it is a constant. None: hand over -1, and a parallel entry reads
-            the number that the bounds entry before it left in the parameter block.
+            the number that the bounds entry before it left in the work area.
         block_dim: threads in a block; more are refused by the driver.
     """
 
@@ -85,23 +88,35 @@ class EntryPoint:
 
 
 class CudaLayout(Layout):
-    """The parameter block, with the number of lanes of each task whose bounds are computed.
+    """The parameter block of `fixed` slots, and the work area of `work` words of 8 bytes.
+
+    `temps`, `bounds` and `lanes` are in the work area. Slot WORK holds its address and slot ERROR that
+    of the error buffer, both in device memory.
 
     Attributes:
-        lanes: slot of the number of lanes of a parallel task.
+        lanes: word of the number of lanes of each parallel task whose bounds are computed.
+        work: number of words.
+        by_value: whether the block is the entry points' first parameter. Otherwise it is too large for
+            that, and the parameter is its address in device memory.
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
+        super().__init__(kernel, apart=True)
         self.lanes: dict[int, int] = {}
+        self.work = self.size
         for k, task in enumerate(kernel.tasks):
             if task.axes and count(task) is None:
-                self.lanes[k] = self.size
-                self.size += 1
+                self.lanes[k] = self.work
+                self.work += 1
+        self.by_value = 8 * self.fixed + 8 <= _MOST_PARAMETERS
 
 
 class CudaCode:
-    """LLVM text of a kernel, its parameter layout, the checks it reports, its launches in order."""
+    """LLVM text of a kernel, its parameter layout, the checks it reports, its launches in order.
+
+    Attributes:
+        heap: whether threads take memory from the device's heap (`cuCtxSetLimit` sizes it).
+    """
 
     def __init__(
         self,
@@ -109,11 +124,14 @@ class CudaCode:
         layout: CudaLayout,
         checks: list[Check | Scratch],
         entries: list[EntryPoint],
+        *,
+        heap: bool,
     ) -> None:
         self.text = text
         self.layout = layout
         self.checks = checks
         self.entries = entries
+        self.heap = heap
 
 
 class CudaTarget:
@@ -193,7 +211,8 @@ def lower(kernel: Kernel, *, fast_math: bool) -> CudaCode:
         *module.metadata(),
     ]
     whole = "\n".join(parts)
-    return CudaCode(whole + "\n", layout, module.checks, entries)
+    heap = "@malloc" in module.declared
+    return CudaCode(whole + "\n", layout, module.checks, entries, heap=heap)
 
 
 def _symbol(name: str) -> str:
@@ -211,23 +230,31 @@ class _Thread(Body):
 
     def __init__(self, module: Module, entry: EntryPoint, code: Sequence[Block]) -> None:
         attributes = 1 if entry.block_dim == 1 else 0
-        head = f"define ptx_kernel void @{entry.name}(ptr noalias align 8 %params, i64 %lanes)"
+        layout = module.layout
+        assert isinstance(layout, CudaLayout)
+        how = f"byval([{layout.fixed} x i64])" if layout.by_value else "noalias"
+        head = f"define ptx_kernel void @{entry.name}(ptr {how} align 8 %params, i64 %lanes)"
         super().__init__(module, [f"{head} #{attributes} {{", "entry:"])
+        self._work = self.base(WORK)
         found = [s for block in code for s in statements(block) if isinstance(s, Scratch)]
         self._held = [self.let("alloca ptr") for _ in found]
         self._holding = 0
         for place in self._held:
             self.put(f"store ptr null, ptr {place}")
 
-    def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
-        super().enter(code, extra)
-        for mem, pointer in self.pointers.items():
-            cast = self.let(f"addrspacecast ptr {pointer} to ptr addrspace(1)")
-            self.pointers[mem] = _GLOBAL + cast
+    def base(self, k: int) -> str:
+        return _GLOBAL + self.slot_load(k, "ptr addrspace(1)")
+
+    def shared_slot(self, k: int) -> str:
+        return self.offset(self._work, k)
+
+    def offset(self, base: str, k: int) -> str:
+        at = super().offset(base, k)
+        return _GLOBAL + at if base.startswith(_GLOBAL) else at
 
     def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
         at = super().address(mem, index, base, lead)
-        return at if mem.kind == "temp" or at.startswith(_GLOBAL) else _GLOBAL + at
+        return at if at.startswith(_GLOBAL) else _GLOBAL + at
 
     def hold(self, pointer: str) -> str:
         """Note scratch to be freed if the thread gives up; returns where it is noted."""
@@ -287,7 +314,7 @@ def _bounds(module: Module, entry: EntryPoint, task: Task, layout: CudaLayout) -
     _only_first(thread)
     thread.enter([task.bounds])
     lanes = store_bounds(thread, entry.task, task)
-    thread.slot_store(layout.lanes[entry.task], "i64", lanes)
+    thread.shared_store(layout.lanes[entry.task], "i64", lanes)
     return _end(thread)
 
 
@@ -329,7 +356,7 @@ def _parallel(module: Module, entry: EntryPoint, task: Task, layout: CudaLayout)
     stride = thread.let(f"mul nuw nsw i64 {thread.wide_register('nctaid.x')}, {threads}")
     total = "%lanes"
     if k in layout.lanes:
-        stored = thread.slot_load(layout.lanes[k], "i64")
+        stored = thread.shared_load(layout.lanes[k], "i64")
         unknown = thread.let("icmp slt i64 %lanes, 0")
         total = thread.let(f"select i1 {unknown}, i64 {stored}, i64 %lanes")
     axes = range(len(task.axes))

@@ -19,7 +19,7 @@ def bound(body: Body, k: int, task: Task, j: int) -> str:
     v = task.bounds.yields[j]
     if isinstance(v, Const):
         return str(int(v.value))
-    return body.slot_load(body.module.layout.bounds[k, j], "i64")
+    return body.shared_load(body.module.layout.bounds[k, j], "i64")
 
 
 def size(body: Body, lo: str, hi: str) -> str:
@@ -40,7 +40,7 @@ def store_bounds(body: Body, k: int, task: Task) -> str:
         lo, hi = (body.index64(task.bounds.yields[2 * a + j]) for j in range(2))
         for j, v in ((2 * a, lo), (2 * a + 1, hi)):
             if (k, j) in module.layout.bounds:
-                body.slot_store(module.layout.bounds[k, j], "i64", v)
+                body.shared_store(module.layout.bounds[k, j], "i64", v)
         n = size(body, lo, hi)
         if not n.isdigit():
             module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")

@@ -88,14 +88,31 @@ class Body:
 
     def slot(self, k: int) -> str:
         """The address of a slot of the parameter block."""
-        return self.let(f"getelementptr i64, ptr %params, i64 {k}")
+        return self.offset("%params", k)
 
-    def slot_load(self, k: int, t: str, *, constant: bool = True) -> str:
+    def shared_slot(self, k: int) -> str:
+        """The address of a slot that the tasks of a launch write."""
+        return self.slot(k)
+
+    def slot_load(self, k: int, t: str) -> str:
+        """What a launch was handed."""
+        return self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1")
+
+    def shared_load(self, k: int, t: str, *, constant: bool = True) -> str:
+        """What a task (`constant`: an earlier one) left for others."""
         extra = ", !invariant.load !1" if constant else self.module.alias("block")
-        return self.let(f"load {t}, ptr {self.slot(k)}{extra}")
+        return self.let(f"load {t}, ptr {self.shared_slot(k)}{extra}")
 
-    def slot_store(self, k: int, t: str, v: str) -> None:
-        self.put(f"store {t} {v}, ptr {self.slot(k)}{self.module.alias('block')}")
+    def shared_store(self, k: int, t: str, v: str) -> None:
+        self.put(f"store {t} {v}, ptr {self.shared_slot(k)}{self.module.alias('block')}")
+
+    def offset(self, base: str, k: int) -> str:
+        """The address of word k after a base."""
+        return self.let(f"getelementptr i64, ptr {base}, i64 {k}")
+
+    def base(self, k: int) -> str:
+        """The address of a memory or buffer, as it was handed over in a slot."""
+        return self.slot_load(k, "ptr")
 
     def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
         """At the function's start: load the pointers, dimensions and arguments that it uses."""
@@ -106,7 +123,7 @@ class Body:
         layout = self.module.layout
         for mem in mems:
             if mem in layout.pointers:
-                self.pointers[mem] = self.slot_load(layout.pointers[mem], "ptr")
+                self.pointers[mem] = self.base(layout.pointers[mem])
                 if mem.shape is None:
                     dims = [self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
                     self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
@@ -207,7 +224,7 @@ class Body:
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
-            return self.slot(self.module.layout.temps[mem] + k)
+            return self.shared_slot(self.module.layout.temps[mem] + k)
         constant, terms = 0, []
         outer, inner = index[lead : mem.rank], index[mem.rank :]
         for i, stride in zip(outer, self.element_strides(mem)[lead:], strict=True):
@@ -515,14 +532,14 @@ class Body:
         fail, first, after = (self.new_label(w) for w in ("fail", "first", "pass"))
         self.put(f"br i1 {ok}, label %{after}, label %{fail}")
         self.start(fail)
-        buffer = self.slot_load(ERROR, "ptr")
+        buffer = self.base(ERROR)
         pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code} monotonic monotonic")
         won = self.let(f"extractvalue {{ i64, i1 }} {pair}, 1")
         rest = self.new_label("failed")
         self.put(f"br i1 {won}, label %{first}, label %{rest}")
         self.start(first)
         for k, v in enumerate(values, 1):
-            at = self.let(f"getelementptr i64, ptr {buffer}, i64 {k}")
+            at = self.offset(buffer, k)
             self.put(f"store i64 {v}, ptr {at}")
         self.jump(rest)
         self.start(rest)

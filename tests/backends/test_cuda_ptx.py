@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from diffsim.backends.cuda import BLOCK_DIM, CudaCode, EntryPoint, emit_ptx, lower
+from diffsim.backends.cuda import BLOCK_DIM, WORK, CudaCode, EntryPoint, emit_ptx, lower
 from diffsim.backends.layout import ERROR
 from diffsim.backends.ptx import PtxError, assemble, find_libdevice, find_ptxas
 from diffsim.errors import BackendError, Span
@@ -443,22 +443,35 @@ def test_entry_points():
         EntryPoint("step_task4", "parallel", 4),
     ]
     layout = code.layout
-    used = [
-        *layout.pointers.values(),
-        *layout.args.values(),
-        *layout.temps.values(),
-        *layout.bounds.values(),
-        *layout.lanes.values(),
-        *(layout.dims[a] + k for k in range(2)),
-    ]
-    assert len(set(used)) == len(used)
-    assert max(used) < layout.size
+    handed = [*layout.pointers.values(), *layout.args.values()]
+    handed += [layout.dims[a] + k for k in range(2)]
+    written = [*layout.temps.values(), *layout.bounds.values(), *layout.lanes.values()]
+    for used, size in ((handed, layout.fixed), (written, layout.work)):
+        assert len(set(used)) == len(used)
+        assert max(used) < size
     assert layout.lanes.keys() == {1, 3, 4}
     made = check(kernel)
     assert list(made) == [e.name for e in code.entries]
     for e in code.entries:
         assert f".maxntid {e.block_dim}\n" in made[e.name]
         assert re.search(r"\b(ld|st)\.global", made[e.name])
+        assert f"{e.name}_param_0[{8 * layout.fixed}]," in made[e.name]
+
+
+@pytest.mark.parametrize("n", [507, 508])
+def test_the_block_is_the_kernels_own_unless_it_is_too_large(n):
+    draft = Draft("many")
+    fields = [draft.use(field(f"x{k}", f32)) for k in range(n)]
+    with draft.parallel(N) as i:
+        for x in fields[1:]:
+            draft.b.store(fields[0], (i,), draft.b.load(x, (i,)))
+    kernel = draft.kernel()
+    layout = lower(kernel, fast_math=False).layout
+    assert layout.by_value == (n <= 507)
+    (code,) = check(kernel).values()
+    assert ".local" not in code
+    assert (".param .align 8 .b8" in code) == layout.by_value
+    assert "ld.global" in code
 
 
 # ---- what the threads compute, seen on the CPU
@@ -474,6 +487,7 @@ class Warps:
         self.barrier = threading.Barrier(32)
         text = code.text.replace("ptx_kernel ", "").replace("addrspacecast", "bitcast")
         text = text.replace(" addrspace(1)", "").replace("@__nv_", "@")
+        text = re.sub(r"byval\(.*?\)", "noalias", text)
         text = re.sub(r"@llvm\.nvvm\.read\.ptx\.sreg\.(\w+)\.x", r"@sreg_\1", text)
         text = text.replace("@llvm.nvvm.shfl.sync.down.i32", "@shfl_down")
         text = text.replace("@malloc", "@seen_malloc").replace("@free", "@seen_free")
@@ -538,10 +552,12 @@ class Warps:
                     member.join(60)
 
     def launch(self, data, args=(), **more):
-        """All entries in order. `data`: array of each memory; returns the parameter block."""
+        """All entries in order. `data`: array of each memory; returns the work area."""
         layout = self.code.layout
-        params = np.full(layout.size, 0xDEAD, np.uint64)
+        params = np.full(layout.fixed, 0xDEAD, np.uint64)
+        work = np.full(layout.work, 0xDEAD, np.uint64)
         self.error = np.zeros(8, np.int64)
+        params[WORK] = work.ctypes.data
         params[ERROR] = self.error.ctypes.data
         for mem, slot in layout.pointers.items():
             params[slot] = data[mem].ctypes.data
@@ -549,11 +565,13 @@ class Warps:
                 params[layout.dims[mem] :][: mem.rank] = data[mem].shape
         for arg, value in zip(self.code.layout.args, args, strict=True):
             params[layout.args[arg] :][:1].view(arg.type.numpy)[0] = value
-        for mem, slot in layout.temps.items():
-            params[slot] = 0
+        for slot in layout.temps.values():
+            work[slot] = 0
+        handed = params.copy()
         for entry in self.code.entries:
             self.run(entry, params, **more)
-        return params
+        assert (params == handed).all()
+        return work
 
 
 def warps(kernel):
@@ -570,9 +588,9 @@ def test_sums_are_right(t):
     data = rng.integers(0, 255, (7, 30)).astype(u8.numpy) if data is None else data
     high = np.zeros(3, t.numpy)
     machine = warps(kernel)
-    params = machine.launch({v: data, named["max"]: high})
+    work = machine.launch({v: data, named["max"]: high})
     slots = machine.code.layout.temps
-    add, least = (params[slots[named[op]] :][:1].view(t.numpy)[0] for op in ("add", "min"))
+    add, least = (work[slots[named[op]] :][:1].view(t.numpy)[0] for op in ("add", "min"))
     part = data[2:7]
     assert least == min(part.min(), 0)
     assert high.tolist() == [0, part.max(), 0]
