@@ -38,7 +38,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.types import ScalarType
+from diffsim.ir.types import ScalarType, size_of
 from diffsim.ir.walk import blocks, statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -66,13 +66,19 @@ class CpuTarget:
         module.math[name] = None
         return f"call {module.flags} {t.llvm} @{name}({args})"
 
-    def scratch(self, body: Body, bytes_: str) -> tuple[str, str]:
+    def scratch(self, body: Body, s: Scratch) -> str:
         for name, text in _ARENA.items():
             body.module.declare(name, text)
+        count = body.index64(s.count)
+        width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
+        bytes_ = body.let(f"mul i64 {count}, {width}")
         pool = body.slot_load(POOL, "ptr")
         mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 %worker)")
         pointer = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
-        return pointer, f"{pool} {mark}"
+        body.pointers[s.mem] = pointer
+        missing = body.let(f"icmp eq ptr {pointer}, null")
+        body.check(s, body.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
+        return f"{pool} {mark}"
 
     def release(self, body: Body, ticket: str) -> None:
         pool, mark = ticket.split()

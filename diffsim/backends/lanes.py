@@ -61,11 +61,30 @@ def count(task: Task) -> int | None:
 
 
 def point(
-    body: Body, axes: Sequence[Value], lows: Sequence[str], sizes: Sequence[str], flat: str
+    body: Body,
+    axes: Sequence[Value],
+    lows: Sequence[str],
+    sizes: Sequence[str],
+    flat: str,
+    *,
+    narrow: bool = False,
 ) -> dict[Value, str]:
-    """The values of the axes, in 64 bits, at the flat-th point of their box."""
+    """The values of the axes, in 64 bits, at the flat-th point of their box.
+
+    `narrow`: the divisions on the way are made in 32 bits.
+    """
     wide: dict[Value, str] = {}
     rest = flat
+    if narrow:
+        short = body.let(f"trunc i64 {flat} to i32")
+        for a in range(len(axes) - 1, -1, -1):
+            at = short
+            if a:
+                at = body.let(f"urem i32 {short}, {sizes[a]}")
+                short = body.let(f"udiv i32 {short}, {sizes[a]}")
+            at = body.let(f"zext i32 {at} to i64")
+            wide[axes[a]] = at if lows[a] == "0" else body.let(f"add nsw i64 {at}, {lows[a]}")
+        return wide
     for a in range(len(axes) - 1, -1, -1):
         at = rest
         if a:

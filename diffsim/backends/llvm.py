@@ -54,6 +54,8 @@ class Body:
         self.count = 0
         self.label = "entry"
         self.exit = "ret void"
+        self.scope = ""
+        """Which threads atomics are for: all, unless a backend says so."""
         self.alone = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.copies: dict[Atomic, tuple[str, int]] = {}
@@ -106,9 +108,13 @@ class Body:
     def shared_store(self, k: int, t: str, v: str) -> None:
         self.put(f"store {t} {v}, ptr {self.shared_slot(k)}{self.module.alias('block')}")
 
-    def offset(self, base: str, k: int) -> str:
+    def offset(self, base: str, k: int | str) -> str:
         """The address of word k after a base."""
         return self.let(f"getelementptr i64, ptr {base}, i64 {k}")
+
+    def element(self, base: str, t: str, i: str) -> str:
+        """The address of scalar i after a base."""
+        return self.let(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
 
     def base(self, k: int) -> str:
         """The address of a memory or buffer, as it was handed over in a slot."""
@@ -286,7 +292,7 @@ class Body:
         self.wide.append({})
         for s in block.stmts:
             if isinstance(s, Scratch):
-                tickets.append(self.scratch(s))
+                tickets.append(self.module.target.scratch(self, s))
             else:
                 self.stmt(s)
         for ticket in reversed(tickets):
@@ -299,7 +305,7 @@ class Body:
         elif isinstance(s, Load):
             t = s.mem.dtype.scalar
             at = self.address(s.mem, s.index)
-            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(s.mem)}")
+            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.load_metadata(s.mem)}")
             self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(s, Store):
             self.store(s.mem, self.address(s.mem, s.index), self.name(s.value))
@@ -314,6 +320,9 @@ class Body:
         else:
             assert isinstance(s, Check)
             self.check(s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
+
+    def load_metadata(self, mem: Mem) -> str:
+        return self.module.alias(mem)
 
     def store(self, mem: Mem, at: str, v: str) -> None:
         t = mem.dtype.scalar
@@ -406,7 +415,9 @@ class Body:
             return
         if t.is_bool:
             v = self.let(f"zext i1 {v} to i8")
-            old = self.let(f"atomicrmw {s.op} ptr {at}, i8 {v} monotonic{self.module.alias(s.mem)}")
+            old = self.let(
+                f"atomicrmw {s.op} ptr {at}, i8 {v}{self.scope} monotonic{self.module.alias(s.mem)}"
+            )
             if s.out is not None:
                 self.names[s.out] = self.let(f"trunc i8 {old} to i1")
             return
@@ -414,7 +425,8 @@ class Body:
         if word in ("min", "max"):
             word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
         old = self.let(
-            f"atomicrmw {word} ptr {at}, {t.llvm} {v} monotonic{self.module.alias(s.mem)}"
+            f"atomicrmw {word} ptr {at}, {t.llvm} {v}{self.scope} monotonic"
+            f"{self.module.alias(s.mem)}"
         )
         if s.out is not None:
             self.names[s.out] = old
@@ -512,17 +524,7 @@ class Body:
         for out, x, y in zip(s.outs, xs, ys, strict=True):
             self.put(f"{self.bind(out)} = phi {out.type.scalar.llvm} [ {x}, %{a} ], [ {y}, %{b} ]")
 
-    # ---- scratch and checks
-
-    def scratch(self, s: Scratch) -> str:
-        count = self.index64(s.count)
-        width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
-        bytes_ = self.let(f"mul i64 {count}, {width}")
-        pointer, ticket = self.module.target.scratch(self, bytes_)
-        self.pointers[s.mem] = pointer
-        missing = self.let(f"icmp eq ptr {pointer}, null")
-        self.check(s, self.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
-        return ticket
+    # ---- checks
 
     def check(self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False) -> None:
         """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
@@ -533,7 +535,7 @@ class Body:
         self.put(f"br i1 {ok}, label %{after}, label %{fail}")
         self.start(fail)
         buffer = self.base(ERROR)
-        pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code} monotonic monotonic")
+        pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code}{self.scope} monotonic monotonic")
         won = self.let(f"extractvalue {{ i64, i1 }} {pair}, 1")
         rest = self.new_label("failed")
         self.put(f"br i1 {won}, label %{first}, label %{rest}")
