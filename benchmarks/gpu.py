@@ -28,7 +28,9 @@ HERE = Path(__file__).resolve().parent
 RUNS, RUN_S = 5, 0.15  # runs, and the least length of one [s]
 K = 0.2  # dt times diffusivity over dx^2 [1]
 SOFT = 1e-4  # softening, squared [m^2]
-PAIR_FLOPS = 20  # 3 differences, 3 products and 4 sums of squares, 1 root, 3 products, 3 x 2 to add up
+PAIR_FLOPS = (
+    20  # 3 differences, 3 products and 4 sums of squares, 1 root, 3 products, 3 x 2 to add up
+)
 CLOCK_RATE = 13  # CUdevice_attribute: peak clock [kHz]
 
 
@@ -292,10 +294,9 @@ def with_torch(b):
     z = torch.empty_like(x)
     row = b.row(f"triad, {n:.3g} elements")
     row.seconds["PyTorch"] = b.time(lambda: torch.add(x, y, alpha=3.0, out=z), sync)
-    del x, y, z
-    x = torch.ones(m, device=device)
+    many = torch.ones(m, device=device)
     row = b.row(f"sum, {m:.3g} elements")
-    row.seconds["PyTorch"] = b.time(lambda: torch.sum(x), sync)
+    row.seconds["PyTorch"] = b.time(lambda: torch.sum(many), sync)
 
 
 def with_cupy(b):
@@ -343,7 +344,9 @@ def ceilings(b):
     clock = 1e3 * driver.attribute(CLOCK_RATE)
     flops = 2 * 128 * driver.processors * clock
     version = f"{driver.version // 1000}.{driver.version % 1000 // 10}"
-    words = f"{driver.name}, {driver.processors} multiprocessors, {clock / 1e9:.2f} GHz, CUDA {version}"
+    words = (
+        f"{driver.name}, {driver.processors} multiprocessors, {clock / 1e9:.2f} GHz, CUDA {version}"
+    )
     return 2 * n / seconds, flops, words
 
 
@@ -393,7 +396,8 @@ def main():
     text = table(b, *found)
     print(text)
     if given.write:
-        head = f"# Measurements on a GPU\n\nMade by `python benchmarks/gpu.py --write`.\n{__doc__.split('Needs', 1)[0].splitlines()[0]}\n\n"
+        head = f"# Measurements on a GPU\n\n{__doc__.split('.')[0]}.\n"
+        head += "Made by `python benchmarks/gpu.py --write`, which says what is timed and how.\n\n"
         (HERE / "gpu.md").write_text(head + text, encoding="utf-8")
 
 

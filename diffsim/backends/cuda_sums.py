@@ -19,7 +19,7 @@ _MOST_SHARED = (
     16 << 10
 )  # bytes of copies in a block: more would keep blocks from running side by side
 _MANY_BLOCKS = 1024  # what a large grid has, for the question whether copies are worth it
-_COPY_WORK = 4  # additions that an element of a copy must save
+_COPY_WORK = 2  # additions that an element of a copy must save
 
 Part = tuple[str, ScalarType, str]
 """An operation, the type of its operands and a thread's partial result."""
