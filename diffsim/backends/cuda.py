@@ -41,7 +41,7 @@ from diffsim.backends.cuda_sums import (
     open_copies,
     shared_copies,
 )
-from diffsim.backends.cuda_thread import ARENA, WORK, CudaLayout, Thread
+from diffsim.backends.cuda_thread import ALIGNMENT, ARENA, WORK, CudaLayout, CudaTarget, Thread
 from diffsim.backends.lanes import (
     accumulate,
     bound,
@@ -52,11 +52,9 @@ from diffsim.backends.lanes import (
     size,
     store_bounds,
 )
-from diffsim.backends.llvm import Body
 from diffsim.backends.module import Module
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
-from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import (
     Atomic,
     Block,
@@ -74,6 +72,7 @@ from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import statements
 
 __all__ = [
+    "ALIGNMENT",
     "ARENA",
     "BLOCK_DIM",
     "WORK",
@@ -147,30 +146,6 @@ class CudaCode:
         self.ordered = ordered
 
 
-class CudaTarget:
-    """NVIDIA's answers to what the shared lowering asks."""
-
-    column = "cuda"
-
-    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
-        """A call of libdevice."""
-        assert isinstance(how, Libdevice), how
-        symbol = f"@__nv_{how.name}{'f' if t.bits == 32 else ''}"
-        types = ", ".join([t.llvm] * (args.count(",") + 1))
-        module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
-        return f"call {module.flags} {t.llvm} {symbol}({args})"
-
-    def scratch(self, body: Body, s: Scratch) -> str:
-        assert isinstance(body, Thread)
-        assert body.rooms is not None
-        return body.rooms.take(s)
-
-    def release(self, body: Body, ticket: str) -> None:
-        assert isinstance(body, Thread)
-        assert body.rooms is not None
-        body.rooms.give_back(ticket)
-
-
 def emit_ptx(
     kernel: Kernel, sm: int = 80, *, fast_math: bool = False, deterministic: bool = False
 ) -> str:
@@ -186,11 +161,17 @@ def emit_ptx(
         BackendError: something in the kernel has no NVIDIA code.
         PtxError: a part of the CUDA toolkit is missing.
     """
-    return to_ptx(lower(kernel, fast_math=fast_math, deterministic=deterministic).text, sm)
+    code = lower(kernel, sm=sm, fast_math=fast_math, deterministic=deterministic)
+    return to_ptx(code.text, sm)
 
 
 def lower(
-    kernel: Kernel, *, fast_math: bool, deterministic: bool = False, block_dim: int = BLOCK_DIM
+    kernel: Kernel,
+    *,
+    fast_math: bool,
+    deterministic: bool = False,
+    sm: int = 0,
+    block_dim: int = BLOCK_DIM,
 ) -> CudaCode:
     """A scalar kernel as an LLVM module for NVIDIA GPUs.
 
@@ -198,13 +179,15 @@ def lower(
         kernel: on scalars, its ops those of the column "cuda".
         fast_math: let LLVM approximate and reorder; subnormal f32 numbers are 0.
         deterministic: give equal bits in every run with the same grids.
+        sm: the least compute capability that the code is for, ten times the version; 0: any. From 90
+            on, additions to f32 vectors are made with one instruction for two or four components.
         block_dim: threads in a block of parallel tasks: a power of two from 32 to 1024.
 
     Raises:
         BackendError: something in the kernel has no NVIDIA code.
     """
     layout = CudaLayout(kernel)
-    module = Module(kernel, layout, CudaTarget(), fast_math=fast_math)
+    module = Module(kernel, layout, CudaTarget(sm), fast_math=fast_math)
     name = _symbol(kernel.name)
     entries: list[EntryPoint] = []
     text: list[str] = []
@@ -256,6 +239,7 @@ def lower(
         *(module.declared[symbol] for symbol in sorted(module.declared)),
         *text,
         *module.metadata(),
+        f"!2 = !{{i64 {ALIGNMENT}}}",
     ]
     if fast_math:
         n = 10 + 3 * len(module.scopes)
@@ -474,7 +458,7 @@ def _lanes_per_thread(task: Task) -> int:
     loads = sum(isinstance(s, (Load, Atomic)) for s in task.body.stmts)
     if not straight or not loads or len(task.body.stmts) > _MOST_STRAIGHT:
         return 1
-    return 4 if loads <= 4 else 2 if loads <= 12 else 1
+    return 8 if loads == 1 else 4 if loads <= 4 else 2 if loads <= 12 else 1
 
 
 def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list[str], str]:

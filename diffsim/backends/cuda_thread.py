@@ -16,17 +16,20 @@ from diffsim.backends.layout import POOL, THREADS, Layout
 from diffsim.backends.llvm import Body
 from diffsim.backends.module import Module
 from diffsim.errors import BackendError
-from diffsim.ir._row import Intrinsic, Libm
-from diffsim.ir.nodes import Atomic, Block, Kernel, Let, Mem, Scratch, Store, Value
-from diffsim.ir.types import ScalarType
+from diffsim.ir._row import Intrinsic, Libdevice, Libm
+from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Mem, Scratch, Stmt, Store, Value
+from diffsim.ir.types import ScalarType, f32, size_of
 from diffsim.ir.walk import statements
 
 WORK = POOL
 """Slot of the address of the work area."""
 ARENA = THREADS
 """Slot of the address of the memory that threads save values of loops in."""
+ALIGNMENT = 16
+"""What the addresses of fields must be multiples of [bytes]; those of arrays need not."""
 GLOBAL = "addrspace(1) "
 SHARED = "addrspace(3) "
+_SM_OF_VECTOR_ATOMICS = 90
 _MOST_PARAMETERS = 4096  # bytes; what every driver takes
 # The intrinsics that LLVM has NVIDIA code for; most others would end the process.
 _INTRINSICS = frozenset(
@@ -73,6 +76,33 @@ class CudaLayout(Layout):
         return first
 
 
+class CudaTarget:
+    """NVIDIA's answers to what the shared lowering asks."""
+
+    column = "cuda"
+
+    def __init__(self, sm: int) -> None:
+        self.vector_atomics = sm >= _SM_OF_VECTOR_ATOMICS
+
+    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
+        """A call of libdevice."""
+        assert isinstance(how, Libdevice), how
+        symbol = f"@__nv_{how.name}{'f' if t.bits == 32 else ''}"
+        types = ", ".join([t.llvm] * (args.count(",") + 1))
+        module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
+        return f"call {module.flags} {t.llvm} {symbol}({args})"
+
+    def scratch(self, body: Body, s: Scratch) -> str:
+        assert isinstance(body, Thread)
+        assert body.rooms is not None
+        return body.rooms.take(s)
+
+    def release(self, body: Body, ticket: str) -> None:
+        assert isinstance(body, Thread)
+        assert body.rooms is not None
+        body.rooms.give_back(ticket)
+
+
 class Thread(Body):
     """Lowers one entry point.
 
@@ -94,6 +124,7 @@ class Thread(Body):
     ) -> None:
         layout = module.layout
         assert isinstance(layout, CudaLayout)
+        assert isinstance(module.target, CudaTarget)
         how = f"byval([{layout.fixed} x i64])" if layout.by_value else "noalias"
         head = f"define ptx_kernel void @{name}(ptr {how} align 8 %params)"
         attributes = f'nounwind "nvvm.maxntid"="{block_dim}"'
@@ -104,6 +135,7 @@ class Thread(Body):
         self.entry = name
         self.block_dim = block_dim
         self.scope = ' syncscope("device")'
+        self.vector_atomics = module.target.vector_atomics
         self.written = set(also_written)
         for block in code:
             self.written |= {s.mem for s in statements(block) if isinstance(s, (Store, Atomic))}
@@ -112,12 +144,16 @@ class Thread(Body):
         self.columns: dict[Mem, tuple[str, str]] = {}
         """Scratch in the arena: where this thread has it, and the bytes to the next cell."""
         self._allocas: list[str] = []
+        self._together: list[Atomic] = []
         self._work = self.base(WORK)
 
     # ---- addresses
 
-    def base(self, k: int) -> str:
-        return GLOBAL + self.slot_load(k, "ptr addrspace(1)")
+    def base(self, k: int, mem: Mem | None = None) -> str:
+        """Fields begin at multiples of ALIGNMENT, so their scalars can be loaded several at once."""
+        aligned = ", !align !2" if mem is not None and mem.kind == "field" else ""
+        t = "ptr addrspace(1)"
+        return GLOBAL + self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1{aligned}")
 
     def shared_slot(self, k: int) -> str:
         return self.offset(self._work, k)
@@ -230,6 +266,59 @@ class Thread(Body):
             raise BackendError(f"{s.op.name} is not there for CUDA", s.span)
         return super().op(s)
 
+    def stmt(self, s: Stmt) -> None:
+        width = self._vector_width(s)
+        if self._together and not (width and _follows(self._together, s)):
+            self._add_together()
+        if width:
+            assert isinstance(s, Atomic)
+            self._together.append(s)
+            if len(self._together) == width:
+                self._add_together()
+        else:
+            super().stmt(s)
+
+    def block(self, block: Block) -> None:
+        super().block(block)
+        self._add_together()
+
+    def _vector_width(self, s: Stmt) -> int:
+        """How many neighbouring components an addition to one of them can be made for at once."""
+        if not (
+            self.vector_atomics
+            and isinstance(s, Atomic)
+            and s.op == "add"
+            and s.out is None
+            and not (s.exclusive or self.alone or s in self.copies)
+            and s.mem.kind == "field"
+            and s.mem.dtype.scalar is f32
+            and s.mem.component_stride == 1
+            and all(isinstance(i, Const) for i in s.index[s.mem.rank :])
+        ):
+            return 0
+        strides = [int(n) for n in self.element_strides(s.mem)]
+        for width in (4, 2):
+            if size_of(s.mem.dtype) >= width and all(n % width == 0 for n in strides):
+                first = self._together[0] if self._together else s
+                start = _component(first)
+                if start % width == 0 and start + width <= size_of(s.mem.dtype):
+                    return width
+        return 0
+
+    def _add_together(self) -> None:
+        """Make the additions that were put off: with one instruction if they fill a vector."""
+        found, self._together = self._together, []
+        if len(found) not in (2, 4):
+            for s in found:
+                self.atomic(s)
+            return
+        at = self.address(found[0].mem, found[0].index)
+        values = ", ".join(self.typed(s.value) for s in found)
+        places = ", ".join(f"${k}" for k in range(1, len(found) + 1))
+        text = f"red.relaxed.gpu.global.add.v{len(found)}.f32 [$0], {{{places}}};"
+        kinds = ",".join(["l", *"f" * len(found)])
+        self.put(f'call void asm sideeffect "{text}", "{kinds},~{{memory}}"(ptr {at}, {values})')
+
     def atomic(self, s: Atomic) -> None:
         if s not in self.copies:
             super().atomic(s)
@@ -242,6 +331,29 @@ class Thread(Body):
         """Add to an element in the block's shared memory."""
         word = "fadd" if t.is_float else "add"
         self.put(f'atomicrmw {word} ptr {at}, {t.llvm} {v} syncscope("block") monotonic')
+
+
+def _component(s: Atomic) -> int:
+    """The number of the component that an addition is made to."""
+    k = 0
+    for i, n in zip(s.index[s.mem.rank :], s.mem.dtype.shape, strict=True):
+        assert isinstance(i, Const)
+        k = k * n + int(i.value)
+    return k
+
+
+def _follows(before: list[Atomic], s: Stmt) -> bool:
+    """Whether an addition goes to the component after those of the additions before it."""
+    assert isinstance(s, Atomic)
+    one, rank = before[0], s.mem.rank
+    return (
+        s.mem is one.mem
+        and _component(s) == _component(before[-1]) + 1
+        and all(
+            a is b or (isinstance(a, Const) and isinstance(b, Const) and a.value == b.value)
+            for a, b in zip(s.index[:rank], one.index[:rank], strict=True)
+        )
+    )
 
 
 def _space(base: str) -> str:

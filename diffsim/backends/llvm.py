@@ -116,8 +116,8 @@ class Body:
         """The address of scalar i after a base."""
         return self.let(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
 
-    def base(self, k: int) -> str:
-        """The address of a memory or buffer, as it was handed over in a slot."""
+    def base(self, k: int, mem: Mem | None = None) -> str:
+        """The address of a memory (or of something else), as it was handed over in a slot."""
         return self.slot_load(k, "ptr")
 
     def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
@@ -129,7 +129,7 @@ class Body:
         layout = self.module.layout
         for mem in mems:
             if mem in layout.pointers:
-                self.pointers[mem] = self.base(layout.pointers[mem])
+                self.pointers[mem] = self.base(layout.pointers[mem], mem)
                 if mem.shape is None:
                     dims = [self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
                     self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))

@@ -1,5 +1,6 @@
 """What GPU threads compute, seen on the CPU: kernels, their adjoints, sums in every way they are made."""
 
+import re
 from random import Random
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.cuda import lower
-from diffsim.backends.ptx import to_ptx
+from diffsim.backends.ptx import assemble, to_ptx
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
 from tests.ad.test_generated import Maker, Program
@@ -309,3 +310,46 @@ def test_random_numbers_are_the_cpus():
     assert (x.to_numpy() == first).all()
     np.testing.assert_allclose(z.to_numpy(), second, rtol=1e-14)
     assert len(set(first.tolist())) > 250
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 6])
+def test_vectors_are_added_to_at_once(width):
+    n = 300
+    x = ds.Vector.field(width, ds.f32, shape=(2, n))
+    at = ds.field(ds.i32, shape=n)
+
+    @ds.kernel
+    def scatter(t: ds.i32):
+        for i in at:
+            x[t, at[i]] += ds.Vector([1.0] * width)
+
+    scatter(0)
+    (special,) = scatter.specials.values()
+    ir = pipeline.run(special.ir, pipeline.LOWER_CUDA)
+    for sm in (75, 80, 90, 100, 120):
+        ptx = to_ptx(lower(ir, fast_math=False, sm=sm).text, sm)
+        assemble(ptx, sm)
+        vectors = {2: ["v2"], 3: [], 4: ["v4"], 6: ["v2", "v2", "v2"]}[width] if sm >= 90 else []
+        assert re.findall(r"red\.relaxed\.gpu\.global\.add\.(v\d)\.f32", ptx) == vectors
+        left = width - sum(int(v[1]) for v in vectors)
+        assert ptx.count("atom.global.add.f32") == left
+
+
+def test_additions_between_which_something_is_read_stay_in_order():
+    x = ds.Vector.field(2, ds.f32, shape=400)
+    at = ds.field(ds.i32, shape=400)
+    y = ds.field(ds.f32, shape=400)
+
+    @ds.kernel
+    def scatter():
+        for i in at:
+            x[at[i]][0] += 1.0
+            y[i] = x[at[i]][1]
+            x[at[i]][1] += 1.0
+
+    scatter()
+    (special,) = scatter.specials.values()
+    ir = pipeline.run(special.ir, pipeline.LOWER_CUDA)
+    ptx = to_ptx(lower(ir, fast_math=False, sm=90).text, 90)
+    assert "v2.f32" not in ptx
+    assert ptx.count("atom.global.add.f32") == 2
