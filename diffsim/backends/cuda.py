@@ -42,6 +42,7 @@ from diffsim.backends.cuda_sums import (
     shared_copies,
 )
 from diffsim.backends.cuda_thread import ALIGNMENT, ARENA, WORK, CudaLayout, CudaTarget, Thread
+from diffsim.backends.cuda_uniform import uniform_atomics
 from diffsim.backends.lanes import (
     accumulate,
     bound,
@@ -349,6 +350,7 @@ def _parallel(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     if copied:
         open_copies(thread, copied, me)
     lanes = _Lanes(thread, task, entry.lanes, lows, sizes, sums)
+    lanes.tid, lanes.total = tid, total
     if entry.per_thread > 1:
         thread.strided(begin, total, stride, lambda at: _row(lanes, entry, at, me, total))
         thread.jump("done")
@@ -359,6 +361,9 @@ def _parallel(module: Module, entry: EntryPoint, task: Task) -> list[str]:
         if rooms.threads != stride:
             takes = thread.let(f"icmp ult i64 {first}, {rooms.threads}")
             first = thread.let(f"select i1 {takes}, i64 {first}, i64 {total}")
+        if not alone and rooms.is_fixed:
+            thread.uniform = uniform_atomics(task, thread.written)
+        lanes.threads = "" if rooms.threads == stride else rooms.threads
         thread.strided(first, total, rooms.threads, lanes.run)
         thread.jump("done")
         rooms.give_up("gives_up", "done")
@@ -412,6 +417,7 @@ class _Lanes:
         self.task = task
         self.is_narrow = count is not None and count < _NARROW and len(task.axes) > 1
         self.lows, self.sizes, self.sums = lows, sizes, sums
+        self.tid = self.total = self.threads = ""
 
     def _enter(self, number: str) -> None:
         axes, lows, sizes = self.task.axes, self.lows, self.sizes
@@ -427,6 +433,9 @@ class _Lanes:
 
     def run(self, number: str) -> None:
         """One lane."""
+        thread = self.thread
+        if thread.uniform:
+            thread.enter_warp(self.tid, number, self.total, self.threads)
         self._enter(number)
         self.thread.block(self.task.body)
         self._accumulate()

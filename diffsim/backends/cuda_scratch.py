@@ -38,6 +38,7 @@ class Rooms:
 
     Attributes:
         threads: the number of threads that can take lanes: those whose number is below it.
+        is_fixed: whether all threads that take lanes find room, and so run to the end together.
     """
 
     def __init__(self, thread: Thread, body: Block, me: str, threads: str) -> None:
@@ -49,6 +50,7 @@ class Rooms:
         kept = [s for s in found if s not in self.local]
         self.offsets: dict[Scratch, str] = {}
         self.held: dict[Scratch, str] = {}
+        self.is_fixed = True
         if not kept:
             return
         slot = thread.layout.arena_bytes
@@ -60,6 +62,7 @@ class Rooms:
         if all(self._is_uniform(s.count, made) for s in kept):
             self._share(kept, room, made)
         else:
+            self.is_fixed = False
             self._stack(kept, room)
 
     def _is_uniform(self, v: Value, made: dict[Value, Let | Load]) -> bool:

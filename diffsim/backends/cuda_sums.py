@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffsim.backends import copies
-from diffsim.backends.cuda_thread import SHARED, Thread
+from diffsim.backends.cuda_thread import SHARED, WARP, Thread
 from diffsim.backends.lanes import identity
 from diffsim.ir.nodes import Private, Task, Value
 from diffsim.ir.types import ScalarType
 
-WARP = 32
 _MOST_SHARED = (
     16 << 10
 )  # bytes of copies in a block: more would keep blocks from running side by side
@@ -74,31 +73,9 @@ def _fold(thread: Thread, op: str, t: ScalarType, v: str, width: int) -> str:
     """Combine what the first `width` threads of a warp have, in its first thread."""
     distance = width // 2
     while distance:
-        v = thread.combine(op, t, v, _from_above(thread, t, v, distance))
+        v = thread.combine(op, t, v, thread.shuffle_down(t, v, distance))
         distance //= 2
     return v
-
-
-def _from_above(thread: Thread, t: ScalarType, v: str, distance: int) -> str:
-    """The value of the thread that many places higher in the warp."""
-    symbol = "@llvm.nvvm.shfl.sync.down.i32"
-    thread.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
-
-    def shuffle(word: str) -> str:
-        return thread.let(f"call i32 {symbol}(i32 -1, i32 {word}, i32 {distance}, i32 {WARP - 1})")
-
-    bits = thread.let(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
-    if t.bits < 32:
-        word = shuffle(thread.let(f"zext i{t.bits} {bits} to i32"))
-        return thread.let(f"trunc i32 {word} to i{t.bits}")
-    if t.bits == 32:
-        got = shuffle(bits)
-    else:
-        upper = thread.let(f"lshr i64 {bits}, 32")
-        halves = [shuffle(thread.let(f"trunc i64 {half} to i32")) for half in (bits, upper)]
-        low, high = (thread.let(f"zext i32 {half} to i64") for half in halves)
-        got = thread.let(f"or i64 {thread.let(f'shl i64 {high}, 32')}, {low}")
-    return thread.let(f"bitcast i{t.bits} {got} to {t.llvm}") if t.is_float else got
 
 
 # ---- copies of small memories

@@ -29,6 +29,7 @@ ALIGNMENT = 16
 """What the addresses of fields must be multiples of [bytes]; those of arrays need not."""
 GLOBAL = "addrspace(1) "
 SHARED = "addrspace(3) "
+WARP = 32
 _SM_OF_VECTOR_ATOMICS = 90
 _MOST_PARAMETERS = 4096  # bytes; what every driver takes
 # The intrinsics that LLVM has NVIDIA code for; most others would end the process.
@@ -145,6 +146,8 @@ class Thread(Body):
         """Scratch in the arena: where this thread has it, and the bytes to the next cell."""
         self._allocas: list[str] = []
         self._together: list[Atomic] = []
+        self.uniform: frozenset[Atomic] = frozenset()
+        """Atomics that warps fold first: `enter_warp` must be called for each lane."""
         self._work = self.base(WORK)
 
     # ---- addresses
@@ -289,7 +292,7 @@ class Thread(Body):
             and isinstance(s, Atomic)
             and s.op == "add"
             and s.out is None
-            and not (s.exclusive or self.alone or s in self.copies)
+            and not (s.exclusive or self.alone or s in self.copies or s in self.uniform)
             and s.mem.kind == "field"
             and s.mem.dtype.scalar is f32
             and s.mem.component_stride == 1
@@ -320,12 +323,84 @@ class Thread(Body):
         self.put(f'call void asm sideeffect "{text}", "{kinds},~{{memory}}"(ptr {at}, {values})')
 
     def atomic(self, s: Atomic) -> None:
+        if s not in self.uniform:
+            self._one_atomic(s)
+            return
+        v, after = self._fold(s)
+        folded = Value(s.value.type)
+        self.names[folded] = v
+        one = Atomic(None, s.op, s.mem, s.index, folded, s.span)
+        if s in self.copies:
+            self.copies[one] = self.copies[s]
+        self._one_atomic(one)
+        self.jump(after)
+        self.start(after)
+
+    def _one_atomic(self, s: Atomic) -> None:
         if s not in self.copies:
             super().atomic(s)
             return
         base, lead = self.copies[s]
         at = self.address(s.mem, s.index, base, lead)
         self.shared_add(at, s.mem.dtype.scalar, self.name(s.value))
+
+    # ---- warps
+
+    def enter_warp(self, tid: str, lane: str, end: str, threads: str) -> None:
+        """Find out how many threads of the warp have lanes now: the first ones.
+
+        Args:
+            tid: number of the thread in its block (i32).
+            lane: its lane.
+            end: where the lanes end.
+            threads: how many threads take lanes, if not all do.
+        """
+        self._place = self.let(f"and i32 {tid}, {WARP - 1}")
+        first = self.let(f"sub nsw i64 {lane}, {self.let(f'zext i32 {self._place} to i64')}")
+        left = self.let(f"sub nsw i64 {end}, {first}")
+        if threads:
+            left = self.combine_integers("umin", left, threads)
+        some = self.let(f"trunc i64 {self.combine_integers('umin', left, str(WARP))} to i32")
+        self._active = some
+        self._mask = self.let(f"lshr i32 -1, {self.let(f'sub i32 {WARP}, {some}')}")
+
+    def _fold(self, s: Atomic) -> tuple[str, str]:
+        """Fold a value over the warp, and go on with its first thread.
+
+        Returns the result, and the label where all threads go on.
+        """
+        t, v = s.mem.dtype.scalar, self.name(s.value)
+        distance = WARP // 2
+        while distance:
+            other = self.shuffle_down(t, v, distance, self._mask)
+            there = self.let(f"add nuw nsw i32 {self._place}, {distance}")
+            there = self.let(f"icmp ult i32 {there}, {self._active}")
+            both = self.combine(s.op, t, v, other)
+            v = self.let(f"select i1 {there}, {t.llvm} {both}, {t.llvm} {v}")
+            distance //= 2
+        return v, self.fork(self.let(f"icmp eq i32 {self._place}, 0"))
+
+    def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str = "-1") -> str:
+        """The value of the thread that many places higher in the warp."""
+        symbol = "@llvm.nvvm.shfl.sync.down.i32"
+        self.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
+
+        def shuffle(word: str) -> str:
+            operands = f"i32 {mask}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
+            return self.let(f"call i32 {symbol}({operands})")
+
+        bits = self.let(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
+        if t.bits < 32:
+            word = shuffle(self.let(f"zext i{t.bits} {bits} to i32"))
+            return self.let(f"trunc i32 {word} to i{t.bits}")
+        if t.bits == 32:
+            got = shuffle(bits)
+        else:
+            upper = self.let(f"lshr i64 {bits}, 32")
+            halves = [shuffle(self.let(f"trunc i64 {half} to i32")) for half in (bits, upper)]
+            low, high = (self.let(f"zext i32 {half} to i64") for half in halves)
+            got = self.let(f"or i64 {self.let(f'shl i64 {high}, 32')}, {low}")
+        return self.let(f"bitcast i{t.bits} {got} to {t.llvm}") if t.is_float else got
 
     def shared_add(self, at: str, t: ScalarType, v: str) -> None:
         """Add to an element in the block's shared memory."""

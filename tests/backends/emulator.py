@@ -26,7 +26,8 @@ class Blocks:
         self.code = code
         self.here = threading.local()
         self.words = [0] * 1024
-        self.warps = [threading.Barrier(32) for _ in range(32)]
+        self.warps = {}
+        self.lock = threading.Lock()
         dims = {e.block_dim for e in code.entries} - {1} or {1}
         self.block = threading.Barrier(*dims)
         self.arena = np.zeros(arena // 8)
@@ -73,10 +74,14 @@ class Blocks:
 
     def shuffle(self, mask, word, distance, last):
         here = self.here.tid
+        assert mask >> here % 32 & 1
+        with self.lock:
+            members = self.warps.setdefault((here // 32, mask), threading.Barrier(mask.bit_count()))
         self.words[here] = word
-        self.warps[here // 32].wait(30)
-        got = self.words[here + distance] if here % 32 + distance < 32 else word
-        self.warps[here // 32].wait(30)
+        members.wait(30)
+        there = here % 32 + distance
+        got = self.words[here + distance] if there < 32 and mask >> there & 1 else 0xDEADBEEF
+        members.wait(30)
         return got
 
     def run(self, entry, params, grid=2):

@@ -321,7 +321,7 @@ def test_vectors_are_added_to_at_once(width):
     @ds.kernel
     def scatter(t: ds.i32):
         for i in at:
-            x[t, at[i]] += ds.Vector([1.0] * width)
+            x[t, at[i]] += 1.0
 
     scatter(0)
     (special,) = scatter.specials.values()
@@ -353,3 +353,68 @@ def test_additions_between_which_something_is_read_stay_in_order():
     ptx = to_ptx(lower(ir, fast_math=False, sm=90).text, 90)
     assert "v2.f32" not in ptx
     assert ptx.count("atom.global.add.f32") == 2
+
+
+# ---- additions of whole warps
+
+
+@pytest.mark.parametrize("n", [1, 31, 64, 150])
+def test_warps_add_once_to_what_all_lanes_read(n):
+    m = 5
+    w, x = ds.field(ds.f64, shape=(m, 2), needs_grad=True), ds.field(ds.f64, shape=n)
+    count = ds.field(ds.i32, shape=())
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def batch():
+        for i in range(n):
+            y = x[i]
+            for k in range(count[None]):
+                y = ds.sin(y * w[k, 0]) + w[k, 1]
+            loss[None] += y
+
+    draw = np.random.default_rng(n)
+    w.from_numpy(draw.normal(size=(m, 2)))
+    x.from_numpy(draw.normal(size=n))
+    count[None] = m
+    with ds.Tape(loss):
+        batch()
+    expected = w.grad.to_numpy()
+    for room in (1 << 16, 40 * 33, 40 * 7):  # for all, for one warp, for fewer threads than a warp
+        machine = Emulated(batch, grad=True)
+        machine.blocks.arena = np.zeros(room // 8)
+        assert machine.ptx.count("shfl.sync.down.b32") == 2 * 5 * 2
+        w.grad.fill(0.0)
+        loss.grad[None] = 1.0
+        machine()
+        np.testing.assert_allclose(w.grad.to_numpy(), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_lanes_that_go_ways_of_their_own_add_by_themselves():
+    w, x = ds.field(ds.f32, shape=4000), ds.field(ds.i32, shape=200)
+
+    @ds.kernel
+    def add():
+        for i in x:
+            for k in range(x[i]):
+                w[k] += 1.0
+            if x[i] > 2:
+                for k in range(3):
+                    w[k + 10] += 1.0
+            for k in range(4):
+                if k > 1:
+                    w[k + 20] += 1.0
+
+    add()
+    machine = Emulated(add)
+    assert machine.code.text.count("call i32 @llvm.nvvm.shfl.sync.down") == 5
+    w.fill(0.0)
+    x.from_numpy(np.arange(200, dtype=np.int32) % 6)
+    machine()
+    lanes = np.arange(200) % 6
+    exact = np.zeros(4000)
+    for k in range(6):
+        exact[k] = (lanes > k).sum()
+    exact[10:13] = (lanes > 2).sum()
+    exact[22:24] = 200
+    assert w.to_numpy().tolist() == exact.tolist()
