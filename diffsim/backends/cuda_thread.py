@@ -332,7 +332,9 @@ class Thread(Body):
         one = Atomic(None, s.op, s.mem, s.index, folded, s.span)
         if s in self.copies:
             self.copies[one] = self.copies[s]
+        self.wide.append({})
         self._one_atomic(one)
+        self.wide.pop()
         self.jump(after)
         self.start(after)
 

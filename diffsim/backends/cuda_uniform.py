@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from diffsim.ir.nodes import LEAVES, Atomic, Block, For, If, Let, Load, Mem, Task, Value
 
+_FOLDED = ("add", "min", "max")
+
 
 def uniform_atomics(task: Task, written: set[Mem]) -> frozenset[Atomic]:
     """The atomics of a task that every lane runs the same number of times, with the same indices.
@@ -45,4 +47,5 @@ def uniform_atomics(task: Task, written: set[Mem]) -> frozenset[Atomic]:
                 yield from walk(s.then, set(same))
                 yield from walk(s.orelse, set(same))
 
-    return frozenset(s for s in walk(task.body, set()) if s.op in ("add", "min", "max"))
+    found = walk(task.body, set())
+    return frozenset(s for s in found if s.op in _FOLDED and not s.mem.dtype.is_bool)

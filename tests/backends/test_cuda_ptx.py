@@ -436,8 +436,8 @@ def test_entry_points():
     code = lower(kernel, fast_math=False)
     assert code.entries == [
         EntryPoint("step_serial0", "serial", 0, 1, 1, blocks=1),
-        EntryPoint("step_task1", "parallel", 1, None, BLOCK_DIM, 4),
-        EntryPoint("step_task2", "parallel", 2, 12, per_thread=4),
+        EntryPoint("step_task1", "parallel", 1, None, BLOCK_DIM, 8),
+        EntryPoint("step_task2", "parallel", 2, 12, per_thread=8),
         EntryPoint("step_task3", "parallel", 3),
         EntryPoint("step_task4", "parallel", 4),
         EntryPoint("step_serial5", "serial", 5, 1, 1, blocks=1),

@@ -418,3 +418,21 @@ def test_lanes_that_go_ways_of_their_own_add_by_themselves():
     exact[10:13] = (lanes > 2).sum()
     exact[22:24] = 200
     assert w.to_numpy().tolist() == exact.tolist()
+
+
+def test_what_one_thread_of_a_warp_computes_is_not_used_by_others():
+    x, y = ds.field(ds.f32, shape=(50, 2)), ds.field(ds.f32, shape=(200, 50))
+
+    @ds.kernel
+    def add():
+        for i in range(200):
+            for k in range(40):
+                x[k + 3, 1] += 2.0
+                y[i, k + 3] = x.shape[0] * 1.0
+
+    add()
+    x.fill(0.0)
+    y.fill(0.0)
+    Emulated(add)()
+    assert (x.to_numpy()[3:43, 1] == 400).all()
+    assert (y.to_numpy()[:, 3:43] == 50).all()
