@@ -2,6 +2,7 @@
 
     python benchmarks/gpu.py            print the table
     python benchmarks/gpu.py --write    and write it to benchmarks/gpu.md
+    python benchmarks/gpu.py --ptx      registers and spills to benchmarks/ptx.md; needs ptxas, but no GPU
     python benchmarks/gpu.py --dry      tiny sizes, without a GPU on the CPU: to see that it runs
 
 Needs diffsim and NumPy. PyTorch, CuPy and Taichi get a column where they can be imported. The ceiling for
@@ -15,6 +16,7 @@ import datetime
 import importlib
 import importlib.util
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -381,12 +383,70 @@ def table(b, ceiling, peak, machine):
     return "\n".join(lines) + "\n"
 
 
+# ---- what the kernels are made of
+
+
+def registers():
+    """What ptxas says of the kernels' code, as a table; needs ptxas, but no GPU."""
+    kind = importlib.import_module("diffsim.runtime.kernel").Kernel
+    kernels, specialize = {}, kind.specialize
+
+    def noting(kernel, args, kwargs):
+        kernels[kernel.__name__] = kernel
+        return specialize(kernel, args, kwargs)
+
+    kind.specialize = noting
+    b = Bench(dry=True)
+    b.time = lambda run, sync: run() or 1.0
+    lines = [
+        "# Registers of the GPU benchmarks",
+        "",
+        "Made by `python benchmarks/gpu.py --ptx`: what ptxas says of the code for compute capability 9.0,",
+        "and counts of memory instructions in the PTX (an instruction may load or add up to four numbers).",
+        "",
+        "| kernel | launch | registers | spills [B] | loads | read-only | stores | atomics |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for fast in (False, True):
+        ds.init(arch=ds.cpu, fast_math=fast, kernel_simplicity="relaxed")
+        kernels.clear()
+        bodies(b, "", ds, "")
+        if not fast:
+            fields_of(b, "", ds)
+        for kernel in kernels.values():
+            for made in (kernel, kernel.grad):
+                lines += rows_of(made.ptx(sm=90), ", fast_math" if fast else "")
+    return "\n".join(lines) + "\n"
+
+
+def rows_of(ptx, words):
+    ptxas = importlib.import_module("diffsim.backends.ptx")
+    report = ptxas.assemble(ptx, 90)
+    for part in report.split("Compiling entry function '")[1:]:
+        name = part[: part.index("'")]
+        code = ptx[ptx.index(f".entry {name}(") :]
+        code = code[: code.index("\n}")]
+        used = re.search(r"Used (\d+) registers", part).group(1)
+        spills = sum(map(int, re.findall(r"(\d+) bytes spill", part)))
+        kernel, _, launch = name.rpartition("_")
+        loads, constant = code.count("ld.global"), code.count("ld.global.nc")
+        atomics = len(re.findall(r"\b(?:atom|red)\.(?:relaxed|global|shared)", code))
+        numbers = [used, spills, loads, constant, code.count("st.global"), atomics]
+        yield f"| {kernel}{words} | {launch} | {' | '.join(map(str, numbers))} |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--ptx", action="store_true", help="write benchmarks/ptx.md instead")
     parser.add_argument("--only", default="", help="one of " + ", ".join(COLUMNS))
     given = parser.parse_args()
+    if given.ptx:
+        text = registers()
+        print(text)
+        (HERE / "ptx.md").write_text(text, encoding="utf-8")
+        return
     b = Bench(dry=given.dry)
     found = ceilings(b)
     for name, run in COLUMNS.items():
