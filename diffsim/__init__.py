@@ -78,8 +78,9 @@ from diffsim.lang.namespace import types
 from diffsim.lang.statements import PrecisionLoss
 from diffsim.lang.structs import dataclass
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
-from diffsim.runtime.field import Field, Layout, field, ndarray
+from diffsim.runtime.field import Field
 from diffsim.runtime.kernel import Kernel, kernel
+from diffsim.runtime.new_field import Layout, field, ndarray
 from diffsim.runtime.struct_field import StructField
 from diffsim.runtime.struct_field import StructNamespace as Struct
 from diffsim.runtime.tree import (

@@ -12,6 +12,7 @@ from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
 from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import DeviceArray
 
 _Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
 """Memories that an active value was lost in: the object (kept, so that its id stays its own), where, and
@@ -86,6 +87,8 @@ def _follow_copy(entry: Copied, broken: _Broken) -> None:
 
 def _key(f: Any) -> int:
     """What a memory is known by: views of one NumPy array are one memory."""
+    if isinstance(f, DeviceArray):
+        return -f.memory  # no object's id
     while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
         f = f.base
     return id(f)

@@ -82,7 +82,7 @@ class Wrote:
         if self.index is None:
             grad.clear()
         else:
-            grad._array[self.index] = 0
+            grad.storage.set_element(grad._place(self.index), np.zeros(()))
             grad._touch()
 
 
@@ -99,9 +99,8 @@ class Stored(Wrote):
         """The value takes the element's gradient."""
         grad = self.field.grad
         if grad is not None:
-            self.followed.receive(
-                np.array(grad._array[self.index], np.float64).reshape(grad.element)
-            )
+            found = grad.storage.element(grad._place(self.index))
+            self.followed.receive(np.array(found, np.float64).reshape(grad.element))
         super().backward()
 
 
@@ -124,8 +123,10 @@ class Computed:
             if isinstance(source, Recorded):
                 source.receive(part)
             elif source.field.grad is not None:
-                source.field.grad._array[source.index] += part.sum()
-                source.field.grad._touch()
+                grad = source.field.grad
+                at = grad._place(source.index)
+                grad.storage.set_element(at, grad.storage.element(at) + part.sum())
+                grad._touch()
 
 
 class Copied:
@@ -145,7 +146,7 @@ class Copied:
         if target is None or target is source:
             return
         if source is not None:
-            source._array += target._array
+            source.storage.add(target.storage)
             source._touch()
         target.clear()
 
