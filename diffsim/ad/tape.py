@@ -443,7 +443,7 @@ class Tape:
     def _check_gradients(self) -> None:
         for special in self.kept:
             name = special.kernel.source.name
-            if special.device is not session.device:
+            if special.is_elsewhere():
                 raise AutodiffError(
                     f"{name} was launched in this tape for another backend than that of now",
                     special.kernel.source.head(),

@@ -74,6 +74,7 @@ class Session:
         at_reset: what to call at `ds.init` and `ds.reset`.
         at_new_grad: what to call when a field that kernels may use already gets a gradient.
         arch: the backend; None until it is needed, if `ds.init` was not called.
+        moves: counts changes of the backend, after each of which fields may move.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,9 @@ class Session:
         self.at_new_grad: list[Any] = []
         self.recomputed_from: int | None = None
         self.arch: Arch | None = None
+        self.moves = 0
         self._device: Device | None = None
+        self._last: Device | None = None
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
@@ -96,8 +99,15 @@ class Session:
     def device(self) -> Device | None:
         """The GPU that kernels run on; None: they run on the CPU."""
         if self.arch is None:
-            self.arch, self._device = _choose(_default_arch(), self.options.device)
+            self.use(*_choose(_default_arch(), self.options.device))
         return self._device
+
+    def use(self, arch: Arch, device: Device | None) -> None:
+        """Take a backend."""
+        self.arch, self._device = arch, device
+        if device is not self._last:
+            self._last = device
+            self.moves += 1
 
     def new_storage(self, form: Form) -> Storage:
         """Memory for a field, where kernels run."""
@@ -300,7 +310,7 @@ def init(  # noqa: D417 - each option has its line
     found = _choose(_default_arch() if arch is None else arch, chosen.device)
     reset()
     session.options = chosen
-    session.arch, session._device = found
+    session.use(*found)
     session._cache = None
 
 

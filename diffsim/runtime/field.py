@@ -55,6 +55,7 @@ class Field:
         self.versions = Versions()
         self.given_name = name
         self._shape: tuple[int, ...] | None = None
+        self._shared: list[Storage] = []
         self._order: tuple[int, ...] = ()
 
     # ---- storage
@@ -484,6 +485,8 @@ class Field:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.storage.device is None:
             raise AttributeError(f"{self.name} is not on a GPU")
+        if self._storage not in self._shared:  # others keep the field, and this has to stay with it
+            self._shared.append(self._storage)
         return export.cuda_array_interface(self._storage, self.element)
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:

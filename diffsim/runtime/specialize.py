@@ -65,6 +65,7 @@ class Special:
     ) -> None:
         self.kernel = kernel
         self.device = session.device
+        self.moves = session.moves
         self.is_detached = is_detached
         self.is_in_place = is_in_place
         self.translation = translation
@@ -306,7 +307,7 @@ class Special:
                 Span.of_caller(),
                 hint="call it before or after the tape",
             )
-        if self.device is not session.device:
+        if self.is_elsewhere():
             raise self._not_launched("since ds.init() chose another backend")
         if self.stale or self.captures_changed():
             raise self._not_launched("since a field that it uses was made anew")
@@ -344,6 +345,10 @@ class Special:
                 hint="give it the shape of the value",
             )
         return [float(g) for g in found.ravel()]
+
+    def is_elsewhere(self) -> bool:
+        """Whether kernels run on another backend since, so that fields may not be where they were."""
+        return self.device is not session.device or self.moves != session.moves
 
     def _launched(self, args: tuple[Any, ...]) -> tuple[int, int]:
         """When the last launch with these arguments was, and its key for random numbers."""

@@ -267,6 +267,17 @@ def test_fields_move_where_kernels_run(fake):
         grad()
     double()
     assert x.to_numpy().tolist() == [4, 8, 12, 16]
+    tape = ds.Tape()
+    with tape:
+        measure()
+    tape.backward(loss)
+    assert x.grad[0] == 8
+    ds.init(arch=ds.cpu)
+    measure()  # moves the fields and changes nothing that the tape needs
+    ds.init(arch=ds.cuda)
+    with pytest.raises(ds.AutodiffError, match="for another backend"):
+        tape.backward(loss)
+    tape.zero()
     ds.init(arch=ds.cpu)
     double()
     assert x.to_numpy().tolist() == [8, 16, 24, 32]
