@@ -241,8 +241,8 @@ class Tape:
         the gradients of this run. Both run as native code, without Python between the launches.
 
         Raises:
-            AutodiffError: the tape can not be replayed: on a GPU; nothing was recorded, `ds.init` was called since,
-                a kernel uses other fields now; it holds a function with a gradient of its own, a
+            AutodiffError: the tape can not be replayed: on a GPU; nothing was recorded, `ds.init` was
+                called since, a kernel uses other fields now; it holds a function with a gradient of its own, a
                 checkpointed rollout, or a launch with a NumPy array.
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.
