@@ -8,17 +8,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+# A machine with a GPU may have no network to make .venv with.
+ANY_PYTHON = $(if $(wildcard $(READY)),$(BIN)/python,python3)
+# What is not about the host's own code.
+ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
 .DELETE_ON_ERROR:
-.PHONY: help setup test demo check format bench clean
+.PHONY: help setup test test-gpu bench-gpu demo check format bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv with diffsim and the development tools (the others do it by themselves)
 
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-gpu: ## Run the tests on an NVIDIA GPU (with .venv if it is there, else with python3 and what it has)
+	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) $(ARGS) \
+	    `$(ANY_PYTHON) -c 'import xdist; print("-n", 8)' 2>/dev/null`
+
+bench-gpu: ## Run the benchmarks on an NVIDIA GPU (likewise)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(ANY_PYTHON) benchmarks/gpu.py $(ARGS)
 
 demo: $(READY) ## Run the mass-spring example without a window and say where its pictures are
 	@touch $(VENV)/.demo

@@ -89,8 +89,9 @@ from diffsim.lang.spectral import (
 from diffsim.lang.statements import PrecisionLoss
 from diffsim.lang.structs import dataclass
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
-from diffsim.runtime.field import Field, Layout, field, ndarray
+from diffsim.runtime.field import Field
 from diffsim.runtime.kernel import Kernel, kernel
+from diffsim.runtime.new_field import Layout, field, ndarray
 from diffsim.runtime.struct_field import StructField
 from diffsim.runtime.struct_field import StructNamespace as Struct
 from diffsim.runtime.tree import (

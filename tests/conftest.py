@@ -9,33 +9,50 @@ import shutil
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 # Subprocesses inherit both, so no test reads or writes the user's own cache or opens a window.
 CACHE_DIR = tempfile.mkdtemp(prefix="diffsim-test-cache-")
 os.environ["DIFFSIM_CACHE_DIR"] = CACHE_DIR
 os.environ["MPLBACKEND"] = "Agg"
 
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # the tests that are made with it are skipped
+    settings = None
+
 # The same few examples on every run, so that a red test is the change's fault; `long` goes looking.
-_QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
-settings.register_profile(
-    "quick",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=_QUIET,
-)
-settings.register_profile(
-    "long", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_QUIET
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+if settings is not None:
+    _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+    settings.register_profile(
+        "quick",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=25,
+        suppress_health_check=_QUIET,
+    )
+    settings.register_profile(
+        "long", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_QUIET
+    )
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew (tests/golden)"
     )
+    parser.addoption(
+        "--fake-gpu",
+        action="store_true",
+        help="run everything on a GPU that is not there (tests/cuda/fake.py): all but the GPU's own code",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--fake-gpu"):
+        from tests.cuda import fake
+
+        fake.install(by_default=True)
 
 
 def pytest_unconfigure():
@@ -45,25 +62,32 @@ def pytest_unconfigure():
 @functools.cache
 def _why_no_gpu() -> str:
     """Why tests marked ``gpu`` cannot run here; empty where they can."""
-    try:
-        import pycuda.driver as driver
+    from diffsim.backends.driver import Driver, DriverError
 
-        driver.init()
-        return "" if driver.Device.count() else "no NVIDIA GPU"
-    except Exception as error:  # no pycuda, no driver, a driver that refuses: all mean "not here"
-        return f"no usable CUDA: {error}"
+    try:
+        Driver()
+    except DriverError as error:
+        return str(error)
+    return ""
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("gpu") and (reason := _why_no_gpu()):
+    fake = item.config.getoption("--fake-gpu")
+    gpu = item.get_closest_marker("gpu")
+    if gpu and fake and gpu.kwargs.get("real"):
+        pytest.skip("this GPU is a fake")
+    if gpu and not fake and (reason := _why_no_gpu()):
         pytest.skip(reason)
+    on_gpu = fake or os.environ.get("DIFFSIM_ARCH") == "cuda"
+    if on_gpu and item.get_closest_marker("host"):
+        pytest.skip("about the CPU's native code")
 
 
 @pytest.fixture
 def cpu():
-    """diffsim, initialized for the CPU and reset afterwards."""
+    """diffsim, initialized for the CPU (or what DIFFSIM_ARCH says) and reset afterwards."""
     import diffsim as ds
 
-    ds.init(arch=ds.cpu)
+    ds.init()
     yield ds
     ds.reset()

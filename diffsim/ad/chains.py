@@ -12,6 +12,7 @@ from diffsim.ir.nodes import Atomic, Store
 from diffsim.ir.walk import task_statements
 from diffsim.passes.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import DeviceArray
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -108,6 +109,8 @@ def follow_copy(entry: Copied, broken: Broken) -> None:
 
 def key(f: Any) -> int:
     """What a memory is known by: views of one NumPy array are one memory."""
+    if isinstance(f, DeviceArray):
+        return -f.memory  # no object's id
     while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
         f = f.base
     return id(f)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.entries import Index, part
+from diffsim.ad.entries import Index, held
 from diffsim.ad.saves import Saved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
@@ -26,7 +26,9 @@ from diffsim.ir.nodes import Atomic
 from diffsim.passes.access import Access, overwritten
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import DeviceArray
 from diffsim.runtime.recorded import Recorded
+from diffsim.runtime.storage import Copy
 
 
 class CheckpointStats:
@@ -121,8 +123,7 @@ class _Trace:
         self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        values = np.asarray(field._array[part(field, index)])
-        self.number = hash((self.number, id(field), index, _mark(values)))
+        self.number = hash((self.number, id(field), index, _mark(held(field, index))))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.number = hash((self.number, id(target), id(source), to, at))
@@ -133,7 +134,10 @@ class _Trace:
 
 def _mark(a: Any) -> Any:
     if isinstance(a, Field) and a.kind == "argument":
-        a = a._array
+        a = a.storage.to_numpy()
+    if isinstance(a, DeviceArray):
+        assert session.device is not None
+        a = a.to_numpy(session.device)
     if isinstance(a, np.ndarray):
         return zlib.crc32(np.ascontiguousarray(a).tobytes())
     return a if isinstance(a, (int, float)) else id(a) if isinstance(a, Field) else repr(a)
@@ -267,7 +271,7 @@ def _missing(f: Field, span: Span | None) -> AutodiffError:
     )
 
 
-Snapshot = list[np.ndarray]
+Snapshot = list[Copy]
 
 
 class _Rollout:
@@ -293,7 +297,7 @@ class _Rollout:
         self.step = step
         self.n = n_steps
         self.state: list[Field] = list(dict.fromkeys(fields))
-        size = sum(f._array.nbytes for f in self.state)
+        size = sum(f.storage.form.nbytes for f in self.state)
         if snapshots is not None and memory is not None:
             raise FieldError("give snapshots or memory, not both", where)
         if memory is not None:
@@ -376,11 +380,11 @@ class _Rollout:
     def take(self) -> Snapshot:
         self.held += 1
         self.stats.snapshots = max(self.stats.snapshots, self.held)
-        return [f._array.copy() for f in self.state]
+        return [f.storage.take() for f in self.state]
 
     def restore(self, snapshot: Snapshot) -> None:
         for f, values in zip(self.state, snapshot, strict=True):
-            f._array[...] = values
+            f.storage.put(values)
             f._touch()
 
     # ---- backward

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.entries import Run, part
+from diffsim.ad.entries import Run, held, put_held
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import an
 from diffsim.lang.ports import ports
@@ -76,7 +76,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
     tape = session.tape
     if tape is not None and tape.in_place:
         tape.writing(dst, row)
-    dst._array[part(dst, runs[0])] = src._array[part(src, runs[1])]
+    put_held(dst, runs[0], held(src, runs[1]))
     dst._touch(row)
     if tape is not None:
         tape.copied(dst, src, *runs)

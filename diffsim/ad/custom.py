@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Index, flat, held, part, read, written
+from diffsim.ad.entries import Index, flat, held, put_held, read, written
 from diffsim.ad.gradcheck import run_moved
 from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
@@ -64,13 +64,12 @@ class _Inside(Tape):
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         super().stored(field, index, value)
         if self.script is not None:
-            self.script.append(functools.partial(_put, field, index, field._array[index].copy()))
+            self.script.append(functools.partial(_put, field, index, held(field, index)))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         super().copied(target, source, to, at)
         if self.script is not None:
-            there = source._array, part(source, at)
-            self.script.append(lambda: _put(target, to, np.array(there[0][there[1]])))
+            self.script.append(lambda: _put(target, to, held(source, at)))
 
     def rolled_out(
         self,
@@ -89,7 +88,7 @@ class _Inside(Tape):
 
 
 def _put(field: Field, index: Index, values: np.ndarray) -> None:
-    field._array[part(field, index)] = values
+    put_held(field, index, values)
     field._touch()
 
 

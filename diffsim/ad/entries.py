@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,9 +38,41 @@ def part(field: Field, index: Index) -> Any:
     return index
 
 
+def look(field: Field) -> np.ndarray:
+    """What a field holds, to be read: an array of shape `shape` + (components,)."""
+    storage = field.storage
+    return storage.to_numpy() if storage.device is not None else field._array
+
+
+@contextlib.contextmanager
+def edited(field: Field) -> Iterator[np.ndarray]:
+    """The same to be changed; wherever the field lies, the changes get there at the end."""
+    array = look(field)
+    yield array
+    if field.storage.device is not None:
+        field.storage.from_numpy(array)
+
+
 def held(field: Field, index: Index) -> np.ndarray:
     """A copy of what stands in these elements."""
-    return np.array(field._array[part(field, index)])
+    if isinstance(index, tuple) and not isinstance(index, Run):
+        return np.array(field.storage.element(field._place(index)))
+    return np.array(look(field)[part(field, index)])
+
+
+def put_held(field: Field, index: Index, values: Any) -> None:
+    """Set these elements, which nobody is told of."""
+    if isinstance(index, tuple) and not isinstance(index, Run):
+        field.storage.set_element(field._place(index), np.asarray(values))
+        return
+    with edited(field) as array:
+        array[part(field, index)] = values
+
+
+def add_held(field: Field, index: Index, values: Any) -> None:
+    """Add to these elements, which nobody is told of."""
+    with edited(field) as array:
+        array[part(field, index)] += values
 
 
 class Launched:
@@ -119,7 +152,7 @@ class Wrote:
         if self.index is None:
             grad.clear()
         else:
-            grad._array[part(self.field, self.index)] = 0
+            put_held(grad, self.index, 0)
             grad._touch()
 
 
@@ -142,9 +175,8 @@ class Stored(Wrote):
         """The value takes the element's gradient."""
         grad = self.field.grad
         if grad is not None:
-            self.followed.receive(
-                np.array(grad._array[self.index], np.float64).reshape(grad.element)
-            )
+            found = grad.storage.element(grad._place(self.index))
+            self.followed.receive(np.array(found, np.float64).reshape(grad.element))
         super().backward()
 
 
@@ -167,7 +199,7 @@ class Computed:
             if isinstance(source, Recorded):
                 source.receive(own)
             elif source.field.grad is not None:
-                source.field.grad._array[source.index] += own.sum()
+                add_held(source.field.grad, source.index, own.sum())
                 source.field.grad._touch()
 
 
@@ -194,12 +226,11 @@ class Copied:
         target, source = self.target.grad, self.source.grad
         if target is None:
             return
-        to = part(self.target, self.to)
-        flowing = target._array[to].copy()
-        target._array[to] = 0
+        flowing = held(target, self.to)
+        put_held(target, self.to, 0)
         target._touch()
         if source is not None:
-            source._array[part(self.source, self.at)] += flowing
+            add_held(source, self.at, flowing)
             source._touch()
 
 

@@ -224,14 +224,16 @@ def _jacobian(
     given = {f: f.grad for f in (*ins, *outs) if f.grad is not None}
     grads = [Saved((g, None)) for g in {**tape.gradients, **given}.values()]
     made: Jacobians = {
-        (i, o): np.full((o._array.size, i._array.size), np.nan) for i in ins for o in outs
+        (i, o): np.full((o.storage.form.count, i.storage.form.count), np.nan)
+        for i in ins
+        for o in outs
     }
     try:
         for saved in grads:
             saved.box[0].clear()
         for o in outs:
             for row in range(_limit(o, most)):
-                seed = np.zeros(o._array.size)
+                seed = np.zeros(o.storage.form.count)
                 seed[row] = 1
                 shaped = seed.reshape(o.shape + o.element).astype(o.dtype.numpy)
                 tape.backward(grads={o: shaped})
@@ -257,14 +259,16 @@ def _differences(
     start: Start,
 ) -> Jacobians:
     made: Jacobians = {
-        (i, o): np.full((o._array.size, i._array.size), np.nan) for i in ins for o in outs
+        (i, o): np.full((o.storage.form.count, i.storage.form.count), np.nan)
+        for i in ins
+        for o in outs
     }
     for i in ins:
         h = _tolerances(i, *outs)[0] if eps is None else eps
         for column in range(_limit(i, most)):
             ends = []
             for step in (h, -h):
-                by = np.zeros(i._array.size)
+                by = np.zeros(i.storage.form.count)
                 by[column] = step
                 ends.append(run_moved(function, start, {i: by.reshape(i.shape + i.element)}, outs))
             for o, one, other in zip(outs, *ends, strict=True):
@@ -283,7 +287,7 @@ def run_moved(
 
 
 def _limit(f: Field, most: int | None) -> int:
-    size = int(f._array.size)
+    size = int(f.storage.form.count)
     return size if most is None or most < 0 else min(size, most)
 
 

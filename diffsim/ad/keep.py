@@ -21,7 +21,9 @@ from diffsim.ad.entries import (
     Replaced,
     Stopped,
     Wrote,
+    edited,
     flat,
+    look,
     part,
     written,
 )
@@ -145,16 +147,17 @@ class Keeper:
         if self.wants(f):
             assert f.grad is not None
             there = part(f, index)
-            self._add(f, there, f.grad._array[there], span)
+            self._add(f, there, look(f.grad)[there], span)
 
     def _add(self, f: Field, there: Any, taken: np.ndarray, span: Span | None) -> None:
         if not taken.any():
             return
         kept = self._of(f, span)
-        both = np.zeros(kept._array.shape, bool)
-        both[there] = (kept._array[there] != 0) & (taken != 0)
-        self._refuse(f, both)
-        kept._array[there] += taken
+        with edited(kept) as array:
+            both = np.zeros(array.shape, bool)
+            both[there] = (array[there] != 0) & (taken != 0)
+            self._refuse(f, both)
+            array[there] += taken
 
     def _refuse(self, f: Field, both: np.ndarray) -> None:
         if both.any():
@@ -165,20 +168,21 @@ class Keeper:
     def before(self, entry: Replaced) -> dict[Field, np.ndarray]:
         """The gradients that a function with a gradient of its own may take."""
         fields = [f for e in flat([entry]) for f in written(e)]
-        return {f: f.grad._array.copy() for f in fields if self.wants(f) and f.grad is not None}
+        return {f: np.array(look(f.grad)) for f in fields if self.wants(f) and f.grad is not None}
 
     def after(self, before: dict[Field, np.ndarray] | None) -> None:
         """Keep what it took."""
         for f, old in (before or {}).items():
             assert f.grad is not None
-            changed = f.grad._array != old
-            self._refuse(f, changed & (old != 0) & (f.grad._array != 0))
+            now = look(f.grad)
+            changed = now != old
+            self._refuse(f, changed & (old != 0) & (now != 0))
             self._add(f, ..., np.where(changed, old, 0), None)
 
     def finish(self) -> None:
         """Put the kept gradients where the user looks for them."""
         for f, kept in self.kept.items():
             assert f.grad is not None
-            self._refuse(f, (kept._array != 0) & (f.grad._array != 0))
-            f.grad._array += kept._array
+            self._refuse(f, (look(kept) != 0) & (look(f.grad) != 0))
+            f.grad.storage.add(kept.storage)
             f.grad._touch()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Index, Launched, part
+from diffsim.ad.entries import Index, Launched, look, part
 from diffsim.errors import AutodiffError, Span
 from diffsim.passes.access import Access
 from diffsim.runtime.field import Field
@@ -50,9 +50,9 @@ class NanWatch:
         """Look at what Python wrote."""
         if not field.dtype.is_float:
             return
-        made = np.zeros(field._array.shape, bool)
-        there = part(field, index)
-        made[there] = np.isnan(field._array[there])
+        array, there = look(field), part(field, index)
+        made = np.zeros(array.shape, bool)
+        made[there] = np.isnan(array[there])
         if made.any():
             raise AutodiffError(
                 f"{field.name}[{_place(field, None, made)}] is set to NaN",
@@ -79,9 +79,8 @@ def _rows(f: Field, row: int | None) -> np.ndarray:
     """The row of a field's time axis (None: all of it)."""
     axis = f.versions.axis
     if row is None or axis is None or not 0 <= row < f.shape[axis]:
-        whole: np.ndarray = f._array
-        return whole
-    found: np.ndarray = f._array[(slice(None),) * axis + (slice(row, row + 1),)]
+        return look(f)
+    found: np.ndarray = look(f)[(slice(None),) * axis + (slice(row, row + 1),)]
     return found
 
 
@@ -89,6 +88,6 @@ def _place(f: Field, row: int | None, made: np.ndarray) -> str:
     """The index of the first element where something was made."""
     at = [int(k) for k in np.argwhere(made)[0][: len(f.shape)]]
     axis = f.versions.axis
-    if row is not None and axis is not None and made.shape != f._array.shape:
+    if row is not None and axis is not None and made.shape[axis] != f.shape[axis]:
         at[axis] = row
     return ", ".join(map(str, at)) or "None"

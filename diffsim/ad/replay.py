@@ -37,7 +37,6 @@ from diffsim.runtime.sequence import Sequence, new_sequence, stretches
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
-    from diffsim.runtime.compile import Compiled
     from diffsim.runtime.specialize import Special
 
 Place = tuple[int, int]
@@ -60,10 +59,8 @@ class Program:
             self.parts.append(last)
         return last
 
-    def launch(
-        self, special: Special, compiled: Compiled, args: tuple[Any, ...], seed: int
-    ) -> None:
-        """Add a launch of a kernel, or of its adjoint."""
+    def launch(self, special: Special, compiled: Any, args: tuple[Any, ...], seed: int) -> None:
+        """Add a launch of a kernel (`compiled` for the CPU), or of its adjoint."""
         arrays = []
         for p, a in zip(special.values, args, strict=True):
             if p.kind == "array":

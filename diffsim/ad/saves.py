@@ -32,7 +32,7 @@ class Saved:
     def __init__(self, box: Box) -> None:
         self.box = box
         self.own = False
-        self.data = self.part.copy("K")
+        self.data: Any = box[0].storage.take(*_part(box))
         self.versions = _versions(box)
 
     @property
@@ -47,10 +47,21 @@ class Saved:
         part: np.ndarray = whole[(slice(None),) * axis + (row,)]
         return part
 
+    def array(self) -> np.ndarray:
+        """What was copied of a whole field, as an array on the host."""
+        if isinstance(self.data, np.ndarray):
+            return self.data
+        storage = self.box[0].storage
+        now = storage.take()
+        storage.put(self.data)
+        found: np.ndarray = storage.to_numpy()
+        storage.put(now)
+        return found
+
     def swap(self) -> Saved:
         """Put the copy back; returns a copy of what was there instead."""
         now = Saved(self.box)
-        self.part[...] = self.data
+        self.box[0].storage.put(self.data, *_part(self.box))
         field, row = self.box
         v = field.versions
         if row is None:
@@ -58,6 +69,12 @@ class Saved:
         else:
             v.rows[row] = self.versions[0]
         return now
+
+
+def _part(box: Box) -> tuple[int | None, int]:
+    """The axis and the row of a box, as storages take them."""
+    field, row = box
+    return (None, 0) if row is None else (field.versions.axis, row)
 
 
 def _versions(box: Box) -> tuple[Any, ...]:

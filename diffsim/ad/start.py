@@ -35,7 +35,7 @@ class Start:
 
     def values(self, f: Field) -> np.ndarray:
         """What the field held, as `to_numpy` gives it, in f64."""
-        return self.saved[f].data.reshape(f.shape + f.element).astype(np.float64)
+        return self.saved[f].array().reshape(f.shape + f.element).astype(np.float64)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

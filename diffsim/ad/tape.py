@@ -42,8 +42,10 @@ from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.lang.matrix import Matrix
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import DeviceArray
 from diffsim.runtime.read import Read
 from diffsim.runtime.recorded import Recorded
+from diffsim.runtime.storage import Copy
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -337,9 +339,8 @@ class Tape:
         the gradients of this run. Both run as native code, without Python between the launches.
 
         Raises:
-            AutodiffError: the tape can not be replayed: nothing was recorded, `ds.init` was called since,
-                a kernel uses other fields now; it holds a function with a gradient of its own, a
-                checkpointed rollout, or a launch with a NumPy array.
+            AutodiffError: on a GPU; nothing was recorded, `ds.init` was called since, a kernel uses other
+                fields now; the tape holds what can not run without Python (see docs/autodiff.md).
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.
         """
@@ -349,9 +350,12 @@ class Tape:
                 Span.of_caller(),
                 hint="record first: with tape: ...",
             )
+        why = "on a GPU" if session.device is not None else ""
         if self.validating or self.checking_nan:
+            why = "with validation=True or check_nan=True, since a replay looks at nothing"
+        if why:
             raise AutodiffError(
-                "a tape with validation=True or check_nan=True is not replayed: a replay looks at nothing",
+                f"a tape can not be replayed {why}",
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
@@ -421,7 +425,7 @@ class Tape:
         if again is None or not again.backward(native=not watched):
             self._run_adjoints(Keeper(self.retained) if self.retained else None)
         for grad, value in before.items():
-            grad._array += value
+            grad.storage.add(value)
             grad._touch()
 
     def _check_value(self, loss: Any) -> None:
@@ -502,13 +506,13 @@ class Tape:
                 entry.made.take()
 
     @staticmethod
-    def _start_from_zero(written: Iterable[Field]) -> dict[Field, np.ndarray]:
+    def _start_from_zero(written: Iterable[Field]) -> dict[Field, Copy]:
         """Set the gradients of all that was written to 0; what they were is added at the end."""
-        before: dict[Field, np.ndarray] = {}
+        before: dict[Field, Copy] = {}
         for f in written:
             if f.grad is not None and f.grad.versions.dirty:
-                if f.grad._array.any():
-                    before[f.grad] = f.grad._array.copy()
+                if f.grad.storage.may_be_nonzero():
+                    before[f.grad] = f.grad.storage.take()
                 f.grad.clear()
         return before
 
@@ -565,8 +569,14 @@ class Tape:
 
     def _check_gradients(self) -> None:
         for special in self.kept:
+            name = special.kernel.source.name
+            if special.is_elsewhere():
+                raise AutodiffError(
+                    f"{name} was launched in this tape for another backend than that of now",
+                    special.kernel.source.head(),
+                    hint="record the tape again after ds.init",
+                )
             if special.count_gradients() != special.gradients:
-                name = special.kernel.source.name
                 raise MissingGradientError(
                     f"a field that {name} uses got its gradient after {name} was launched in this tape",
                     special.kernel.source.head(),
@@ -581,6 +591,9 @@ def _constant(a: Any) -> Any:
     """An argument as it is now, whatever happens to it later."""
     if isinstance(a, np.ndarray):
         return a.copy()
+    if isinstance(a, DeviceArray):
+        assert session.device is not None
+        return a.copy(session.device)
     if isinstance(a, Matrix):
         return a.entries.copy()
     return np.array(a) if isinstance(a, (list, tuple)) else a

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.entries import Index, part
+from diffsim.ad.entries import Index, look, part
 from diffsim.errors import AccessError, AutodiffError, GlobalDataAccessError, Span
 from diffsim.ir import types
 from diffsim.ir.nodes import Atomic, Check, Load, Mem, Store
@@ -116,7 +116,7 @@ class Validator:
         compiled = made.compiled
         made.validator = weakref.ref(self)
         start = _array(types.i64, (), ())
-        start._array[...] = self.count
+        start.storage.fill(self.count)
         self.start = start  # kept alive
         self.count += len(made.statements)
         compiled.bind_array(made.start, start.address, ())
@@ -144,9 +144,10 @@ class Validator:
         beside = self.notes.get(field)
         if beside is None or field.is_grad:
             return
-        notes = beside["read"]._array[part(field, index)]
+        read = look(beside["read"])
+        notes = read[part(field, index)]
         if notes.any():
-            where = _first(field, index, beside["read"]._array != 0)
+            where = _first(field, index, read != 0)
             message = f"{field.name}[{where or 'None'}] {OVERWRITTEN}"
             raise self.error(message, int(notes[notes != 0].flat[0]), Span.of_caller())
 

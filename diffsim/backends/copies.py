@@ -35,7 +35,7 @@ def chunk_bytes(task: Task) -> int:
 def enter(body: Body, k: int, task: Task) -> None:
     """At the start of a chunk: find its copies, and set them to 0."""
     total = chunk_bytes(task)
-    base = body.slot_load(body.module.layout.copies[k], "ptr", constant=False)
+    base = body.shared_load(body.module.layout.copies[k], "ptr", constant=False)
     mine = body.let(f"getelementptr i8, ptr {base}, i64 {body.let(f'mul i64 %chunk, {total}')}")
     body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     body.put(f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {total}, i1 false)")
@@ -50,22 +50,28 @@ def add_up(body: Body, task: Task, copies: str, chunks: str) -> None:
     """Add the copies to their memories, chunk after chunk."""
     total, at = chunk_bytes(task), 0
     for p in task.private:
-        start = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
-        _add_one(body, p, start, total, chunks)
+        block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+        _add_one(body, p, block, total, chunks)
         at += _bytes(p)
 
 
-def _add_one(body: Body, p: Private, start: str, total: int, chunks: str) -> None:
-    t = p.mem.dtype.scalar.llvm
+def start(body: Body, p: Private) -> str:
+    """The address of the first scalar that there are copies of."""
     first = body.pointers[p.mem]
     for (base, shift), stride in zip(p.lead, body.element_strides(p.mem), strict=False):
         index = _lead_index(body, base, shift)
         offset = body.let(f"mul nsw i64 {index}, {stride}")
-        first = body.let(f"getelementptr inbounds {t}, ptr {first}, i64 {offset}")
+        first = body.element(first, p.mem.dtype.scalar.llvm, offset)
+    return first
+
+
+def _add_one(body: Body, p: Private, block: str, total: int, chunks: str) -> None:
+    t = p.mem.dtype.scalar.llvm
+    first = start(body, p)
 
     def chunk(c: str) -> None:
         offset = body.let(f"mul i64 {c}, {total}")
-        copy = body.let(f"getelementptr i8, ptr {start}, i64 {offset}")
+        copy = body.let(f"getelementptr i8, ptr {block}, i64 {offset}")
 
         def scalar(i: str) -> None:
             source = body.let(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")

@@ -38,7 +38,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.types import ScalarType
+from diffsim.ir.types import ScalarType, size_of
 from diffsim.ir.walk import blocks, statements
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -67,13 +67,19 @@ class CpuTarget:
         module.math[name] = None
         return f"call {module.flags} {t.llvm} @{name}({args})"
 
-    def scratch(self, body: Body, bytes_: str) -> tuple[str, str]:
+    def scratch(self, body: Body, s: Scratch) -> str:
         for name, text in _ARENA.items():
             body.module.declare(name, text)
+        count = body.index64(s.count)
+        width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
+        bytes_ = body.let(f"mul i64 {count}, {width}")
         pool = body.slot_load(POOL, "ptr")
         mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 %worker)")
         pointer = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
-        return pointer, f"{pool} {mark}"
+        body.pointers[s.mem] = pointer
+        missing = body.let(f"icmp eq ptr {pointer}, null")
+        body.check(s, body.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
+        return f"{pool} {mark}"
 
     def release(self, body: Body, ticket: str) -> None:
         pool, mark = ticket.split()
@@ -240,7 +246,7 @@ def _inner(
 def _store_partials(body: Body, k: int, task: Task, sums: list[str]) -> None:
     if not sums:
         return
-    base = body.slot_load(body.module.layout.partials[k], "ptr", constant=False)
+    base = body.shared_load(body.module.layout.partials[k], "ptr", constant=False)
     row = body.let(f"mul nsw i64 %chunk, {len(sums)}")
     for j, (s, v) in enumerate(zip(sums, task.body.yields, strict=True)):
         at = body.let(f"add nsw i64 {row}, {j}")
@@ -286,7 +292,7 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
         partials = ""
         if n:
             partials = body.let(f"alloca [{n} x i64]")
-            body.slot_store(module.layout.partials[k], "ptr", partials)
+            body.shared_store(module.layout.partials[k], "ptr", partials)
         kind = "alone" if _variants(task) else "task"
         body.put(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
         if n:
@@ -310,7 +316,7 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         released = f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})"
     if n:
         partials = _alloc(body, pool, body.let(f"mul i64 {chunks}, {8 * n}"))
-        body.slot_store(module.layout.partials[k], "ptr", partials)
+        body.shared_store(module.layout.partials[k], "ptr", partials)
     done = body.new_label("done")
     arrivals: list[tuple[str, str]] = []  # how many chunks ran, on which way here
 
@@ -339,7 +345,7 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         several = body.let(f"icmp sgt i64 {threads}, 1")
         otherwise = fork(body.let(f"and i1 {worth}, {several}"))
         block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {copies.chunk_bytes(task)}"))
-        body.slot_store(module.layout.copies[k], "ptr", block)
+        body.shared_store(module.layout.copies[k], "ptr", block)
         _pooled(body, f"@copies{k}", (pool, lanes, fewer), released)
         copies.add_up(body, task, block, fewer)
         arrive(fewer)

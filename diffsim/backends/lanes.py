@@ -19,7 +19,7 @@ def bound(body: Body, k: int, task: Task, j: int) -> str:
     v = task.bounds.yields[j]
     if isinstance(v, Const):
         return str(int(v.value))
-    return body.slot_load(body.module.layout.bounds[k, j], "i64")
+    return body.shared_load(body.module.layout.bounds[k, j], "i64")
 
 
 def size(body: Body, lo: str, hi: str) -> str:
@@ -40,7 +40,7 @@ def store_bounds(body: Body, k: int, task: Task) -> str:
         lo, hi = (body.index64(task.bounds.yields[2 * a + j]) for j in range(2))
         for j, v in ((2 * a, lo), (2 * a + 1, hi)):
             if (k, j) in module.layout.bounds:
-                body.slot_store(module.layout.bounds[k, j], "i64", v)
+                body.shared_store(module.layout.bounds[k, j], "i64", v)
         n = size(body, lo, hi)
         if not n.isdigit():
             module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
@@ -61,11 +61,30 @@ def count(task: Task) -> int | None:
 
 
 def point(
-    body: Body, axes: Sequence[Value], lows: Sequence[str], sizes: Sequence[str], flat: str
+    body: Body,
+    axes: Sequence[Value],
+    lows: Sequence[str],
+    sizes: Sequence[str],
+    flat: str,
+    *,
+    narrow: bool = False,
 ) -> dict[Value, str]:
-    """The values of the axes, in 64 bits, at the flat-th point of their box."""
+    """The values of the axes, in 64 bits, at the flat-th point of their box.
+
+    `narrow`: the divisions on the way are made in 32 bits.
+    """
     wide: dict[Value, str] = {}
     rest = flat
+    if narrow:
+        short = body.let(f"trunc i64 {flat} to i32")
+        for a in range(len(axes) - 1, -1, -1):
+            at = short
+            if a:
+                at = body.let(f"urem i32 {short}, {sizes[a]}")
+                short = body.let(f"udiv i32 {short}, {sizes[a]}")
+            at = body.let(f"zext i32 {at} to i64")
+            wide[axes[a]] = at if lows[a] == "0" else body.let(f"add nsw i64 {at}, {lows[a]}")
+        return wide
     for a in range(len(axes) - 1, -1, -1):
         at = rest
         if a:

@@ -3,6 +3,9 @@
 Everything a launch hands over goes through it: base pointers, dimensions of arrays, arguments, and the
 slots that the tasks of one launch share (temporaries, bounds, partial results). No address is baked into
 code, so object code can be kept on disk and shared by processes.
+
+On the CPU all slots are in one block. On a GPU the slots that a launch hands over are a kernel's own,
+read-only parameter; those that tasks write are words of a work area in device memory.
 """
 
 from __future__ import annotations
@@ -16,7 +19,13 @@ POOL, ERROR, SEED, THREADS, FIRST = 0, 1, 2, 3, 4
 class Layout:
     """Which slot holds what. Assumes scalar IR.
 
+    Args:
+        kernel: the kernel.
+        apart: whether the slots that tasks write (`temps` and what follows it below) are numbered from 0,
+            as words of a memory of their own.
+
     Attributes:
+        fixed: number of slots that a launch hands over.
         pointers: slot of each memory's base pointer.
         dims: slot of the first dimension of each array.
         args: slot of each argument.
@@ -24,10 +33,10 @@ class Layout:
         bounds: slot of each bound of a parallel task that is not a constant.
         partials: slot of the pointer to a task's partial results.
         copies: slot of the pointer to the threads' copies of memories that a task adds to.
-        size: number of slots.
+        size: number of slots, or of words of that memory.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, *, apart: bool = False) -> None:
         self.pointers: dict[Mem, int] = {}
         self.dims: dict[Mem, int] = {}
         self.args: dict[Arg, int] = {}
@@ -46,6 +55,8 @@ class Layout:
         for arg in kernel.args:
             self.args[arg] = at
             at += 1
+        self.fixed = at
+        at = 0 if apart else at
         for mem in kernel.mems:
             if mem.kind == "temp":
                 self.temps[mem] = at

@@ -56,6 +56,8 @@ class Body:
         self.count = 0
         self.label = "entry"
         self.exit = "ret void"
+        self.scope = ""
+        """Which threads atomics are for: all, unless a backend says so."""
         self.alone = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.copies: dict[Atomic, tuple[str, int]] = {}
@@ -90,14 +92,35 @@ class Body:
 
     def slot(self, k: int) -> str:
         """The address of a slot of the parameter block."""
-        return self.let(f"getelementptr i64, ptr %params, i64 {k}")
+        return self.offset("%params", k)
 
-    def slot_load(self, k: int, t: str, *, constant: bool = True) -> str:
+    def shared_slot(self, k: int) -> str:
+        """The address of a slot that the tasks of a launch write."""
+        return self.slot(k)
+
+    def slot_load(self, k: int, t: str) -> str:
+        """What a launch was handed."""
+        return self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1")
+
+    def shared_load(self, k: int, t: str, *, constant: bool = True) -> str:
+        """What a task (`constant`: an earlier one) left for others."""
         extra = ", !invariant.load !1" if constant else self.module.alias("block")
-        return self.let(f"load {t}, ptr {self.slot(k)}{extra}")
+        return self.let(f"load {t}, ptr {self.shared_slot(k)}{extra}")
 
-    def slot_store(self, k: int, t: str, v: str) -> None:
-        self.put(f"store {t} {v}, ptr {self.slot(k)}{self.module.alias('block')}")
+    def shared_store(self, k: int, t: str, v: str) -> None:
+        self.put(f"store {t} {v}, ptr {self.shared_slot(k)}{self.module.alias('block')}")
+
+    def offset(self, base: str, k: int | str) -> str:
+        """The address of word k after a base."""
+        return self.let(f"getelementptr i64, ptr {base}, i64 {k}")
+
+    def element(self, base: str, t: str, i: str) -> str:
+        """The address of scalar i after a base."""
+        return self.let(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
+
+    def base(self, k: int, mem: Mem | None = None) -> str:
+        """The address of a memory (or of something else), as it was handed over in a slot."""
+        return self.slot_load(k, "ptr")
 
     def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
         """At the function's start: load the pointers, dimensions and arguments that it uses."""
@@ -108,7 +131,7 @@ class Body:
         layout = self.module.layout
         for mem in mems:
             if mem in layout.pointers:
-                self.pointers[mem] = self.slot_load(layout.pointers[mem], "ptr")
+                self.pointers[mem] = self.base(layout.pointers[mem], mem)
                 if mem.shape is None:
                     dims = [self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
                     self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
@@ -209,7 +232,7 @@ class Body:
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
-            return self.slot(self.module.layout.temps[mem] + k)
+            return self.shared_slot(self.module.layout.temps[mem] + k)
         constant, terms = 0, []
         outer, inner = index[lead : mem.rank], index[mem.rank :]
         for i, stride in zip(outer, self.element_strides(mem)[lead:], strict=True):
@@ -271,7 +294,7 @@ class Body:
         self.wide.append({})
         for s in block.stmts:
             if isinstance(s, Scratch):
-                tickets.append(self.scratch(s))
+                tickets.append(self.module.target.scratch(self, s))
             else:
                 self.stmt(s)
         for ticket in reversed(tickets):
@@ -284,7 +307,7 @@ class Body:
         elif isinstance(s, Load):
             t = s.mem.dtype.scalar
             at = self.address(s.mem, s.index)
-            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(s.mem)}")
+            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.load_metadata(s.mem)}")
             self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(s, Store):
             self.store(s.mem, self.address(s.mem, s.index), self.name(s.value))
@@ -301,6 +324,9 @@ class Body:
         else:
             assert isinstance(s, Check)
             self.check(s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
+
+    def load_metadata(self, mem: Mem) -> str:
+        return self.module.alias(mem)
 
     def store(self, mem: Mem, at: str, v: str) -> None:
         t = mem.dtype.scalar
@@ -393,7 +419,9 @@ class Body:
             return
         if t.is_bool:
             v = self.let(f"zext i1 {v} to i8")
-            old = self.let(f"atomicrmw {s.op} ptr {at}, i8 {v} monotonic{self.module.alias(s.mem)}")
+            old = self.let(
+                f"atomicrmw {s.op} ptr {at}, i8 {v}{self.scope} monotonic{self.module.alias(s.mem)}"
+            )
             if s.out is not None:
                 self.names[s.out] = self.let(f"trunc i8 {old} to i1")
             return
@@ -401,7 +429,8 @@ class Body:
         if word in ("min", "max"):
             word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
         old = self.let(
-            f"atomicrmw {word} ptr {at}, {t.llvm} {v} monotonic{self.module.alias(s.mem)}"
+            f"atomicrmw {word} ptr {at}, {t.llvm} {v}{self.scope} monotonic"
+            f"{self.module.alias(s.mem)}"
         )
         if s.out is not None:
             self.names[s.out] = old
@@ -509,17 +538,7 @@ class Body:
         for k, out in enumerate(s.outs):
             self.names[out] = self.let(f"extractvalue {result} {found}, {k}")
 
-    # ---- scratch and checks
-
-    def scratch(self, s: Scratch) -> str:
-        count = self.index64(s.count)
-        width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
-        bytes_ = self.let(f"mul i64 {count}, {width}")
-        pointer, ticket = self.module.target.scratch(self, bytes_)
-        self.pointers[s.mem] = pointer
-        missing = self.let(f"icmp eq ptr {pointer}, null")
-        self.check(s, self.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
-        return ticket
+    # ---- checks
 
     def check(self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False) -> None:
         """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
@@ -529,14 +548,14 @@ class Body:
         fail, first, after = (self.new_label(w) for w in ("fail", "first", "pass"))
         self.put(f"br i1 {ok}, label %{after}, label %{fail}")
         self.start(fail)
-        buffer = self.slot_load(ERROR, "ptr")
-        pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code} monotonic monotonic")
+        buffer = self.base(ERROR)
+        pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code}{self.scope} monotonic monotonic")
         won = self.let(f"extractvalue {{ i64, i1 }} {pair}, 1")
         rest = self.new_label("failed")
         self.put(f"br i1 {won}, label %{first}, label %{rest}")
         self.start(first)
         for k, v in enumerate(values, 1):
-            at = self.let(f"getelementptr i64, ptr {buffer}, i64 {k}")
+            at = self.offset(buffer, k)
             self.put(f"store i64 {v}, ptr {at}")
         self.jump(rest)
         self.start(rest)

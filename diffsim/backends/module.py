@@ -29,8 +29,8 @@ class Target(Protocol):
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         """The call of a math function."""
 
-    def scratch(self, body: Body, bytes_: str) -> tuple[str, str]:
-        """Emit an allocation of scratch; returns (pointer, what `release` needs)."""
+    def scratch(self, body: Body, s: Scratch) -> str:
+        """Emit what makes room for scratch, and a check that there is some; returns what `release` needs."""
 
     def release(self, body: Body, ticket: str) -> None:
         """Emit the end of that scratch's life."""

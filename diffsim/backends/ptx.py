@@ -42,8 +42,9 @@ _APPROXIMATE = re.compile(r"\b(afn|fast)\b")
 _DECLARED = re.compile(r"^\s*declare\b[^@\n]*@(__nv_\w+)", re.MULTILINE)
 # What the CUDA driver itself provides to kernels.
 _DEVICE_RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail"})
-# ptx78 is understood since CUDA 11.8; newer GPUs have their own minimum, which LLVM picks.
-_FEATURES = "+ptx78"
+# ptx78 is understood since CUDA 11.8, ptx81 (additions to vectors) since 12.1; newer GPUs have their own
+# minimum, which LLVM picks.
+_FEATURES = {90: "+ptx81"}
 _LAST_SM_OF_FEATURES = 90
 
 _FLUSH_TO_ZERO_OFF = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 0}\n'
@@ -163,7 +164,7 @@ def _initialise() -> None:
 
 
 def _target_machine(sm: int) -> llvm.TargetMachine:
-    features = _FEATURES if sm <= _LAST_SM_OF_FEATURES else ""
+    features = _FEATURES.get(sm, "+ptx78") if sm <= _LAST_SM_OF_FEATURES else ""
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
         cpu=f"sm_{sm}", features=features, opt=3
     )

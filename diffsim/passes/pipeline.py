@@ -38,6 +38,8 @@ LOWER_CUDA: Stages = (LOWER[0], ("scalarize", lambda k: scalarize(k, column="cud
 
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(take_bodies(k))), *LOWER)
 
+LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
+
 VERIFY = False
 """Whether the IR is verified after every stage (tests and debug=True do)."""
 

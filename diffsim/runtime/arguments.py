@@ -31,6 +31,7 @@ from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
 from diffsim.runtime.field import Field, array_of
+from diffsim.runtime.foreign import DeviceArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
                 hint=f"annotate it {p.name}: ds.template()",
             )
         shape, grad, is_grad = value.shape, value.grad is not None, value.is_grad
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, (np.ndarray, DeviceArray)):
         scalar = from_numpy(value.dtype)
         if scalar is None:
             raise KernelTypeError(
@@ -291,13 +292,13 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
                 )
             shape = shape[: len(shape) - len(element)]
         dtype = tensor(scalar, element)
-        if not value.flags.c_contiguous:
+        if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
             raise KernelTypeError(
                 f"{where}: the array is not contiguous",
                 Span.of_caller(),
                 hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
             )
-        if not value.flags.writeable:
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
             raise KernelTypeError(
                 f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
             )
@@ -337,6 +338,8 @@ def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
 def _same_memory(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.dtype == b.dtype
+    if isinstance(a, DeviceArray) and isinstance(b, DeviceArray):
+        return (a.address, a.shape, a.dtype) == (b.address, b.shape, b.dtype)
     return a is b
 
 

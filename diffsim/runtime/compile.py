@@ -15,10 +15,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from diffsim.backends import cpu
 from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
 from diffsim.errors import AccessError
-from diffsim.ir.nodes import Kernel, Mem, Scratch
+from diffsim.ir.nodes import Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import cache
@@ -127,6 +129,10 @@ class Compiled:
                 _slot.pack_into(block, 8 * slot, value)
         return block
 
+    def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
+        """Point an argument's memory to an array of NumPy."""
+        self.bind_array(mem, array.ctypes.data, array.shape[: mem.rank])
+
     def returned(self) -> Any:
         """What the kernel returned: a number, or a list of numbers for a vector or matrix."""
         assert self.result is not None
@@ -139,19 +145,25 @@ class Compiled:
     def raise_errors(self) -> None:
         """Raise what a check of the last launch found."""
         number = self.errors[0]
-        check = self.checks[number - 1]
-        values = [self.errors[k] for k in range(1, _ERROR_SLOTS)]
         self.errors[0] = 0
-        if isinstance(check, Scratch):
-            raise AccessError(
-                f"no memory to save the values of this loop: {values[0] / 2**30:.3g} GiB for one lane",
-                check.span,
-                hint="give the loop fewer turns, or divide the time steps over several launches",
-            )
-        message = check.message
-        for value in values[: len(check.values)]:
-            message = message.replace("{}", str(value), 1)
-        raise AccessError(message, check.span, hint=_ADVICE[bool(check.values)])
+        raise failed_check(self.checks[number - 1], self.errors[1:])
+
+
+def failed_check(check: Check | Scratch, values: list[int], *, device: bool = False) -> AccessError:
+    """The error for a check that failed with these values."""
+    if isinstance(check, Scratch):
+        hint = "give the loop fewer turns, or divide the time steps over several launches"
+        if device:
+            hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
+        return AccessError(
+            f"no memory to save the values of this loop: {values[0] / 2**30:.3g} GiB for one lane",
+            check.span,
+            hint=hint,
+        )
+    message = check.message
+    for value in values[: len(check.values)]:
+        message = message.replace("{}", str(value), 1)
+    return AccessError(message, check.span, hint=_ADVICE[bool(check.values)])
 
 
 def llvm_text(kernel: Kernel) -> str:

@@ -1,6 +1,7 @@
 """The session: options given to `ds.init`, the native parts they need, and the clock of all writes.
 
 This is the only place that reads environment variables:
+    DIFFSIM_ARCH        cpu, cuda or gpu: the backend where `ds.init` is not given one
     DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
     DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
     DIFFSIM_DEBUG       1: as debug=True
@@ -12,11 +13,12 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diffsim.backends.driver import DriverError
 from diffsim.backends.jit import Jit
 from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
@@ -24,10 +26,12 @@ from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import close_to
 from diffsim.runtime.cache import DiskCache, default_folder
+from diffsim.runtime.device import Device, DeviceStorage, open_device
+from diffsim.runtime.storage import Form, HostStorage, Storage
 
 
 class Arch:
-    """A backend, chosen by `ds.init(arch=ds.cpu)`."""
+    """A backend, chosen by `ds.init(arch=ds.cuda)`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,6 +56,9 @@ class Options:
     offline_cache: bool = True
     offline_cache_file_path: str = ""
     kernel_simplicity: str = "strict"
+    device: int = 0
+    device_scratch_size: int = 0
+    deterministic: bool = False
 
 
 class Session:
@@ -66,6 +73,8 @@ class Session:
             writes again counts as what it was.
         at_reset: what to call at `ds.init` and `ds.reset`.
         at_new_grad: what to call when a field that kernels may use already gets a gradient.
+        arch: the backend; None until it is needed, if `ds.init` was not called.
+        moves: counts changes of the backend, after each of which fields may move.
     """
 
     def __init__(self) -> None:
@@ -78,9 +87,32 @@ class Session:
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
         self.recomputed_from: int | None = None
+        self.arch: Arch | None = None
+        self.moves = 0
+        self._device: Device | None = None
+        self._last: Device | None = None
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
+
+    @property
+    def device(self) -> Device | None:
+        """The GPU that kernels run on; None: they run on the CPU."""
+        if self.arch is None:
+            self.use(*_choose(_default_arch(), self.options.device))
+        return self._device
+
+    def use(self, arch: Arch, device: Device | None) -> None:
+        """Take a backend."""
+        self.arch, self._device = arch, device
+        if device is not self._last:
+            self._last = device
+            self.moves += 1
+
+    def new_storage(self, form: Form) -> Storage:
+        """Memory for a field, where kernels run."""
+        device = self.device
+        return HostStorage(form) if device is None else DeviceStorage(form, device)
 
     @property
     def jit(self) -> Jit:
@@ -151,14 +183,69 @@ _KINDS: dict[str, type] = {
     "cpu_max_num_threads": int,
     "offline_cache": bool,
     "offline_cache_file_path": str,
+    "device": int,
+    "device_scratch_size": int,
+    "deterministic": bool,
 }
+_ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
 
 
-def init(arch: Arch = cpu, **options: Any) -> None:  # noqa: D417 - each option has its line
+def _default_arch() -> Arch:
+    """What the environment asks for."""
+    name = os.environ.get("DIFFSIM_ARCH", "") or "cpu"
+    if name not in _ARCHES:
+        raise FieldError(
+            f"the environment variable DIFFSIM_ARCH can not be {name!r}",
+            None,
+            hint="give it cpu, cuda or gpu",
+        )
+    return _ARCHES[name]
+
+
+def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | None]:
+    """The backend to use, and its GPU: the first of those asked for that is there.
+
+    Raises:
+        BackendError: only `ds.cuda` was asked for, and something that it needs is missing.
+        FieldError: something that is no backend.
+    """
+    wanted = list(asked) if isinstance(asked, (list, tuple)) else [asked]
+    if not wanted or any(a not in _ARCHES.values() for a in wanted):
+        raise FieldError(
+            f"{asked!r} is not a backend",
+            Span.of_caller(),
+            hint="use arch=ds.cpu, ds.cuda or ds.gpu",
+        )
+    problem = None
+    for arch in wanted:
+        if arch is cpu:
+            return cpu, None
+        try:
+            return cuda, open_device(number, lambda: session.jit)
+        except DriverError as error:
+            problem = error
+    if gpu in wanted:
+        warnings.warn(f"using the CPU, because no GPU can be used: {problem}", stacklevel=3)
+        return cpu, None
+    raise BackendError(
+        f"arch=ds.cuda can not be used here: {problem}",
+        Span.of_caller(),
+        hint="it takes an NVIDIA GPU and its driver (the program nvidia-smi shows both); "
+        "ds.init(arch=ds.gpu) uses the CPU where there is none",
+    )
+
+
+def init(  # noqa: D417 - each option has its line
+    arch: Arch | Sequence[Arch] | None = None, **options: Any
+) -> None:
     """Start (or start anew) with these options. Fields made before stay usable.
 
+    A field made for another backend moves to this one when it is next used; tapes recorded before do not.
+
     Args:
-        arch: `ds.cpu`.
+        arch: where kernels run: `ds.cpu`; `ds.cuda`, an NVIDIA GPU; `ds.gpu`, a GPU, or with a warning the
+            CPU; or a list, of which the first that is there is taken. If left out, what the environment
+            variable DIFFSIM_ARCH says, else `ds.cpu`.
         default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
         debug: check bounds and assertions in every kernel (slower).
@@ -168,6 +255,10 @@ def init(arch: Arch = cpu, **options: Any) -> None:  # noqa: D417 - each option 
         cpu_max_num_threads: threads of parallel loops; 0: as many as there are processors.
         offline_cache: keep compiled kernels on disk.
         offline_cache_file_path: the folder for them.
+        device: number of the GPU.
+        device_scratch_size: bytes of GPU memory in which kernels save the values of loops for gradients; 0:
+            a 32nd of its memory.
+        deterministic: on a GPU, let sums and atomic updates give the same bits in every run (slower).
         kernel_simplicity: "strict" (default) refuses gradients of kernels outside of the kernel
             simplicity rule; "relaxed" differentiates their loops too.
 
@@ -175,19 +266,6 @@ def init(arch: Arch = cpu, **options: Any) -> None:  # noqa: D417 - each option 
         FieldError: an option that does not exist or can not have this value.
         BackendError: a backend that is not there.
     """
-    if isinstance(arch, (list, tuple)) and arch:
-        arch = arch[0]
-    if arch is cuda:
-        raise BackendError(
-            "this version of diffsim runs kernels on the CPU only; CUDA code can be looked at with "
-            "kernel.ptx()",
-            Span.of_caller(),
-            hint="use ds.init(arch=ds.cpu)",
-        )
-    if arch is gpu:
-        warnings.warn("no GPU backend in this version: using the CPU", stacklevel=2)
-    elif arch is not cpu:
-        raise FieldError(f"{arch!r} is not a backend", Span.of_caller(), hint="use arch=ds.cpu")
     chosen = Options(debug=os.environ.get("DIFFSIM_DEBUG", "") == "1")
     aliases = {float: f32, int: i32}
     for name, value in options.items():
@@ -220,15 +298,26 @@ def init(arch: Arch = cpu, **options: Any) -> None:  # noqa: D417 - each option 
                 Span.of_caller(),
                 hint="give it a number from 1 to 1024, or 0 for as many threads as processors",
             )
+        if name in ("device", "device_scratch_size") and value < 0:
+            raise FieldError(
+                f"the option {name} can not be {value}",
+                Span.of_caller(),
+                hint="GPUs are numbered from 0"
+                if name == "device"
+                else "give it a number of bytes",
+            )
         setattr(chosen, name, value)
+    found = _choose(_default_arch() if arch is None else arch, chosen.device)
     reset()
     session.options = chosen
+    session.use(*found)
     session._cache = None
 
 
 def reset() -> None:
     """Forget compiled kernels, options and the layout tree; fields stay usable."""
     session.options = Options()
+    session.arch = session._device = None
     session.generation += 1
     session.tape = None
     session.launches = 0
@@ -237,4 +326,10 @@ def reset() -> None:
 
 
 def sync() -> None:
-    """Wait until all launches are done (on the CPU they always are)."""
+    """Wait until all launches are done (on the CPU they always are).
+
+    Raises:
+        AccessError: an index out of bounds or a failed assertion in a kernel on a GPU.
+    """
+    if session.device is not None:
+        session.device.sync()

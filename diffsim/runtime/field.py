@@ -1,8 +1,8 @@
 """Fields: memory that kernels and Python share.
 
-A field owns a NumPy buffer, freed with it. Elements are scalars, vectors or matrices; `x[i]` reads or
-writes one from Python, `to_numpy`/`from_numpy` all of them. A gradient is a field too (`x.grad`), and
-`ds.ndarray` is the same thing passed to kernels as an argument.
+A field owns its memory, on the host or on a GPU, which is freed with it. Elements are scalars, vectors or
+matrices; `x[i]` reads or writes one from Python, `to_numpy`/`from_numpy` all of them. A gradient is a
+field too (`x.grad`), and `ds.ndarray` is the same thing passed to kernels as an argument.
 """
 
 from __future__ import annotations
@@ -17,23 +17,14 @@ import numpy as np
 from diffsim.errors import FieldError, MissingGradientError, Span
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
-from diffsim.ir.types import ScalarType, TensorType, Type, an, size_of, tensor
-from diffsim.lang.annotations import scalar_type
+from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
 from diffsim.lang.matrix import Matrix
-from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
+from diffsim.runtime import export
 from diffsim.runtime.context import session
 from diffsim.runtime.read import Read
+from diffsim.runtime.storage import Form, HostStorage, Storage
 from diffsim.runtime.versions import Versions
-
-
-class Layout:
-    """How the components of a vector field lie in memory."""
-
-    AOS = "aos"
-    """All components of an element side by side (default)."""
-    SOA = "soa"
-    """One block for each component."""
 
 
 class Field:
@@ -64,6 +55,7 @@ class Field:
         self.versions = Versions()
         self.given_name = name
         self._shape: tuple[int, ...] | None = None
+        self._shared: list[Storage] = []
         self._order: tuple[int, ...] = ()
 
     # ---- storage
@@ -74,34 +66,11 @@ class Field:
             raise FieldError(
                 f"{self.name} already has its place", Span.of_caller(), hint="place each field once"
             )
-        self._shape = shape
         self._order = tuple(range(len(shape))) if order is None else order
         t: Type = tensor(self.dtype, self.element)
-        n = size_of(t)
-        count = 1
-        for d in shape:
-            count *= d
-        try:
-            raw = np.zeros(count * n * self.dtype.bytes + 64, np.uint8)
-        except (MemoryError, ValueError):
-            gib = count * n * self.dtype.bytes / 2**30
-            raise FieldError(
-                f"there is no memory for {self.name} of shape {shape}: it takes {gib:.3g} GiB",
-                Span.of_caller(),
-                hint="use fewer elements, or ds.f32 in place of ds.f64",
-            ) from None
-        start = -raw.ctypes.data % 64
-        self._raw = raw
-        flat = raw[start : start + count * n * self.dtype.bytes].view(self.dtype.numpy)
-        self._flat = memoryview(flat)
-        sizes = [shape[a] for a in self._order]
-        permuted = [self._order.index(a) for a in range(len(shape))]
-        soa = self.soa
-        dense = np.moveaxis(flat.reshape((n, *sizes)), 0, -1) if soa else flat.reshape((*sizes, n))
-        axes = [*permuted, len(shape)]
-        self._array = dense.transpose(axes)
-        strides = tuple(s // self.dtype.bytes for s in self._array.strides)
-        self._strides = strides[:-1]
+        form = Form(self.dtype, size_of(t), shape, self._order, self.soa)
+        self._hold(self._allocate(form))
+        self._strides = form.strides
         self._mem = Mem(
             self.name,
             t,
@@ -109,20 +78,62 @@ class Field:
             shape,
             "field",
             strides=self._strides,
-            component_stride=strides[-1] if n > 1 else 1,
+            component_stride=form.component_stride,
             handle=weakref.ref(self),
             is_grad=self.is_grad,
         )
         self._step = self._strides[0] if len(shape) == 1 else 0
+        self._shape = shape
         if self.grad is not None:
             self.grad.place(shape, order)
             self._mem.grad = self.grad._mem
             session.with_grad.add(self)
 
+    def _allocate(self, form: Form) -> Storage:
+        """Memory where the session's kernels run."""
+        try:
+            return session.new_storage(form)
+        except (MemoryError, ValueError):
+            size = form.nbytes / 2**30
+            left = "" if session.device is None else f", and {session.device.left()}"
+            raise FieldError(
+                f"there is no memory for {self.name} of shape {form.shape}: it takes {size:.3g} GiB"
+                f"{left}",
+                Span.of_caller(),
+                hint="use fewer elements, or ds.f32 in place of ds.f64",
+            ) from None
+
+    def _hold(self, storage: Storage) -> None:
+        self._storage = storage
+        self._flat = storage.flat
+
+    @property
+    def _array(self) -> np.ndarray:
+        """The elements on the host, as an array of shape `shape` + (components,)."""
+        storage = self.storage
+        assert isinstance(storage, HostStorage), "this is for the CPU"
+        return storage.array
+
+    def _written(self, index: tuple[int, ...] | None) -> np.ndarray:
+        """What Python has just written, for a replay (of which there are none on a GPU)."""
+        storage = self._storage
+        if not isinstance(storage, HostStorage):
+            return np.empty(0)
+        return storage.array.copy("K") if index is None else storage.array[index].copy()
+
+    @property
+    def storage(self) -> Storage:
+        """The field's memory, moved to where the session's kernels run if it is not there."""
+        storage = self._storage
+        if storage.device is not session.device:
+            made = self._allocate(storage.form)
+            made.copy_from(storage)
+            self._hold(made)
+            return made
+        return storage
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("_mem", "_flat", "_array", "_strides", "_raw", "_step") and not name.startswith(
-            "__"
-        ):
+        if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
             raise FieldError(
                 f"{self.name} has no place in memory yet",
                 Span.of_caller(),
@@ -174,7 +185,7 @@ class Field:
     @property
     def address(self) -> int:
         """Address of the first scalar."""
-        return int(self._array.ctypes.data)
+        return self.storage.address
 
     @property
     def placed(self) -> bool:
@@ -237,10 +248,9 @@ class Field:
                 return self._flat[key * self._step]
             if key is None and not self._shape:
                 return self._flat[0]
-            return self._array[self._index(key)].item()
-        return Matrix(
-            self._array[self._index(key)].reshape(self.element), self.dtype, owner=self.name
-        )
+            return self._flat[self._place(key)]
+        found = self._storage.element(self._place(key))
+        return Matrix(found.reshape(self.element), self.dtype, owner=self.name)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         followed = None
@@ -255,11 +265,11 @@ class Field:
                 elif key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                     self._flat[key * self._step] = value
                 else:
-                    self._array[self._index(key)] = self._scalar(value)
+                    self._storage.set_element(self._place(key), self._scalar(value))
             except (TypeError, ValueError, OverflowError):
-                self._array[self._index(key)] = self._scalar(value)
+                self._storage.set_element(self._place(key), self._scalar(value))
         else:
-            self._array[self._index(key)] = self._element(value)
+            self._storage.set_element(self._place(key), self._element(value))
         axis = self.versions.axis
         if axis is None:
             self._touch()
@@ -269,7 +279,7 @@ class Field:
             session.tape.stored(self, self._index(key), followed)
         elif session.tape is not None:
             index = self._index(key)
-            session.tape.wrote(self, index, self._array[index].copy())
+            session.tape.wrote(self, index, self._written(index))
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
@@ -284,6 +294,10 @@ class Field:
                 "value.value",
             )
         return value
+
+    def _place(self, key: Any) -> int:
+        """Where the element (its first component) lies among the scalars."""
+        return sum(map(operator.mul, self._index(key), self._strides))
 
     def _index(self, key: Any) -> tuple[int, ...]:
         if key is None:
@@ -382,22 +396,19 @@ class Field:
         """Set every element (of a vector field: to a number, or to a vector)."""
         self._before()
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
-            self._array.fill(value)
+            self.storage.fill(value)
             dirty = value != 0
         else:
-            if self.element:
-                self._array[...] = self._element(value)
-            else:
-                self._array[...] = self._scalar(value)
+            self.storage.fill(self._element(value) if self.element else self._scalar(value))
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
         self.versions.dirty = dirty
         if session.tape is not None:
-            session.tape.wrote(self, None, self._array[(0,) * len(self.shape)].copy())
+            session.tape.wrote(self, None, self._written((0,) * len(self.shape)))
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
-        return np.array(self._array.reshape(self.shape + self.element), dtype=dtype, order="C")
+        return self._storage.to_numpy(dtype).reshape(self.shape + self.element)
 
     def from_numpy(self, array: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
@@ -426,10 +437,10 @@ class Field:
             )
         self._check_range(given)
         self._before()
-        np.copyto(self._array, given.reshape(self._array.shape), casting="same_kind")
+        self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
         self._touch()
         if session.tape is not None:
-            session.tape.wrote(self, None, self._array.copy("K"))
+            session.tape.wrote(self, None, self._written(None))
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
@@ -450,7 +461,7 @@ class Field:
                 hint="convert in a kernel with ds.cast",
             )
         self._before()
-        np.copyto(self._array, other._array, casting="same_kind")
+        self.storage.copy_from(other.storage)
         self._touch()
         if session.tape is not None:
             session.tape.copied(self, other)
@@ -459,12 +470,10 @@ class Field:
         """Set all elements to 0 where they may be anything else."""
         versions = self.versions
         if versions.dirty:
-            if self._shape:
-                self._array.fill(0)
-            elif not self.element:
-                self._flat[0] = 0
+            if self._shape or self.element or self._storage.device is not None:
+                self.storage.fill(0)
             else:
-                self._array.fill(0)
+                self._flat[0] = 0
             session.clock = now = session.clock + 1
             versions.latest = versions.whole = now
             versions.writer = None
@@ -475,6 +484,28 @@ class Field:
         (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
         self.versions.by_caller()
 
+    # ---- the same memory in other libraries
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.storage.device is None:
+            raise AttributeError(f"{self.name} is not on a GPU")
+        if self._storage not in self._shared:  # others keep the field, and this has to stay with it
+            self._shared.append(self._storage)
+        return export.cuda_array_interface(self._storage, self.element)
+
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        return export.dlpack(self.storage, self.element, stream, options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return export.dlpack_device(self.storage)
+
+    def mark_written(self) -> None:
+        """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
+        self._touch()
+        if session.tape is not None:
+            session.tape.wrote(self, None, self._written(None))
+
 
 def array_of(value: Any) -> np.ndarray:
     """A value as an array; of dtype object if it can not be one."""
@@ -484,117 +515,3 @@ def array_of(value: Any) -> np.ndarray:
         return np.asarray(value.entries if isinstance(value, Matrix) else value)
     except ValueError:  # rows of different lengths
         return np.asarray(None)
-
-
-def checked_shape(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of positive ints."""
-    if shape is None:
-        shape = ()
-    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
-    made = []
-    for d in dims:
-        try:
-            n = operator.index(d)
-        except TypeError:
-            n = 0
-        if n < 1 or isinstance(d, bool):
-            raise FieldError(
-                f"a shape is made of whole numbers from 1 on, not {shape!r}",
-                Span.of_caller(),
-                hint="write shape=n, shape=(n, m), or shape=() for a single element",
-            )
-        made.append(n)
-    return tuple(made)
-
-
-def make_field(
-    element: tuple[int, ...],
-    dtype: Any,
-    shape: Any,
-    name: str,
-    needs_grad: bool,
-    layout: Any,
-) -> Field:
-    """Make a field; without a shape it waits for a place in a layout tree."""
-    for n in element:
-        if not isinstance(n, int) or n < 1:
-            raise FieldError(
-                f"an element has at least one component, not {n!r}",
-                Span.of_caller(),
-                hint="write ds.Vector.field(3, ds.f32, shape=n)",
-            )
-    if layout not in (None, Layout.AOS, Layout.SOA):
-        raise FieldError(
-            f"{layout!r} is not a layout",
-            Span.of_caller(),
-            hint="use ds.Layout.AOS or ds.Layout.SOA",
-        )
-    if not isinstance(needs_grad, (bool, np.bool_)):
-        raise FieldError(
-            f"needs_grad is True or False, not {needs_grad!r}",
-            Span.of_caller(),
-            "write needs_grad=True",
-        )
-    made = Field(
-        scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
-    )
-    if needs_grad:
-        if not made.dtype.is_float:
-            raise FieldError(
-                f"a field of {made.dtype} can not have a gradient",
-                Span.of_caller(),
-                hint="only floats have derivatives: use ds.f32 or ds.f64",
-            )
-        made.add_grad()
-    if shape is not None:
-        made.place(checked_shape(shape))
-    return made
-
-
-def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: bool) -> Field:
-    """Make an array: a field that kernels get as an argument, for any shape."""
-    made = make_field(element, dtype, None, "", needs_grad, None)
-    made.kind = "array"
-    made.place(checked_shape(shape))
-    return made
-
-
-ports.make_field = make_field
-ports.make_ndarray = make_ndarray
-
-
-def field(
-    dtype: Any = None,
-    shape: Any = None,
-    *,
-    name: str = "",
-    needs_grad: bool = False,
-    layout: Any = None,
-) -> Field:
-    """A field of scalars.
-
-    Args:
-        dtype: scalar type; the default float if left out.
-        shape: number of elements along each axis, () for a single one. Without a shape the field waits
-            to be placed: `ds.root.dense(ds.i, n).place(x)`.
-        name: for messages; else the variable's name in the first kernel that uses it.
-        needs_grad: whether gradients with respect to it are wanted (`x.grad`).
-        layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
-
-    Raises:
-        FieldError: a shape, type or option that makes no sense; no memory.
-    """
-    return make_field((), dtype, shape, name, needs_grad, layout)
-
-
-def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
-    """An array for arguments annotated `ds.types.ndarray()`; indexed, filled and copied like a field.
-
-    Args:
-        dtype: scalar type, or `ds.types.vector/matrix`.
-        shape: number of elements along each axis.
-        needs_grad: whether gradients with respect to it are wanted.
-    """
-    if isinstance(dtype, TensorType):
-        return make_ndarray(dtype.shape, dtype.scalar, shape, needs_grad)
-    return make_ndarray((), dtype, shape, needs_grad)

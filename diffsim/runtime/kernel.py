@@ -38,6 +38,7 @@ from diffsim.runtime.arguments import (
 from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import is_on_gpu, take
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
@@ -199,6 +200,8 @@ class Kernel:
                 key.append(_template_key(a))
                 continue
             if p.kind == "array":
+                if is_on_gpu(a):
+                    a = take(a, session.device, f"{p.name} of {self.source.name}")
                 arrays.append(a)
                 kinds.append(array_kind(p, a, self.source.name))
             elif by_field and takes_field(p, a):

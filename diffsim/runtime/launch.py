@@ -8,6 +8,7 @@ versions of what is written, call, report errors, tell the tape.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import weakref
 from collections.abc import Callable
@@ -24,8 +25,10 @@ from diffsim.lang.scope import Capture
 from diffsim.passes.access import Access
 from diffsim.runtime.arguments import flatten, takes_field
 from diffsim.runtime.compile import Compiled
+from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import DeviceArray, known_as
 from diffsim.runtime.struct_field import StructField
 
 if TYPE_CHECKING:
@@ -220,7 +223,9 @@ def _coerced(special: Special, *args: Any) -> list[Any]:
     return flat
 
 
-def _write_pack(w: Writer, special: Special, compiled: Compiled, *, seeded: bool = False) -> None:
+def _write_pack(
+    w: Writer, special: Special, compiled: Compiled | CudaCompiled, *, seeded: bool = False
+) -> None:
     """Pack the arguments; `seeded`: and after them the gradient of what the kernel returns."""
     values = [p for p in special.values if p.kind == "value"]
     if not values and not seeded:
@@ -241,8 +246,16 @@ def _write_pack(w: Writer, special: Special, compiled: Compiled, *, seeded: bool
     w.put("except Exception:", f"    {slow}")
 
 
-def _write_arrays(w: Writer, special: Special, compiled: Compiled, mems: tuple[Mem, ...]) -> None:
+def _write_arrays(
+    w: Writer,
+    special: Special,
+    compiled: Compiled | CudaCompiled,
+    mems: tuple[Mem, ...],
+    written: list[Access],
+) -> None:
     """Point the block to the array arguments."""
+    if isinstance(compiled, CudaCompiled):
+        compiled.written = {a.mem for a in written}
     arrays = [p for p in special.values if p.kind == "array"]
     if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
         w.space["$separate"] = check_separate
@@ -261,6 +274,7 @@ def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...
     """
     found: dict[int, Mem] = {}
     arrays: list[tuple[np.ndarray, Mem]] = []
+    shared: list[tuple[DeviceArray, Mem]] = []
     name = special.kernel.source.name
     for mem in mems:
         thing = special.object_of(mem, args)
@@ -275,26 +289,42 @@ def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...
                 )
         elif isinstance(thing, np.ndarray):
             arrays.append((thing, mem))
+        elif isinstance(thing, DeviceArray):
+            shared.append((thing, mem))
     written = {a.mem for a in special.written}
     for k, (one, mem) in enumerate(arrays):
         for two, other in arrays[:k]:
             if (mem in written or other in written) and np.may_share_memory(one, two):
-                raise KernelTypeError(
-                    f"the arrays {other.name} and {mem.name} of {name} overlap, and the kernel writes "
-                    "to them",
-                    Span.of_caller(),
-                    hint="pass a copy of one of them",
-                )
+                raise _overlap(name, other, mem)
+    for k, (array, mem) in enumerate(shared):
+        for before, other in shared[:k]:
+            nbytes = before.nbytes
+            if (mem in written or other in written) and array.overlaps(before.address, nbytes):
+                raise _overlap(name, other, mem)
+        for field, other in ((special.object_of(m, args), m) for m in found.values()):
+            nbytes = field.storage.form.nbytes
+            if (mem in written or other in written) and array.overlaps(field.address, nbytes):
+                raise _overlap(name, other, mem)
 
 
-def bind_array(compiled: Compiled, mem: Mem, array: Any) -> None:
+def _overlap(name: str, one: Mem, two: Mem) -> KernelTypeError:
+    return KernelTypeError(
+        f"the arrays {one.name} and {two.name} of {name} overlap, and the kernel writes to them",
+        Span.of_caller(),
+        hint="pass a copy of one of them",
+    )
+
+
+def bind_array(compiled: Compiled | CudaCompiled, mem: Mem, array: Any) -> None:
     """Point a memory (and that of its gradient) to an array given to this launch."""
     if isinstance(array, Field):
         compiled.bind_array(mem, array.address, array.shape)
         if mem.grad is not None and array.grad is not None:
             compiled.bind_array(mem.grad, array.grad.address, array.shape)
+    elif isinstance(array, DeviceArray):
+        compiled.bind_array(mem, array.address, array.shape[: mem.rank])
     else:
-        compiled.bind_array(mem, array.ctypes.data, array.shape[: mem.rank])
+        compiled.bind_numpy(mem, array)
 
 
 # ---- versions
@@ -406,7 +436,7 @@ def forward(special: Special) -> Callable[..., Any]:
         w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     start = len(w.lines)
     _write_pack(w, special, compiled)
-    _write_arrays(w, special, compiled, special.ir.mems)
+    _write_arrays(w, special, compiled, special.ir.mems, special.written)
     seed = "0"
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
@@ -415,7 +445,7 @@ def forward(special: Special) -> Callable[..., Any]:
         seed = "$seed"
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.written, special.kernel.source.head())
-    _write_call(w, compiled)
+    _write_call(w, special, compiled)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.put("$result = $returned()")
@@ -435,8 +465,18 @@ def forward(special: Special) -> Callable[..., Any]:
     return w.finish()
 
 
-def _write_call(w: Writer, compiled: Compiled) -> None:
+def _write_call(w: Writer, special: Special, compiled: Compiled | CudaCompiled) -> None:
     w.space["$call"], w.space["$block"] = compiled.call, compiled.block
+    if isinstance(compiled, CudaCompiled):
+        w.space["$failed"] = compiled.failed
+        w.put("$code = $call($block)", "if $code:", "    $failed($code)")
+        if compiled.checks:
+            w.space["$pending"] = functools.partial(compiled.device.note, compiled, compiled.debug)
+            w.put("$pending()")
+        if any(p.kind == "array" for p in special.values):
+            w.space["$copy_back"] = compiled.copy_back
+            w.put("$copy_back()")
+        return
     w.put("$call($block)")
     if compiled.checks:
         w.space["$errors"], w.space["$raise_errors"] = compiled.errors, compiled.raise_errors
@@ -453,8 +493,9 @@ def _write_launch_note(w: Writer, special: Special, note: str) -> None:
         w.put(slow)
     else:
         key = _tuple_text(
-            [f"id({p.name})" if p.kind == "array" else p.name for p in special.values]
+            [f"$known({p.name})" if p.kind == "array" else p.name for p in special.values]
         )
+        w.space["$known"] = known_as
         w.put("try:", f"    {stamps}[{key}] = {note}", "except TypeError:", f"    {slow}")
     w.put(
         f"if len({stamps}) > {_MOST_STAMPS}:", f"    {w.use(special, 'special')}.forget_launches()"
@@ -499,13 +540,13 @@ def backward(special: Special) -> Callable[..., None]:
         w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=special.returns_active)
-    _write_arrays(w, special, compiled, special.adjoint.mems)
+    _write_arrays(w, special, compiled, special.adjoint.mems, special.adjoint_written)
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
         w.put("$set_seed($seed)")
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
-    _write_call(w, compiled)
+    _write_call(w, special, compiled)
     if params or special.returns_active:
         w.guard(start, compiled.lock)
     return w.finish()

@@ -32,6 +32,6 @@ class Read(float):
     @classmethod
     def of(cls, field: Field, index: tuple[int, ...]) -> Read:
         """Read an element of a field of scalars."""
-        made = cls(field._array[index].item())
+        made = cls(field._flat[field._place(index)])
         made.field, made.index, made.tape, made.since = field, index, session.tape, session.clock
         return made

@@ -22,8 +22,10 @@ from diffsim.passes.activity import Activity, missing_gradient, read_after_leak
 from diffsim.runtime import launch
 from diffsim.runtime.arguments import Parameter, flatten
 from diffsim.runtime.compile import Compiled
+from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field, array_of
+from diffsim.runtime.foreign import known_as
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Special:
             the last one with given arguments.
         stale: whether something that it was compiled for is gone.
         is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
+        device: the GPU it is compiled for; None: the CPU.
         is_in_place: whether the tape puts back what the kernel overwrites.
         announced: whether a tape that asks for it hears of launches before they happen.
         origin: for a kernel `in_place`: the ordinary one.
@@ -66,6 +69,8 @@ class Special:
         is_in_place: bool = False,
     ) -> None:
         self.kernel = kernel
+        self.device = session.device
+        self.moves = session.moves
         self.is_detached = is_detached
         self.is_in_place = is_in_place
         self.origin = self
@@ -158,7 +163,7 @@ class Special:
         key: list[Any] = []
         for p, a in zip(self.values, args, strict=True):
             if p.kind == "array":
-                key.append(id(a))
+                key.append(known_as(a))
             elif p.type is not None and p.type.shape:
                 key.append(tuple(flatten(p, a, self.kernel.source.name)))
             else:
@@ -173,8 +178,11 @@ class Special:
     # ---- forward
 
     @functools.cached_property
-    def compiled(self) -> Compiled:
-        return Compiled(self.ir)
+    def compiled(self) -> Compiled | CudaCompiled:
+        return self._compile(self.ir)
+
+    def _compile(self, ir: nodes.Kernel) -> Compiled | CudaCompiled:
+        return Compiled(ir) if self.device is None else CudaCompiled(ir, self.device)
 
     @functools.cached_property
     def launch(self) -> Callable[..., Any]:
@@ -290,8 +298,8 @@ class Special:
         return access.writes(self.adjoint)
 
     @functools.cached_property
-    def adjoint_compiled(self) -> Compiled:
-        return Compiled(self.adjoint)
+    def adjoint_compiled(self) -> Compiled | CudaCompiled:
+        return self._compile(self.adjoint)
 
     @functools.cached_property
     def run_adjoint(self) -> Callable[..., None]:
@@ -316,6 +324,8 @@ class Special:
                 Span.of_caller(),
                 hint="call it before or after the tape",
             )
+        if self.is_elsewhere():
+            raise self._not_launched("since ds.init() chose another backend")
         if self.stale or self.captures_changed():
             raise self._not_launched("since a field that it uses was made anew")
         if self.activity.leaks:
@@ -352,6 +362,10 @@ class Special:
                 hint="give it the shape of the value",
             )
         return [float(g) for g in found.ravel()]
+
+    def is_elsewhere(self) -> bool:
+        """Whether kernels run on another backend since, so that fields may not be where they were."""
+        return self.device is not session.device or self.moves != session.moves
 
     def _launched(self, args: tuple[Any, ...]) -> tuple[int, int]:
         """When the last launch with these arguments was, and its key for random numbers."""

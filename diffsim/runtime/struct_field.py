@@ -14,7 +14,8 @@ from diffsim.ir.types import TensorType
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
 from diffsim.lang.structs import Struct, StructType
-from diffsim.runtime.field import Field, make_field
+from diffsim.runtime.field import Field
+from diffsim.runtime.new_field import make_field
 
 
 class StructField:

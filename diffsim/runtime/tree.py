@@ -12,7 +12,8 @@ from typing import Any
 from diffsim.errors import FieldError, Span
 from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
-from diffsim.runtime.field import Field, checked_shape
+from diffsim.runtime.field import Field
+from diffsim.runtime.new_field import checked_shape
 from diffsim.runtime.struct_field import StructField
 
 

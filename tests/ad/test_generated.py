@@ -13,13 +13,15 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 import diffsim as ds
 from diffsim.backends import interp
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
+
+pytest.importorskip("hypothesis")
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 N = 4
 HEAD = """
@@ -448,7 +450,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _f64():
-    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    ds.init(default_fp=ds.f64)
     yield
     ds.reset()
 
@@ -457,7 +459,7 @@ _count = itertools.count()
 
 
 def made(seed, folder):
-    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    ds.init(default_fp=ds.f64)
     random = Random(seed)
     rules = random.random() < 0.7
     text = f"# seed {seed}\n{Maker(random, rules).kernel()}"

@@ -11,7 +11,7 @@ from tests.ad.helpers import central, check, field, make, numbers
 
 @pytest.fixture(autouse=True)
 def _f64():
-    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    ds.init(default_fp=ds.f64)
     yield
     ds.reset()
 

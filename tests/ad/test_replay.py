@@ -13,6 +13,8 @@ import pytest
 import diffsim as ds
 from tests.ad.helpers import field, numbers
 
+pytestmark = pytest.mark.host  # a GPU has no replays yet
+
 
 @ds.data_oriented
 class Pendulums:

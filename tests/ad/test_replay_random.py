@@ -11,6 +11,8 @@ import diffsim as ds
 from diffsim.runtime.context import session
 from tests.ad.helpers import field
 
+pytestmark = pytest.mark.host  # a GPU has no replays yet
+
 STEPS = 4
 
 

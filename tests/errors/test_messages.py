@@ -96,7 +96,7 @@ def run(program: Program, folder: Path) -> tuple[Path, BaseException]:
     """The error of a program, run as a file of its own."""
     file = folder / (re.sub(r"\W+", "_", program.name) + ".py")
     file.write_text(program.text, encoding="utf-8")
-    ds.init(arch=ds.cpu, offline_cache=False)
+    ds.init(offline_cache=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")

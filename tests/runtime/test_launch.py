@@ -1,5 +1,6 @@
 """Launches: the cache, threads, Ctrl-C, fork, random numbers, debug mode, ds.init, inspection."""
 
+import functools
 import gc
 import os
 import re
@@ -73,6 +74,7 @@ def counted(folder, formula="a * i", options="", **environment):
     return int(count), float(value)
 
 
+@pytest.mark.host
 def test_processes_share_compiled_code(tmp_path):
     here = {"DIFFSIM_CACHE_DIR": str(tmp_path / "cache")}
     first, value = counted(tmp_path, **here)
@@ -86,6 +88,7 @@ def test_processes_share_compiled_code(tmp_path):
     assert counted(tmp_path, **here) == (0, 6.0)
 
 
+@pytest.mark.host
 def test_a_damaged_cache_is_no_problem(tmp_path):
     here = {"DIFFSIM_CACHE_DIR": str(tmp_path / "cache")}
     whole, _ = counted(tmp_path, **here)
@@ -100,6 +103,7 @@ def test_a_damaged_cache_is_no_problem(tmp_path):
     assert counted(tmp_path, **here) == (0, 6.0)
 
 
+@pytest.mark.host
 def test_without_the_cache_nothing_is_written(tmp_path):
     cache = tmp_path / "cache"
     here = {"DIFFSIM_CACHE_DIR": str(cache), "HOME": str(tmp_path / "home")}
@@ -108,6 +112,7 @@ def test_without_the_cache_nothing_is_written(tmp_path):
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.host
 def test_the_folder_given_to_init_wins(tmp_path):
     mine, other = tmp_path / "mine", tmp_path / "other"
     counted(
@@ -156,6 +161,7 @@ def simulate(ds, threads):
     return s, total[None], v[None].to_list(), bins.to_numpy().tolist()
 
 
+@pytest.mark.host
 def test_sums_with_any_number_of_threads(cpu):
     results = {n: [simulate(cpu, n) for _ in range(3)] for n in (1, 2, 3, 4)}
     a = np.random.default_rng(0).normal(size=20011).astype(np.float32).astype(float)
@@ -194,6 +200,7 @@ def test_arithmetic_of_single_lanes_does_not_depend_on_threads(cpu):
     assert one[1:-1, 1:-1].min() > 0
 
 
+@pytest.mark.host
 def test_every_launch_gives_the_same_bits(cpu):
     ds = cpu
     ds.init(cpu_max_num_threads=4)
@@ -210,6 +217,7 @@ def test_every_launch_gives_the_same_bits(cpu):
     assert len({total() for _ in range(50)}) == 1
 
 
+@pytest.mark.host
 def test_environment_sets_the_number_of_threads(tmp_path):
     out = run(
         tmp_path,
@@ -315,6 +323,7 @@ print("done")
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.host
 def test_ctrl_c_ends_a_long_kernel(tmp_path, threads):
     with start(tmp_path, LONG.format(threads=threads)) as process:
         assert process.stdout.readline() == "ready\n"
@@ -335,6 +344,7 @@ def test_ctrl_c_ends_a_long_kernel(tmp_path, threads):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.host
 def test_fork(tmp_path):
     out = run(
         tmp_path,
@@ -628,7 +638,7 @@ def test_init_begins_anew(cpu):
     "options",
     [
         {"arch": "cpu"},
-        {"arch": None},
+        {"arch": 3},
         {"default_fp": "f32"},
         {"default_fp": int},
         {"default_ip": float},
@@ -660,10 +670,10 @@ def test_wrong_options_are_refused_and_change_nothing(cpu, options):
 
 def test_backends(cpu):
     ds = cpu
-    with pytest.raises(ds.BackendError):
-        ds.init(arch=ds.cuda)
+    with pytest.raises(ds.BackendError, match="can not be used here"):
+        ds.init(arch=ds.cuda, device=99)
     with pytest.warns(UserWarning, match="using the CPU"):
-        ds.init(arch=ds.gpu)
+        ds.init(arch=ds.gpu, device=99)
     ds.init(ds.cpu)
     ds.sync()
 
@@ -693,15 +703,16 @@ def test_kernels_work_without_init(tmp_path):
 
 def compiled_texts(monkeypatch):
     """The list of what is compiled from now on."""
-    from diffsim.backends import cpu as backend
+    from diffsim.backends import cpu, cuda
 
-    made, lower = [], backend.lower
+    made = []
 
-    def noting(kernel, *args, **more):
+    def noting(lower, kernel, *args, **more):
         made.append(kernel.name)
         return lower(kernel, *args, **more)
 
-    monkeypatch.setattr(backend, "lower", noting)
+    for backend in (cpu, cuda):
+        monkeypatch.setattr(backend, "lower", functools.partial(noting, backend.lower))
     return made
 
 

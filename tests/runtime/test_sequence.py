@@ -10,6 +10,8 @@ import pytest
 import diffsim as ds
 from diffsim.runtime.sequence import Stretches, new_sequence, stretches
 
+pytestmark = pytest.mark.host  # a GPU has no replays yet
+
 
 def views(shape, dtype):
     """Arrays of one shape that lie in memory in different ways."""

@@ -1,0 +1,559 @@
+"""NVIDIA's driver: the few calls that running kernels on a GPU takes, and nothing of diffsim's.
+
+The calls go to the driver's own library, libcuda, which comes with the GPU's driver: no toolkit, no
+compiler and no other package is needed. The context is the device's primary one, which PyTorch, CuPy and
+all else that is built on CUDA's runtime use too. It is made current around each call where it is not, and
+what was current before is put back, so threads and other libraries do not notice. All work goes to one
+stream of our own, a blocking one: it waits for what other libraries have put on CUDA's default stream, and
+they wait for it.
+
+Calls that may take long release the GIL. `wait` polls, so Ctrl-C works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ushort, c_void_p
+from typing import Any, NamedTuple
+
+from diffsim.backends.jit import Jit
+
+c_ptr = ctypes.c_uint64  # an address on the device
+
+_LIBRARIES = (
+    ("nvcuda.dll",)
+    if sys.platform == "win32"
+    else (
+        "libcuda.so.1",
+        "libcuda.so",
+        "/usr/local/nvidia/lib64/libcuda.so.1",
+        "/usr/lib/wsl/lib/libcuda.so.1",
+    )
+)
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (c_void_p,),
+    "cuDeviceGetCount": (c_void_p,),
+    "cuDeviceGet": (c_void_p, c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetAttribute": (c_void_p, c_int, c_int),
+    "cuDeviceTotalMem_v2": (c_void_p, c_int),
+    "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
+    "cuCtxGetCurrent": (c_void_p,),
+    "cuCtxPushCurrent_v2": (c_void_p,),
+    "cuCtxPopCurrent_v2": (c_void_p,),
+    "cuCtxSetLimit": (c_int, c_size_t),
+    "cuMemGetInfo_v2": (c_void_p, c_void_p),
+    "cuMemAlloc_v2": (c_void_p, c_size_t),
+    "cuMemFree_v2": (c_ptr,),
+    "cuMemcpyHtoDAsync_v2": (c_ptr, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_ptr, c_size_t, c_void_p),
+    "cuMemcpyDtoDAsync_v2": (c_ptr, c_ptr, c_size_t, c_void_p),
+    "cuMemcpy2DAsync_v2": (c_void_p, c_void_p),
+    "cuMemsetD8Async": (c_ptr, c_ubyte, c_size_t, c_void_p),
+    "cuMemsetD16Async": (c_ptr, c_ushort, c_size_t, c_void_p),
+    "cuMemsetD32Async": (c_ptr, c_uint, c_size_t, c_void_p),
+    "cuStreamCreate": (c_void_p, c_uint),
+    "cuStreamQuery": (c_void_p,),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuModuleLoadData": (c_void_p, c_char_p),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (c_void_p, c_void_p, c_char_p),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (c_void_p, c_void_p, c_int, c_size_t),
+    "cuLinkCreate_v2": (c_uint, c_void_p, c_void_p, c_void_p),
+    "cuLinkAddData_v2": (
+        c_void_p,
+        c_int,
+        c_char_p,
+        c_size_t,
+        c_char_p,
+        c_uint,
+        c_void_p,
+        c_void_p,
+    ),
+    "cuLinkComplete": (c_void_p, c_void_p, c_void_p),
+    "cuLinkDestroy": (c_void_p,),
+    "cuLaunchKernel": (
+        c_void_p,
+        *(c_uint,) * 7,
+        c_void_p,
+        c_void_p,
+        c_void_p,
+    ),
+    "cuPointerGetAttribute": (c_void_p, c_int, c_ptr),
+    "cuGetErrorName": (c_int, c_void_p),
+    "cuGetErrorString": (c_int, c_void_p),
+}
+_BRIEF = frozenset("cuCtxGetCurrent cuCtxPushCurrent_v2 cuCtxPopCurrent_v2 cuStreamQuery".split())
+"""Calls too short to be worth releasing the GIL for."""
+_STARTS_WITH = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel")
+_START = """
+; i32 start(plan): the four functions, context, stream, n; then n times function, grid, block, arguments
+define i32 @start(ptr %plan) nounwind {
+entry:
+  %now = alloca ptr
+  %current = load ptr, ptr %plan
+  %p1 = getelementptr ptr, ptr %plan, i64 1
+  %push = load ptr, ptr %p1
+  %p2 = getelementptr ptr, ptr %plan, i64 2
+  %pop = load ptr, ptr %p2
+  %p3 = getelementptr ptr, ptr %plan, i64 3
+  %launch = load ptr, ptr %p3
+  %p4 = getelementptr ptr, ptr %plan, i64 4
+  %context = load ptr, ptr %p4
+  %p5 = getelementptr ptr, ptr %plan, i64 5
+  %stream = load ptr, ptr %p5
+  %p6 = getelementptr ptr, ptr %plan, i64 6
+  %n = load i64, ptr %p6
+  store ptr null, ptr %now
+  %a = call i32 %current(ptr %now)
+  %was = load ptr, ptr %now
+  %here = icmp eq ptr %was, %context
+  br i1 %here, label %turn, label %enter
+enter:
+  %pushed = call i32 %push(ptr %context)
+  %bad = icmp ne i32 %pushed, 0
+  br i1 %bad, label %refused, label %turn
+refused:
+  ret i32 %pushed
+turn:
+  %k = phi i64 [ 0, %entry ], [ 0, %enter ], [ %next, %go ]
+  %last = phi i32 [ 0, %entry ], [ 0, %enter ], [ %code, %go ]
+  %more = icmp ult i64 %k, %n
+  %good = icmp eq i32 %last, 0
+  %on = and i1 %more, %good
+  br i1 %on, label %go, label %done
+go:
+  %first = shl i64 %k, 2
+  %at = add i64 %first, 7
+  %q0 = getelementptr i64, ptr %plan, i64 %at
+  %q1 = getelementptr i64, ptr %q0, i64 1
+  %q2 = getelementptr i64, ptr %q0, i64 2
+  %q3 = getelementptr i64, ptr %q0, i64 3
+  %function = load ptr, ptr %q0
+  %grid = load i32, ptr %q1
+  %block = load i32, ptr %q2
+  %params = load ptr, ptr %q3
+  %code = call i32 %launch(ptr %function, i32 %grid, i32 1, i32 1, i32 %block, i32 1, i32 1, i32 0,
+      ptr %stream, ptr %params, ptr null)
+  %next = add i64 %k, 1
+  br label %turn
+done:
+  br i1 %here, label %end, label %leave
+leave:
+  %b = call i32 %pop(ptr %now)
+  br label %end
+end:
+  ret i32 %last
+}
+"""
+_OUT_OF_MEMORY, _NOT_READY = 2, 600
+_HEAP_SIZE = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
+_PROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
+_INFO_LOG, _INFO_LOG_SIZE, _ERROR_LOG, _ERROR_LOG_SIZE = 3, 4, 5, 6  # CUjit_option
+_PTX = 1  # CU_JIT_INPUT_PTX
+_DEVICE_MEMORY = 2  # CU_MEMORYTYPE_DEVICE
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_LARGEST_PITCH = 2**31 - 1  # bytes
+_SPIN_S = 2e-4
+_LONGEST_SLEEP_S = 1e-3
+
+
+class DriverError(RuntimeError):
+    """The driver refused a call, or is not there.
+
+    Attributes:
+        code: the driver's number (CUresult); 0 where there is no driver.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OutOfMemory(DriverError):
+    """The device has no memory left for an allocation."""
+
+
+class Launch(NamedTuple):
+    """A GPU function to start.
+
+    Attributes:
+        function: its handle.
+        grid: number of blocks.
+        block_dim: threads in a block.
+        params: array of the addresses of its arguments, which a launch copies.
+    """
+
+    function: int
+    grid: int
+    block_dim: int
+    params: Any
+
+
+class _Plan(c_void_p):
+    """The address of words, with what they point to."""
+
+    def __init__(self, words: Sequence[int], kept: Any) -> None:
+        self.words = (ctypes.c_uint64 * len(words))(*words)
+        self.kept = kept
+        super().__init__(ctypes.addressof(self.words))
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _END = (
+        ("x", c_size_t),
+        ("y", c_size_t),
+        ("type", c_int),
+        ("host", c_void_p),
+        ("device", c_ptr),
+        ("array", c_void_p),
+        ("pitch", c_size_t),
+    )
+    _fields_ = (
+        *((f"src_{name}", kind) for name, kind in _END),
+        *((f"dst_{name}", kind) for name, kind in _END),
+        ("width", c_size_t),
+        ("height", c_size_t),
+    )
+
+
+class Driver:
+    """One GPU.
+
+    Attributes:
+        device: its number.
+        name: as its maker calls it.
+        sm: compute capability, ten times the version: 80 for 8.0.
+        processors: number of multiprocessors.
+        memory: its memory [byte].
+        version: the newest CUDA that the driver knows: 12040 for 12.4.
+        stream: handle of the stream that all work goes to.
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        """Open a GPU.
+
+        Raises:
+            DriverError: no driver, no such GPU; the message says what is missing.
+        """
+        self._functions = _load()
+        self._local = threading.local()
+        self._check("cuInit", self._functions["cuInit"](0))
+        count = self._number("cuDeviceGetCount")
+        if not 0 <= device < count:
+            have = "is no NVIDIA GPU" if not count else f"are GPUs 0 to {count - 1}"
+            have = "is GPU 0 only" if count == 1 else have
+            raise DriverError(f"there is no GPU number {device}: there {have}")
+        self.device = device
+        self.version = self._number("cuDriverGetVersion")
+        handle = c_int()
+        self._check("cuDeviceGet", self._functions["cuDeviceGet"](byref(handle), device))
+        self._handle = handle.value
+        text = ctypes.create_string_buffer(256)
+        self._check("cuDeviceGetName", self._functions["cuDeviceGetName"](text, 256, handle))
+        self.name = text.value.decode(errors="replace")
+        self.sm = 10 * self.attribute(_MAJOR) + self.attribute(_MINOR)
+        self.processors = self.attribute(_PROCESSORS)
+        total = c_size_t()
+        self._check(
+            "cuDeviceTotalMem", self._functions["cuDeviceTotalMem_v2"](byref(total), handle)
+        )
+        self.memory = total.value
+        context = c_void_p()
+        self._check(
+            "cuDevicePrimaryCtxRetain",
+            self._functions["cuDevicePrimaryCtxRetain"](byref(context), handle),
+        )
+        self._context = context.value or 0
+        made = c_void_p()
+        self._call("cuStreamCreate", byref(made), 0)
+        self.stream = made.value or 0
+        self._start: tuple[Any, Any] | None = None
+
+    # ---- calls
+
+    def _error(self, name: str, code: int) -> DriverError:
+        words = []
+        for what in ("cuGetErrorName", "cuGetErrorString"):
+            text = c_char_p()
+            if self._functions[what](code, byref(text)) == 0 and text.value:
+                words.append(text.value.decode(errors="replace"))
+        kind = OutOfMemory if code == _OUT_OF_MEMORY else DriverError
+        return kind(f"{name.partition('_v')[0]}: {', '.join(words) or code}", code)
+
+    def _check(self, name: str, code: int) -> None:
+        if code:
+            raise self._error(name, code)
+
+    def _number(self, name: str) -> int:
+        found = c_int()
+        self._check(name, self._functions[name](byref(found)))
+        return found.value
+
+    def attribute(self, which: int) -> int:
+        """An attribute of the device (CUdevice_attribute)."""
+        found = c_int()
+        self._check(
+            "cuDeviceGetAttribute",
+            self._functions["cuDeviceGetAttribute"](byref(found), which, self._handle),
+        )
+        return found.value
+
+    def enter(self) -> bool:
+        """Make the context current on this thread; whether `leave` must be called after."""
+        try:
+            current = self._local.current
+        except AttributeError:
+            current = self._local.current = c_void_p()
+        self._functions["cuCtxGetCurrent"](byref(current))
+        if current.value == self._context:
+            return False
+        self._check("cuCtxPushCurrent", self._functions["cuCtxPushCurrent_v2"](self._context))
+        return True
+
+    def leave(self) -> None:
+        """Put back what was current before `enter`."""
+        self._functions["cuCtxPopCurrent_v2"](byref(c_void_p()))
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Run a block with the context current."""
+        pushed = self.enter()
+        try:
+            yield
+        finally:
+            if pushed:
+                self.leave()
+
+    def _call(self, name: str, *args: Any) -> None:
+        pushed = self.enter()
+        try:
+            code = self._functions[name](*args)
+        finally:
+            if pushed:
+                self.leave()
+        if code:
+            raise self._error(name, code)
+
+    # ---- memory
+
+    def alloc(self, nbytes: int) -> int:
+        """Address of new memory of at least one byte.
+
+        Raises:
+            OutOfMemory: there is not so much left.
+        """
+        made = c_ptr()
+        self._call("cuMemAlloc_v2", byref(made), max(nbytes, 1))
+        return made.value
+
+    def free(self, address: int) -> None:
+        """Free memory, once all work that may use it is done."""
+        self._call("cuMemFree_v2", address)
+
+    def free_memory(self) -> int:
+        """How much of the device's memory is free [byte]."""
+        free, total = c_size_t(), c_size_t()
+        self._call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value
+
+    def copy_in(self, to: int, host: int, nbytes: int) -> None:
+        """Copy from the host (which may change that memory afterwards) to the device."""
+        self._call("cuMemcpyHtoDAsync_v2", to, host, nbytes, self.stream)
+
+    def copy_out(self, host: int, of: int, nbytes: int) -> None:
+        """Wait for all work, then copy from the device to the host."""
+        self.wait()
+        self._call("cuMemcpyDtoHAsync_v2", host, of, nbytes, self.stream)
+        self._call("cuStreamSynchronize", self.stream)
+
+    def copy(self, to: int, of: int, nbytes: int) -> None:
+        """Copy on the device."""
+        self._call("cuMemcpyDtoDAsync_v2", to, of, nbytes, self.stream)
+
+    def copy_rows(
+        self, to: int, to_pitch: int, of: int, of_pitch: int, width: int, height: int
+    ) -> None:
+        """Copy `height` rows of `width` bytes on the device, each a pitch after the one before."""
+        if max(to_pitch, of_pitch) > _LARGEST_PITCH:
+            for k in range(height):
+                self.copy(to + k * to_pitch, of + k * of_pitch, width)
+            return
+        plan = _Copy2D(
+            src_type=_DEVICE_MEMORY,
+            src_device=of,
+            src_pitch=of_pitch,
+            dst_type=_DEVICE_MEMORY,
+            dst_device=to,
+            dst_pitch=to_pitch,
+            width=width,
+            height=height,
+        )
+        self._call("cuMemcpy2DAsync_v2", byref(plan), self.stream)
+
+    def set_words(self, to: int, word: int, width: int, count: int) -> None:
+        """Set `count` words of `width` (1, 2 or 4) bytes."""
+        self._call(f"cuMemsetD{8 * width}Async", to, word, count, self.stream)
+
+    def wait_for(self, stream: int) -> None:
+        """Wait until the work of another stream is done."""
+        self._call("cuStreamSynchronize", stream)
+
+    def where(self, address: int) -> int | None:
+        """Number of the device that an address is on; None for memory of the host."""
+        kind, device = c_uint(), c_int()
+        try:
+            self._call("cuPointerGetAttribute", byref(kind), 2, address)
+            self._call("cuPointerGetAttribute", byref(device), _DEVICE_ORDINAL, address)
+        except DriverError:
+            return None
+        return device.value if kind.value == _DEVICE_MEMORY else None
+
+    # ---- code
+
+    def link(self, ptx: str) -> bytes:
+        """Machine code for this GPU.
+
+        Raises:
+            DriverError: the driver refused the text; the message has its log.
+        """
+        size = 8192
+        logs = [ctypes.create_string_buffer(size) for _ in range(2)]
+        options = (c_int * 4)(_INFO_LOG, _INFO_LOG_SIZE, _ERROR_LOG, _ERROR_LOG_SIZE)
+        addresses = [ctypes.addressof(log) for log in logs]
+        values = (c_void_p * 4)(addresses[0], size, addresses[1], size)
+        text = ptx.encode() + b"\0"
+        state, image, length = c_void_p(), c_void_p(), c_size_t()
+        with self.current():
+            run = self._functions
+            self._check("cuLinkCreate", run["cuLinkCreate_v2"](4, options, values, byref(state)))
+            try:
+                code = run["cuLinkAddData_v2"](
+                    state, _PTX, text, len(text), b"kernel", 0, None, None
+                )
+                code = code or run["cuLinkComplete"](state, byref(image), byref(length))
+                if code:
+                    problem = self._error("cuLinkAddData", code)
+                    log = logs[1].value.decode(errors="replace").strip()
+                    raise DriverError(f"{problem}\n{log}", code)
+                return ctypes.string_at(image.value or 0, length.value)
+            finally:
+                run["cuLinkDestroy"](state)
+
+    def load(self, image: bytes) -> int:
+        """Load machine code; returns the module's handle."""
+        made = c_void_p()
+        self._call("cuModuleLoadData", byref(made), image)
+        return made.value or 0
+
+    def unload(self, module: int) -> None:
+        """Unload a module, once all launches of its functions are done."""
+        self._call("cuModuleUnload", module)
+
+    def function(self, module: int, name: str) -> int:
+        """Handle of a module's function."""
+        found = c_void_p()
+        self._call("cuModuleGetFunction", byref(found), module, name.encode())
+        return found.value or 0
+
+    def blocks_at_once(self, function: int, block_dim: int) -> int:
+        """How many blocks of a function the whole GPU runs at the same time."""
+        found = c_int()
+        self._call(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(found), function, block_dim, 0
+        )
+        return max(found.value, 1) * self.processors
+
+    def set_heap(self, nbytes: int) -> None:
+        """Size of the heap that kernels allocate from. It can not change once a kernel used it."""
+        with self.current():
+            self._functions["cuCtxSetLimit"](_HEAP_SIZE, nbytes)
+
+    # ---- launches
+
+    def prepare(self, launches: Sequence[Launch], jit: Jit) -> tuple[Callable[[Any], int], Any]:
+        """A function and its argument that start some GPU functions in a row, at the least cost.
+
+        It returns 0, or the number of an error for `failed`.
+        """
+        if self._start is None:
+            library = jit.load(jit.compile(_START))
+            start = ctypes.PYFUNCTYPE(c_int, c_void_p)(library.address("start"))
+            self._start = start, library
+        calls = [ctypes.cast(self._functions[name], c_void_p).value or 0 for name in _STARTS_WITH]
+        words = [*calls, self._context, self.stream, len(launches)]
+        for one in launches:
+            words += [one.function, one.grid, one.block_dim, ctypes.addressof(one.params)]
+        return self._start[0], _Plan(words, launches)
+
+    def failed(self, code: int) -> None:
+        """Raise an error of a launch."""
+        raise self._error("cuLaunchKernel", code)
+
+    def wait(self) -> None:
+        """Wait until all work is done.
+
+        Raises:
+            DriverError: what went wrong on the device since the last time.
+        """
+        with self.current():
+            query = self._functions["cuStreamQuery"]
+            code = query(self.stream)
+            start, pause = time.perf_counter(), 2e-5
+            while code == _NOT_READY:
+                if time.perf_counter() - start > _SPIN_S:
+                    time.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_SLEEP_S)
+                code = query(self.stream)
+            self._check("cuStreamQuery", code)
+
+
+@functools.cache
+def _load() -> dict[str, Any]:
+    """The driver's functions."""
+    found = None
+    for name in _LIBRARIES:
+        try:
+            found = name, ctypes.CDLL(name)
+            break
+        except OSError:
+            continue
+    if found is None:
+        library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+        raise DriverError(f"NVIDIA's driver ({library}) is not installed")
+    name, slow = found
+    brief = ctypes.PyDLL(name)
+    made = {}
+    for call, types in _CALLS.items():
+        try:
+            function = getattr(brief if call in _BRIEF else slow, call)
+        except AttributeError:
+            raise DriverError(f"NVIDIA's driver is too old: it has no {call}") from None
+        function.argtypes, function.restype = types, c_int
+        made[call] = function
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=functools.partial(_after_fork, made))
+    return made
+
+
+def _after_fork(functions: dict[str, Any]) -> None:
+    """CUDA does not survive a fork: say so, rather than let the driver fail."""
+
+    def gone(*_: Any) -> int:
+        raise DriverError(
+            "this process was forked from one that uses the GPU, and CUDA does not work in it: "
+            'start processes with multiprocessing.get_context("spawn")'
+        )
+
+    for name in functions:
+        functions[name] = gone

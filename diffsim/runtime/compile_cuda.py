@@ -1,0 +1,215 @@
+"""A kernel compiled for a GPU: machine code, and one driver call for each of its tasks at a launch.
+
+    scalar IR ── backends.cuda ──▶ LLVM text ── backends.ptx ──▶ PTX ── driver ──▶ machine code
+
+A launch hands over the parameter block by value and waits for nothing. What tasks write for each other lies
+in a work area on the device. Errors of checks stay there until Python next looks (`Device.check`); in debug
+mode that is after each launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from typing import Any
+
+import numpy as np
+
+from diffsim.backends import cuda
+from diffsim.backends.cuda import WORK, CudaCode, EntryPoint
+from diffsim.backends.driver import DriverError, Launch
+from diffsim.backends.layout import ERROR, SEED
+from diffsim.backends.ptx import PtxError
+from diffsim.errors import BackendError, Span
+from diffsim.ir.nodes import Kernel, Mem
+from diffsim.ir.types import size_of
+from diffsim.passes import pipeline
+from diffsim.runtime import cache
+from diffsim.runtime.compile import failed_check, slot_code
+from diffsim.runtime.context import session
+from diffsim.runtime.device import ERROR_WORDS, Buffer, Device
+from diffsim.runtime.storage import Storage
+
+_MOST_BLOCKS = 2**31 - 1
+_TIMES_AT_ONCE = 2  # blocks that run at once, for loops whose length only the device knows
+
+
+def lower(kernel: Kernel, *, debug: bool) -> Kernel:
+    """The kernel as the CUDA backend takes it."""
+    stages = pipeline.LOWER_CUDA_DEBUG if debug else pipeline.LOWER_CUDA
+    return pipeline.run(kernel, stages, check=debug)
+
+
+class CudaCompiled:
+    """Machine code of one kernel, its parameter block and the memories bound to it.
+
+    Launches use it like `Compiled`.
+
+    Attributes:
+        call: launches it, given `block`; returns the number of an error for `failed`, or 0.
+        lock: held from packing the arguments to taking the result.
+        pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
+        written: the arrays among the arguments that the kernel writes.
+    """
+
+    def __init__(self, kernel: Kernel, device: Device) -> None:
+        self.device = device
+        self.name = kernel.name
+        options = session.options
+        self.debug = options.debug
+        lowered = lower(kernel, debug=self.debug)
+        code = cuda.lower(lowered, fast_math=options.fast_math, deterministic=options.deterministic)
+        self.layout = layout = code.layout
+        self.checks = code.checks
+        self.lock = threading.RLock()
+        self.params = (ctypes.c_int64 * layout.fixed)()
+        self.work = Buffer(device, 8 * max(layout.work, 1))
+        self.errors = Buffer(device, 8 * ERROR_WORDS)
+        device.fill(self.errors.address, b"\0", self.errors.nbytes)
+        self.params[WORK] = self.work.address
+        self.params[ERROR] = self.errors.address
+        if layout.arena_bytes is not None:
+            self.arena = device.scratch(options.device_scratch_size)
+            self.params[layout.arena] = self.arena.address
+            self.params[layout.arena_bytes] = self.arena.nbytes
+        if code.heap:
+            device.need_heap(options.device_scratch_size)
+        self.module = _Module(device, _machine_code(kernel, code.text, device))
+        self._start, self.block = device.driver.prepare(self._launches(code), device.jit)
+        self.call = self._start if layout.by_value else self._call_large
+        args = lowered.args
+        self.struct = struct.Struct("=" + "".join(slot_code(a.type.scalar) for a in args))
+        self.pack = self.struct.pack_into
+        self.args_at = 8 * (layout.args[args[0]] if args else 0)
+        self.bound: list[Storage] = []  # what the block points to stays
+        for mem, slot in layout.pointers.items():
+            if mem.kind == "field":
+                storage = mem.handle().storage
+                self.bound.append(storage)
+                self.params[slot] = storage.address
+        self.result = lowered.result
+        self.written: set[Mem] = set()
+        self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
+
+    def _launches(self, code: CudaCode) -> list[Launch]:
+        """The driver's launches, in order."""
+        driver = self.device.driver
+        first: Any = self.params
+        if not code.layout.by_value:
+            self._block = Buffer(self.device, ctypes.sizeof(self.params))
+            first = ctypes.c_uint64(self._block.address)
+        made = []
+        self._first = first
+        for entry in code.entries:
+            function = driver.function(self.module.handle, entry.name)
+            params = (ctypes.c_void_p * 1)(ctypes.addressof(first))
+            made.append(Launch(function, self._grid(entry, function), entry.block_dim, params))
+        return made
+
+    def _call_large(self, block: Any) -> int:
+        """Launch with a block that is too large to be handed over by value."""
+        size = ctypes.sizeof(self.params)
+        self.device.driver.copy_in(self._block.address, ctypes.addressof(self.params), size)
+        return self._start(block)
+
+    def _grid(self, entry: EntryPoint, function: int) -> int:
+        """How many blocks."""
+        if entry.kind != "parallel":
+            return 1
+        most = _MOST_BLOCKS if entry.blocks is None else entry.blocks
+        if entry.fills or entry.lanes is None:
+            at_once = self.device.driver.blocks_at_once(function, entry.block_dim)
+            most = min(most, at_once if entry.fills else _TIMES_AT_ONCE * at_once)
+        if entry.lanes is not None:
+            most = min(most, -(-entry.lanes // (entry.block_dim * entry.per_thread)))
+        return max(1, most)
+
+    def failed(self, code: int) -> None:
+        """Raise what a launch ran into."""
+        self._copies = {}
+        try:
+            self.device.driver.failed(code)
+        except DriverError as problem:
+            raise BackendError(
+                f"{self.name} can not be launched on {self.device}: {problem}",
+                Span.of_caller(),
+                hint="if an earlier launch failed: run the program with ds.init(debug=True) to find it",
+            ) from None
+
+    def copy_back(self) -> None:
+        """After a launch with arrays of NumPy: take over what it wrote."""
+        copies, self._copies = self._copies, {}
+        for mem, (array, copy) in copies.items():
+            if mem in self.written:
+                self.device.read(copy.address, array)
+
+    def set_seed(self, seed: int) -> None:
+        self.params[SEED] = ctypes.c_int64(seed & (2**64 - 1)).value
+
+    def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
+        """Point an argument's memory to an array on the device."""
+        slot = self.layout.pointers.get(mem)
+        if slot is not None:
+            self._copies.pop(mem, None)
+            self.params[slot] = address
+            first = self.layout.dims[mem]
+            for k, n in enumerate(shape):
+                self.params[first + k] = n
+
+    def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
+        """Point an argument's memory to a copy of an array, copied back after the launch if written."""
+        if mem in self.layout.pointers:
+            copy = Buffer(self.device, array.nbytes)
+            self.device.write(copy.address, array)
+            self.bind_array(mem, copy.address, array.shape[: mem.rank])
+            self._copies[mem] = array, copy
+
+    def returned(self) -> Any:
+        """What the kernel returned: a number, or a list of numbers for a vector or matrix."""
+        assert self.result is not None
+        t = self.result.dtype
+        n = size_of(t)
+        words = np.empty(n, np.int64)
+        self.device.read(self.work.address + 8 * self.layout.temps[self.result], words)
+        values = struct.unpack("=" + slot_code(t.scalar) * n, words.tobytes())
+        return values[0] if not t.shape else list(values)
+
+    def report(self) -> None:
+        """Wait, and raise what a check found since the last look."""
+        found = np.empty(ERROR_WORDS, np.int64)
+        self.device.read_raw(self.errors.address, found)
+        if found[0]:
+            self.device.fill(self.errors.address, b"\0", self.errors.nbytes)
+            raise failed_check(self.checks[int(found[0]) - 1], found[1:].tolist(), device=True)
+
+
+class _Module:
+    """Loaded machine code, unloaded with this object."""
+
+    def __init__(self, device: Device, image: bytes) -> None:
+        self.device = device
+        self.handle = 0
+        self.handle = device.driver.load(image)
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.device.unload(self.handle)
+            self.handle = 0
+
+
+def _machine_code(kernel: Kernel, text: str, device: Device) -> bytes:
+    """Machine code of LLVM text, from the disk cache if it is there."""
+    store = session.cache
+    key = cache.key("cubin", text, device.identity, session.jit.fingerprint)
+    made = store.get(key) if store is not None else None
+    if made is None:
+        try:
+            made = device.machine_code(text)
+        except (PtxError, DriverError) as problem:
+            raise BackendError(
+                f"{kernel.name} can not be compiled for {device}: {problem}", kernel.span
+            ) from None
+        if store is not None:
+            store.put(key, made)
+    return made

@@ -1,0 +1,462 @@
+"""A GPU as fields and kernels see it: memory that is freed with its owner, copies, errors of kernels.
+
+Nothing here waits for the GPU but what hands values to Python. All work goes to one stream, so it is done
+in the order in which it was asked for, and memory can be used again as soon as its owner is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from diffsim.backends.driver import Driver, DriverError, Launch, OutOfMemory
+from diffsim.backends.jit import Jit
+from diffsim.backends.ptx import to_ptx
+from diffsim.errors import BackendError, Span
+from diffsim.ir.types import ScalarType
+from diffsim.runtime.storage import Form, HostStorage, Storage
+
+ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
+_MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
+_LARGEST_SPARE = 64 << 20
+_PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles it
+_SCRATCH_PART = 32  # of the device's memory, for values that kernels save
+_LEAST_SCRATCH = 1 << 20
+_LARGEST_SM = 90  # newer GPUs run its PTX
+_THREADS = 256
+_ADD = """
+define ptx_kernel void @add(ptr %to, ptr %of, i64 %n) #0 {{
+entry:
+  %a = addrspacecast ptr %to to ptr addrspace(1)
+  %b = addrspacecast ptr %of to ptr addrspace(1)
+  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %c = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %g = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+  %t64 = zext i32 %t to i64
+  %c64 = zext i32 %c to i64
+  %g64 = zext i32 %g to i64
+  %before = mul i64 %c64, {threads}
+  %first = add i64 %before, %t64
+  %stride = mul i64 %g64, {threads}
+  br label %turn
+turn:
+  %k = phi i64 [ %first, %entry ], [ %next, %go ]
+  %more = icmp slt i64 %k, %n
+  br i1 %more, label %go, label %done
+go:
+  %pa = getelementptr {t}, ptr addrspace(1) %a, i64 %k
+  %pb = getelementptr {t}, ptr addrspace(1) %b, i64 %k
+  %va = load {t}, ptr addrspace(1) %pa
+  %vb = load {t}, ptr addrspace(1) %pb
+  %sum = {add} {t} %va, %vb
+  store {t} %sum, ptr addrspace(1) %pa
+  %next = add i64 %k, %stride
+  br label %turn
+done:
+  ret void
+}}
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
+attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" }}
+"""
+
+
+class Buffer:
+    """Memory on a device, freed with this object (from any thread)."""
+
+    __slots__ = ("address", "device", "nbytes")
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self.address = 0
+        self.address = device.take(nbytes)
+
+    def __del__(self) -> None:
+        if self.address:
+            self.device.give(self.address, self.nbytes)
+            self.address = 0
+
+
+class Device:
+    """One GPU.
+
+    Attributes:
+        driver: its driver.
+        jit: compiler for the host, whose code starts launches.
+        sm: compute capability that code is made for, ten times the version.
+        pending: what may have noted an error since the last look: `report()` raises it.
+    """
+
+    def __init__(self, driver: Any, jit: Jit) -> None:
+        self.driver = driver
+        self.jit = jit
+        self.sm = min(driver.sm, _LARGEST_SM)
+        self.pending: dict[Any, None] = {}
+        self.closed = False
+        self._spare: dict[int, list[int]] = {}
+        self._spare_bytes = 0
+        self._adds: dict[ScalarType, tuple[int, int]] = {}
+        self._heap_set = False
+        self._scratch: Buffer | None = None
+        atexit.register(self._close)
+
+    def __repr__(self) -> str:
+        return f"GPU {self.driver.device} ({self.driver.name})"
+
+    def _close(self) -> None:
+        """The process ends, and the driver frees everything by itself."""
+        self.closed = True
+
+    # ---- memory
+
+    def left(self) -> str:
+        """How much memory is free, in words."""
+        return f"{self} has {self.driver.free_memory() / 2**30:.3g} GiB left"
+
+    def take(self, nbytes: int) -> int:
+        """Memory of that many bytes; what is in it is not defined.
+
+        Raises:
+            MemoryError: there is not so much left.
+        """
+        if nbytes > self.driver.memory:
+            raise MemoryError(f"{self} has {self.driver.memory} bytes in all")
+        spare = self._spare.get(nbytes)
+        if spare:
+            try:
+                address = spare.pop()
+            except IndexError:  # another thread was faster
+                pass
+            else:
+                self._spare_bytes -= nbytes
+                return address
+        try:
+            return int(self.driver.alloc(nbytes))
+        except OutOfMemory:
+            self._release_spare()
+        try:
+            return int(self.driver.alloc(nbytes))
+        except OutOfMemory as problem:
+            raise MemoryError(str(problem)) from None
+
+    def give(self, address: int, nbytes: int) -> None:
+        """Free memory, or keep it for the next one who wants that much."""
+        if self.closed:
+            return
+        if nbytes <= _LARGEST_SPARE and self._spare_bytes + nbytes <= _MOST_SPARE:
+            self._spare_bytes += nbytes
+            self._spare.setdefault(nbytes, []).append(address)
+            return
+        # What a launch did wrong before is reported where Python waits for it.
+        with contextlib.suppress(DriverError):
+            self.driver.free(address)
+
+    def _release_spare(self) -> None:
+        spare, self._spare, self._spare_bytes = self._spare, {}, 0
+        for addresses in spare.values():
+            for address in addresses:
+                self.driver.free(address)
+
+    def fill(self, address: int, pattern: bytes, count: int) -> None:
+        """Write a pattern `count` times."""
+        if count == 0:
+            return
+        width = len(pattern)
+        if pattern.count(pattern[0]) == width:
+            self.driver.set_words(address, pattern[0], 1, width * count)
+            return
+        if width in (2, 4):
+            self.driver.set_words(address, int.from_bytes(pattern, "little"), width, count)
+            return
+        total = width * count
+        piece = pattern * min(count, max(1, _PIECE // width))
+        self.write(address, np.frombuffer(piece, np.uint8))
+        done = len(piece)
+        while done < total:
+            more = min(done, total - done)
+            self.driver.copy(address + done, address, more)
+            done += more
+
+    def write(self, address: int, array: np.ndarray) -> None:
+        """Copy a contiguous array to the device."""
+        if array.nbytes:
+            self.driver.copy_in(address, array.ctypes.data, array.nbytes)
+
+    def read(self, address: int, array: np.ndarray) -> None:
+        """Wait, report errors of kernels, and copy to a contiguous array."""
+        if self.pending:
+            self.check()
+        self.read_raw(address, array)
+
+    def read_raw(self, address: int, array: np.ndarray) -> None:
+        """Wait, and copy to a contiguous array."""
+        if array.nbytes:
+            with self.reported():
+                self.driver.copy_out(array.ctypes.data, address, array.nbytes)
+
+    def add(self, to: int, of: int, count: int, dtype: ScalarType) -> None:
+        """Add `count` scalars to others."""
+        found = self._adds.get(dtype)
+        if found is None:
+            text = _ADD.format(
+                t=dtype.llvm, add="fadd" if dtype.is_float else "add", threads=_THREADS
+            )
+            function = self.driver.function(self.driver.load(self.machine_code(text)), "add")
+            found = function, self.driver.blocks_at_once(function, _THREADS)
+            self._adds[dtype] = found
+        function, most = found
+        args = (ctypes.c_uint64(to), ctypes.c_uint64(of), ctypes.c_int64(count))
+        params = (ctypes.c_void_p * 3)(*map(ctypes.addressof, args))
+        grid = max(1, min(most, -(-count // _THREADS)))
+        start, block = self.driver.prepare([Launch(function, grid, _THREADS, params)], self.jit)
+        code = start(block)
+        if code:
+            self.driver.failed(code)
+
+    # ---- code
+
+    def machine_code(self, text: str) -> bytes:
+        """LLVM text of GPU functions as machine code for this device."""
+        return bytes(self.driver.link(to_ptx(text, self.sm)))
+
+    @property
+    def identity(self) -> str:
+        """All of the device and its driver that machine code depends on."""
+        return f"cuda {self.driver.sm} driver {self.driver.version}"
+
+    def need_heap(self, nbytes: int) -> None:
+        """Kernels will allocate on the device: size their heap (once: it can not grow later)."""
+        if not self._heap_set:
+            self._heap_set = True
+            self.driver.set_heap(nbytes or self.driver.memory // _SCRATCH_PART)
+
+    def scratch(self, nbytes: int) -> Buffer:
+        """Memory that kernels save values of loops in, one after the other; 0: of a size chosen here."""
+        found = self._scratch
+        if found is None or (nbytes and found.nbytes != nbytes):
+            self._scratch = None
+            asked = nbytes or self.driver.memory // _SCRATCH_PART
+            while True:
+                try:
+                    found = self._scratch = Buffer(self, asked)
+                    break
+                except MemoryError:
+                    if nbytes or asked < _LEAST_SCRATCH:
+                        raise
+                    asked //= 2
+        return found
+
+    def unload(self, module: int) -> None:
+        """Unload code that may still be running."""
+        if not self.closed:
+            with contextlib.suppress(DriverError):
+                self.driver.wait()
+                self.driver.unload(module)
+
+    # ---- waiting
+
+    def sync(self) -> None:
+        """Wait for all work, and raise what a check of a kernel found."""
+        with self.reported():
+            self.driver.wait()
+        self.check()
+
+    @contextlib.contextmanager
+    def reported(self) -> Iterator[None]:
+        """Name what the driver says went wrong with the work done so far."""
+        try:
+            yield
+        except DriverError as problem:
+            raise BackendError(
+                f"something that was launched before has failed on {self}: {problem}",
+                Span.of_caller(),
+                hint="run the program with ds.init(debug=True) to find the kernel; after such an error this "
+                "process can not use the GPU any more",
+            ) from None
+
+    def note(self, launched: Any, now: bool) -> None:
+        """Something was launched that may note an error: look now, or when Python next waits."""
+        self.pending[launched] = None
+        if now:
+            self.sync()
+
+    def check(self) -> None:
+        """Raise what a check of a kernel has found since the last look."""
+        pending, self.pending = self.pending, {}
+        try:
+            while pending:
+                first = next(iter(pending))
+                del pending[first]
+                first.report()
+        finally:
+            self.pending = {**pending, **self.pending}
+
+
+_devices: dict[int, Device] = {}
+
+
+def open_device(number: int, jit: Callable[[], Jit]) -> Device:
+    """The GPU of that number.
+
+    Raises:
+        DriverError: it, or the driver, is not there.
+    """
+    if number not in _devices:
+        driver = Driver(number)
+        _devices[number] = Device(driver, jit())
+    return _devices[number]
+
+
+class _Flat:
+    """Scalars on a device by their place."""
+
+    def __init__(self, buffer: Buffer, dtype: ScalarType) -> None:
+        self.buffer = buffer
+        self.width = dtype.bytes
+        self.dtype = dtype.numpy
+
+    def __getitem__(self, k: int) -> Any:
+        found = np.empty(1, self.dtype)
+        self.buffer.device.read(self.buffer.address + k * self.width, found)
+        return found.item()
+
+    def __setitem__(self, k: int, value: Any) -> None:
+        one = np.empty(1, self.dtype)
+        one.data[0] = value  # refuses what memory of the host refuses
+        self.buffer.device.write(self.buffer.address + k * self.width, one)
+
+
+class DeviceStorage:
+    """Elements on a GPU; see `storage.py` for the methods."""
+
+    def __init__(self, form: Form, device: Device) -> None:
+        """Allocate, all zeros.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
+        self.form = form
+        self.device = device
+        self.buffer = Buffer(device, form.nbytes)
+        device.fill(self.buffer.address, b"\0", form.nbytes)
+        self.flat = _Flat(self.buffer, form.dtype)
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address
+
+    def _plain(self) -> bool:
+        """Whether the scalars lie as in an array of NumPy."""
+        form = self.form
+        in_order = form.order == tuple(range(len(form.shape)))
+        return in_order and not (form.soa and form.components > 1)
+
+    def element(self, at: int) -> np.ndarray:
+        form, step = self.form, self.form.component_stride
+        if step == 1:
+            found = np.empty(form.components, form.dtype.numpy)
+            self.device.read(self.address + at * form.dtype.bytes, found)
+            return found
+        return np.array(
+            [self.flat[at + k * step] for k in range(form.components)], form.dtype.numpy
+        )
+
+    def set_element(self, at: int, values: np.ndarray) -> None:
+        form, step = self.form, self.form.component_stride
+        made = np.empty(form.components, form.dtype.numpy)
+        made[...] = values
+        width = form.dtype.bytes
+        if step == 1:
+            self.device.write(self.address + at * width, made)
+            return
+        for k in range(form.components):
+            self.device.write(self.address + (at + k * step) * width, made[k : k + 1])
+
+    def fill(self, value: Any) -> None:
+        form = self.form
+        values = np.empty(form.components, form.dtype.numpy)
+        values[...] = value
+        if form.soa:
+            each = form.count // form.components
+            for k, one in enumerate(values):
+                at = self.address + k * each * form.dtype.bytes
+                self.device.fill(at, one.tobytes(), each)
+        elif (values == values[0]).all():
+            self.device.fill(self.address, values[:1].tobytes(), form.count)
+        else:
+            self.device.fill(self.address, values.tobytes(), form.count // form.components)
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        form = self.form
+        flat = np.empty(form.count, form.dtype.numpy)
+        self.device.read(self.address, flat)
+        view = form.view(flat)
+        if self._plain():
+            return view if dtype is None else view.astype(dtype, copy=False)
+        return np.array(view, dtype=dtype, order="C")
+
+    def from_numpy(self, array: np.ndarray) -> None:
+        form = self.form
+        if array.dtype == form.dtype.numpy and array.flags.c_contiguous and self._plain():
+            self.device.write(self.address, array)
+            return
+        flat = np.empty(form.count, form.dtype.numpy)
+        np.copyto(form.view(flat), array, casting="same_kind")
+        self.device.write(self.address, flat)
+
+    def _same(self, other: Any) -> bool:
+        """Whether the other has the same form on the same device."""
+        mine = isinstance(other, DeviceStorage) and other.device is self.device
+        return mine and other.form == self.form
+
+    def copy_from(self, other: Storage) -> None:
+        if self._same(other):
+            self.device.driver.copy(self.address, other.address, self.form.nbytes)
+        else:
+            self.from_numpy(other.to_numpy())
+
+    def add(self, other: Any) -> None:
+        form = self.form
+        if isinstance(other, Buffer) or self._same(other):
+            self.device.add(self.address, other.address, form.count, form.dtype)
+            return
+        made = HostStorage(form)
+        made.copy_from(self)
+        made.add(other)
+        self.from_numpy(made.array)
+
+    def may_be_nonzero(self) -> bool:
+        return True  # to find out would take as long as what the caller does then
+
+    def _rows(self, axis: int, row: int) -> tuple[int, int, int, int]:
+        """A row of an axis as pieces: address of the first, their pitch, width and number."""
+        form, width = self.form, self.form.dtype.bytes
+        step = form.strides[axis] * width
+        pitch = step * form.shape[axis]
+        return self.address + row * step, pitch, step, form.nbytes // pitch
+
+    def take(self, axis: int | None = None, row: int = 0) -> Buffer:
+        driver = self.device.driver
+        if axis is None:
+            made = Buffer(self.device, self.form.nbytes)
+            driver.copy(made.address, self.address, made.nbytes)
+            return made
+        first, pitch, width, height = self._rows(axis, row)
+        made = Buffer(self.device, width * height)
+        driver.copy_rows(made.address, width, first, pitch, width, height)
+        return made
+
+    def put(self, copy: Buffer, axis: int | None = None, row: int = 0) -> None:
+        driver = self.device.driver
+        if axis is None:
+            driver.copy(self.address, copy.address, copy.nbytes)
+            return
+        first, pitch, width, height = self._rows(axis, row)
+        driver.copy_rows(first, pitch, copy.address, width, width, height)

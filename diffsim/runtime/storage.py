@@ -1,0 +1,177 @@
+"""Where the elements of a field lie: in the host's memory, or on a GPU (`device.py`).
+
+Both kinds of storage have the same methods, so fields, tapes and checkpoints do not ask where they are:
+
+    flat            scalars by their place in memory: flat[k], flat[k] = number
+    element         the components of one element; set_element
+    fill            all elements: one number, or one for each component
+    to_numpy        a copy as an array of shape `shape` + (components,); from_numpy
+    copy_from       another storage of the same shape
+    add             add another storage of the same shape, or a copy made by `take`
+    may_be_nonzero  whether anything but zeros may be there
+    take            a copy of everything, or of one row of an axis; `put` puts it back
+    address         of the first scalar; nbytes
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from diffsim.ir.types import ScalarType
+
+
+@dataclass(frozen=True)
+class Form:
+    """The shape of a storage, and how it lies in memory.
+
+    Attributes:
+        dtype: scalar type.
+        components: scalars of one element.
+        shape: number of elements along each axis.
+        order: the axes from slowest to fastest.
+        soa: whether each component has a block of its own.
+    """
+
+    dtype: ScalarType
+    components: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    soa: bool
+
+    @functools.cached_property
+    def count(self) -> int:
+        """Number of scalars."""
+        count = self.components
+        for n in self.shape:
+            count *= n
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.dtype.bytes
+
+    @functools.cached_property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along each axis are [scalars]."""
+        strides = [0] * len(self.shape)
+        step = 1 if self.soa else self.components
+        for axis in reversed(self.order):
+            strides[axis] = step
+            step *= self.shape[axis]
+        return tuple(strides)
+
+    @property
+    def component_stride(self) -> int:
+        """How far apart the components of an element are [scalars]."""
+        return self.count // self.components if self.soa and self.components > 1 else 1
+
+    def view(self, flat: np.ndarray) -> np.ndarray:
+        """An array of shape `shape` + (components,) on scalars in the order in which they lie."""
+        width = self.dtype.bytes
+        strides = [width * s for s in (*self.strides, self.component_stride)]
+        return np.ndarray((*self.shape, self.components), self.dtype.numpy, flat, 0, strides)
+
+
+class Copy(Protocol):
+    """What `take` returns."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Storage(Protocol):
+    """What both kinds of storage can do; see the head of this file."""
+
+    form: Form
+    flat: Any
+    device: Any
+
+    @property
+    def address(self) -> int: ...
+
+    def element(self, at: int) -> np.ndarray: ...
+
+    def set_element(self, at: int, values: np.ndarray) -> None: ...
+
+    def fill(self, value: Any) -> None: ...
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray: ...
+
+    def from_numpy(self, array: np.ndarray) -> None: ...
+
+    def copy_from(self, other: Storage) -> None: ...
+
+    def add(self, other: Any) -> None: ...
+
+    def may_be_nonzero(self) -> bool: ...
+
+    def take(self, axis: int | None = None, row: int = 0) -> Any: ...
+
+    def put(self, copy: Any, axis: int | None = None, row: int = 0) -> None: ...
+
+
+class HostStorage:
+    """Elements in the host's memory.
+
+    Attributes:
+        array: them as an array of shape `shape` + (components,).
+    """
+
+    device = None
+
+    def __init__(self, form: Form) -> None:
+        """Allocate, all zeros.
+
+        Raises:
+            MemoryError, ValueError: there is not so much.
+        """
+        self.form = form
+        raw = np.zeros(form.nbytes + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        flat = raw[start : start + form.nbytes].view(form.dtype.numpy)
+        self.scalars = flat
+        self.flat: Any = memoryview(flat)
+        self.array = form.view(flat)
+        self.address = int(flat.ctypes.data)
+
+    def element(self, at: int) -> np.ndarray:
+        step = self.form.component_stride
+        return self.scalars[at : at + self.form.components * step : step]
+
+    def set_element(self, at: int, values: np.ndarray) -> None:
+        step = self.form.component_stride
+        self.scalars[at : at + self.form.components * step : step] = values
+
+    def fill(self, value: Any) -> None:
+        self.array[...] = value
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        return np.array(self.array, dtype=dtype, order="C")
+
+    def from_numpy(self, array: np.ndarray) -> None:
+        np.copyto(self.array, array, casting="same_kind")
+
+    def copy_from(self, other: Storage) -> None:
+        array = other.array if isinstance(other, HostStorage) else other.to_numpy()
+        np.copyto(self.array, array, casting="same_kind")
+
+    def add(self, other: Any) -> None:
+        if isinstance(other, HostStorage):
+            other = other.array
+        self.array += other if isinstance(other, np.ndarray) else other.to_numpy()
+
+    def may_be_nonzero(self) -> bool:
+        return bool(self.array.any())
+
+    def _part(self, axis: int | None, row: int) -> np.ndarray:
+        return self.array if axis is None else self.array[(slice(None),) * axis + (row,)]
+
+    def take(self, axis: int | None = None, row: int = 0) -> np.ndarray:
+        return self._part(axis, row).copy("K")
+
+    def put(self, copy: np.ndarray, axis: int | None = None, row: int = 0) -> None:
+        self._part(axis, row)[...] = copy

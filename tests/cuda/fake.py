@@ -1,0 +1,253 @@
+"""A GPU that is not there: the driver's interface on memory of the host.
+
+Memory is NumPy arrays, and every address that is handed in is checked to lie in one of them. Launches are
+noted, and done by the CPU backend: the block of a launch is read as the layout of the CUDA code says, and
+handed to the same kernel compiled for the CPU. So everything around the GPU's own code is really run.
+"""
+
+import bisect
+import ctypes
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from diffsim.backends import cpu, cuda
+from diffsim.backends.driver import DriverError, OutOfMemory
+from diffsim.backends.layout import ERROR, POOL, THREADS, Layout
+from diffsim.ir.types import size_of
+from diffsim.runtime import context, device
+
+KERNELS = {}
+"""LLVM text of CUDA code -> (kernel, CudaCode), noted when it is made."""
+
+
+DEFAULT_ARCH = context._default_arch
+LOWER_FOR_CPU = cpu.lower  # tests that count compilations see CUDA's
+
+
+def install(replace=setattr, *, by_default=False):
+    """Have diffsim use a fake GPU, let LLVM text pass for PTX, and note what `cuda.lower` makes."""
+    lower = cuda.lower
+    devices = {}
+
+    def opened(number, jit):
+        if number > 0:
+            raise DriverError(f"there is no GPU number {number}: there is GPU 0 only")
+        if number not in devices:
+            devices[number] = device.Device(FakeDriver(number), jit())
+        return devices[number]
+
+    def noting(kernel, **options):
+        code = lower(kernel, **options)
+        KERNELS[code.text] = kernel, code
+        return code
+
+    replace(cuda, "lower", noting)
+    replace(device, "to_ptx", lambda text, sm: text)
+    replace(context, "open_device", opened)
+    if by_default:
+        replace(context, "_default_arch", lambda: context.cuda)
+
+
+@dataclass
+class Launch:
+    """One call of `launch`: what it was given, and the bytes behind its arguments."""
+
+    name: str
+    grid: int
+    block_dim: int
+    block: bytes
+
+
+@dataclass
+class FakeDriver:
+    """What `backends.driver.Driver` does, without a GPU."""
+
+    device: int = 0
+    name: str = "a fake GPU"
+    sm: int = 90
+    processors: int = 2
+    memory: int = 1 << 34
+    version: int = 13000
+    stream: int = 7
+    launches: list = field(default_factory=list)
+    waits: int = 0
+    linked: int = 0
+    heap: int | None = None
+    run_kernels: bool = True
+    failure: DriverError | None = None
+
+    def __post_init__(self):
+        self.memories = {}
+        self.starts = []
+        self.used = self.peak = 0
+        self.modules = {}
+        self.functions = {}
+        self.handles = 100
+
+    # ---- memory
+
+    def alloc(self, nbytes):
+        nbytes = max(nbytes, 1)
+        if self.used + nbytes > self.memory:
+            raise OutOfMemory("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory", 2)
+        room = np.full(nbytes + 256, 0xCD, np.uint8)
+        start = -room.ctypes.data % 256
+        memory = room[start : start + nbytes]
+        address = memory.ctypes.data
+        self.memories[address] = memory
+        bisect.insort(self.starts, address)
+        self.used += nbytes
+        self.peak = max(self.peak, self.used)
+        return address
+
+    def free(self, address):
+        self.used -= len(self.memories.pop(address))
+        self.starts.remove(address)
+
+    def free_memory(self):
+        return self.memory - self.used
+
+    def at(self, address, nbytes):
+        """The address, if the bytes there belong to one allocation."""
+        k = bisect.bisect_right(self.starts, address) - 1
+        assert k >= 0, f"{address:#x} is not on the device"
+        start = self.starts[k]
+        assert address + nbytes <= start + len(self.memories[start]), "beyond an allocation's end"
+        return address
+
+    def copy_in(self, to, host, nbytes):
+        ctypes.memmove(self.at(to, nbytes), host, nbytes)
+
+    def copy_out(self, host, of, nbytes):
+        self.wait()
+        ctypes.memmove(host, self.at(of, nbytes), nbytes)
+
+    def copy(self, to, of, nbytes):
+        ctypes.memmove(self.at(to, nbytes), self.at(of, nbytes), nbytes)
+
+    def copy_rows(self, to, to_pitch, of, of_pitch, width, height):
+        assert width <= min(to_pitch, of_pitch)
+        for k in range(height):
+            self.copy(to + k * to_pitch, of + k * of_pitch, width)
+
+    def set_words(self, to, word, width, count):
+        assert width in (1, 2, 4)
+        self.at(to, width * count)
+        ctypes.memmove(to, word.to_bytes(width, "little") * count, width * count)
+
+    def wait_for(self, stream):
+        self.waited_for = stream
+
+    def where(self, address):
+        k = bisect.bisect_right(self.starts, address) - 1
+        inside = k >= 0 and address < self.starts[k] + len(self.memories[self.starts[k]])
+        return self.device if inside else None
+
+    # ---- code
+
+    def link(self, ptx):
+        self.linked += 1
+        return ptx.encode()
+
+    def load(self, image):
+        self.handles += 1
+        self.modules[self.handles] = image.decode()
+        return self.handles
+
+    def unload(self, module):
+        del self.modules[module]
+
+    def function(self, module, name):
+        text = self.modules[module]
+        assert f"@{name}(" in text
+        self.handles += 1
+        self.functions[self.handles] = text, name
+        return self.handles
+
+    def blocks_at_once(self, function, block_dim):
+        return self.processors * (2048 // max(block_dim, 32))
+
+    def set_heap(self, nbytes):
+        self.heap = nbytes
+
+    # ---- launches
+
+    def prepare(self, launches, jit):
+        def start(launches):
+            if self.failure is not None:
+                return self.failure.code
+            for one in launches:
+                self.launch(one.function, one.grid, one.block_dim, one.params)
+            return 0
+
+        return start, launches
+
+    def failed(self, code):
+        raise self.failure
+
+    def launch(self, function, grid, block_dim, params):
+        text, name = self.functions[function]
+        if text not in KERNELS:
+            self.add(text, params)
+            return
+        kernel, code = KERNELS[text]
+        layout = code.layout
+        if layout.by_value:
+            block = ctypes.string_at(params[0], 8 * layout.fixed)
+        else:
+            address = ctypes.c_uint64.from_address(params[0]).value
+            block = ctypes.string_at(self.at(address, 8 * layout.fixed), 8 * layout.fixed)
+        self.launches.append(Launch(name, grid, block_dim, block))
+        if self.run_kernels and name == code.entries[0].name:
+            self.run(kernel, code, block)
+
+    def add(self, text, params):
+        """The device's own kernel: add scalars to others."""
+        to, of, count = (ctypes.c_int64.from_address(p).value for p in params)
+        dtype = {"float": np.float32, "double": np.float64}[re.search(r"fadd (\w+)", text)[1]]
+        nbytes = count * np.dtype(dtype).itemsize
+        a, b = (
+            np.frombuffer((ctypes.c_uint8 * nbytes).from_address(self.at(x, nbytes)), dtype)
+            for x in (to, of)
+        )
+        a += b
+
+    def run(self, kernel, code, block):
+        """The whole kernel on the CPU, its temporaries put where CUDA code leaves them."""
+        found = getattr(code, "on_cpu", None)
+        if found is None:
+            found = code.on_cpu = OnCpu(kernel)
+        params = np.zeros(found.layout.size, np.int64)
+        n = found.layout.fixed  # the block on the device goes on with what the CPU has no use for
+        params[:n] = np.frombuffer(block, np.int64)[:n]
+        work = int(params[POOL])
+        params[POOL], params[THREADS] = found.pool.handle, found.pool.threads
+        error = ctypes.c_int64.from_address(self.at(int(params[ERROR]), 8))
+        before = error.value
+        found.launch(params.ctypes.data)
+        if error.value != before:  # the CPU counts checks of all variants of a task
+            error.value = 1 + code.checks.index(found.checks[error.value - 1])
+        for mem, slot in code.layout.temps.items():
+            n = size_of(mem.dtype)
+            made = params[found.layout.temps[mem] :][:n]
+            ctypes.memmove(self.at(work + 8 * slot, 8 * n), made.ctypes.data, 8 * n)
+
+    def wait(self):
+        self.waits += 1
+        if self.failure is not None:
+            raise self.failure
+
+
+class OnCpu:
+    """A kernel compiled by the CPU backend."""
+
+    def __init__(self, kernel):
+        session = context.session
+        code = LOWER_FOR_CPU(kernel, session.jit, fast_math=False)
+        self.layout: Layout = code.layout
+        self.checks = code.checks
+        self.pool = session.pool
+        self.library = session.jit.load(session.jit.compile(code.text))
+        self.launch = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.library.address("launch"))

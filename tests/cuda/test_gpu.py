@@ -1,0 +1,624 @@
+"""On a real GPU: values and gradients, memory, errors, other libraries, threads."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.gpu
+real = pytest.mark.gpu(real=True)  # not on a fake GPU
+
+
+@pytest.fixture
+def gpu():
+    """diffsim, initialized for the GPU and reset afterwards."""
+    import diffsim as ds
+
+    ds.init(arch=ds.cuda)
+    yield ds
+    ds.reset()
+
+
+def run(folder, text):
+    """What a process of Python printed."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def device():
+    from diffsim.runtime.context import session
+
+    return session.device
+
+
+# ---- values
+
+
+@pytest.mark.parametrize("t", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"])
+def test_every_type(gpu, t):
+    ds = gpu
+    dtype = getattr(ds, t)
+    n = 10007
+    x, y = ds.field(dtype, shape=n), ds.field(dtype, shape=n)
+    values = (np.arange(n) % 101).astype(dtype.numpy)
+    x.from_numpy(values)
+
+    @ds.kernel
+    def triple():
+        for i in x:
+            y[i] = x[i]
+            if x[i] < 40:
+                y[i] += 2 * x[i]
+
+    triple()
+    assert (y.to_numpy() == np.where(values < 40, 3 * values, values)).all()
+    y.fill(7)
+    assert (y.to_numpy() == 7).all()
+    y[5] = 9
+    assert (y[4], y[5], y[6]) == (7, 9, 7)
+
+
+@pytest.mark.parametrize("layout", ["AOS", "SOA"])
+def test_vectors_in_both_layouts(gpu, layout):
+    ds = gpu
+    x = ds.Vector.field(3, ds.f64, shape=(5, 4), layout=getattr(ds.Layout, layout))
+    values = np.arange(60.0).reshape(5, 4, 3)
+    x.from_numpy(values)
+    assert (x.to_numpy() == values).all()
+    x[2, 1] = [1, 2, 3]
+    values[2, 1] = [1, 2, 3]
+    assert (x.to_numpy() == values).all()
+    assert x[2, 1].to_list() == [1, 2, 3]
+    x.fill(ds.Vector([4.0, 5.0, 6.0]))
+    assert (x.to_numpy() == [4, 5, 6]).all()
+
+    @ds.kernel
+    def turn():
+        for i, j in x:
+            x[i, j] = ds.Vector([x[i, j][1], x[i, j][2], i + 10.0 * j])
+
+    turn()
+    i, j = np.meshgrid(range(5), range(4), indexing="ij")
+    expected = np.stack([np.full((5, 4), 5), np.full((5, 4), 6), i + 10 * j], axis=-1)
+    assert (x.to_numpy() == expected).all()
+
+
+def test_sums_and_returned_values(gpu):
+    ds = gpu
+    n = 1 << 20
+    x = ds.field(ds.f64, shape=n)
+    values = np.random.default_rng(1).normal(size=n)
+    x.from_numpy(values)
+
+    @ds.kernel
+    def total() -> ds.f64:
+        s = 0.0
+        for i in x:
+            s += x[i]
+        return s
+
+    @ds.kernel
+    def ends() -> ds.types.vector(2, ds.f64):
+        return ds.Vector([x[0], x[n - 1]])
+
+    for _ in range(3):
+        assert abs(total() - values.sum()) < 1e-9 * n
+    assert ends().to_list() == [values[0], values[-1]]
+
+
+def test_bounds_from_fields_and_arguments(gpu):
+    ds = gpu
+    n = ds.field(ds.i32, shape=())
+    hits = ds.field(ds.i32, shape=100)
+
+    @ds.kernel
+    def count(first: ds.i32):
+        n[None] += 10
+        for i in range(first, n[None]):
+            hits[i] += 1
+
+    for k in range(1, 6):
+        count(5 * k)
+    expected = np.zeros(100, int)
+    for k in range(1, 6):
+        expected[5 * k : 10 * k] += 1
+    assert (hits.to_numpy() == expected).all()
+
+
+def test_mathematics_is_numpys(gpu):
+    ds = gpu
+    n = 1000
+    x, y = ds.field(ds.f64, shape=n), ds.field(ds.f64, shape=(8, n))
+    values = np.linspace(0.1, 3, n)
+    x.from_numpy(values)
+
+    @ds.kernel
+    def run():
+        for i in x:
+            y[0, i] = ds.sin(x[i])
+            y[1, i] = ds.exp(x[i])
+            y[2, i] = ds.log(x[i])
+            y[3, i] = ds.sqrt(x[i])
+            y[4, i] = ds.atan2(x[i], 2.0)
+            y[5, i] = ds.tanh(x[i])
+            y[6, i] = x[i] ** 2.5
+            y[7, i] = x[i] // 0.7
+
+    run()
+    expected = [
+        np.sin(values),
+        np.exp(values),
+        np.log(values),
+        np.sqrt(values),
+        np.arctan2(values, 2),
+        np.tanh(values),
+        values**2.5,
+        values // 0.7,
+    ]
+    np.testing.assert_allclose(y.to_numpy(), expected, rtol=4e-16 * 4)
+
+
+def test_the_same_bits_in_every_run(gpu):
+    """Sums, additions to shared elements and the adjoint's; with deterministic=True."""
+    ds = gpu
+    ds.init(arch=ds.cuda, deterministic=True)
+    n = 30011
+    x = ds.field(ds.f32, shape=n, needs_grad=True)
+    w = ds.field(ds.f32, shape=5, needs_grad=True)
+    bins = ds.field(ds.f32, shape=7, needs_grad=True)
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+    x.from_numpy(np.random.default_rng(1).normal(size=n).astype(np.float32))
+    w.from_numpy(np.linspace(0.5, 2, 5).astype(np.float32))
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            bins[i % 7] += w[i % 5] * ds.sin(x[i])
+            loss[None] += w[i % 3] * x[i] * x[i]
+
+    @ds.kernel
+    def close():
+        for k in bins:
+            loss[None] += bins[k] ** 2
+
+    found = set()
+    for _ in range(50):
+        bins.fill(0)
+        with ds.Tape(loss):
+            measure()
+            close()
+        parts = (bins, loss, x.grad, w.grad)
+        found.add(b"".join(f.to_numpy().tobytes() for f in parts))
+    assert len(found) == 1
+
+
+# ---- gradients
+
+
+def test_a_gradient(gpu):
+    ds = gpu
+    n = 5000
+    x = ds.field(ds.f64, shape=n, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    values = np.random.default_rng(2).normal(size=n)
+    x.from_numpy(values)
+
+    @ds.kernel
+    def compute():
+        for i in x:
+            loss[None] += ds.sin(x[i]) * x[(i + 1) % n]
+
+    with ds.Tape(loss):
+        compute()
+    np.testing.assert_allclose(loss[None], (np.sin(values) * np.roll(values, -1)).sum(), rtol=1e-10)
+    expected = np.cos(values) * np.roll(values, -1) + np.roll(np.sin(values), 1)
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_in_place_and_checkpointed_steps(gpu, steps):
+    """x' = x + h sin(x), repeated in place: dx_n/dx_0 is the product of 1 + h cos(x_k)."""
+    ds = gpu
+    n, h = 257, 0.3
+    x = ds.field(ds.f64, shape=n, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    start = np.linspace(-2, 2, n)
+
+    @ds.kernel
+    def step():
+        for i in x:
+            x[i] += h * ds.sin(x[i])
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i]
+
+    state, slope = start.copy(), np.ones(n)
+    for _ in range(steps):
+        slope *= 1 + h * np.cos(state)
+        state += h * np.sin(state)
+    x.from_numpy(start)
+    with ds.Tape(loss, in_place="save"):
+        for _ in range(steps):
+            step()
+        measure()
+    np.testing.assert_allclose(x.grad.to_numpy(), slope, rtol=1e-12)
+    np.testing.assert_allclose(x.to_numpy(), state, rtol=1e-13)
+    x.from_numpy(start)
+    with ds.Tape(loss):
+        ds.ad.checkpoint(lambda t: step(), steps, [x], snapshots=2)
+        measure()
+    np.testing.assert_allclose(x.grad.to_numpy(), slope, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_saved_values_of_loops(gpu, size):
+    """A loop with a number of turns from memory saves its values; also with little room for them."""
+    ds = gpu
+    n = 3000
+    ds.init(arch=ds.cuda, device_scratch_size=size)
+    x = ds.field(ds.f64, shape=n, needs_grad=True)
+    turns = ds.field(ds.i32, shape=n)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def compute():
+        for i in x:
+            v = x[i]
+            for _ in range(turns[i]):
+                v = v + 0.1 * ds.sin(v)
+            loss[None] += v
+
+    values, counts = np.linspace(-1, 1, n), np.arange(n) % 90
+    x.from_numpy(values)
+    turns.from_numpy(counts.astype(np.int32))
+    with ds.Tape(loss):
+        compute()
+    slope, v = np.ones(n), values.copy()
+    for k in range(90):
+        on = counts > k
+        slope[on] *= 1 + 0.1 * np.cos(v[on])
+        v[on] += 0.1 * np.sin(v[on])
+    np.testing.assert_allclose(x.grad.to_numpy(), slope, rtol=1e-11)
+
+
+# ---- arrays of NumPy and of other libraries
+
+
+def test_numpy_arrays_are_copied_in_and_out(gpu):
+    ds = gpu
+
+    @ds.kernel
+    def scale(x: ds.types.ndarray(), y: ds.types.ndarray(), a: ds.f32):
+        for i, j in x:
+            y[i, j] = a * x[i, j]
+
+    x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros((3, 4), np.float32)
+    for a in (2, 3):
+        scale(x, y, a)
+        assert (y == a * x).all()
+
+
+@real
+def test_torch_beside_diffsim(tmp_path):
+    """A thousand turns, both orders of the first use, two threads."""
+    pytest.importorskip("torch")
+    for first in ("torch", "diffsim"):
+        out = run(
+            tmp_path,
+            f"""
+            import threading
+            import torch, diffsim as ds
+            if {first == "torch"}:
+                t = torch.zeros(1000, device="cuda")
+            ds.init(arch=ds.cuda)
+            x = ds.field(ds.f32, shape=1000)
+
+            @ds.kernel
+            def more(a: ds.f32):
+                for i in x:
+                    x[i] += a
+
+            more(1.0)
+            if {first == "diffsim"}:
+                t = torch.zeros(1000, device="cuda")
+            for k in range(1000):
+                more(1.0)
+                t += 1
+            assert x[999] == 1001, x[999]
+            assert float(t[999]) == 1000
+
+            def other():
+                for k in range(200):
+                    more(1.0)
+                    t.add_(1)
+                torch.cuda.synchronize()
+                assert t[3].item() >= 1200
+
+            threads = [threading.Thread(target=other) for _ in range(2)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            assert x[7] == 1401, x[7]
+            assert float(t.sum()) == 1400 * 1000
+            print("ok")
+            """,
+        )
+        assert out == "ok\n"
+
+
+def test_another_thread(gpu):
+    ds = gpu
+    x = ds.field(ds.f32, shape=100)
+
+    @ds.kernel
+    def set_to(a: ds.f32):
+        for i in x:
+            x[i] = a
+
+    found = []
+
+    def work():
+        set_to(3.0)
+        found.append(x[50])
+        y = ds.field(ds.i32, shape=7)
+        y.fill(4)
+        found.append(y[6])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [3, 4]
+    set_to(5.0)
+    assert x[99] == 5
+
+
+# ---- memory
+
+
+@real
+def test_memory_is_freed_with_its_field(gpu):
+    """More in all than there is. (How much is free says nothing: other processes may use the GPU.)"""
+    ds = gpu
+    n = device().driver.memory // 100
+    for k in range(150):
+        x = ds.field(ds.u8, shape=n)
+        x.fill(k % 7)
+        if k % 10 == 0:
+            assert x[n - 1] == k % 7
+        del x
+
+
+@real
+def test_more_than_2_to_the_31_elements(gpu):
+    ds = gpu
+    n = 2**31 + 16
+    x = ds.field(ds.u8, shape=n)
+
+    @ds.kernel
+    def mark():
+        for i in x:
+            if i >= n - 3:
+                x[i] = ds.cast(200 + (i - (n - 3)), ds.u8)
+
+    mark()
+    assert [x[n - k] for k in (4, 3, 2, 1)] == [0, 200, 201, 202]
+    x[n - 1] = 9
+    assert x[n - 1] == 9
+
+
+def test_no_memory_left(gpu):
+    ds = gpu
+    with pytest.raises(ds.FieldError, match=r"no memory for big .* GiB"):
+        ds.field(ds.f64, shape=1 << 40, name="big")
+    x = ds.field(ds.f32, shape=10)
+    x.fill(2)
+    assert x[9] == 2
+
+
+# ---- errors
+
+
+def test_debug_mode_names_field_index_and_line(gpu):
+    ds = gpu
+    ds.init(arch=ds.cuda, debug=True)
+    x = ds.field(ds.f32, shape=100)
+
+    @ds.kernel
+    def outside(k: ds.i32):
+        for i in x:
+            if i == 42:
+                x[i + k] = 1.0
+
+    outside(1)
+    with pytest.raises(ds.AccessError, match=r"142.*x") as caught:
+        outside(100)
+    assert "x[i + k] = 1.0" in str(caught.value)
+    outside(2)
+    assert x[43] == 1
+    assert x[44] == 1
+
+
+@real
+def test_waiting_can_be_interrupted(tmp_path):
+    out = run(
+        tmp_path,
+        """
+        import os, signal, threading, time
+        import diffsim as ds
+        ds.init(arch=ds.cuda)
+        x = ds.field(ds.f64, shape=64)
+
+        @ds.kernel
+        def long(n: ds.i32):
+            for i in x:
+                for _ in range(n):
+                    x[i] = ds.sin(x[i]) + 1.0
+
+        long(1)
+        ds.sync()
+        start = time.time()
+        long(20_000_000)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            ds.sync()
+            print("done in", time.time() - start)
+        except KeyboardInterrupt:
+            print("interrupted", time.time() - start < 2)
+        ds.sync()
+        print(x[0] > 0)
+        """,
+    )
+    assert out == "interrupted True\nTrue\n"
+
+
+@real
+def test_launches_do_not_wait(gpu):
+    ds = gpu
+    x = ds.field(ds.f32, shape=64)
+
+    @ds.kernel
+    def slow(n: ds.i32):
+        for i in x:
+            for _ in range(n):
+                x[i] = ds.sin(x[i]) + 1.0
+
+    slow(1)
+    ds.sync()
+    start = time.perf_counter()
+    slow(3_000_000)
+    launched = time.perf_counter() - start
+    ds.sync()
+    assert launched < 0.2 * (time.perf_counter() - start)
+
+
+@real
+def test_code_is_kept_on_disk(tmp_path):
+    text = f"""
+        import diffsim as ds
+        from diffsim.backends.driver import Driver
+        links = []
+        link = Driver.link
+        Driver.link = lambda self, ptx: links.append(1) or link(self, ptx)
+        ds.init(arch=ds.cuda, offline_cache_file_path={str(tmp_path / "cache")!r})
+        x = ds.field(ds.f32, shape=8)
+
+        @ds.kernel
+        def fill():
+            for i in x:
+                x[i] = ds.sin(1.0 * i)
+
+        fill()
+        print(len(links), round(x[1], 4))
+        """
+    assert run(tmp_path, text) == "1 0.8415\n"
+    assert run(tmp_path, text) == "0 0.8415\n"
+
+
+# ---- the same memory in other libraries
+
+
+def test_torch_sees_the_same_memory(gpu):
+    torch = pytest.importorskip("torch")
+    ds = gpu
+    x = ds.Vector.field(3, ds.f32, shape=(4, 5), layout=ds.Layout.SOA)
+    views = torch.from_dlpack(x), torch.as_tensor(x, device="cuda")
+    for k, t in enumerate(views):
+        assert tuple(t.shape) == (4, 5, 3)
+        t[2, 3, 1] = 7 + k
+        assert x[2, 3].to_list() == [0, 7 + k, 0]
+        x[0, 0] = [1, 2, 3 + k]
+        assert t[0, 0].tolist() == [1, 2, 3 + k]
+        assert t.data_ptr() == x.address
+    del x
+    gc.collect()
+    assert views[0][2, 3, 1].item() == 8
+
+
+def test_tensors_are_used_where_they_are(gpu):
+    torch = pytest.importorskip("torch")
+    ds = gpu
+    x = ds.field(ds.f32, shape=(300, 7))
+
+    @ds.kernel
+    def exchange(y: ds.types.ndarray()):
+        for i, j in y:
+            a = x[i, j]
+            x[i, j] = y[i, j]
+            y[i, j] = a + 1.0
+
+    t = torch.arange(2100.0, device="cuda").reshape(300, 7)
+    exchange(t)
+    t += 1
+    exchange(t)
+    expected = np.arange(2100, dtype=np.float32).reshape(300, 7)
+    assert (t.cpu().numpy() == expected + 1).all()
+    assert (x.to_numpy() == 2).all()
+    for wrong, message in (
+        (t.T, "not contiguous"),
+        (t.clone().requires_grad_(), "detach"),
+        (t.cpu(), "not a torch|asarray|array"),
+    ):
+        with pytest.raises(ds.KernelTypeError, match=message):
+            exchange(wrong)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        u = torch.full((300, 7), 3.0, device="cuda")
+        for _ in range(100):
+            u = u * 1.0
+        stream.synchronize()
+        exchange(u)
+    assert (x.to_numpy() == 3).all()
+
+
+def test_gradient_through_a_tensor_argument(gpu):
+    torch = pytest.importorskip("torch")
+    ds = gpu
+    n = 1000
+    x = ds.field(ds.f64, shape=n, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    x.fill(2)
+
+    @ds.kernel
+    def measure(w: ds.types.ndarray()):
+        for i in x:
+            loss[None] += w[i] * x[i] ** 2
+
+    w = torch.arange(n, device="cuda", dtype=torch.float64)
+    with ds.Tape(loss):
+        measure(w)
+        w.zero_()  # the tape has what it was
+    assert (x.grad.to_numpy() == 4.0 * np.arange(n)).all()
+
+
+def test_cupy_and_jax(gpu):
+    ds = gpu
+    x = ds.field(ds.f32, shape=10)
+    x.fill(3)
+    tried = 0
+    for name in ("cupy", "jax.dlpack"):
+        try:
+            library = __import__(name, fromlist=["from_dlpack"])
+        except ImportError:
+            continue
+        tried += 1
+        assert float(library.from_dlpack(x).sum()) == 30
+    if not tried:
+        pytest.skip("neither is here")

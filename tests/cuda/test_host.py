@@ -1,0 +1,659 @@
+"""The host's side of GPU runs, on a GPU that is not there (`fake.py`)."""
+
+import gc
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffsim.backends import driver
+from diffsim.backends.driver import DriverError
+from diffsim.backends.layout import ERROR, SEED
+from diffsim.runtime import context
+from tests.cuda import fake as fakes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """diffsim on a fake GPU; `fake.driver` is its driver."""
+    import diffsim as ds
+
+    fakes.install(monkeypatch.setattr)
+    ds.init(arch=ds.cuda)
+    monkeypatch.setattr(ds, "driver", context.session.device.driver, raising=False)
+    yield ds
+    ds.reset()
+    ds.init(arch=ds.cpu)
+
+
+def live(ds):
+    """Bytes of fields and buffers: what is allocated and not kept to be used again."""
+    gc.collect()
+    device = context.session.device
+    return ds.driver.used - device._spare_bytes
+
+
+# ---- launches
+
+
+def test_launches_in_order_with_their_blocks(fake):
+    """Byte by byte, against a packing of the layout written down here."""
+    ds = fake
+    x = ds.field(ds.f64, shape=(3, 4))
+    a = ds.ndarray(ds.f64, shape=(5, 2))
+
+    @ds.kernel
+    def run(y: ds.types.ndarray(), n: ds.i32, s: ds.f64, flag: ds.u1, big: ds.u64, small: ds.i8):
+        for i, j in x:
+            x[i, j] += s + ds.random()
+        for i, j in y:
+            y[i, j] += n + small
+            if flag:
+                y[i, j] += ds.cast(big, ds.f64)
+
+    before = len(ds.driver.launches)
+    run(a, -7, 2.5, True, 2**63 + 5, -3)
+    made = ds.driver.launches[before:]
+    special = next(iter(run.specials.values()))
+    compiled = special.compiled
+    code = compiled.layout
+    assert [launch.name for launch in made] == ["run_task0", "run_task1"]
+    for launch in made:
+        block = launch.block
+        assert len(block) == 8 * code.fixed
+
+        def slot(k, code="q", block=block):
+            return struct.unpack_from("<" + code, block, 8 * k)[0]
+
+        assert slot(0) == compiled.work.address
+        assert slot(ERROR) == compiled.errors.address
+        assert slot(SEED) == 1  # the session's first launch with random numbers, its seed being 0
+        by_name = {m.name: m for m in code.pointers}
+        assert slot(code.pointers[by_name["x"]]) == x.address
+        y = by_name["y"]
+        assert slot(code.pointers[y]) == a.address
+        assert [slot(code.dims[y] + k) for k in range(2)] == [5, 2]
+        at = {arg.hint: k for arg, k in code.args.items()}
+        assert slot(at["n"], "i") == -7
+        assert slot(at["s"], "d") == 2.5
+        assert slot(at["flag"], "?") is True
+        assert slot(at["big"], "Q") == 2**63 + 5
+        assert slot(at["small"], "b") == -3
+        assert launch.block_dim % 32 == 0
+        assert launch.grid >= 1
+    assert (a.to_numpy() == -7 - 3 + float(2**63 + 5)).all()
+
+
+def test_launches_do_not_wait(fake):
+    ds = fake
+    x = ds.field(ds.f32, shape=10, needs_grad=True)
+    y = ds.field(ds.f32, shape=10, needs_grad=True)
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def step(a: ds.f32):
+        for i in x:
+            y[i] = a * x[i]
+            loss[None] += y[i] ** 2
+
+    def turn():
+        x.fill(2.0)
+        with ds.Tape(loss, in_place="save"):
+            step(3.0)
+        y.grad.copy_from(x.grad)
+
+    turn()
+    waits = ds.driver.waits
+    turn()
+    assert ds.driver.waits == waits
+    assert y.grad[3] == 36
+    assert ds.driver.waits > waits
+
+
+def test_a_block_too_large_to_be_handed_over(fake):
+    ds = fake
+    fields = [ds.field(ds.i32, shape=2) for _ in range(600)]
+
+    @ds.kernel
+    def number(k: ds.i32):
+        for j in ds.static(range(600)):
+            f = fields[j]
+            f[1] = j + k
+
+    number(5)
+    number(7)
+    assert len(ds.driver.launches[-1].block) > 4096
+    assert [f[1] for f in fields] == list(range(7, 607))
+
+
+def test_grids(fake):
+    ds = fake
+    few, many = ds.field(ds.f32, shape=10), ds.field(ds.f32, shape=10_000_019)
+
+    @ds.kernel
+    def both():
+        for i in few:
+            few[i] = 1.0
+        for i in many:
+            many[i] = 1.0
+
+    ds.driver.run_kernels = False
+    both()
+    one, two = ds.driver.launches[-2:]
+    assert one.grid == 1
+    per_block = 10_000_019 / two.grid
+    assert per_block % 1 != 0
+    assert two.grid * two.block_dim <= 10_000_019 + two.block_dim
+
+
+# ---- memory
+
+
+def test_memory_goes_with_its_field(fake):
+    ds = fake
+    start = live(ds)
+    for _ in range(5):
+        x = ds.field(ds.f64, shape=100_000_000)
+        assert live(ds) == start + 800_000_000
+        del x
+        assert live(ds) == start
+    assert ds.driver.used < start + (300 << 20)
+
+
+def test_a_program_leaks_nothing(fake):
+    ds = fake
+
+    def program():
+        x = ds.Vector.field(2, ds.f32, shape=50, needs_grad=True)
+        loss = ds.field(ds.f32, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def step(y: ds.types.ndarray()):
+            for i in x:
+                x[i] += 0.1 * ds.sin(x[i]) * y[i]
+            for i in x:
+                loss[None] += x[i].sum()
+
+        with ds.Tape(loss, in_place="save"):
+            step(np.ones(50, np.float32))
+        return loss[None]
+
+    program()
+    before = live(ds), len(ds.driver.modules)
+    for _ in range(3):
+        program()
+    assert (live(ds), len(ds.driver.modules)) == before
+
+
+def test_out_of_memory_names_the_field_and_nothing_breaks(fake):
+    ds = fake
+    with pytest.raises(
+        ds.FieldError,
+        match=r"no memory for huge of shape .* it takes 745 GiB, and .* has 16 GiB left",
+    ):
+        ds.field(ds.f64, shape=10**11, name="huge")
+    x = ds.field(ds.f32, shape=3)
+    x.fill(1)
+    assert x[2] == 1
+
+
+def test_kept_memory_is_given_up_before_an_allocation_fails(fake):
+    ds = fake
+    kept = ds.field(ds.u8, shape=32 << 20)
+    del kept
+    gc.collect()
+    ds.driver.memory = ds.driver.used + 1000
+    x = ds.field(ds.u8, shape=20 << 20)
+    x.fill(3)
+    assert x[5] == 3
+
+
+@pytest.mark.parametrize("layout", ["AOS", "SOA"])
+@pytest.mark.parametrize("order", ["ij", "ji"])
+def test_rows_of_every_layout(fake, layout, order):
+    """A tape that saves rows puts exactly these back."""
+    ds = fake
+    x = ds.Vector.field(2, ds.f32, layout=getattr(ds.Layout, layout))
+    if order == "ij":
+        ds.root.dense(ds.ij, (4, 3)).place(x)
+    else:
+        ds.root.dense(ds.j, 3).dense(ds.i, 4).place(x)
+    values = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+    for axis in (0, 1):
+        x.from_numpy(values)
+        part = x.storage.take(axis, 1)
+        x.fill(ds.Vector([-1.0, -2.0]))
+        x.storage.put(part, axis, 1)
+        expected = np.broadcast_to(np.float32([-1, -2]), (4, 3, 2)).copy()
+        at = (slice(None),) * axis + (1,)
+        expected[at] = values[at]
+        assert (x.to_numpy() == expected).all()
+
+
+def test_fields_move_where_kernels_run(fake):
+    ds = fake
+    ds.init(arch=ds.cpu)
+    x = ds.field(ds.f32, shape=4, needs_grad=True)
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def double():
+        for i in x:
+            x[i] *= 2.0
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    x.from_numpy(np.float32([1, 2, 3, 4]))
+    double()
+    tape = ds.Tape()
+    with tape:
+        measure()
+    grad = measure.grad
+    ds.init(arch=ds.cuda)
+    assert x[3] == 8
+    with pytest.raises(ds.AutodiffError, match="for another backend"):
+        tape.backward(loss)
+    with pytest.raises(ds.AutodiffError, match=r"ds\.init"):
+        grad()
+    double()
+    assert x.to_numpy().tolist() == [4, 8, 12, 16]
+    tape = ds.Tape()
+    with tape:
+        measure()
+    tape.backward(loss)
+    assert x.grad[0] == 8
+    ds.init(arch=ds.cpu)
+    measure()  # moves the fields and changes nothing that the tape needs
+    ds.init(arch=ds.cuda)
+    with pytest.raises(ds.AutodiffError, match="for another backend"):
+        tape.backward(loss)
+    tape.zero()
+    ds.init(arch=ds.cpu)
+    double()
+    assert x.to_numpy().tolist() == [8, 16, 24, 32]
+    with ds.Tape(loss):
+        measure()
+    assert x.grad.to_numpy().tolist() == [16, 32, 48, 64]
+
+
+# ---- NumPy
+
+
+def test_numpy_arrays_are_copied_in_and_out(fake):
+    ds = fake
+
+    @ds.kernel
+    def scale(x: ds.types.ndarray(), y: ds.types.ndarray(), a: ds.f64):
+        for i in x:
+            y[i] = a * x[i]
+
+    x, y = np.arange(5.0), np.zeros(5)
+    start = live(ds)
+    scale(x, y, 2.0)
+    assert y.tolist() == [0, 2, 4, 6, 8]
+    assert x.tolist() == [0, 1, 2, 3, 4]
+    assert live(ds) - start < 10_000  # the kernel's own
+
+    @ds.kernel
+    def more(x: ds.types.ndarray(), y: ds.types.ndarray()):
+        for i in x:
+            x[i] += y[i] + 1.0
+
+    more(x, x)
+    assert x.tolist() == [1, 3, 5, 7, 9]
+
+
+# ---- errors
+
+
+def test_a_failed_check_is_seen_when_python_next_looks(fake):
+    ds = fake
+    ds.init(arch=ds.cuda, debug=True)
+    device = context.session.device
+    x = ds.field(ds.f32, shape=10)
+
+    @ds.kernel
+    def put(k: ds.i32):
+        x[k] = 1.0
+
+    put(3)
+    with pytest.raises(ds.AccessError, match=r"12.*x") as caught:
+        put(12)
+    assert "x[k] = 1.0" in str(caught.value)
+    put(4)
+    compiled = next(iter(put.specials.values())).compiled
+    for look in (ds.sync, x.to_numpy, lambda: x[0]):
+        compiled.params[compiled.layout.args[next(iter(compiled.layout.args))]] = 99
+        assert compiled.call(compiled.block) == 0  # as without debug
+        device.note(compiled, False)
+        with pytest.raises(ds.AccessError, match="99"):
+            look()
+        look()
+    put(5)
+    assert x.to_numpy()[1:].nonzero()[0].tolist() == [2, 3, 4]  # what is outside goes to the first
+
+
+def test_what_the_driver_says_is_raised(fake):
+    ds = fake
+    x = ds.field(ds.f32, shape=10)
+
+    @ds.kernel
+    def fill():
+        for i in x:
+            x[i] = 1.0
+
+    fill()
+    ds.driver.failure = DriverError("cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+    with pytest.raises(ds.BackendError, match=r"fill can not be launched .*ILLEGAL_ADDRESS"):
+        fill()
+    for look in (ds.sync, x.to_numpy, lambda: x[3]):
+        with pytest.raises(ds.BackendError, match=r"launched before has failed .*ILLEGAL_ADDRESS"):
+            look()
+    ds.driver.failure = None
+
+
+def test_code_that_the_driver_refuses(fake, monkeypatch):
+    ds = fake
+    x = ds.field(ds.f32, shape=10)
+
+    def link(ptx):
+        raise DriverError("cuLinkAddData: CUDA_ERROR_INVALID_PTX\nptxas: line 3", 218)
+
+    monkeypatch.setattr(ds.driver, "link", link)
+
+    @ds.kernel
+    def fill():
+        for i in x:
+            x[i] = 0.123454321
+
+    with pytest.raises(ds.BackendError, match=r"fill can not be compiled for .*\n*ptxas: line 3"):
+        fill()
+
+
+# ---- the cache
+
+
+def test_code_is_compiled_once(fake, tmp_path):
+    ds = fake
+    cache = str(tmp_path / "cache")
+
+    def program():
+        ds.init(arch=ds.cuda, offline_cache_file_path=cache)
+        x = ds.field(ds.f32, shape=7)
+
+        @ds.kernel
+        def fill():
+            for i in x:
+                x[i] = 3.0 * i
+
+        before = ds.driver.linked
+        fill()
+        assert x[2] == 6
+        return ds.driver.linked - before
+
+    assert [program(), program()] == [1, 0]
+    ds.driver.version += 10
+    assert [program(), program()] == [1, 0]
+    for file in (tmp_path / "cache").rglob("*.entry"):
+        file.write_bytes(file.read_bytes()[:-9])
+    assert program() == 1
+
+
+# ---- which backend
+
+
+def missing(monkeypatch, message="NVIDIA's driver (libcuda.so.1) is not installed"):
+    def opened(number, jit):
+        raise DriverError(message)
+
+    monkeypatch.setattr(context, "open_device", opened)
+
+
+def test_without_a_gpu(monkeypatch):
+    import diffsim as ds
+
+    missing(monkeypatch)
+    with pytest.raises(ds.BackendError, match=r"libcuda\.so\.1\) is not installed") as caught:
+        ds.init(arch=ds.cuda)
+    assert "nvidia-smi" in str(caught.value)
+    with pytest.warns(UserWarning, match=r"using the CPU, because .* is not installed") as found:
+        ds.init(arch=ds.gpu)
+    assert len(found) == 1
+    x = ds.field(ds.f32, shape=3)
+    assert x.storage.device is None
+    ds.init(arch=[ds.cuda, ds.cpu])
+    assert ds.field(ds.f32, shape=3).storage.device is None
+    with pytest.raises(ds.FieldError, match="is not a backend"):
+        ds.init(arch=[])
+    ds.init(arch=ds.cpu)
+
+
+def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
+    ds = fake
+    monkeypatch.setattr(context, "_default_arch", fakes.DEFAULT_ARCH)
+    for name, on_gpu in (("cuda", True), ("gpu", True), ("cpu", False), ("", False)):
+        monkeypatch.setenv("DIFFSIM_ARCH", name)
+        ds.init()
+        assert (ds.field(ds.f32, shape=3).storage.device is not None) is on_gpu
+        ds.reset()
+        assert (ds.field(ds.f32, shape=3).storage.device is not None) is on_gpu
+        ds.init(arch=ds.cpu)
+        assert ds.field(ds.f32, shape=3).storage.device is None
+    monkeypatch.setenv("DIFFSIM_ARCH", "vulkan")
+    with pytest.raises(ds.FieldError, match="DIFFSIM_ARCH can not be 'vulkan'"):
+        ds.init()
+
+
+def test_the_cpu_needs_no_driver():
+    code = (
+        "import diffsim.backends.driver as driver; driver._load = None\n"
+        "import diffsim as ds; ds.init(arch=ds.cpu); x = ds.field(ds.f32, shape=3); x.fill(1); print(x[2])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    assert (run.returncode, run.stdout) == (0, "1.0\n"), run.stderr
+
+
+def test_no_driver_is_one_error(monkeypatch):
+    monkeypatch.setattr(driver, "_LIBRARIES", ("libnothing.so.1",))
+    driver._load.cache_clear()
+    try:
+        with pytest.raises(DriverError, match="is not installed"):
+            driver.Driver()
+    finally:
+        driver._load.cache_clear()
+
+
+# ---- other libraries
+
+
+class Foreign:
+    """An array of another library on the fake GPU."""
+
+    def __init__(self, memory, start=0, shape=None, strides=None, dtype=np.float32, **more):
+        self.memory = memory
+        dtype = np.dtype(dtype)
+        shape = memory.shape if shape is None else shape
+        self.more = {
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (memory.address + start, False),
+            "version": 3,
+            "strides": strides,
+            **more,
+        }
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.more
+
+
+def test_arrays_on_the_gpu_are_used_where_they_are(fake):
+    ds = fake
+    memory = ds.field(ds.f32, shape=12)
+    memory.from_numpy(np.arange(12, dtype=np.float32))
+    x = ds.field(ds.f32, shape=(2, 3))
+
+    @ds.kernel
+    def take(y: ds.types.ndarray()):
+        for i, j in x:
+            x[i, j] = y[i, j]
+            y[i, j] = -1.0
+
+    take(Foreign(memory, 12, (2, 3)))
+    assert x.to_numpy().tolist() == [[3, 4, 5], [6, 7, 8]]
+    assert memory.to_numpy().tolist() == [0, 1, 2, -1, -1, -1, -1, -1, -1, 9, 10, 11]
+    take(Foreign(memory, 0, (2, 3), (12, 4), stream=99))
+    assert ds.driver.waited_for == 99
+    assert x.to_numpy().tolist() == [[0, 1, 2], [-1, -1, -1]]
+    for wrong, message in (
+        (Foreign(memory, 0, (2, 3), (16, 4)), "not contiguous"),
+        (Foreign(memory, 0, (2, 3), data=(memory.address, True)), "read-only"),
+        (Foreign(memory, 0, (2, 3), data=(12345, False)), "not on GPU 0"),
+        (Foreign(memory, 0, (2, 3), dtype=np.complex64), "complex64 can not be used"),
+        (Foreign(x, 4, (1, 3)), "overlap"),
+    ):
+        with pytest.raises(ds.KernelTypeError, match=message):
+            take(wrong)
+    ds.init(arch=ds.cpu)
+    with pytest.raises(ds.KernelTypeError, match="is on a GPU, and kernels run on the CPU"):
+        take(Foreign(memory, 12, (2, 3)))
+
+
+def test_gradients_with_foreign_arrays(fake):
+    """The tape keeps what they were, and refuses to lose a value in them."""
+    ds = fake
+    memory = ds.field(ds.f32, shape=3)
+    memory.from_numpy(np.float32([1, 2, 3]))
+    x, loss = ds.field(ds.f32, shape=3, needs_grad=True), ds.field(ds.f32, (), needs_grad=True)
+    x.fill(1)
+
+    @ds.kernel
+    def measure(w: ds.types.ndarray()):
+        for i in x:
+            loss[None] += w[i] * x[i] ** 2
+
+    with ds.Tape(loss):
+        measure(Foreign(memory))
+        memory.fill(100)
+    assert x.grad.to_numpy().tolist() == [2, 4, 6]
+    x.grad.fill(0)
+    measure(Foreign(memory))
+    loss.grad.fill(1)
+    measure.grad(Foreign(memory))
+    assert x.grad.to_numpy().tolist() == [200, 200, 200]
+
+    @ds.kernel
+    def store(w: ds.types.ndarray()):
+        for i in x:
+            w[i] = x[i]
+
+    with pytest.raises(ds.MissingGradientError):
+        with ds.Tape(loss):
+            store(Foreign(memory))
+            measure(Foreign(memory))
+
+
+def test_fields_are_handed_out(fake):
+    ds = fake
+    x = ds.Matrix.field(2, 3, ds.f64, shape=(4, 5), layout=ds.Layout.SOA)
+    given = x.__cuda_array_interface__
+    assert given["shape"] == (4, 5, 2, 3)
+    assert given["typestr"] == "<f8"
+    assert given["strides"] == (40, 8, 480, 160)
+    assert given["data"] == (x.address, False)
+    assert x.__dlpack_device__() == (2, 0)
+    memory = weakref.ref(x.storage)
+    capsule = x.__dlpack__()
+    del x
+    gc.collect()
+    assert memory() is not None
+    del capsule
+    gc.collect()
+    assert memory() is None
+
+
+def test_numpy_shares_a_field_on_the_cpu(fake):
+    ds = fake
+    ds.init(arch=ds.cpu)
+    x = ds.Vector.field(3, ds.f32, shape=(4, 5), layout=ds.Layout.SOA)
+    a = np.from_dlpack(x)
+    x[2, 3] = [1, 2, 3]
+    assert a[2, 3].tolist() == [1, 2, 3]
+    assert not hasattr(x, "__cuda_array_interface__")
+    del x
+    gc.collect()
+    assert a[2, 3].tolist() == [1, 2, 3]
+
+
+def test_writes_from_outside_can_be_told(fake):
+    ds = fake
+    x, loss = ds.field(ds.f32, 3, needs_grad=True), ds.field(ds.f32, (), needs_grad=True)
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    with pytest.raises(ds.GlobalDataAccessError):
+        with ds.Tape(loss):
+            measure()
+            x.mark_written()
+
+
+def test_replays_are_refused(fake):
+    ds = fake
+    x, loss = ds.field(ds.f32, 3, needs_grad=True), ds.field(ds.f32, (), needs_grad=True)
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    with ds.Tape(loss) as tape:
+        x.fill(2)
+        x[1] = 3
+        measure()
+    assert loss[None] == 17
+    with pytest.raises(ds.AutodiffError, match="replayed on a GPU"):
+        tape.replay()
+
+
+# ---- threads
+
+
+def test_threads_share_a_device(fake):
+    ds = fake
+    x = ds.field(ds.i32, shape=8)
+
+    @ds.kernel
+    def more(k: ds.i32):
+        for i in x:
+            x[i] += k
+
+    more(0)
+
+    def work():
+        for _ in range(200):
+            more(1)
+            y = ds.field(ds.i32, shape=100)
+            y.fill(5)
+            assert y[99] == 5
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert x.to_numpy().tolist() == [800] * 8
