@@ -169,7 +169,7 @@ def heat(b, column, ti):
 
 
 def bodies(b, column, ti, words):
-    n = b.size(65536, 64)
+    n = b.size(65536, 128)
     x = ti.Vector.field(3, ti.f32, shape=n)
     a = ti.Vector.field(3, ti.f32, shape=n)
     mass = ti.field(ti.f32, shape=n)
@@ -249,6 +249,26 @@ def launches(b, column, ti):
         ti.sync()
 
     row.seconds[column] = b.time(both, ti.sync)
+    if hasattr(ti, "Tape") and hasattr(ti.Tape, "replay"):
+        replayed(b, column, ti)
+
+
+def replayed(b, column, ti):
+    """Steps of a small chain of numbers, run again from a tape."""
+    steps = b.size(1000, 10)
+    x = ti.field(ti.f32, shape=(steps + 1, 64), needs_grad=True)
+
+    @ti.kernel
+    def step(t: ti.i32):
+        for i in range(64):
+            x[t + 1, i] = 0.5 * x[t, i] + 1.0
+
+    tape = ti.Tape()
+    with tape:
+        for t in range(steps):
+            step(t)
+    row = b.row("launch in a tape that is replayed")
+    row.seconds[column] = b.time(tape.replay, ti.sync) / steps
 
 
 def fields_of(b, column, ti):

@@ -32,6 +32,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from diffsim.backends.cuda_lanes import (
+    Lanes,
+    can_join,
+    is_tiled,
+    lanes_per_thread,
+    rows,
+    run_row,
+    run_tile,
+)
 from diffsim.backends.cuda_scratch import Rooms
 from diffsim.backends.cuda_sums import (
     Part,
@@ -44,12 +53,9 @@ from diffsim.backends.cuda_sums import (
 from diffsim.backends.cuda_thread import ALIGNMENT, ARENA, WORK, CudaLayout, CudaTarget, Thread
 from diffsim.backends.cuda_uniform import uniform_atomics
 from diffsim.backends.lanes import (
-    accumulate,
     bound,
     count,
-    enter_lane,
     identity,
-    point,
     size,
     store_bounds,
 )
@@ -88,8 +94,8 @@ BLOCK_DIM = 256
 _BITWISE = ("and", "or", "xor")
 _MOST_BLOCKS = 1024  # that leave partial results in order
 _MOST_BOUND_STATEMENTS = 32  # that each thread computes by itself
-_MOST_STRAIGHT = 64  # statements of lanes that a thread runs side by side
-_NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions are fast
+_MOST_JOINED = 8  # tasks of one launch
+_UNROLL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,8 @@ class EntryPoint:
         name: the function's name in the PTX.
         kind: "serial" runs on one thread, "combine" on one block, "parallel" on as many as there are.
         task: number of the (first) task of the kernel that it runs.
-        lanes: number of lanes if it is a constant; None: the threads find out.
+        lanes: number of lanes if it is a constant; None: the threads find out. Of several tasks: the
+            number of threads that they take.
         block_dim: threads in a block: exactly so many.
         per_thread: lanes that a thread runs at the same time.
         blocks: the most blocks there may be; None: any number.
@@ -188,7 +195,8 @@ def lower(
         BackendError: something in the kernel has no NVIDIA code.
     """
     layout = CudaLayout(kernel)
-    module = Module(kernel, layout, CudaTarget(sm), fast_math=fast_math)
+    target = CudaTarget(sm)
+    module = Module(kernel, layout, target, fast_math=fast_math)
     name = _symbol(kernel.name)
     entries: list[EntryPoint] = []
     text: list[str] = []
@@ -202,9 +210,24 @@ def lower(
             entries.append(entry)
             waiting.clear()
 
+    joined: set[int] = set()
     for k, task in enumerate(kernel.tasks):
+        if k in joined:
+            continue
         if not task.axes:
             waiting.append(k)
+            continue
+        group = [task]
+        for other in kernel.tasks[k + 1 : k + _MOST_JOINED]:
+            if not can_join(other, group):
+                break
+            group.append(other)
+        if len(group) > 1 or is_tiled(task):
+            flush()
+            joined |= set(range(k, k + len(group)))
+            entry = EntryPoint(f"{name}_task{k}", "parallel", k, rows(group, block_dim), block_dim)
+            text += _several(module, entry, group)
+            entries.append(entry)
             continue
         lanes = count(task)
         if lanes is None and not _threads_find_bounds(task):
@@ -225,7 +248,7 @@ def lower(
                 k,
                 lanes,
                 block_dim,
-                _lanes_per_thread(task),
+                lanes_per_thread(task),
                 _MOST_BLOCKS if in_order else None,
                 _fills(task, lanes, block_dim),
             )
@@ -241,6 +264,8 @@ def lower(
         *text,
         *module.metadata(),
         f"!2 = !{{i64 {ALIGNMENT}}}",
+        *target.hints,
+        f'!3 = !{{!"llvm.loop.unroll.count", i32 {_UNROLL}}}',
     ]
     if fast_math:
         n = 10 + 3 * len(module.scopes)
@@ -349,10 +374,12 @@ def _parallel(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     lows, sizes, total = _box(thread, entry, task)
     if copied:
         open_copies(thread, copied, me)
-    lanes = _Lanes(thread, task, entry.lanes, lows, sizes, sums)
+    lanes = Lanes(thread, task, entry.lanes, lows, sizes, sums)
     lanes.tid, lanes.total = tid, total
     if entry.per_thread > 1:
-        thread.strided(begin, total, stride, lambda at: _row(lanes, entry, at, me, total))
+        thread.strided(
+            begin, total, stride, lambda at: run_row(lanes, entry.per_thread, at, me, total)
+        )
         thread.jump("done")
     else:
         thread.exit = "br label %gives_up"
@@ -385,89 +412,41 @@ def _parallel(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     return thread.end()
 
 
-def _row(lanes: _Lanes, entry: EntryPoint, at: str, me: str, total: str) -> None:
-    """A block's lanes from `at` on: side by side, or one by one if the row is not a whole one."""
-    thread = lanes.thread
-    first = thread.let(f"add nuw nsw i64 {at}, {me}")
-    end = thread.let(f"add nuw nsw i64 {at}, {entry.block_dim * entry.per_thread}")
-    after = thread.new_label("row")
-    otherwise = thread.fork(thread.let(f"icmp sle i64 {end}, {total}"))
-    steps = range(0, entry.block_dim * entry.per_thread, entry.block_dim)
-    lanes.run_together([thread.let(f"add nuw nsw i64 {first}, {step}") for step in steps])
-    thread.jump(after)
-    thread.start(otherwise)
-    thread.strided(first, total, str(entry.block_dim), lanes.run)
-    thread.jump(after)
-    thread.start(after)
+def _several(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> list[str]:
+    """Tasks that can run at the same time: each block has a row of lanes of one of them."""
+    code = [block for task in tasks for block in (task.body, task.bounds)]
+    thread = Thread(module, entry.name, entry.block_dim, code)
+    thread.enter(code)
+    me = thread.let(f"zext i32 {thread.special_register('tid.x')} to i64")
+    block, blocks = (thread.wide_register(name) for name in ("ctaid.x", "nctaid.x"))
+    assert entry.lanes is not None
 
+    def row(number: str) -> None:
+        end, done = 0, thread.new_label("row")
+        for k, task in enumerate(tasks):
+            first, end = end, end + rows([task], entry.block_dim) // entry.block_dim
+            otherwise = ""
+            if task is not tasks[-1]:
+                otherwise = thread.fork(thread.let(f"icmp slt i64 {number}, {end}"))
+            thread.wide.append({})
+            own = EntryPoint(entry.name, "parallel", entry.task + k, count(task))
+            lows, sizes, total = _box(thread, own, task)
+            lanes = Lanes(thread, task, count(task), lows, sizes, [])
+            per_thread = lanes_per_thread(task)
+            place = thread.let(f"sub nsw i64 {number}, {first}")
+            if is_tiled(task):
+                run_tile(lanes, place, me)
+            else:
+                at = thread.let(f"mul nuw nsw i64 {place}, {entry.block_dim * per_thread}")
+                run_row(lanes, per_thread, at, me, total)
+            thread.wide.pop()
+            thread.jump(done)
+            if otherwise:
+                thread.start(otherwise)
+        thread.start(done)
 
-class _Lanes:
-    """Lowers what one lane does, or several lanes of a thread at the same time."""
-
-    def __init__(
-        self,
-        thread: Thread,
-        task: Task,
-        count: int | None,
-        lows: list[str],
-        sizes: list[str],
-        sums: list[str],
-    ) -> None:
-        self.thread = thread
-        self.task = task
-        self.is_narrow = count is not None and count < _NARROW and len(task.axes) > 1
-        self.lows, self.sizes, self.sums = lows, sizes, sums
-        self.tid = self.total = self.threads = ""
-
-    def _enter(self, number: str) -> None:
-        axes, lows, sizes = self.task.axes, self.lows, self.sizes
-        at = point(self.thread, axes, lows, sizes, number, narrow=self.is_narrow)
-        enter_lane(self.thread, self.task, at)
-
-    def _accumulate(self) -> None:
-        thread, task = self.thread, self.task
-        for place, (op, _, _), v in zip(self.sums, task.reductions, task.body.yields, strict=True):
-            t = v.type.scalar.llvm
-            carried = thread.let(f"load {t}, ptr {place}")
-            thread.put(f"store {t} {accumulate(thread, op, v, carried)}, ptr {place}")
-
-    def run(self, number: str) -> None:
-        """One lane."""
-        thread = self.thread
-        if thread.uniform:
-            thread.enter_warp(self.tid, number, self.total, self.threads)
-        self._enter(number)
-        self.thread.block(self.task.body)
-        self._accumulate()
-        self.thread.wide.pop()
-
-    def run_together(self, numbers: list[str]) -> None:
-        """Several lanes, each statement for all of them: their loads are under way together."""
-        thread = self.thread
-        names, wide = thread.names, thread.wide
-        own = []
-        for number in numbers:
-            thread.names, thread.wide = dict(names), list(wide)
-            self._enter(number)
-            own.append((thread.names, thread.wide))
-        for s in self.task.body.stmts:
-            for thread.names, thread.wide in own:
-                thread.stmt(s)
-        for thread.names, thread.wide in own:
-            self._accumulate()
-        thread.names, thread.wide = names, wide
-
-
-def _lanes_per_thread(task: Task) -> int:
-    """How many lanes a thread runs at the same time: several if they are short and straight."""
-    straight = all(
-        isinstance(s, (Let, Load, Store)) or (isinstance(s, Atomic) and s.exclusive)
-        for s in task.body.stmts
-    )
-    loads = sum(isinstance(s, (Load, Atomic)) for s in task.body.stmts)
-    if not straight or not loads or len(task.body.stmts) > _MOST_STRAIGHT:
-        return 1
-    return 8 if loads == 1 else 4 if loads <= 4 else 2 if loads <= 12 else 1
+    thread.strided(block, str(entry.lanes // entry.block_dim), blocks, row)
+    return thread.end()
 
 
 def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list[str], str]:

@@ -17,9 +17,21 @@ from diffsim.backends.llvm import Body
 from diffsim.backends.module import Module
 from diffsim.errors import BackendError
 from diffsim.ir._row import Intrinsic, Libdevice, Libm
-from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Mem, Scratch, Stmt, Store, Value
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Const,
+    For,
+    Kernel,
+    Let,
+    Mem,
+    Scratch,
+    Stmt,
+    Store,
+    Value,
+)
 from diffsim.ir.types import ScalarType, f32, size_of
-from diffsim.ir.walk import statements
+from diffsim.ir.walk import blocks, statements
 
 WORK = POOL
 """Slot of the address of the work area."""
@@ -31,6 +43,7 @@ GLOBAL = "addrspace(1) "
 SHARED = "addrspace(3) "
 WARP = 32
 _SM_OF_VECTOR_ATOMICS = 90
+_MOST_UNROLLED = 32  # statements of loops that run several turns at once
 _MOST_PARAMETERS = 4096  # bytes; what every driver takes
 # The intrinsics that LLVM has NVIDIA code for; most others would end the process.
 _INTRINSICS = frozenset(
@@ -85,6 +98,8 @@ class CudaTarget:
 
     def __init__(self, sm: int) -> None:
         self.vector_atomics = sm >= _SM_OF_VECTOR_ATOMICS
+        self.hints: list[str] = []
+        """Metadata of loops: `!3` is what LLVM is told of them."""
 
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         """A call of libdevice."""
@@ -138,6 +153,7 @@ class Thread(Body):
         self.block_dim = block_dim
         self.scope = ' syncscope("device")'
         self.vector_atomics = module.target.vector_atomics
+        self.hints = module.target.hints
         self.written = set(also_written)
         for block in code:
             self.written |= {s.mem for s in statements(block) if isinstance(s, (Store, Atomic))}
@@ -281,6 +297,17 @@ class Thread(Body):
                 self._add_together()
         else:
             super().stmt(s)
+
+    def loop_hint(self, s: For) -> str:
+        """Short innermost loops run several turns at once, so that their loads are under way together."""
+        inner = list(statements(s.body))
+        if isinstance(s.lo, Const) and isinstance(s.hi, Const) and s.hi.value - s.lo.value <= 64:
+            return ""  # LLVM knows better
+        if len(inner) > _MOST_UNROLLED or any(blocks(t) or isinstance(t, Atomic) for t in inner):
+            return ""
+        number = 11 + 3 * len(self.module.scopes) + len(self.hints)
+        self.hints.append(f"!{number} = distinct !{{!{number}, !3}}")
+        return f", !llvm.loop !{number}"
 
     def block(self, block: Block) -> None:
         super().block(block)

@@ -483,13 +483,17 @@ class Body:
         self.jump(latch_label)
         self.start(latch_label)
         self.put(f"{latch} = add nsw i64 {k}, 1")
-        self.jump(head)
+        self.put(f"br label %{head}{self.loop_hint(s)}")
         self.lines[at:at] = [
             f"  {p} = phi {v.type.scalar.llvm} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
             for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
         ]
         self.start(after)
         self.names.update(zip(s.outs, params, strict=True))
+
+    def loop_hint(self, s: For) -> str:
+        """Metadata of the jump that ends a loop's turn."""
+        return ""
 
     def while_loop(self, s: While) -> None:
         inits = [self.name(v) for v in s.inits]

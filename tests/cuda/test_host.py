@@ -138,14 +138,18 @@ def test_grids(fake):
     few, many = ds.field(ds.f32, shape=10), ds.field(ds.f32, shape=10_000_019)
 
     @ds.kernel
-    def both():
+    def set_few():
         for i in few:
             few[i] = 1.0
+
+    @ds.kernel
+    def set_many():
         for i in many:
             many[i] = 1.0
 
     ds.driver.run_kernels = False
-    both()
+    set_few()
+    set_many()
     one, two = ds.driver.launches[-2:]
     assert one.grid == 1
     per_block = 10_000_019 / two.grid
