@@ -505,10 +505,12 @@ class Task:
 
     `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
     yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
-    being made of leaves alone. `private` are the memories that threads may add up in copies.
+    being made of leaves alone. `private` are the memories that threads may add up in copies. `wide`
+    is there if neighbours along the last axis shall run together, as vectors: the values that may
+    differ between them.
     """
 
-    __slots__ = ("axes", "body", "bounds", "private", "reductions", "span")
+    __slots__ = ("axes", "body", "bounds", "private", "reductions", "span", "wide")
 
     def __init__(
         self,
@@ -518,6 +520,7 @@ class Task:
         span: Span,
         reductions: tuple[tuple[str, Mem, tuple[Value, ...]], ...] = (),
         private: tuple[Private, ...] = (),
+        wide: frozenset[Value] | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
@@ -525,6 +528,7 @@ class Task:
         self.span = span
         self.reductions = reductions
         self.private = private
+        self.wide = wide
 
 
 class Kernel:

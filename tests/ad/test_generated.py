@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import diffsim as ds
 from diffsim.backends import interp
 from diffsim.errors import AutodiffError
-from diffsim.passes import pipeline
+from diffsim.passes import pipeline, wide
 
 N = 4
 HEAD = """
@@ -468,6 +468,19 @@ def made(seed, folder):
 @settings(phases=[Phase.explicit, Phase.generate])
 @given(st.integers(0, 2**31))
 def test_made_kernels(folder, seed):
+    check_made(folder, seed)
+
+
+@settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
+@given(st.integers(0, 2**31))
+def test_made_kernels_as_vectors(folder, seed):
+    """The lanes run together wherever they may."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide, "_ALWAYS", True)
+        check_made(folder, seed)
+
+
+def check_made(folder, seed):
     program, rules = made(seed, folder)
     try:
         gradients = program.gradients()
