@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import diffsim as ds
 from diffsim.backends import interp
 from diffsim.errors import AutodiffError
-from diffsim.passes import pipeline, wide
+from diffsim.passes import pipeline, segments, wide
 
 N = 4
 HEAD = """
@@ -474,9 +474,11 @@ def test_made_kernels(folder, seed):
 @settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
 @given(st.integers(0, 2**31))
 def test_made_kernels_as_vectors(folder, seed):
-    """The lanes run together wherever they may."""
+    """The lanes run together wherever they may, and loops go back in segments of two turns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wide, "_ALWAYS", True)
+        patch.setattr(segments, "_MOST_BYTES", 0)
+        patch.setattr(segments, "_SHORTEST", 2)
         check_made(folder, seed)
 
 
