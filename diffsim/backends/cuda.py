@@ -34,7 +34,7 @@ from diffsim.backends.lanes import (
     store_bounds,
 )
 from diffsim.backends.layout import Layout
-from diffsim.backends.llvm import Body
+from diffsim.backends.llvm import Body, Copy
 from diffsim.backends.module import Module
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
@@ -226,8 +226,8 @@ class _Thread(Body):
             cast = self.let(f"addrspacecast ptr {pointer} to ptr addrspace(1)")
             self.pointers[mem] = _GLOBAL + cast
 
-    def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
-        at = super().address(mem, index, base, lead)
+    def address(self, mem: Mem, index: Sequence[Value], copy: Copy | None = None) -> str:
+        at = super().address(mem, index, copy)
         return at if mem.kind == "temp" or at.startswith(_GLOBAL) else _GLOBAL + at
 
     def hold(self, pointer: str) -> str:

@@ -44,6 +44,21 @@ from diffsim.ir.types import ScalarType, size_of
 from diffsim.ir.walk import blocks, uses
 
 
+class Copy:
+    """A private copy of a part of a memory: its address, how many indices it leaves out, its strides.
+
+    `strides` are those of the indices after `lead`; `component`: that of an element's components.
+    """
+
+    __slots__ = ("base", "component", "lead", "strides")
+
+    def __init__(self, base: str, lead: int, strides: Sequence[int], component: int) -> None:
+        self.base = base
+        self.lead = lead
+        self.strides = [str(s) for s in strides]
+        self.component = component
+
+
 class Body:
     """Lowers blocks into one function."""
 
@@ -59,8 +74,8 @@ class Body:
         self.exit = "ret void"
         self.alone = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
-        self.copies: dict[Atomic, tuple[str, int]] = {}
-        """Atomics that go to a private copy: its address, and how many indices it leaves out."""
+        self.copies: dict[Atomic, Copy] = {}
+        """Atomics that go to a private copy."""
 
     # ---- text
 
@@ -221,14 +236,14 @@ class Body:
         self.wide[-1][v] = made
         return made
 
-    def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
-        """The address of one scalar; `base` is that of a copy which leaves out the first indices."""
+    def address(self, mem: Mem, index: Sequence[Value], copy: Copy | None = None) -> str:
+        """The address of one scalar, in the memory or in a copy."""
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
             return self.slot(self.module.layout.temps[mem] + k)
         constant, terms = 0, []
-        for i, stride in self.terms(mem, index, lead):
+        for i, stride in self.terms(mem, index, copy):
             at = self.index64(i)
             if isinstance(i, Const) and stride.isdigit():
                 constant += int(at) * int(stride)
@@ -239,17 +254,20 @@ class Body:
             total = self.let(f"add nsw i64 {total}, {term}")
         if terms and constant:
             total = self.let(f"add nsw i64 {total}, {constant}")
-        base = base or self.pointers[mem]
+        base = copy.base if copy else self.pointers[mem]
         if total == "0":
             return base
         return self.let(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
 
-    def terms(self, mem: Mem, index: Sequence[Value], lead: int) -> list[tuple[Value, str]]:
-        """Each index from `lead` on, and its stride in scalars."""
-        found = list(zip(index[lead : mem.rank], self.element_strides(mem)[lead:], strict=True))
+    def terms(self, mem: Mem, index: Sequence[Value], copy: Copy | None) -> list[tuple[Value, str]]:
+        """Each index that counts, and its stride in scalars."""
+        strides = copy.strides if copy else self.element_strides(mem)
+        component = copy.component if copy else mem.component_stride
+        lead = copy.lead if copy else 0
+        found = list(zip(index[lead : mem.rank], strides, strict=True))
         dims = mem.dtype.shape
         for k, i in enumerate(index[mem.rank :]):
-            stride = mem.component_stride
+            stride = component
             for d in dims[k + 1 :]:
                 stride *= d
             found.append((i, str(stride)))
@@ -401,13 +419,10 @@ class Body:
         t = s.mem.dtype.scalar
         if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
             raise BackendError(f"there is no atomic {s.op} of {t}", s.span)
-        if s in self.copies:
-            base, lead = self.copies[s]
-            self.update(s.op, s.mem, self.address(s.mem, s.index, base, lead), self.name(s.value))
-            return
-        at = self.address(s.mem, s.index)
+        copy = self.copies.get(s)
+        at = self.address(s.mem, s.index, copy)
         v = self.name(s.value)
-        if s.exclusive or self.alone:
+        if copy or s.exclusive or self.alone:
             old = self.update(s.op, s.mem, at, v)
             if s.out is not None:
                 self.names[s.out] = old

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from diffsim.backends.lanes import identity
-from diffsim.backends.llvm import Body
+from diffsim.backends.llvm import Body, Copy
 from diffsim.backends.module import Module, memory_type, number
 from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import LEAVES, Const, Mem, Task, Value
@@ -205,17 +205,17 @@ class Vectors(Body):
             full = self.let(f"add nsw {self.vector('i64')} {full}, {base}") if full else base
         return full
 
-    def place(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> Index:
+    def place(self, mem: Mem, index: Sequence[Value], copy: Copy | None = None) -> Index:
         """The lanes' addresses: `base` is a pointer, the rest counts scalars."""
         if mem.kind == "temp":
             return Index(self.address(mem, index))
         at = Index()
-        for i, stride in self.terms(mem, index, lead):
+        for i, stride in self.terms(mem, index, copy):
             at = self.plus(at, self.times(self.index(i), stride))
         if mem.kind == "scratch":
             at = self.times(at, str(self.lanes))
             at.step += 1
-        pointer = base or self.pointers[mem]
+        pointer = copy.base if copy else self.pointers[mem]
         if at.base != "0":
             t = memory_type(mem.dtype.scalar)
             pointer = self.let(f"getelementptr inbounds {t}, ptr {pointer}, i64 {at.base}")

@@ -77,7 +77,7 @@ def _busiest(block: Block, wide: frozenset[Value]) -> int:
     most = 1
     for s in block.stmts:
         most = max([most, *(_busiest(b, wide) for b in blocks(s))])
-        if isinstance(s, For) and not any(blocks(x) for x in s.body.stmts):
+        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
             last: dict[Value, int] = {}
             for k, x in enumerate(s.body.stmts):
                 last.update(dict.fromkeys(uses(x), k))
@@ -143,11 +143,11 @@ class WideBody(Vectors):
         self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
 
     def atomic(self, s: Atomic) -> None:
-        base, lead = self.copies.get(s, ("", 0))
-        at = self.place(s.mem, s.index, base, lead)
+        copy = self.copies.get(s)
+        at = self.place(s.mem, s.index, copy)
         same, apart = not at.step and not at.vector, at.step and not at.vector
         t = s.mem.dtype.scalar
-        plain = s.exclusive or self.alone or bool(base)
+        plain = s.exclusive or self.alone or copy is not None
         with self.wide_ops():
             v = self.name(s.value)
         if plain and (apart or (s.exclusive and not same)):

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir import current
-from diffsim.ir.types import ScalarType, Type
+from diffsim.ir.types import ScalarType, Type, size_of
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
@@ -557,3 +557,15 @@ def zero(t: Type) -> Const:
     """The constant 0 of a type."""
     s: ScalarType = t.scalar
     return Const(t, 0.0 if s.kind == "f" else False if s.kind == "b" else 0)
+
+
+def strides_of(mem: Mem) -> tuple[int, ...]:
+    """Distance in scalars between neighbours along each axis; the shape must be known."""
+    if mem.strides is not None:
+        return mem.strides
+    assert mem.shape is not None
+    strides, n = [], size_of(mem.dtype)
+    for d in reversed(mem.shape):
+        strides.append(n)
+        n *= d
+    return tuple(reversed(strides))

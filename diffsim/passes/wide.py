@@ -35,6 +35,7 @@ from diffsim.ir.nodes import (
     Task,
     Value,
     While,
+    strides_of,
 )
 from diffsim.ir.types import size_of
 from diffsim.ir.walk import blocks, statements, task_statements
@@ -48,6 +49,7 @@ _UNKNOWN_TURNS = 16
 _FUNCTION = 20  # what a function such as sin costs, in additions
 _ATOMIC = 20
 _NEAR = 4  # scalars between neighbours that one vector load still reaches
+_FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _ALONE = 8  # how much faster LLVM makes an innermost loop that it vectorizes
 _ALWAYS = False
 """For tests: whether everything runs wide that may."""
@@ -239,13 +241,10 @@ class _Estimate:
         return total
 
 
-def _strides(mem: Mem) -> list[int]:
-    if mem.strides is not None:
-        return list(mem.strides)
-    strides = [size_of(mem.dtype)]
-    for d in reversed(mem.shape[1:] if mem.shape else (2,) * (mem.rank - 1)):
-        strides.append(strides[-1] * d)
-    return strides[::-1][: mem.rank] if mem.rank else []
+def _strides(mem: Mem) -> tuple[int, ...]:
+    if mem.shape is None and mem.strides is None:
+        return (_FAR,) * (mem.rank - 1) + (size_of(mem.dtype),) * (mem.rank > 0)
+    return strides_of(mem)
 
 
 def _turns(s: For | While) -> int:
