@@ -218,7 +218,9 @@ class Vectors(Body):
         pointer = copy.base if copy else self.pointers[mem]
         if at.base != "0":
             t = memory_type(mem.dtype.scalar)
-            pointer = self.let(f"getelementptr inbounds {t}, ptr {pointer}, i64 {at.base}")
+            # The first lane may be idle and have no element: no promise about its address.
+            inside = "" if at.step or at.vector else "inbounds "
+            pointer = self.let(f"getelementptr {inside}{t}, ptr {pointer}, i64 {at.base}")
         return Index(pointer, at.step, at.vector)
 
     def pointers_of(self, mem: Mem, at: Index) -> str:

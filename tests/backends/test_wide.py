@@ -131,6 +131,35 @@ def test_lanes_that_go_different_ways(n):
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("n", SIZES)
+def test_neighbours_that_only_some_lanes_have(n):
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    x, y = ds.field(ds.f64, shape=n, needs_grad=True), ds.field(ds.f64, shape=n, needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def smooth():
+        for i in x:
+            s = 1.0
+            for k in range(-3, 4):
+                if i + k >= 0 and i + k < n:
+                    s = s * ds.cos(x[i + k])
+                    if k > 1:
+                        y[i] = s
+            y[i] = s
+
+    a = floats(n, 12)
+    x.from_numpy(a)
+    y.grad.fill(1.0)
+    assert is_wide(smooth)
+    smooth.grad()
+    near = [[j for j in range(i - 3, i + 4) if 0 <= j < n] for i in range(n)]
+    want = np.array([np.cos(a[j]).prod() for j in near])
+    np.testing.assert_allclose(y.to_numpy(), want, rtol=1e-12)
+    slope = [-np.tan(a[j]) * sum(want[i] for i in range(n) if j in near[i]) for j in range(n)]
+    np.testing.assert_allclose(x.grad.to_numpy(), slope, rtol=1e-11)
+
+
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("n", SIZES)
 def test_sums_and_scattered_updates(n, threads):
@@ -346,3 +375,38 @@ def test_where_it_pays():
     assert not is_wide(straight)
     assert not is_wide(few)
     assert is_wide(columns)
+
+
+def bits(t, n):
+    """Results and derivatives of arithmetic and random numbers, and whether it ran wide."""
+    ds.init(arch=ds.cpu, random_seed=5)
+    x, c, y, noise = (ds.field(t, shape=n, needs_grad=True) for _ in range(4))
+
+    @ds.kernel(simplicity="relaxed")
+    def mix():
+        for i in x:
+            z = x[i]
+            for k in range(30):
+                z = z * z * 0.5 + c[i] / (1.0 + z * z) - 0.3 * k
+                if z > 3.0:
+                    z = ds.sqrt(z + 1.0)
+                z = ds.max(z, -2.0) + 0.1 * ds.random(t)
+            noise[i] = ds.random(t)
+            y[i] = z
+
+    x.from_numpy(floats(n, 13, x.to_numpy().dtype))
+    c.from_numpy(floats(n, 14, x.to_numpy().dtype))
+    vectors = is_wide(mix)
+    y.grad.fill(1.0)
+    mix.grad()
+    return vectors, [f.to_numpy().tobytes() for f in (y, noise, x.grad, c.grad)]
+
+
+@pytest.mark.parametrize("t", [ds.f32, ds.f64])
+def test_arithmetic_gives_the_bits_of_one_lane_after_the_other(t, monkeypatch):
+    together, first = bits(t, 203)
+    monkeypatch.setattr(wide, "_wide", lambda task: None)
+    alone, second = bits(t, 203)
+    assert together
+    assert not alone
+    assert first == second
