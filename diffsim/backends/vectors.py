@@ -43,6 +43,8 @@ class Vectors(Body):
         self.head: list[str] = []
         self.head_at = 0
         self.splats: dict[tuple[str, str], str] = {}
+        self.rooms: dict[str, list[str]] = {}
+        """Arrays on the stack that are free, by type."""
 
     # ---- values
 
@@ -284,11 +286,23 @@ class Vectors(Body):
         )
 
     def spill(self, t: str, v: str) -> str:
-        """A vector in an array, to take single lanes from."""
-        room = self.fresh()
-        self.head.append(f"  {room} = alloca [{self.lanes} x {t}], align 64")
+        """A vector in an array, to take single lanes from; `give` the array back after it."""
+        rooms = self.rooms.setdefault(t, [])
+        if rooms:
+            room = rooms.pop()
+        else:
+            room = self.fresh()
+            self.head.append(f"  {room} = alloca [{self.lanes} x {t}], align 64")
         self.put(f"store {self.vector(t)} {v}, ptr {room}, align 64")
         return room
+
+    def give(self, t: str, room: str) -> None:
+        self.rooms[t].append(room)
+
+    def take(self, array: str, t: str, lane: str) -> str:
+        """One lane of a vector that was spilled."""
+        at = self.let(f"getelementptr {t}, ptr {array}, i64 {lane}")
+        return self.let(f"load {t}, ptr {at}")
 
     def each_lane(self, emit: Callable[[str], None]) -> None:
         """A loop over the lanes at work, in order."""
@@ -373,10 +387,12 @@ class Vectors(Body):
         rooms = [self.spill(t.llvm, a) for a in args]
 
         def one(lane: str) -> None:
-            slots = [self.let(f"getelementptr {t.llvm}, ptr {r}, i64 {lane}") for r in rooms]
-            values = [self.let(f"load {t.llvm}, ptr {s}") for s in slots]
-            result = Body.math(self, how, t, values)
-            self.put(f"store {t.llvm} {result}, ptr {slots[0]}")
+            result = Body.math(self, how, t, [self.take(r, t.llvm, lane) for r in rooms])
+            slot = self.let(f"getelementptr {t.llvm}, ptr {rooms[0]}, i64 {lane}")
+            self.put(f"store {t.llvm} {result}, ptr {slot}")
 
         self.each_lane(one)
-        return self.let(f"load {self.vector(t.llvm)}, ptr {rooms[0]}, align 64")
+        result = self.let(f"load {self.vector(t.llvm)}, ptr {rooms[0]}, align 64")
+        for room in rooms:
+            self.give(t.llvm, room)
+        return result

@@ -157,20 +157,18 @@ class WideBody(Vectors):
         elif same and s.op == "add":
             self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)
         else:
-            kind = self.spill(t.llvm, v)
+            values = self.spill(t.llvm, v)
             where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
 
             def one(lane: str) -> None:
-                value = self.let(
-                    f"load {t.llvm}, ptr {self.let(f'getelementptr {t.llvm}, ptr {kind}, i64 {lane}')}"
-                )
-                pointer = at.base
-                if where:
-                    slot = self.let(f"getelementptr ptr, ptr {where}, i64 {lane}")
-                    pointer = self.let(f"load ptr, ptr {slot}")
+                value = self.take(values, t.llvm, lane)
+                pointer = self.take(where, "ptr", lane) if where else at.base
                 self.update_once(s, pointer, value, plain=plain)
 
             self.each_lane(one)
+            self.give(t.llvm, values)
+            if where:
+                self.give("ptr", where)
 
     def update_once(self, s: Atomic, at: str, v: str, *, plain: bool) -> None:
         if plain:

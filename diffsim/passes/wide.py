@@ -65,19 +65,21 @@ def find_wide(kernel: Kernel) -> Kernel:
 
 
 def _wide(task: Task) -> frozenset[Value] | None:
-    if not task.axes or not _may(task):
+    if not task.axes or not (_ALWAYS or _could_pay(task)) or not _may(task):
         return None
     found = varying(task)
     if not _ALWAYS:
-        lo, hi = task.bounds.yields[-2:]
-        if isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST:
-            return None
-        if not any(isinstance(s, (For, While)) for s in statements(task.body)):
-            return None
         alone, together = _Estimate(task, found).block(task.body)
         if alone < 1.25 * together:
             return None
     return frozenset(found)
+
+
+def _could_pay(task: Task) -> bool:
+    """Whether there are loops inside, and lanes enough."""
+    lo, hi = task.bounds.yields[-2:]
+    few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
+    return not few and any(isinstance(s, (For, While)) for s in statements(task.body))
 
 
 def varying(task: Task) -> set[Value]:
