@@ -74,10 +74,13 @@ class CpuTarget:
     def vector_math(
         self, module: Module, how: Libm | Libdevice, t: ScalarType, lanes: int
     ) -> tuple[str, int]:
-        """The widest form of a function for at most `lanes` lanes, as (symbol, lanes); "": none."""
+        """The widest form of a function for at most `lanes` lanes, as (symbol, lanes); "": none.
+
+        Nor is there one where other code must get the same bits: it may run lanes alone.
+        """
         name = how.name + ("f" if t.bits == 32 else "")
         module.math[name] = None
-        if how.name not in VECTOR_MATH:
+        if module.exact or how.name not in VECTOR_MATH:
             return "", 1
         forms = [("", 1), *(f for f in self.jit.vector_forms(name) if f[1] <= lanes)]
         return forms[-1]

@@ -410,3 +410,34 @@ def test_arithmetic_gives_the_bits_of_one_lane_after_the_other(t, monkeypatch):
     assert together
     assert not alone
     assert first == second
+
+
+def test_a_maximum_finds_the_lane_that_reached_it():
+    """The adjoint, lane after lane, computes the bits that the vectors gave."""
+    ds.init(arch=ds.cpu)
+    n = 203
+    x, most = ds.field(ds.f32, shape=n, needs_grad=True), ds.field(ds.f32, shape=4, needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def highest():
+        for i in x:
+            z = x[i]
+            for _ in range(9):
+                z = ds.sin(z) * ds.exp(0.1 * z) + 0.3 * z
+            ds.atomic_max(most[i % 4], z)
+
+    a = np.abs(floats(n, 15))
+    x.from_numpy(a.astype(np.float32))
+    most.fill(-9.0)
+    assert is_wide(highest)
+    most.grad.fill(1.0)
+    highest.grad()
+    z, slope = x.to_numpy().astype(float), 1.0
+    for _ in range(9):
+        slope *= np.exp(0.1 * z) * (np.cos(z) + 0.1 * np.sin(z)) + 0.3
+        z = np.sin(z) * np.exp(0.1 * z) + 0.3 * z
+    want = np.zeros(n)
+    for k in range(4):
+        winner = k + 4 * int(np.argmax(z[k::4]))
+        want[winner] = slope[winner]
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-4, atol=1e-6)
