@@ -9,6 +9,7 @@ It is asked for where it is right:
 - what a lane loads or stores, no other lane changes: vectors interleave the lanes statement by statement,
   where a chunk ran them one after the other;
 - no lane waits for another: the old value of an atomic is not used;
+- nothing in it knows lanes alone: no text written by hand, no checks;
 
 and where it pays: a rough count of operations, in which a vector operation costs as much as a scalar one,
 and a gather, a scatter or an update of several elements as much as one for each lane.
@@ -30,6 +31,7 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
+    Native,
     Stmt,
     Store,
     Task,
@@ -125,7 +127,7 @@ def _may(task: Task) -> bool:
     made_by = {s.out: s for s in found if isinstance(s, Let)}
     writes: dict[Mem, list[Store | Atomic]] = {}
     for s in found:
-        if isinstance(s, Check):
+        if isinstance(s, (Check, Native)):
             return False
         if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
             return False

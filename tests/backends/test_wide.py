@@ -441,3 +441,22 @@ def test_a_maximum_finds_the_lane_that_reached_it():
         winner = k + 4 * int(np.argmax(z[k::4]))
         want[winner] = slope[winner]
     np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("always")
+def test_text_written_by_hand_runs_alone():
+    ds.init(arch=ds.cpu)
+    x = ds.field(ds.f64, shape=64)
+
+    @ds.func_native("%r = fmul double %x, %x\nret double %r")
+    def square(x: ds.f64) -> ds.f64: ...
+
+    @ds.kernel
+    def run():
+        for i in x:
+            for _ in range(3):
+                x[i] = square(x[i]) + 0.1
+
+    x.fill(0.5)
+    assert not is_wide(run)
+    assert x[63] == pytest.approx(((0.35**2) + 0.1) ** 2 + 0.1)
