@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-WORKLOADS = "launch stream heat reduce nbody mpm spring loop".split()
+WORKLOADS = "launch stream heat reduce nbody mpm mpm3d spring loop".split()
 FRAMEWORKS = "diffsim C taichi warp numba".split()
 PEERS = FRAMEWORKS[2:]
 BUSY = 0.5  # a load from which on the figures are not worth keeping
@@ -44,9 +44,19 @@ TARGETS = [
     ("sum", "reduce", "sum forward", "C", 0.85),
     ("gradient of the sum", "reduce", "sum backward", "C", 1 / 1.3),
     ("n-body, with fast_math", "nbody", "forward", "C", 0.7),
+    ("3-D particles to grid, adjoint compiled", "mpm3d", "first call: to grid, adjoint", "s", 3),
+    (
+        "3-D grid to particles, adjoint compiled",
+        "mpm3d",
+        "first call: to particles, adjoint",
+        "s",
+        3,
+    ),
     ("spring forward, per launch", "spring", "forward, per launch", "us", 5),
     ("spring backward, per launch", "spring", "backward, per launch", "us", 5),
     ("spring replayed, with gradient", "spring", "replayed, with gradient", "ms", 10),
+    ("serial loop", "loop", "forward", "C", 0.85),
+    ("gradient of the serial loop", "loop", "backward", "C", 1 / 1.5),
 ]
 
 READING = """\

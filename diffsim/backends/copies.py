@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diffsim.backends.llvm import Body
-from diffsim.ir.nodes import Private, Task, Value
+from diffsim.backends.llvm import Body, Copy
+from diffsim.ir.nodes import Private, Task, Value, strides_of
 from diffsim.ir.types import size_of
 
 
@@ -23,8 +23,44 @@ def scalars(p: Private) -> int:
     return n
 
 
+def _axes(p: Private) -> list[tuple[int, int]]:
+    """Extent and stride in memory of each axis of the part that is copied, the components' last."""
+    mem = p.mem
+    assert mem.shape is not None
+    axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.lead) :]
+    return [*axes, (size_of(mem.dtype), mem.component_stride)]
+
+
+def _order(p: Private) -> list[int]:
+    """The axes as they lie in memory, the one with the largest stride first."""
+    axes = _axes(p)
+    return sorted(range(len(axes)), key=lambda k: -axes[k][1])
+
+
+def _strides(p: Private) -> list[int]:
+    """The strides of a copy, whose axes lie as those of the memory do, without gaps."""
+    axes = _axes(p)
+    strides, n = [0] * len(axes), 1
+    for k in reversed(_order(p)):
+        strides[k] = n
+        n *= axes[k][0]
+    return strides
+
+
 def _bytes(p: Private) -> int:
     return (scalars(p) * p.mem.dtype.scalar.bytes + 63) // 64 * 64
+
+
+def contiguous(p: Private) -> bool:
+    """Whether the part that is copied lies in memory without gaps."""
+    loops = _loops(p)
+    return len(loops) == 1 and loops[0][1] == loops[0][2] == 1
+
+
+def copy_at(p: Private, place: str) -> Copy:
+    """A copy that lies there."""
+    *strides, component = _strides(p)
+    return Copy(place, len(p.lead), strides, component)
 
 
 def chunk_bytes(task: Task) -> int:
@@ -42,7 +78,7 @@ def enter(body: Body, k: int, task: Task) -> None:
     at = 0
     for p in task.private:
         place = body.let(f"getelementptr i8, ptr {mine}, i64 {at}")
-        body.copies.update(dict.fromkeys(p.atomics, (place, len(p.lead))))
+        body.copies.update(dict.fromkeys(p.atomics, copy_at(p, place)))
         at += _bytes(p)
 
 
@@ -73,15 +109,37 @@ def _add_one(body: Body, p: Private, block: str, total: int, chunks: str) -> Non
         offset = body.let(f"mul i64 {c}, {total}")
         copy = body.let(f"getelementptr i8, ptr {block}, i64 {offset}")
 
-        def scalar(i: str) -> None:
-            source = body.let(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
-            target = body.let(f"getelementptr inbounds {t}, ptr {first}, i64 {i}")
-            extra = body.let(f"load {t}, ptr {source}{body.module.alias('scratch')}")
-            body.update("add", p.mem, target, extra)
+        def run(loops: list[tuple[int, int, int]], source: str, target: str) -> None:
+            if not loops:
+                extra = body.let(f"load {t}, ptr {source}{body.module.alias('scratch')}")
+                body.update("add", p.mem, target, extra)
+                return
+            extent, here, there = loops[0]
 
-        _count_up(body, str(scalars(p)), scalar)
+            def turn(i: str) -> None:
+                places = []
+                for base, stride in ((source, here), (target, there)):
+                    at = i if stride == 1 else body.let(f"mul nsw i64 {i}, {stride}")
+                    places.append(body.let(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
+                run(loops[1:], *places)
+
+            _count_up(body, str(extent), turn)
+
+        run(_loops(p), copy, first)
 
     _count_up(body, chunks, chunk)
+
+
+def _loops(p: Private) -> list[tuple[int, int, int]]:
+    """Loops over a copy, outermost first, as few as will do: extent, stride in it and in the memory."""
+    axes, strides = _axes(p), _strides(p)
+    loops: list[tuple[int, int, int]] = []
+    for k in _order(p):
+        extent, there = axes[k]
+        if loops and loops[-1][2] == extent * there:
+            extent *= loops.pop()[0]
+        loops.append((extent, strides[k], there))
+    return loops
 
 
 def _lead_index(body: Body, base: Value | None, shift: int) -> str:

@@ -23,6 +23,7 @@ from diffsim.backends.lanes import (
 from diffsim.backends.layout import POOL, THREADS, Layout
 from diffsim.backends.llvm import Body
 from diffsim.backends.module import Module
+from diffsim.backends.wide import WideBody, lanes_at_once, run_blocks
 from diffsim.errors import BackendError
 from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import (
@@ -62,15 +63,32 @@ class CpuTarget:
     column = "llvm"
     name = "cpu"
 
+    def __init__(self, jit: Jit) -> None:
+        self.jit = jit
+
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         name = how.name + ("f" if t.bits == 32 else "")
         module.math[name] = None
         return f"call {module.flags} {t.llvm} @{name}({args})"
 
+    def vector_math(
+        self, module: Module, how: Libm | Libdevice, t: ScalarType, lanes: int
+    ) -> tuple[str, int]:
+        """The widest form of a function for at most `lanes` lanes, as (symbol, lanes); "": none.
+
+        Nor is there one where other code must get the same bits: it may run lanes alone.
+        """
+        name = how.name + ("f" if t.bits == 32 else "")
+        module.math[name] = None
+        if module.exact or how.name not in VECTOR_MATH:
+            return "", 1
+        forms = [("", 1), *(f for f in self.jit.vector_forms(name) if f[1] <= lanes)]
+        return forms[-1]
+
     def scratch(self, body: Body, s: Scratch) -> str:
         for name, text in _ARENA.items():
             body.module.declare(name, text)
-        count = body.index64(s.count)
+        count = body.scratch_count(s)
         width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
         bytes_ = body.let(f"mul i64 {count}, {width}")
         pool = body.slot_load(POOL, "ptr")
@@ -101,7 +119,7 @@ class CpuCode:
 def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     """A scalar kernel as an LLVM module with the function `launch`."""
     layout = Layout(kernel)
-    module = Module(kernel, layout, CpuTarget(), fast_math=fast_math)
+    module = Module(kernel, layout, CpuTarget(jit), fast_math=fast_math)
     text: list[str] = []
     for k, task in enumerate(kernel.tasks):
         text += _task(module, k, task)
@@ -142,18 +160,31 @@ def _variants(task: Task) -> bool:
 
 def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
-    body = Body(module, lines)
+    together = _together(module, task)
+    body = WideBody(module, lines, task, together) if together > 1 else Body(module, lines)
     body.alone = kind == "alone"
     body.enter([task.body, Block([], task.bounds.yields)])
+    if isinstance(body, WideBody):
+        body.enter_wide()
     if kind == "copies":
         copies.enter(body, k, task)
-    if not task.axes:
-        body.block(task.body)
-    else:
+    if isinstance(body, WideBody):
+        _store_partials(body, k, task, run_blocks(body, k, task))
+        body.finish()
+    elif task.axes:
         _lanes(body, k, task)
+    else:
+        body.block(task.body)
     body.put("ret void")
     lines.append("}")
     return lines
+
+
+def _together(module: Module, task: Task) -> int:
+    """Lanes that run together."""
+    target = module.target
+    assert isinstance(target, CpuTarget)
+    return lanes_at_once(task, target.jit) if task.wide else 1
 
 
 def _lanes(body: Body, k: int, task: Task) -> None:
@@ -281,12 +312,13 @@ def _launch(module: Module) -> list[str]:
 
 def _launch_parallel(body: Body, k: int, task: Task) -> None:
     module = body.module
-    lanes = store_bounds(body, k, task)
+    together = _together(module, task)
+    lanes = store_bounds(body, k, task, together)
     some, after = body.new_label("some"), body.new_label("next")
     body.put(f"br i1 {body.let(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
     body.start(some)
     body.wide.append({})
-    chunks = _chunks(body, lanes, task)
+    chunks = _chunks(body, lanes, together * cost(task.body))
     n = len(task.reductions)
     if chunks == "1":
         partials = ""
@@ -339,7 +371,8 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
     if task.private:
         threads = body.slot_load(THREADS, "i64")
         fewer = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {threads})")
-        additions = body.let(f"mul i64 {lanes}, {sum(p.count for p in task.private)}")
+        count = _together(module, task) * sum(p.count for p in task.private)
+        additions = body.let(f"mul i64 {lanes}, {count}")
         room = body.let(f"mul i64 {fewer}, {_COPY_WORK * sum(map(copies.scalars, task.private))}")
         worth = body.let(f"icmp sgt i64 {additions}, {room}")
         several = body.let(f"icmp sgt i64 {threads}, 1")
@@ -385,13 +418,13 @@ def _pooled(body: Body, function: str, job: tuple[str, str, str], released: str)
     body.start(go)
 
 
-def _chunks(body: Body, lanes: str, task: Task) -> str:
+def _chunks(body: Body, lanes: str, work: int) -> str:
     """How many chunks: enough work in each, none too long, the same for any number of threads.
 
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.
     """
-    grain = max(1, _CHUNK_WORK // max(1, cost(task.body)))
+    grain = max(1, _CHUNK_WORK // max(1, work))
     if lanes.isdigit():
         n = int(lanes)
         return str(max(min(n // grain, _MOST_CHUNKS), n // _LONGEST_CHUNK, 1))

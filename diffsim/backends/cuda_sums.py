@@ -96,7 +96,7 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Private
         if lanes is not None:
             blocks = min(_MANY_BLOCKS, -(-lanes // block_dim))
             enough = lanes * p.count >= _COPY_WORK * n * blocks
-        if width >= 4 and n * width <= room and enough:
+        if width >= 4 and n * width <= room and enough and copies.contiguous(p):
             found.append(p)
             room -= n * width
     return found
@@ -116,7 +116,7 @@ def open_copies(thread: Thread, chosen: list[Private], me: str) -> None:
             thread.put(f"store {t.llvm} {zero}, ptr {thread.element(SHARED + symbol, t.llvm, i)}")
 
         thread.strided(me, str(copies.scalars(p)), str(thread.block_dim), clear)
-        thread.copies.update(dict.fromkeys(p.atomics, (SHARED + symbol, len(p.lead))))
+        thread.copies.update(dict.fromkeys(p.atomics, copies.copy_at(p, SHARED + symbol)))
     thread.barrier()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from diffsim.backends.cuda_scratch import Rooms
 from diffsim.backends.layout import POOL, THREADS, Layout
-from diffsim.backends.llvm import Body
+from diffsim.backends.llvm import Body, Copy
 from diffsim.backends.module import Module
 from diffsim.errors import BackendError
 from diffsim.ir._row import Intrinsic, Libdevice, Libm
@@ -184,13 +184,13 @@ class Thread(Body):
     def element(self, base: str, t: str, i: str) -> str:
         return _space(base) + super().element(base, t, i)
 
-    def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
+    def address(self, mem: Mem, index: Sequence[Value], copy: Copy | None = None) -> str:
         if mem in self.columns:
             return self._in_column(mem, index)
-        at = super().address(mem, index, base, lead)
+        at = super().address(mem, index, copy)
         if mem.kind == "temp":
             return at
-        base = base or self.pointers[mem]
+        base = copy.base if copy else self.pointers[mem]
         return at if at == base else _space(base) + at
 
     def _in_column(self, mem: Mem, index: Sequence[Value]) -> str:
@@ -370,8 +370,7 @@ class Thread(Body):
         if s not in self.copies:
             super().atomic(s)
             return
-        base, lead = self.copies[s]
-        at = self.address(s.mem, s.index, base, lead)
+        at = self.address(s.mem, s.index, self.copies[s])
         self.shared_add(at, s.mem.dtype.scalar, self.name(s.value))
 
     # ---- warps

@@ -252,11 +252,7 @@ class Jit:
             arity = VECTOR_MATH[name[:-1] if single else name]
             scalar = "float" if single else "double"
             variants: list[str] = []
-            for letter, bits in self._vector_sets() if vectors else ():
-                lanes = bits // (32 if single else 64)
-                variant = f"_ZGV{letter}N{lanes}{'v' * arity}_{name}"
-                if llvm.address_of_symbol(variant) is None:
-                    continue
+            for variant, lanes in self.vector_forms(name) if vectors else ():
                 vector = f"<{lanes} x {scalar}>"
                 variants.append(variant)
                 lines.append(f"declare {vector} @{variant}({', '.join([vector] * arity)})")
@@ -273,6 +269,30 @@ class Jit:
                 'section "llvm.metadata"'
             )
         return "\n".join(lines) + "\n"
+
+    def vector_forms(self, name: str) -> list[tuple[str, int]]:
+        """The vector forms of a libm function, as (symbol, lanes), narrowest first."""
+        single = name not in VECTOR_MATH
+        arity = VECTOR_MATH[name[:-1] if single else name]
+        found = []
+        for letter, bits in self._vector_sets():
+            lanes = bits // (32 if single else 64)
+            symbol = f"_ZGV{letter}N{lanes}{'v' * arity}_{name}"
+            if llvm.address_of_symbol(symbol) is not None:
+                found.append((symbol, lanes))
+        return found
+
+    @property
+    def vector_bits(self) -> int:
+        """The width of the CPU's vector registers [bit]."""
+        if self._host.get("avx512f"):
+            return 512
+        return 256 if self._host.get("avx2") else 128
+
+    @property
+    def vector_registers(self) -> int:
+        """How many of them there are."""
+        return 32 if self._host.get("avx512f") or platform.machine() == "aarch64" else 16
 
     def _vector_sets(self) -> list[tuple[str, int]]:
         """The letters of libmvec for this CPU's instruction sets, with register widths [bit]."""

@@ -29,8 +29,20 @@ def size(body: Body, lo: str, hi: str) -> str:
     return hi if lo == "0" else body.let(f"sub nsw i64 {hi}, {lo}")
 
 
-def store_bounds(body: Body, k: int, task: Task) -> str:
-    """Evaluate the bounds of task k into their slots; returns the number of lanes."""
+def groups(body: Body, extent: str, together: int) -> str:
+    """How many groups of at most `together` neighbours there are in a row of `extent` lanes."""
+    if together == 1:
+        return extent
+    if extent.isdigit():
+        return str(-(-int(extent) // together))
+    return body.let(f"udiv i64 {body.let(f'add nsw i64 {extent}, {together - 1}')}, {together}")
+
+
+def store_bounds(body: Body, k: int, task: Task, together: int = 1) -> str:
+    """Evaluate the bounds of task k into their slots; returns the number of lanes.
+
+    `together`: lanes along the last axis that count as one.
+    """
     module = body.module
     body.wide.append({})
     for s in task.bounds.stmts:
@@ -45,6 +57,8 @@ def store_bounds(body: Body, k: int, task: Task) -> str:
         if not n.isdigit():
             module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
             n = body.let(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
+        if a == len(task.axes) - 1:
+            n = groups(body, n, together)
         lanes = _times(body, lanes, n)
     body.wide.pop()
     return lanes

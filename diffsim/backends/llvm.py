@@ -38,9 +38,25 @@ from diffsim.ir.nodes import (
     Store,
     Value,
     While,
+    zero,
 )
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.ir.walk import blocks, uses
+
+
+class Copy:
+    """A private copy of a part of a memory: its address, how many indices it leaves out, its strides.
+
+    `strides` are those of the indices after `lead`; `component`: that of an element's components.
+    """
+
+    __slots__ = ("base", "component", "lead", "strides")
+
+    def __init__(self, base: str, lead: int, strides: Sequence[int], component: int) -> None:
+        self.base = base
+        self.lead = lead
+        self.strides = [str(s) for s in strides]
+        self.component = component
 
 
 class Body:
@@ -60,8 +76,8 @@ class Body:
         """Which threads atomics are for: all, unless a backend says so."""
         self.alone = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
-        self.copies: dict[Atomic, tuple[str, int]] = {}
-        """Atomics that go to a private copy: its address, and how many indices it leaves out."""
+        self.copies: dict[Atomic, Copy] = {}
+        """Atomics that go to a private copy."""
 
     # ---- text
 
@@ -185,8 +201,24 @@ class Body:
             found = self.let(f"trunc i64 {wide} to {v.type.scalar.llvm}")
         return found
 
+    def llvm_type(self, t: ScalarType) -> str:
+        """The type of a scalar's register."""
+        return t.llvm
+
+    def suffix(self, t: ScalarType) -> str:
+        """The type in the name of an overloaded intrinsic."""
+        return f"f{t.bits}" if t.is_float else t.llvm
+
     def typed(self, v: Value) -> str:
-        return f"{v.type.scalar.llvm} {self.name(v)}"
+        return f"{self.llvm_type(v.type.scalar)} {self.name(v)}"
+
+    def type_of(self, v: Value) -> str:
+        """The type of the register that holds a value."""
+        return v.type.scalar.llvm
+
+    def name_as(self, like: Value, v: Value) -> str:
+        """The name of a value that is handed on as `like`."""
+        return self.name(v)
 
     def bind(self, v: Value) -> str:
         self.count += 1
@@ -227,41 +259,42 @@ class Body:
         self.wide[-1][v] = made
         return made
 
-    def address(self, mem: Mem, index: Sequence[Value], base: str = "", lead: int = 0) -> str:
-        """The address of one scalar; `base` is that of a copy which leaves out the first indices."""
+    def address(self, mem: Mem, index: Sequence[Value], copy: Copy | None = None) -> str:
+        """The address of one scalar, in the memory or in a copy."""
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
             return self.shared_slot(self.module.layout.temps[mem] + k)
         constant, terms = 0, []
-        outer, inner = index[lead : mem.rank], index[mem.rank :]
-        for i, stride in zip(outer, self.element_strides(mem)[lead:], strict=True):
+        for i, stride in self.terms(mem, index, copy):
             at = self.index64(i)
             if isinstance(i, Const) and stride.isdigit():
                 constant += int(at) * int(stride)
             else:
                 terms.append(at if stride == "1" else self.let(f"mul nsw i64 {at}, {stride}"))
-        dims = mem.dtype.shape
-        for k, i in enumerate(inner):
-            stride_of_component = mem.component_stride
-            for d in dims[k + 1 :]:
-                stride_of_component *= d
-            at = self.index64(i)
-            if isinstance(i, Const):
-                constant += int(at) * stride_of_component
-            elif stride_of_component == 1:
-                terms.append(at)
-            else:
-                terms.append(self.let(f"mul nsw i64 {at}, {stride_of_component}"))
         total = terms[0] if terms else str(constant)
         for term in terms[1:]:
             total = self.let(f"add nsw i64 {total}, {term}")
         if terms and constant:
             total = self.let(f"add nsw i64 {total}, {constant}")
-        base = base or self.pointers[mem]
+        base = copy.base if copy else self.pointers[mem]
         if total == "0":
             return base
         return self.let(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
+
+    def terms(self, mem: Mem, index: Sequence[Value], copy: Copy | None) -> list[tuple[Value, str]]:
+        """Each index that counts, and its stride in scalars."""
+        strides = copy.strides if copy else self.element_strides(mem)
+        component = copy.component if copy else mem.component_stride
+        lead = copy.lead if copy else 0
+        found = list(zip(index[lead : mem.rank], strides, strict=True))
+        dims = mem.dtype.shape
+        for k, i in enumerate(index[mem.rank :]):
+            stride = component
+            for d in dims[k + 1 :]:
+                stride *= d
+            found.append((i, str(stride)))
+        return found
 
     def element_strides(self, mem: Mem) -> list[str]:
         found = self.strides.get(mem)
@@ -320,7 +353,7 @@ class Body:
         elif isinstance(s, If):
             self.branch(s)
         elif isinstance(s, Native):
-            self.native(s)
+            native.call(self, s)
         else:
             assert isinstance(s, Check)
             self.check(s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
@@ -341,6 +374,7 @@ class Body:
         op, args, t = s.op, s.args, s.out.type.scalar
         how = getattr(op, self.module.target.column)
         kind_type = args[-1].type.scalar
+        kind, out = self.llvm_type(kind_type), self.llvm_type(t)
         if isinstance(how, Instr):
             word = how.of(kind_type.kind)
             if word is not None:
@@ -350,40 +384,41 @@ class Body:
                 if head in ("fcmp", "icmp"):
                     fast = " " + self.module.flags.replace("contract", "").strip()
                     flags = fast.rstrip() if head == "fcmp" else ""
-                    return self.let(f"{head}{flags} {predicate} {kind_type.llvm} {operands}")
-                return self.let(f"{word}{flags} {kind_type.llvm} {operands}")
+                    return self.let(f"{head}{flags} {predicate} {kind} {operands}")
+                return self.let(f"{word}{flags} {kind} {operands}")
         elif isinstance(how, Intrinsic):
             word = how.of(kind_type.kind)
             if word is not None:
-                suffix = f"f{t.bits}" if t.is_float else t.llvm
-                symbol = f"@llvm.{word}.{suffix}"
-                types = ", ".join(t.llvm for _ in args)
-                self.module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
+                symbol = f"@llvm.{word}.{self.suffix(t)}"
+                types = ", ".join(out for _ in args)
+                self.module.declare(symbol, f"declare {out} {symbol}({types})")
                 flags = f"{self.module.flags} " if t.is_float else ""
                 operands = ", ".join(self.typed(a) for a in args)
-                return self.let(f"call {flags}{t.llvm} {symbol}({operands})")
+                return self.let(f"call {flags}{out} {symbol}({operands})")
         elif isinstance(how, (Libm, Libdevice)):
-            operands = ", ".join(self.typed(a) for a in args)
-            return self.let(self.module.target.math(self.module, how, t, operands))
+            return self.math(how, t, [self.name(a) for a in args])
         elif op.name == "cast":
             return self.cast(args[0], t)
         elif op.name == "neg":
             if t.is_float:
                 return self.let(f"fneg {self.module.flags} {self.typed(args[0])}")
-            return self.let(f"sub {t.llvm} 0, {self.name(args[0])}")
+            nothing = self.name(zero(t))
+            return self.let(f"sub {out} {nothing}, {self.name(args[0])}")
         elif op.name == "select":
             return self.let("select " + ", ".join(self.typed(a) for a in args))
         raise BackendError(f"{op.name} of {kind_type} is not there for this backend", s.span)
 
     def cast(self, x: Value, to: ScalarType) -> str:
         have = x.type.scalar
+        out = self.llvm_type(to)
         if have.is_float and to.is_float:
             word = "fpext" if to.bits > have.bits else "fptrunc"
         elif have.is_float:
             # Saturates; plain conversions leave what does not fit open.
-            symbol = f"@llvm.fpto{'s' if to.kind == 'i' else 'u'}i.sat.{to.llvm}.f{have.bits}"
-            self.module.declare(symbol, f"declare {to.llvm} {symbol}({have.llvm})")
-            return self.let(f"call {to.llvm} {symbol}({self.typed(x)})")
+            word = f"fpto{'s' if to.kind == 'i' else 'u'}i.sat"
+            symbol = f"@llvm.{word}.{self.suffix(to)}.{self.suffix(have)}"
+            self.module.declare(symbol, f"declare {out} {symbol}({self.llvm_type(have)})")
+            return self.let(f"call {out} {symbol}({self.typed(x)})")
         elif to.is_float:
             word = "sitofp" if have.kind == "i" else "uitofp"
         elif to.bits == have.bits:
@@ -394,7 +429,11 @@ class Body:
             if to.bits == 64 and (wide := self.find_wide(x)) is not None and self.is_axis(x):
                 return wide
             word = "sext" if have.kind == "i" else "zext"
-        return self.let(f"{word} {self.typed(x)} to {to.llvm}")
+        return self.let(f"{word} {self.typed(x)} to {out}")
+
+    def math(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+        operands = ", ".join(f"{t.llvm} {a}" for a in args)
+        return self.let(self.module.target.math(self.module, how, t, operands))
 
     def is_axis(self, v: Value) -> bool:
         """Whether it is an axis or loop index, whose 64-bit form is the value itself."""
@@ -406,17 +445,18 @@ class Body:
         t = s.mem.dtype.scalar
         if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
             raise BackendError(f"there is no atomic {s.op} of {t}", s.span)
-        if s in self.copies:
-            base, lead = self.copies[s]
-            self.update(s.op, s.mem, self.address(s.mem, s.index, base, lead), self.name(s.value))
-            return
-        at = self.address(s.mem, s.index)
+        copy = self.copies.get(s)
+        at = self.address(s.mem, s.index, copy)
         v = self.name(s.value)
-        if s.exclusive or self.alone:
+        if copy or s.exclusive or self.alone:
             old = self.update(s.op, s.mem, at, v)
             if s.out is not None:
                 self.names[s.out] = old
             return
+        self.update_atomically(s, at, v)
+
+    def update_atomically(self, s: Atomic, at: str, v: str) -> None:
+        t = s.mem.dtype.scalar
         if t.is_bool:
             v = self.let(f"zext i1 {v} to i8")
             old = self.let(
@@ -447,19 +487,20 @@ class Body:
     def combine(self, op: str, t: ScalarType, a: str, b: str) -> str:
         if op == "xchg":
             return b
+        out = self.llvm_type(t)
         if op in ("add", "and", "or", "xor"):
             word = f"fadd {self.module.flags}" if t.is_float else op
-            return self.let(f"{word} {t.llvm} {a}, {b}")
+            return self.let(f"{word} {out} {a}, {b}")
         word = {"f": f"{op}num", "i": f"s{op}", "u": f"u{op}"}[t.kind]
-        symbol = f"@llvm.{word}.{f'f{t.bits}' if t.is_float else t.llvm}"
-        self.module.declare(symbol, f"declare {t.llvm} {symbol}({t.llvm}, {t.llvm})")
-        return self.let(f"call {t.llvm} {symbol}({t.llvm} {a}, {t.llvm} {b})")
+        symbol = f"@llvm.{word}.{self.suffix(t)}"
+        self.module.declare(symbol, f"declare {out} {symbol}({out}, {out})")
+        return self.let(f"call {out} {symbol}({out} {a}, {out} {b})")
 
     # ---- regions
 
     def loop(self, s: For) -> None:
         lo, hi = self.index64(s.lo), self.index64(s.hi)
-        inits = [self.name(v) for v in s.inits]
+        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
         last = None
         if s.reverse:
             last = self.let(f"sub i64 {self.let(f'add i64 {lo}, {hi}')}, 1")
@@ -478,14 +519,14 @@ class Body:
         if s.index.type.scalar.bits == 64:
             self.names[s.index] = self.wide[-1][s.index]
         self.block(s.body)
-        nexts = [self.name(v) for v in s.body.yields]
+        nexts = [self.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
         self.wide.pop()
         self.jump(latch_label)
         self.start(latch_label)
         self.put(f"{latch} = add nsw i64 {k}, 1")
         self.put(f"br label %{head}{self.loop_hint(s)}")
         self.lines[at:at] = [
-            f"  {p} = phi {v.type.scalar.llvm} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
+            f"  {p} = phi {self.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
             for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
         ]
         self.start(after)
@@ -496,7 +537,7 @@ class Body:
         return ""
 
     def while_loop(self, s: While) -> None:
-        inits = [self.name(v) for v in s.inits]
+        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
         before = self.label
         head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
         self.jump(head)
@@ -507,11 +548,11 @@ class Body:
         self.put(f"br i1 {self.name(s.cond.yields[0])}, label %{body}, label %{after}")
         self.start(body)
         self.block(s.body)
-        nexts = [self.name(v) for v in s.body.yields]
+        nexts = [self.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
         latch = self.label
         self.jump(head)
         self.lines[at:at] = [
-            f"  {p} = phi {v.type.scalar.llvm} [ {i}, %{before} ], [ {n}, %{latch} ]"
+            f"  {p} = phi {self.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch} ]"
             for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
         ]
         self.start(after)
@@ -524,25 +565,17 @@ class Body:
         for label, block in ((then, s.then), (orelse, s.orelse)):
             self.start(label)
             self.block(block)
-            names = [self.name(v) for v in block.yields]
+            names = [self.name_as(out, v) for out, v in zip(s.outs, block.yields, strict=True)]
             sides.append((self.label, names))
             self.jump(after)
         self.start(after)
         (a, xs), (b, ys) = sides
         for out, x, y in zip(s.outs, xs, ys, strict=True):
-            self.put(f"{self.bind(out)} = phi {out.type.scalar.llvm} [ {x}, %{a} ], [ {y}, %{b} ]")
+            self.put(f"{self.bind(out)} = phi {self.type_of(out)} [ {x}, %{a} ], [ {y}, %{b} ]")
 
-    def native(self, s: Native) -> None:
-        """A call of a function made of the user's text."""
-        symbol, result = native.define(self.module, s)
-        found = self.let(f"call {result} {symbol}({', '.join(map(self.typed, s.args))})")
-        if len(s.outs) == 1:
-            self.names[s.outs[0]] = found
-            return
-        for k, out in enumerate(s.outs):
-            self.names[out] = self.let(f"extractvalue {result} {found}, {k}")
-
-    # ---- checks
+    def scratch_count(self, s: Scratch) -> str:
+        """How many elements to ask for."""
+        return self.index64(s.count)
 
     def check(self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False) -> None:
         """Unless `ok`, note which check failed and its values, if it is the first one to fail."""

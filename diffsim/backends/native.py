@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
@@ -12,6 +13,9 @@ from diffsim.backends.jit import VECTOR_MATH
 from diffsim.backends.module import Module
 from diffsim.errors import BackendError
 from diffsim.ir.nodes import Native
+
+if TYPE_CHECKING:
+    from diffsim.backends.llvm import Body
 
 _DECLARED = re.compile(r"^\s*declare\b[^@\n]*@([\w.$]+)\(.*$", re.MULTILINE)
 
@@ -90,3 +94,14 @@ def _said(message: str) -> str:
 def _ret(s: Native) -> str:
     types = [v.type.scalar.llvm for v in s.outs]
     return f"{types[0]} ..." if len(types) == 1 else f"{{ {', '.join(types)} }} ..."
+
+
+def call(body: Body, s: Native) -> None:
+    """A call of a function made of the user's text."""
+    symbol, result = define(body.module, s)
+    found = body.let(f"call {result} {symbol}({', '.join(map(body.typed, s.args))})")
+    if len(s.outs) == 1:
+        body.names[s.outs[0]] = found
+        return
+    for k, out in enumerate(s.outs):
+        body.names[out] = body.let(f"extractvalue {result} {found}, {k}")

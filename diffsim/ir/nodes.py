@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir import current
-from diffsim.ir.types import ScalarType, Type
+from diffsim.ir.types import ScalarType, Type, size_of
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
@@ -505,10 +505,12 @@ class Task:
 
     `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
     yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
-    being made of leaves alone. `private` are the memories that threads may add up in copies.
+    being made of leaves alone. `private` are the memories that threads may add up in copies. `wide`
+    is there if neighbours along the last axis shall run together, as vectors: the values that may
+    differ between them.
     """
 
-    __slots__ = ("axes", "body", "bounds", "private", "reductions", "span")
+    __slots__ = ("axes", "body", "bounds", "private", "reductions", "span", "wide")
 
     def __init__(
         self,
@@ -518,6 +520,7 @@ class Task:
         span: Span,
         reductions: tuple[tuple[str, Mem, tuple[Value, ...]], ...] = (),
         private: tuple[Private, ...] = (),
+        wide: frozenset[Value] | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
@@ -525,6 +528,7 @@ class Task:
         self.span = span
         self.reductions = reductions
         self.private = private
+        self.wide = wide
 
 
 class Kernel:
@@ -553,3 +557,15 @@ def zero(t: Type) -> Const:
     """The constant 0 of a type."""
     s: ScalarType = t.scalar
     return Const(t, 0.0 if s.kind == "f" else False if s.kind == "b" else 0)
+
+
+def strides_of(mem: Mem) -> tuple[int, ...]:
+    """Distance in scalars between neighbours along each axis; the shape must be known."""
+    if mem.strides is not None:
+        return mem.strides
+    assert mem.shape is not None
+    strides, n = [], size_of(mem.dtype)
+    for d in reversed(mem.shape):
+        strides.append(n)
+        n *= d
+    return tuple(reversed(strides))

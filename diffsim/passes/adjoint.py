@@ -19,6 +19,8 @@ saves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diffsim.errors import AutodiffError
 from diffsim.ir._row import REFUSE, Zero
 from diffsim.ir.builder import Builder
@@ -44,6 +46,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.types import i64
 from diffsim.ir.walk import Copier, free_values
 from diffsim.passes.customs import Giver, bind
+from diffsim.passes.segments import Saved, downwards, index_hint
 
 Adjoints = dict[Value, Value]
 
@@ -62,6 +65,7 @@ class Reverser:
         new_mems: memories that the adjoint needs besides.
         winners: for each element that all lanes may raise or lower, where the number of the lane is that
             did; `finding`: whether the lanes are looking for it; `lane`: the number of this one.
+        split: loops that save a segment of so many turns at a time; `loop_of`: whose saves a scratch holds.
         rooms: the scratch that stands for the region's own, and the adjoints of what it holds.
     """
 
@@ -70,7 +74,9 @@ class Reverser:
         self.active = active
         self.is_inner = builder.is_inner = is_inner
         self.env: dict[Value, Value] = {}
-        self.saved: dict[Stmt, tuple[list[Mem], Value, Value]] = {}
+        self.split: dict[Stmt, int] = {}
+        self.saved: dict[Stmt, Saved] = {}
+        self.loop_of: dict[Mem, For | While] = {}
         self.new_mems: dict[Mem, None] = {}
         self.winners: dict[object, Mem] = {}
         self.finding = False
@@ -193,20 +199,12 @@ class Reverser:
     def _forward_for(self, s: For, *, save: bool) -> None:
         b = self.builder
         lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
-        rooms: list[Mem] = []
         if save:
-            rooms = self._rooms(s, b.named("max", hi - lo, b.const(0, lo.type)))
-            self.saved[s] = (rooms, lo, hi)
-        (index,), params = self.fresh((s.index,)), self.fresh(s.params)
-        with b.block() as stmts:
-            if rooms:
-                turn = (index - lo,)
-                for room, p in zip(rooms, params, strict=True):
-                    b.store(room, turn, p)
-            self.forward(s.body)
-            b.span = s.span
-        body = Block(stmts, self.values(s.body.yields))
-        b.add(For(index, lo, hi, params, inits, body, self.fresh(s.outs), s.span, s.reverse))
+            turns = b.named("max", hi - lo, b.const(0, lo.type))
+            outs = self._save(s, (lo, hi), turns, inits)
+        else:
+            outs = self._turns(s, (lo, hi), inits)
+        self.env.update(zip(s.outs, outs, strict=True))
 
     def _forward_while(self, s: While, *, save: bool) -> None:
         """A while is run once to count its turns, and again, now counted, to save."""
@@ -223,20 +221,70 @@ class Reverser:
         body = Block(stmts, (*self.values(s.body.yields), more))
         outs, turns = self.fresh(s.outs), Value(i64, "turns")
         b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, turns), s.span))
-        if not save:
-            return
-        rooms = self._rooms(s, turns)
-        nothing = Const(i64, 0)
-        self.saved[s] = (rooms, nothing, turns)
-        params, index = self.fresh(s.params), Value(i64, "turn")
+        if save:
+            self._save(s, (Const(i64, 0), turns), turns, inits)
+
+    def _turns(
+        self,
+        s: For | While,
+        bounds: tuple[Value, Value],
+        inits: tuple[Value, ...],
+        rooms: Sequence[Mem] = (),
+    ) -> tuple[Value, ...]:
+        """Emit some turns of a loop; `rooms`: where they save what they begin with."""
+        b = self.builder
+        lo, hi = bounds
+        index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
+        if isinstance(s, For):
+            self.env[s.index] = index
         with b.block() as stmts:
-            for room, p in zip(rooms, params, strict=True):
-                b.store(room, (index,), p)
+            if rooms:
+                turn = (index - lo,)
+                for room, p in zip(rooms, params, strict=True):
+                    b.store(room, turn, p)
             self.forward(s.body)
+            b.span = s.span
         body = Block(stmts, self.values(s.body.yields))
-        unused = tuple(Value(v.type) for v in s.outs)
-        b.add(For(index, nothing, turns, params, inits, body, unused, s.span))
-        self.env.update(zip(s.outs, outs, strict=True))
+        outs = tuple(Value(v.type, v.hint) for v in s.outs)
+        b.add(For(index, lo, hi, params, inits, body, outs, s.span, downwards(s)))
+        return outs
+
+    def _save(
+        self, s: For | While, bounds: tuple[Value, Value], turns: Value, inits: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """Emit a loop that saves what its turns begin with, or those of its last segment."""
+        b = self.builder
+        length = self.split.get(s)
+        if length is None:
+            rooms = self._rooms(s, turns)
+            self.saved[s] = Saved(bounds, rooms)
+            return self._turns(s, bounds, inits, rooms)
+        one, longest = b.const(1, turns.type), b.const(length, turns.type)
+        count = b.named(
+            "max", b.named("int_div", turns + b.const(length - 1, turns.type), longest), one
+        )
+        rooms, marks = self._rooms(s, b.named("min", turns, longest)), self._rooms(s, count)
+        last = count - one
+        self.saved[s] = Saved(bounds, rooms, marks, count)
+        q, states = Value(turns.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
+        with b.block() as stmts:
+            for mark, v in zip(marks, states, strict=True):
+                b.store(mark, (q,), v)
+            ends = self._turns(s, self._segment(s, q), states)
+        outs = tuple(Value(v.type, v.hint) for v in s.outs)
+        b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
+        return self._turns(s, self._segment(s, last), outs, rooms)
+
+    def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
+        """Where the q-th segment of a loop begins and ends."""
+        b = self.builder
+        lo, hi = self.saved[s].bounds
+        length = b.const(self.split[s], q.type)
+        if downwards(s):
+            end = hi - q * length
+            return end - b.named("min", length, end - lo), end
+        begin = lo + q * length
+        return begin, begin + b.named("min", length, hi - begin)
 
     def _rooms(self, s: For | While, count: Value) -> list[Mem]:
         """Scratch for the values a loop carries; unused ones are dropped later."""
@@ -244,6 +292,7 @@ class Reverser:
         for p in s.params:
             room = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
             self.builder.add(Scratch(room, count, s.span))
+            self.loop_of[room] = s
             made.append(room)
         return made
 
@@ -412,8 +461,7 @@ class Reverser:
             self.add(adj, arg, g)
 
     def _loop(self, s: For | While, adj: Adjoints) -> None:
-        b = self.builder
-        rooms, lo, hi = self.saved[s]
+        saved = self.saved[s]
         carried = [k for k, p in enumerate(s.params) if p in self.active]
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         starts: list[Value] = []
@@ -421,15 +469,58 @@ class Reverser:
             out = s.outs[k]
             starts.append(adj.pop(out) if out in adj else zero(out.type))
         starts += [zero(v.type) for v in outer]
+        if saved.count is None:
+            outs = self._turns_back(s, saved.bounds, carried, outer, tuple(starts))
+        else:
+            outs = self._segments_back(s, saved.count, carried, outer, tuple(starts))
+        for k, g in zip(carried, outs, strict=False):
+            self.add(adj, s.inits[k], g)
+        for v, g in zip(outer, outs[len(carried) :], strict=True):
+            self.add(adj, v, g)
+
+    def _segments_back(
+        self,
+        s: For | While,
+        count: Value,
+        carried: list[int],
+        outer: list[Value],
+        starts: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        """The segments, last one first; all but the last are run again first, to save."""
+        b, saved = self.builder, self.saved[s]
+        q = Value(count.type, "segment")
+        params = tuple(Value(v.type, v.hint) for v in starts)
+        with b.block() as stmts:
+            begin, end = self._segment(s, q)
+            again = b.named("select", q < count - b.const(1, q.type), end, begin)
+            states = tuple(b.load(mark, (q,)) for mark in saved.marks)
+            self._turns(s, (begin, again), states, saved.rooms)
+            outs = self._turns_back(s, (begin, end), carried, outer, params)
+        results = tuple(Value(p.type, p.hint) for p in params)
+        body, first = Block(stmts, outs), b.const(0, q.type)
+        b.add(For(q, first, count, params, starts, body, results, s.span, reverse=True))
+        return results
+
+    def _turns_back(
+        self,
+        s: For | While,
+        bounds: tuple[Value, Value],
+        carried: list[int],
+        outer: list[Value],
+        starts: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        """The adjoint of turns whose beginnings are saved: of what they carry, and of `outer` values."""
+        b = self.builder
+        lo, hi = bounds
         names = [s.params[k] for k in carried] + outer
         params = tuple(Value(v.type, f"{v.hint}.adj" if v.hint else "") for v in names)
-        index = Value(lo.type, s.index.hint if isinstance(s, For) else "turn")
+        index = Value(lo.type, index_hint(s))
         inner: Adjoints = {}
         with b.block() as stmts:
             if isinstance(s, For):
                 self.env[s.index] = index
             turn = (index - lo,)
-            for p, room in zip(s.params, rooms, strict=True):
+            for p, room in zip(s.params, self.saved[s].rooms, strict=True):
                 saved = b.load(room, turn)
                 saved.hint = p.hint
                 self.env[p] = saved
@@ -446,13 +537,9 @@ class Reverser:
                 nexts.append(sums[v] if extra is None else sums[v] + extra)
         assert not inner, [v.hint for v in inner]
         outs = tuple(Value(p.type, p.hint) for p in params)
-        backwards = not (isinstance(s, For) and s.reverse)
         body = Block(stmts, tuple(nexts))
-        b.add(For(index, lo, hi, params, tuple(starts), body, outs, s.span, backwards))
-        for k, g in zip(carried, outs, strict=False):
-            self.add(adj, s.inits[k], g)
-        for v, g in zip(outer, outs[len(carried) :], strict=True):
-            self.add(adj, v, g)
+        b.add(For(index, lo, hi, params, starts, body, outs, s.span, not downwards(s)))
+        return outs
 
 
 def element(s: Atomic) -> object:

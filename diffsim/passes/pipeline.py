@@ -19,6 +19,7 @@ from diffsim.passes.gradients import expand_gradients
 from diffsim.passes.private import find_private
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
+from diffsim.passes.wide import find_wide
 
 Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
@@ -32,6 +33,7 @@ LOWER: Stages = (
     ("exclusive", mark_exclusive),
     ("dead", drop_dead),
     ("private", find_private),
+    ("wide", find_wide),
 )
 
 LOWER_CUDA: Stages = (LOWER[0], ("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[2:])

@@ -77,16 +77,8 @@ def _of_task(task: Task) -> tuple[Private, ...]:
 
 
 def _plain(mem: Mem) -> bool:
-    """Whether the memory is a field in C order."""
-    if mem.kind != "field" or mem.shape is None or mem.component_stride != 1:
-        return False
-    if mem.dtype.is_bool:
-        return False
-    strides, n = [], size_of(mem.dtype)
-    for d in reversed(mem.shape):
-        strides.append(n)
-        n *= d
-    return mem.strides is None or mem.strides == tuple(reversed(strides))
+    """Whether the memory is a field of numbers whose shape is known."""
+    return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
 
 
 def slab(mem: Mem, lead: int) -> int:

@@ -33,6 +33,7 @@ from diffsim.passes.activity import Activity
 from diffsim.passes.adjoint import Reverser, element
 from diffsim.passes.customs import Inliner, check_given
 from diffsim.passes.dead import drop_dead
+from diffsim.passes.segments import too_long
 from diffsim.passes.simplicity import check_simplicity
 
 
@@ -55,11 +56,17 @@ def reverse(
     if not relaxed and not detached:
         check_simplicity(kernel)
     kernel = _keep_temps(kernel)
-    work = _Reverser(kernel, Activity(kernel, frozenset() if detached else None))
-    check_given(kernel, work.activity)
+    activity = Activity(kernel, frozenset() if detached else None)
+    work = _Reverser(kernel, activity)
+    check_given(kernel, activity)
     adjoint = drop_dead(work.kernel())
+    split = too_long(adjoint, work.loop_of)
+    if split:
+        again = _Reverser(kernel, activity)
+        again.split = split
+        adjoint = drop_dead(again.kernel())
     _refuse_lost(adjoint)
-    return adjoint, check_access(kernel, adjoint, work.activity, in_place=in_place)
+    return adjoint, check_access(kernel, adjoint, activity, in_place=in_place)
 
 
 class _Reverser(Reverser):

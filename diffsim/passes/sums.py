@@ -262,7 +262,7 @@ def mark_exclusive(kernel: Kernel) -> Kernel:
                 rivals = [
                     i for i in accesses[s.mem] if not apart(part, part_of(i[: s.mem.rank], made_by))
                 ]
-                if _exclusive(task, s.mem, rivals, made_by):
+                if same_lane(task, s.mem, rivals, made_by):
                     alone.add(s)
         tasks.append(_Marker(alone).task(task))
     return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
@@ -291,9 +291,10 @@ class _Marker:
         return s
 
 
-def _exclusive(
+def same_lane(
     task: Task, mem: Mem, indices: list[tuple[Value, ...]], made_by: dict[Value, Let]
 ) -> bool:
+    """Whether accesses with these indices to one element can only be made by one lane."""
     if not task.axes or mem.kind == "scratch":
         return True
     for axis in task.axes:

@@ -17,7 +17,7 @@ import pytest
 import diffsim as ds
 from diffsim.backends import interp
 from diffsim.errors import AutodiffError
-from diffsim.passes import pipeline
+from diffsim.passes import pipeline, segments, wide
 
 pytest.importorskip("hypothesis")
 from hypothesis import Phase, given, settings
@@ -470,6 +470,21 @@ def made(seed, folder):
 @settings(phases=[Phase.explicit, Phase.generate])
 @given(st.integers(0, 2**31))
 def test_made_kernels(folder, seed):
+    check_made(folder, seed)
+
+
+@settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
+@given(st.integers(0, 2**31))
+def test_made_kernels_as_vectors(folder, seed):
+    """The lanes run together wherever they may, and loops go back in segments of two turns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide, "_ALWAYS", True)
+        patch.setattr(segments, "_MOST_BYTES", 0)
+        patch.setattr(segments, "_SHORTEST", 2)
+        check_made(folder, seed)
+
+
+def check_made(folder, seed):
     program, rules = made(seed, folder)
     try:
         gradients = program.gradients()

@@ -80,3 +80,44 @@ def test_a_memory_that_is_also_read_has_no_copies():
 
     both()
     assert not lower(both._only(()).ir).tasks[0].private
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("order", ["ij", "ji"])
+@pytest.mark.parametrize("layout", ["AOS", "SOA"])
+def test_copies_of_any_dense_layout(layout, order, wide, monkeypatch):
+    """A row of a field whose components or axes lie in another order; neighbours stay as they were."""
+    monkeypatch.setattr("diffsim.passes.wide._ALWAYS", wide)
+    ds.init(arch=ds.cpu, cpu_max_num_threads=3)
+    lanes = 100_000
+    total = ds.Matrix.field(2, 2, ds.f64, layout=getattr(ds.Layout, layout))
+    counts = ds.field(ds.i32)
+    if order == "ij":
+        ds.root.dense(ds.i, 3).dense(ds.j, 40).place(total, counts)
+    else:
+        ds.root.dense(ds.j, 40).dense(ds.i, 3).place(counts)
+        ds.root.dense(ds.j, 40).dense(ds.i, 3).place(total)
+    w = ds.field(ds.f64, shape=lanes)
+
+    @ds.kernel
+    def scatter(row: ds.i32):
+        for i in w:
+            total[row, i % 37 + 1] += ds.Matrix([[w[i], 1.0], [2.0, -w[i]]])
+            counts[i % 3, i % 37] += 1
+
+    weights = np.random.default_rng(11).random(lanes)
+    w.from_numpy(weights)
+    total.fill(0.5)
+    counts.fill(7)
+    scatter(2)
+    private = lower(scatter._only((2,)).ir).tasks[0].private
+    assert sorted(p.mem.name for p in private) == ["counts", "total"]
+    place = np.arange(lanes) % 37 + 1
+    sums = np.bincount(place, weights, minlength=40)
+    many = np.bincount(place, minlength=40)
+    want = np.full((3, 40, 2, 2), 0.5)
+    want[2] += np.moveaxis(np.array([[sums, many], [2 * many, -sums]]), 2, 0)
+    np.testing.assert_allclose(total.to_numpy(), want, rtol=1e-11)
+    hits = np.zeros((3, 40), int)
+    np.add.at(hits, (np.arange(lanes) % 3, np.arange(lanes) % 37), 1)
+    assert (counts.to_numpy() == hits + 7).all()

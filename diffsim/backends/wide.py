@@ -1,0 +1,409 @@
+"""Wide bodies: the lanes of a task run W at a time, as vectors, on the CPU.
+
+LLVM vectorizes a loop over lanes only if there is no loop inside of it (or one it can unroll). A task with
+loops inside is therefore written with vectors from the start, if `passes/wide.py` has marked it: each
+value that differs between lanes is one `<W x float>`, each that does not stays a scalar, and the loops
+stand outside of the vectors, as in code written by hand:
+
+    for %i in 0..n {                        for block in 0..ceil(n / W) {
+      for %k in 0..64 {            ->         for %k in 0..64 {
+        %x.1 = mul %x, %x                       %x.1 = fmul <W x float> %x, %x
+
+How each thing is done (`WideBody`, a `Body` that knows which values vary):
+
+- An index is a scalar, plus a step times the lane, plus a vector (`Index`). Step 1 is a vector load or
+  store, step 0 a scalar one, everything else gathers and scatters.
+- `mask` says which lanes are at work: the lanes that the last block of a row has, within those the ones
+  that took a branch, within those the ones whose loop still runs. Code is only run where at least one lane
+  is at work; it computes in all lanes, and loads, stores and adds in those at work.
+- Saved values of loops (scratch) are W wide and contiguous, and need no mask.
+- Functions of libmvec are called for as many lanes as they take at once. All lanes, also those of an
+  incomplete block, go through the same code: no element depends on where a chunk begins.
+- Additions of all lanes to one element are added up first; other updates that may meet are made one lane
+  after the other.
+
+The lanes of a task are numbered in blocks: a chunk is a range of blocks, and a block is up to W neighbours
+along the last axis.
+"""
+
+from __future__ import annotations
+
+from diffsim.backends.jit import Jit
+from diffsim.backends.lanes import bound, groups, identity, point, size
+from diffsim.backends.module import memory_type
+from diffsim.backends.vectors import Index, Vectors
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Const,
+    For,
+    If,
+    Let,
+    Load,
+    Scratch,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.types import i64
+from diffsim.ir.walk import blocks, free_values, outs, statements, uses
+
+_CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
+
+
+def lanes_at_once(task: Task, jit: Jit) -> int:
+    """W: as many registers for a value, up to 4, as all values of the busiest loop find room in.
+
+    Several registers hide how long an operation takes: turns that depend on each other would wait.
+    """
+    assert task.wide is not None
+    bits = 32
+    for s in statements(task.body):
+        for v in outs(s):
+            if v.type.scalar.is_float:
+                bits = max(bits, v.type.scalar.bits)
+    lanes, room = jit.vector_bits // bits, jit.vector_registers // _busiest(task.body, task.wide)
+    lanes *= 4 if room >= 4 else 2 if room >= 2 else 1
+    extent = _extent(task)
+    while extent is not None and lanes > 1 and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes
+
+
+def _busiest(block: Block, wide: frozenset[Value]) -> int:
+    """The most vectors that are needed at once in an innermost loop of a block."""
+    most = 1
+    for s in block.stmts:
+        most = max([most, *(_busiest(b, wide) for b in blocks(s))])
+        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
+            last: dict[Value, int] = {}
+            for k, x in enumerate(s.body.stmts):
+                last.update(dict.fromkeys(uses(x), k))
+            held = {v for v in free_values(s.body) if v in wide}.union(s.params)
+            last.update(dict.fromkeys((*s.body.yields, *held), len(s.body.stmts)))
+            for k, x in enumerate(s.body.stmts):
+                held.update(v for v in outs(x) if v in wide)
+                most = max(most, len(held))
+                held -= {v for v in uses(x) if last[v] == k}
+    return most
+
+
+def _extent(task: Task) -> int | None:
+    """The length of the last axis, where it is a constant."""
+    lo, hi = task.bounds.yields[-2:]
+    if isinstance(lo, Const) and isinstance(hi, Const):
+        return max(0, int(hi.value) - int(lo.value))
+    return None
+
+
+class WideBody(Vectors):
+    """Lowers the body of a task for W lanes at once."""
+
+    # ---- statements
+
+    def block(self, block: Block) -> None:
+        self.places.append({})
+        super().block(block)
+        self.places.pop()
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Load):
+            self.load(s)
+        elif isinstance(s, Store):
+            at = self.place(s.mem, s.index)
+            if not at.step and not at.vector and s.value not in self.varying:
+                self.store(s.mem, at.base, self.name(s.value))
+            else:
+                with self.wide_ops():
+                    self.put_lanes(s.mem, at, self.name(s.value))
+        elif isinstance(s, For) and (s.lo in self.varying or s.hi in self.varying):
+            self.uneven_loop(s)
+        elif isinstance(s, While) and s.cond.yields[0] in self.varying:
+            self.uneven_while(s)
+        elif isinstance(s, If) and s.cond in self.varying:
+            self.masked_branch(s)
+        else:
+            super().stmt(s)
+
+    def op(self, s: Let) -> str:
+        if s.out not in self.varying:
+            return super().op(s)
+        with self.wide_ops():
+            return super().op(s)
+
+    def load(self, s: Load) -> None:
+        at = self.place(s.mem, s.index)
+        t = s.mem.dtype.scalar
+        if s.out in self.varying:
+            self.names[s.out] = self.get_lanes(s.mem, at)
+            return
+        raw = self.let(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
+        self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+
+    def atomic(self, s: Atomic) -> None:
+        copy = self.copies.get(s)
+        at = self.place(s.mem, s.index, copy)
+        same, apart = not at.step and not at.vector, at.step and not at.vector
+        t = s.mem.dtype.scalar
+        plain = s.exclusive or self.alone or copy is not None
+        with self.wide_ops():
+            v = self.name(s.value)
+        if plain and (apart or (s.exclusive and not same)):
+            with self.wide_ops():
+                old = self.get_lanes(s.mem, at)
+                self.put_lanes(s.mem, at, self.combine(s.op, t, old, v))
+        elif same and s.op == "add":
+            self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)
+        else:
+            values = self.spill(t.llvm, v)
+            where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
+
+            def one(lane: str) -> None:
+                value = self.take(values, t.llvm, lane)
+                pointer = self.take(where, "ptr", lane) if where else at.base
+                self.update_once(s, pointer, value, plain=plain)
+
+            self.each_lane(one)
+            self.give(t.llvm, values)
+            if where:
+                self.give("ptr", where)
+
+    def update_once(self, s: Atomic, at: str, v: str, *, plain: bool) -> None:
+        if plain:
+            self.update(s.op, s.mem, at, v)
+        else:
+            self.update_atomically(s, at, v)
+
+    # ---- regions that lanes run differently
+
+    def both(self, a: str, b: str) -> str:
+        return self.let(f"and {self.vector('i1')} {a}, {b}") if a else b
+
+    def any_lane(self, mask: str) -> str:
+        name = f"@llvm.vector.reduce.or.v{self.lanes}i1"
+        self.module.declare(name, f"declare i1 {name}({self.vector('i1')})")
+        return self.let(f"call i1 {name}({self.vector('i1')} {mask})")
+
+    def choose(self, mask: str, like: Value, a: str, b: str) -> str:
+        kind = self.vector(like.type.scalar.llvm)
+        return self.let(f"select {self.vector('i1')} {mask}, {kind} {a}, {kind} {b}")
+
+    def masked_branch(self, s: If) -> None:
+        """Both sides, each if any lane takes it, and a choice between their results."""
+        outer, cond = self.mask, self.name(s.cond)
+        results = []
+        for side, block in enumerate((s.then, s.orelse)):
+            taken = cond
+            if side:
+                every = self.splat("i1", "true", lasting=True)
+                taken = self.let(f"xor {self.vector('i1')} {cond}, {every}")
+            self.mask = self.both(outer, taken)
+            if _is_cheap(block):
+                self.block(block)
+                results.append(
+                    [self.name_as(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
+                )
+            else:
+                results.append(self._side(s, block))
+            self.mask = outer
+        for out, a, b in zip(s.outs, *results, strict=True):
+            self.names[out] = self.choose(cond, out, a, b)
+
+    def _side(self, s: If, block: Block) -> list[str]:
+        some = self.any_lane(self.mask)
+        before = self.label
+        side, after = self.new_label("side"), self.new_label("end")
+        self.put(f"br i1 {some}, label %{side}, label %{after}")
+        self.start(side)
+        self.block(block)
+        names = [self.name_as(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
+        last = self.label
+        self.jump(after)
+        self.start(after)
+        return [
+            self.let(f"phi {self.type_of(o)} [ zeroinitializer, %{before} ], [ {n}, %{last} ]")
+            for o, n in zip(s.outs, names, strict=True)
+        ]
+
+    def uneven_loop(self, s: For) -> None:
+        """A loop whose bounds differ between lanes: it runs until all lanes are through."""
+        outer = self.mask
+        lo, hi = self.index(s.lo), self.index(s.hi)
+        first, kind = self.spread_out(lo), self.vector("i64")
+        last = self.spread_out(hi)
+        turns = self.let(f"sub nsw {kind} {last}, {first}")
+        if self.mask:
+            nothing = self.splat("i64", "0", lasting=True)
+            turns = self.let(
+                f"select {self.vector('i1')} {self.mask}, {kind} {turns}, {kind} {nothing}"
+            )
+        most = self.reduce("max", i64, turns)
+        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+        before = self.label
+        head, body, after = (self.new_label(w) for w in ("for", "do", "done"))
+        self.jump(head)
+        self.start(head)
+        k, more, latch = self.fresh(), self.fresh(), self.new_label("latch")
+        self.put(f"{k} = phi i64 [ 0, %{before} ], [ {more}, %{latch} ]")
+        at = len(self.lines)
+        params = [self.bind(p) for p in s.params]
+        inside = self.let(f"icmp slt i64 {k}, {most}")
+        self.put(f"br i1 {inside}, label %{body}, label %{after}")
+        self.start(body)
+        turn = self.splat("i64", k)
+        self.mask = self.both(outer, self.let(f"icmp slt {kind} {turn}, {turns}"))
+        if s.reverse:
+            end = self.let(f"sub nsw i64 -1, {k}")
+            place = self.plus(hi, Index(end))
+        else:
+            place = self.plus(lo, Index(k))
+        self.places.append({s.index: place})
+        self.block(s.body)
+        nexts = [
+            self.choose(self.mask, p, self.name_as(p, v), name)
+            for p, v, name in zip(s.params, s.body.yields, params, strict=True)
+        ]
+        self.places.pop()
+        self.jump(latch)
+        self.start(latch)
+        self.put(f"{more} = add nsw i64 {k}, 1")
+        self.jump(head)
+        self._phis(at, s, params, (inits, before), (nexts, latch))
+        self.start(after)
+        self.mask = outer
+
+    def uneven_while(self, s: While) -> None:
+        outer = self.mask
+        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+        start = self.all_lanes()
+        before = self.label
+        head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
+        self.jump(head)
+        self.start(head)
+        running = self.fresh()
+        at = len(self.lines)
+        params = [self.bind(p) for p in s.params]
+        self.mask = running
+        self.block(s.cond)
+        self.mask = go_on = self.both(running, self.name(s.cond.yields[0]))
+        self.put(f"br i1 {self.any_lane(go_on)}, label %{body}, label %{after}")
+        self.start(body)
+        self.block(s.body)
+        nexts = [
+            self.choose(go_on, p, self.name_as(p, v), name)
+            for p, v, name in zip(s.params, s.body.yields, params, strict=True)
+        ]
+        latch = self.label
+        self.jump(head)
+        self._phis(at, s, params, (inits, before), (nexts, latch))
+        self.lines.insert(
+            at,
+            f"  {running} = phi {self.vector('i1')} [ {start}, %{before} ], [ {go_on}, %{latch} ]",
+        )
+        self.start(after)
+        self.mask = outer
+
+    def _phis(
+        self,
+        at: int,
+        s: For | While,
+        params: list[str],
+        first: tuple[list[str], str],
+        then: tuple[list[str], str],
+    ) -> None:
+        self.lines[at:at] = [
+            f"  {p} = phi {self.type_of(v)} [ {i}, %{first[1]} ], [ {n}, %{then[1]} ]"
+            for p, v, i, n in zip(params, s.params, first[0], then[0], strict=True)
+        ]
+        self.names.update(zip(s.outs, params, strict=True))
+
+    # ---- scratch
+
+    def scratch_count(self, s: Scratch) -> str:
+        """Elements of scratch to ask for, for all lanes."""
+        count = self.index(s.count)
+        if s.count not in self.varying:
+            most = count.base
+        else:
+            full, kind = self.spread_out(count), self.vector("i64")
+            if self.mask:
+                nothing = self.splat("i64", "0", lasting=True)
+                full = self.let(
+                    f"select {self.vector('i1')} {self.mask}, {kind} {full}, {kind} {nothing}"
+                )
+            most = self.reduce("max", i64, full)
+        return self.let(f"mul nsw i64 {most}, {self.lanes}")
+
+
+def _is_cheap(block: Block) -> bool:
+    """Whether a branch is computed without asking if any lane takes it: a few ops, no memory."""
+    return len(block.stmts) <= _CHEAP and all(isinstance(s, Let) for s in block.stmts)
+
+
+# ---- the loop over blocks
+
+
+def run_blocks(body: WideBody, k: int, task: Task) -> list[str]:
+    """The loop over blocks begin..end; returns the chunk's partial results."""
+    lanes = body.lanes
+    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
+    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
+    per_row = groups(body, sizes[-1], lanes)
+    before = body.label
+    head, inside, after = (body.new_label(w) for w in ("blocks", "block", "end"))
+    body.jump(head)
+    body.start(head)
+    block = body.fresh()
+    at = len(body.lines)
+    carried = [body.fresh() for _ in task.reductions]
+    more = body.let(f"icmp slt i64 {block}, %end")
+    body.put(f"br i1 {more}, label %{inside}, label %{after}")
+    body.start(inside)
+    rest, column, around = "0", block, {}
+    if len(task.axes) > 1:
+        rest = body.let(f"udiv i64 {block}, {per_row}")
+        column = body.let(f"urem i64 {block}, {per_row}")
+        around = point(body, task.axes[:-1], lows, sizes, rest)
+    first = body.let(f"mul nsw i64 {column}, {lanes}")
+    extent = sizes[-1]
+    if not extent.isdigit() or int(extent) % lanes:
+        left = body.let(f"sub nsw i64 {extent}, {first}")
+        body.mask = body.let(
+            f"icmp slt {body.vector('i64')} {body.iota('i64')}, {body.splat('i64', left)}"
+        )
+    base = first if lows[-1] == "0" else body.let(f"add nsw i64 {first}, {lows[-1]}")
+    body.wide.append(around)
+    for axis in task.axes[:-1]:
+        if axis.type.scalar.bits == 64:
+            body.names[axis] = around[axis]
+    body.places.append({task.axes[-1]: Index(base, 1)})
+    body.block(task.body)
+    phis = []
+    nexts = []
+    for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
+        t = v.type.scalar
+        with body.wide_ops():
+            extra, nothing = body.name(v), body.splat(t.llvm, identity(op, t), lasting=True)
+            if body.mask:
+                extra = body.choose(body.mask, v, extra, nothing)
+            new = body.combine(op, t, c, extra)
+        nexts.append((c, t, nothing, new))
+    body.places.pop()
+    body.wide.pop()
+    advanced = body.let(f"add nsw i64 {block}, 1")
+    latch = body.label
+    body.jump(head)
+    phis = [f"  {block} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
+    for c, t, nothing, new in nexts:
+        phis.append(
+            f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
+        )
+    body.lines[at:at] = phis
+    body.start(after)
+    body.mask = ""
+    return [
+        body.reduce(op, v.type.scalar, c)
+        for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True)
+    ]

@@ -1,0 +1,257 @@
+"""Finds parallel tasks whose lanes should run together, as vectors.
+
+LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 turns of a map, all
+other bodies, the turns of a reversed loop) runs alone there, at a tenth of the speed. `Task.wide` asks the
+backend to write such a task for several lanes at once (the CPU: `backends/wide.py`).
+
+It is asked for where it is right:
+
+- what a lane loads or stores, no other lane changes: vectors interleave the lanes statement by statement,
+  where a chunk ran them one after the other;
+- no lane waits for another: the old value of an atomic is not used;
+- nothing in it knows lanes alone: no text written by hand, no checks;
+
+and where it pays: a rough count of operations, in which a vector operation costs as much as a scalar one,
+and a gather, a scatter or an update of several elements as much as one for each lane.
+
+Assumes scalar IR with exclusive atomics marked. Runs last: what it says is about the task as it is.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir._row import Libm
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Check,
+    Const,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Native,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+    strides_of,
+)
+from diffsim.ir.types import size_of
+from diffsim.ir.walk import blocks, statements, task_statements
+from diffsim.passes.access import apart, part_of
+from diffsim.passes.meet import Sums
+from diffsim.passes.sums import same_lane
+
+_LANES = 16  # lanes that the estimate counts on
+_FEWEST = 8  # lanes along the last axis
+_UNKNOWN_TURNS = 16
+_FUNCTION = 20  # what a function such as sin costs, in additions
+_ATOMIC = 20
+_NEAR = 4  # scalars between neighbours that one vector load still reaches
+_FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
+_ALONE = 8  # how much faster LLVM makes an innermost loop that it vectorizes
+_ALWAYS = False
+"""For tests: whether everything runs wide that may."""
+
+
+def find_wide(kernel: Kernel) -> Kernel:
+    """The kernel with `Task.wide` filled in."""
+    tasks = tuple(
+        Task(t.axes, t.bounds, t.body, t.span, t.reductions, t.private, _wide(t))
+        for t in kernel.tasks
+    )
+    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+
+
+def _wide(task: Task) -> frozenset[Value] | None:
+    if not task.axes or not (_ALWAYS or _could_pay(task)) or not _may(task):
+        return None
+    found = varying(task)
+    if not _ALWAYS:
+        alone, together = _Estimate(task, found).block(task.body)
+        if alone < 1.25 * together:
+            return None
+    return frozenset(found)
+
+
+def _could_pay(task: Task) -> bool:
+    """Whether there are loops inside, and lanes enough."""
+    lo, hi = task.bounds.yields[-2:]
+    few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
+    return not few and any(isinstance(s, (For, While)) for s in statements(task.body))
+
+
+def varying(task: Task) -> set[Value]:
+    """The values of the body that may differ between lanes along the last axis."""
+    found: set[Value] = {task.axes[-1]}
+    before = 0
+    while len(found) != before:
+        before = len(found)
+        _mark(task.body, found)
+    return found
+
+
+def _mark(block: Block, found: set[Value]) -> None:
+    for s in block.stmts:
+        if isinstance(s, Let):
+            if any(v in found for v in s.args):
+                found.add(s.out)
+        elif isinstance(s, Load):
+            if s.mem.kind == "scratch" or any(v in found for v in s.index):
+                found.add(s.out)
+        elif isinstance(s, (For, While)):
+            for b in blocks(s):
+                _mark(b, found)
+            if isinstance(s, For):
+                apart = s.lo in found or s.hi in found
+                if apart:
+                    found.add(s.index)
+            else:
+                apart = s.cond.yields[0] in found
+            for out, *ways in zip(s.outs, s.params, s.inits, s.body.yields, strict=True):
+                if apart or any(v in found for v in ways):
+                    found.update((out, ways[0]))
+        elif isinstance(s, If):
+            _mark(s.then, found)
+            _mark(s.orelse, found)
+            for out, *ways in zip(s.outs, s.then.yields, s.orelse.yields, strict=True):
+                if s.cond in found or any(v in found for v in ways):
+                    found.add(out)
+
+
+def _may(task: Task) -> bool:
+    found = list(task_statements(task))
+    made_by = {s.out: s for s in found if isinstance(s, Let)}
+    writes: dict[Mem, list[Store | Atomic]] = {}
+    for s in found:
+        if isinstance(s, (Check, Native)):
+            return False
+        if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
+            return False
+        if isinstance(s, (Store, Atomic)):
+            if s.mem.kind == "temp":
+                return False
+            if s.mem.kind != "scratch":
+                writes.setdefault(s.mem, []).append(s)
+    for s in found:
+        if not isinstance(s, (Load, Store)) or s.mem not in writes:
+            continue
+        rank = s.mem.rank
+        part = part_of(s.index[:rank], made_by)
+        rivals = [
+            w.index for w in writes[s.mem] if not apart(part, part_of(w.index[:rank], made_by))
+        ]
+        if rivals and not same_lane(task, s.mem, [s.index, *rivals], made_by):
+            return False
+    return True
+
+
+class _Estimate:
+    """What 16 lanes cost one after the other, and together."""
+
+    def __init__(self, task: Task, found: set[Value]) -> None:
+        self.lane = task.axes[-1]
+        self.varying = found
+        self.sums = Sums(task)
+        self.private = {a for p in task.private for a in p.atomics}
+
+    def block(self, block: Block) -> tuple[float, float]:
+        alone = together = 0.0
+        for s in block.stmts:
+            a, t = self.stmt(s)
+            alone += a
+            together += t
+        return alone, together
+
+    def stmt(self, s: Stmt) -> tuple[float, float]:
+        if isinstance(s, Let):
+            cost = _FUNCTION if isinstance(s.op.llvm, Libm) else 1
+            return _LANES * cost, cost * (1 if cost == 1 else 2)
+        if isinstance(s, (Load, Store)):
+            step = self.step(s.mem, s.index, self.lane)
+            return _LANES, 1 if step in (0, 1) else _LANES
+        if isinstance(s, Atomic):
+            return self.atomic(s)
+        if isinstance(s, If):
+            sides = [self.block(b) for b in (s.then, s.orelse)]
+            together = sum(t for _, t in sides)
+            if s.cond not in self.varying:
+                together /= 2
+            return sum(a for a, _ in sides) / 2, together
+        if isinstance(s, (For, While)):
+            return self.loop(s)
+        return 0, 0
+
+    def atomic(self, s: Atomic) -> tuple[float, float]:
+        step = self.step(s.mem, s.index, self.lane)
+        cost = 2 if self._plain(s) else _ATOMIC
+        if step == 1 and cost == 2:
+            return _LANES * cost, 2
+        if step == 0 and s.op == "add":
+            return _LANES * cost, 10 + cost
+        return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
+
+    def loop(self, s: For | While) -> tuple[float, float]:
+        alone = together = 0.0
+        for b in blocks(s):
+            a, t = self.block(b)
+            alone, together = alone + a, together + t
+        if isinstance(s, While):
+            uneven = s.cond.yields[0] in self.varying
+        else:
+            uneven = s.lo in self.varying or s.hi in self.varying
+            if self.vectorized(s):
+                alone /= _ALONE
+        turns = _turns(s)
+        return turns * alone, turns * together * (1.5 if uneven else 1)
+
+    def vectorized(self, s: For) -> bool:
+        """Whether LLVM makes vectors of the turns of a loop: only sums go from turn to turn."""
+        sums = {x.out for x in s.body.stmts if isinstance(x, Let) and x.op.name == "accumulate"}
+        kept = (y is p or y in sums for p, y in zip(s.params, s.body.yields, strict=True))
+        return all(kept) and all(
+            isinstance(x, Let)
+            or (isinstance(x, (Load, Store)) and self._near(x, s.index))
+            or (isinstance(x, Atomic) and self._plain(x) and self._near(x, s.index))
+            for x in s.body.stmts
+        )
+
+    def _near(self, s: Load | Store | Atomic, along: Value) -> bool:
+        """Whether neighbours along a loop are close together: LLVM loads them together."""
+        step = self.step(s.mem, s.index, along)
+        return step is not None and 0 <= step <= _NEAR
+
+    def _plain(self, s: Atomic) -> bool:
+        return s.exclusive or s in self.private
+
+    def step(self, mem: Mem, index: tuple[Value, ...], along: Value) -> int | None:
+        """How many scalars apart neighbours along a loop are; None: it depends."""
+        if mem.kind == "scratch":
+            return 1
+        strides = _strides(mem)
+        total = 0
+        for i, stride in zip(index[: mem.rank], strides, strict=True):
+            found = self.sums.sum(i)
+            if found is None:
+                if along is self.lane and i not in self.varying:
+                    continue
+                return None
+            total += found.get(along, 0) * stride
+        if any(i in self.varying for i in index[mem.rank :]):
+            return None
+        return total
+
+
+def _strides(mem: Mem) -> tuple[int, ...]:
+    if mem.shape is None and mem.strides is None:
+        return (_FAR,) * (mem.rank - 1) + (size_of(mem.dtype),) * (mem.rank > 0)
+    return strides_of(mem)
+
+
+def _turns(s: For | While) -> int:
+    if isinstance(s, For) and isinstance(s.lo, Const) and isinstance(s.hi, Const):
+        return max(0, int(s.hi.value) - int(s.lo.value))
+    return _UNKNOWN_TURNS
