@@ -2,58 +2,55 @@
 
 A simulator that overwrites its state in every step can not be differentiated after the fact: the backward
 pass needs each step's state, and only the last one is left. `checkpoint` keeps snapshots of the state while
-it runs forward, and in the backward pass runs parts of the way again from them, one step at a time on a
-tape of its own. With s snapshots and up to r runs of any step, binomial checkpointing reaches
-(s + r)! / (s! r!) steps, and no schedule reaches more (A. Griewank, A. Walther, "Algorithm 799: revolve",
-ACM Transactions on Mathematical Software 26(1), 2000, section 2).
+it runs forward, and in the backward pass runs parts of the way again from them, on tapes of their own.
+
+Two schedules say where the snapshots stand:
+
+    binomial      One step at a time on a tape; snapshots that became free are used again. With s of them
+                  and up to r runs of any step it reaches (s + r)! / (s! r!) steps, and no schedule reaches
+                  more (A. Griewank, A. Walther, "Algorithm 799: revolve", ACM Transactions on Mathematical
+                  Software 26(1), 2000, section 2).
+    equidistant   Snapshots at equal distances, and all steps from one to the next on a tape: every step is
+                  run just twice, and memory grows with the root of the number of steps.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-import zlib
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-
-from diffsim.ad.entries import Index, held
 from diffsim.ad.saves import Saved
-from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, Span
-from diffsim.ir.nodes import Atomic
-from diffsim.passes.access import Access, overwritten
+from diffsim.ad.watch import Repeat, Trace, Watch
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
-from diffsim.runtime.foreign import DeviceArray
-from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.storage import Copy
 
 
 class CheckpointStats:
-    """What a checkpointed rollout took.
+    """What a checkpointed rollout took; counts go on during the backward pass.
 
     Attributes:
         snapshots: most snapshots that were held at once.
         snapshot_bytes: bytes of one snapshot.
-        peak_bytes: most bytes of snapshots held at once.
+        peak_bytes: most bytes held at once: snapshots, what tapes saved of steps that were run again, the
+            final values, which return after the backward pass, and 16 bytes of notes for each step.
         steps_run: how often a step was run, forward and backward together.
     """
 
     def __init__(self, snapshot_bytes: int) -> None:
         self.snapshots = 0
         self.snapshot_bytes = snapshot_bytes
+        self.peak_bytes = 0
         self.steps_run = 0
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.snapshots * self.snapshot_bytes
 
     def __repr__(self) -> str:
         return (
-            f"<checkpoint: {self.snapshots} snapshots of {self.snapshot_bytes} bytes, "
-            f"{self.steps_run} steps run>"
+            f"<checkpoint: {self.snapshots} snapshots of {self.snapshot_bytes} bytes, at most "
+            f"{self.peak_bytes} bytes, {self.steps_run} steps run>"
         )
 
 
@@ -62,6 +59,7 @@ def checkpoint(
     n_steps: int,
     state: Sequence[Field],
     *,
+    schedule: Literal["binomial", "equidistant"] = "binomial",
     snapshots: int | None = None,
     memory: int | None = None,
     progress: bool = False,
@@ -69,206 +67,33 @@ def checkpoint(
     """Run `step(t)` for t = 0 .. n_steps - 1; on a tape, differentiate it within a memory budget.
 
     Args:
-        step: launches the kernels of one step. It may overwrite its state in place. It is run
-            several times for each t, and must depend on t and the state alone.
+        step: launches the kernels of one step. It may overwrite its state in place, call functions with
+            gradients of their own, and checkpoint a rollout of substeps itself. It is run several times
+            for each t, and must depend on t and the state alone.
         n_steps: number of steps.
         state: the fields that carry information from one step to the next.
+        schedule: "binomial" (least memory for so many runs), or "equidistant" (each step is run twice).
         snapshots: how many copies of the state may be held; about sqrt(n_steps) if left out.
-        memory: or how many bytes these copies may take.
+        memory: or how many bytes all copies together may take (`stats.peak_bytes`).
         progress: whether the backward pass shows a bar on stderr.
 
     Returns:
-        What it took; counts go on during the backward pass.
+        What it took.
 
     Raises:
         AutodiffError: on a tape, a field that is not in `state` carries something from step to step;
-            in the backward pass, a step does something else when it is run again.
-        FieldError: arguments that make no sense; a budget below one snapshot.
+            in the backward pass, a step does something else when it is run again, or takes more memory
+            than is there.
+        FieldError: arguments that make no sense; a budget too small for one step.
     """
-    rollout = _Rollout(step, n_steps, state, snapshots, memory, progress)
+    rollout = _Rollout(step, n_steps, state, schedule, snapshots, memory, progress)
     tape = session.tape
-    if tape is None:
+    if tape is None or tape.plain:
         for t in range(n_steps):
             rollout.run(t)
         return rollout.stats
     rollout.forward(tape)
     return rollout.stats
-
-
-class _Trace:
-    """What a step did, as one number: launches with their arguments, and writes from Python.
-
-    Run again, a step must do the same. It may not if its Python code looks at something that is not in
-    the state, such as a sum so far or a counter of its own.
-    """
-
-    in_place = False
-    records = True
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.entries: list[Any] = []
-
-    def returned(self, result: Any) -> Recorded:
-        return Recorded(result, self)
-
-    def computed(self, made: Recorded, parts: Any) -> None:
-        pass
-
-    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        if field.kind != "argument":
-            self.wrote(field, index, value.array)
-
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
-
-    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.number = hash((self.number, id(field), index, _mark(held(field, index))))
-
-    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.number = hash((self.number, id(target), id(source), to, at))
-
-    def stopped(self, field: Field) -> None:
-        self.number = hash((self.number, id(field)))
-
-
-def _mark(a: Any) -> Any:
-    if isinstance(a, Field) and a.kind == "argument":
-        a = a.storage.to_numpy()
-    if isinstance(a, DeviceArray):
-        assert session.device is not None
-        a = a.to_numpy(session.device)
-    if isinstance(a, np.ndarray):
-        return zlib.crc32(np.ascontiguousarray(a).tobytes())
-    return a if isinstance(a, (int, float)) else id(a) if isinstance(a, Field) else repr(a)
-
-
-class _Repeat(Tape):
-    """The tape of one step that is run again, with its trace."""
-
-    def __init__(self) -> None:
-        super().__init__(in_place="save")
-        self.trace = _Trace()
-
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.trace.launched(special, args, now, seed)
-        super().launched(special, args, now, seed)
-
-    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.trace.wrote(field, index, value)
-        super().wrote(field, index, value)
-
-    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        self.trace.stored(field, index, value)
-        super().stored(field, index, value)
-
-    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.trace.copied(target, source, to, at)
-        super().copied(target, source, to, at)
-
-    def stopped(self, field: Field) -> None:
-        self.trace.stopped(field)
-        super().stopped(field)
-
-
-class _Watch(Tape):
-    """Notes what a step reads and writes, to find fields that are missing from the state."""
-
-    def __init__(self, outer: Tape, state: set[Field]) -> None:
-        super().__init__()
-        self.in_place = outer.in_place
-        self.outer = outer
-        self.state = state
-        self.written: dict[Field, None] = {}
-        self.fresh: set[Field] = set()
-
-    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
-        self.outer.save_before(special, args)
-
-    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
-        self.outer.save_before(special, args)
-
-    def writing(self, field: Field, row: int | None) -> None:
-        self.outer.writing(field, row)
-
-    def returned(self, result: Any) -> Recorded:
-        return Recorded(result, self)
-
-    def computed(self, made: Recorded, parts: Any) -> None:
-        pass
-
-    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        if field.kind != "argument":
-            self.wrote(field, index, value.array)
-
-    def next_step(self) -> None:
-        """A new step begins: nothing was overwritten in it yet."""
-        self.fresh = set()
-        self.entries = []  # values that are returned in it belong to this step alone
-        self.trace = _Trace()
-
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.trace.launched(special, args, now, seed)
-        for a in special.read:
-            f = special.object_of(a.mem, args)
-            if isinstance(f, Field) and f in self.written and f not in self.fresh:
-                raise _missing(f, a.stmt.span)
-        self.kept.setdefault(special, special.fields())
-        whole = overwritten(special.ir)
-        for a in special.written:
-            f = special.object_of(a.mem, args)
-            if (
-                _is_extreme(a)
-                and f not in self.state
-                and f not in self.fresh
-                and a.mem not in whole
-            ):
-                raise _missing(f, a.stmt.span)
-            if isinstance(f, Field) and f not in self.state:
-                self.written[f] = None
-                if a.mem in whole:
-                    self.fresh.add(f)
-
-    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.trace.wrote(field, index, value)
-        self._written_whole(field, index)
-
-    def _written_whole(self, field: Field, index: Index) -> None:
-        if field not in self.state:
-            self.written[field] = None
-            if index is None:
-                self.fresh.add(field)
-
-    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        if source in self.written and source not in self.fresh:
-            raise _missing(source, Span.of_caller())
-        self.trace.copied(target, source, to, at)
-        self._written_whole(target, to)
-
-    def stopped(self, field: Field) -> None:
-        self.trace.stopped(field)
-
-    def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
-        raise AutodiffError(
-            "a function with a gradient of its own can not be part of a checkpointed step yet",
-            Span.of_caller(),
-            hint="call ds.ad.checkpoint inside of that function instead",
-        )
-
-
-def _is_extreme(a: Access) -> bool:
-    """Whether it is an update whose adjoint looks at what was there before (a minimum or maximum)."""
-    return isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
-
-
-def _missing(f: Field, span: Span | None) -> AutodiffError:
-    return AutodiffError(
-        f"{f.name} may carry something from one step to the next, and is not in the state of the "
-        "checkpointed rollout",
-        span,
-        hint=f"add {f.name} to state=[...], or set all of it at the start of each step "
-        f"({f.name}.fill(0), or a loop that stores every element)",
-    )
 
 
 Snapshot = list[Copy]
@@ -280,6 +105,7 @@ class _Rollout:
         step: Callable[[int], Any],
         n_steps: int,
         state: Sequence[Field],
+        schedule: str,
         snapshots: int | None,
         memory: int | None,
         progress: bool,
@@ -294,28 +120,30 @@ class _Rollout:
             raise FieldError(
                 "state is a list of fields", where, hint="ds.ad.checkpoint(step, n, state=[x, v])"
             )
+        if schedule not in ("binomial", "equidistant"):
+            raise FieldError(
+                f"{schedule!r} is not a schedule", where, hint='it is "binomial" or "equidistant"'
+            )
         self.step = step
         self.n = n_steps
         self.state: list[Field] = list(dict.fromkeys(fields))
-        size = sum(f.storage.form.nbytes for f in self.state)
+        self.schedule = schedule
+        self.size = sum(f.storage.form.nbytes for f in self.state)
         if snapshots is not None and memory is not None:
             raise FieldError("give snapshots or memory, not both", where)
-        if memory is not None:
-            if memory < size:
-                raise FieldError(
-                    f"a snapshot takes {size} bytes, and memory={memory} is less", where
-                )
-            snapshots = memory // size
-        if snapshots is None:
-            snapshots = math.isqrt(max(n_steps, 1)) + 1
-        if isinstance(snapshots, bool) or not isinstance(snapshots, int) or snapshots < 1:
-            raise FieldError(f"snapshots is a whole number from 1 on, not {snapshots!r}", where)
-        self.snapshots = snapshots
+        for name, number in (("snapshots", snapshots), ("memory", memory)):
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if number is not None and not (whole and number >= 1):
+                raise FieldError(f"{name} is a whole number from 1 on, not {number!r}", where)
+        self.snapshots = snapshots or math.isqrt(max(n_steps, 1)) + 1
+        self.memory = memory
         self.progress = progress
-        self.stats = CheckpointStats(size)
+        self.stats = CheckpointStats(self.size)
         self.held = 0
-        self.launches = [0] * n_steps
-        self.traces = [0] * n_steps
+        self.launches = array("q", bytes(8 * n_steps))
+        self.traces = array("q", bytes(8 * n_steps))
+        self.own_bytes = 16 * n_steps
+        self.other_bytes = self.own_bytes
         self.kept: dict[int, Snapshot] = {}
         self.written: list[Field] = []
 
@@ -328,23 +156,30 @@ class _Rollout:
 
     def forward(self, tape: Any) -> None:
         """Run all steps, keeping the snapshots that the backward pass starts from."""
-        positions = set(self.plan(0, self.n, self.snapshots))
-        watch = _Watch(tape, set(self.state))
+        positions = {0}
+        watch = Watch(tape, set(self.state))
         session.tape = watch
         try:
             for t in range(self.n):
                 if t in positions:
                     self.kept[t] = self.take()
                 self.launches[t] = session.launches
-                watch.next_step()
+                watch.next_step(measure=t == 0 and self.memory is not None)
                 self.run(t)
                 if session.tape is not watch:
                     raise AutodiffError("the step changed the tape", Span.of_caller())
                 self.traces[t] = watch.trace.number
+                if t == 0:
+                    self.budget(watch)
+                    positions = self.plan()
         finally:
             if session.tape is watch:
                 session.tape = tape
         self.written = list(watch.written)
+        self.inputs = watch.inputs
+        self.now = session.clock
+        if tape.in_place:
+            tape.saver.will_need(self.inputs)
         tape.rolled_out(self.backward, [*self.state, *self.written], watch.kept, self.all_of_it)
 
     def all_of_it(self) -> None:
@@ -353,34 +188,46 @@ class _Rollout:
             session.launches = self.launches[t]
             self.step(t)
 
-    def plan(self, lo: int, hi: int, free: int) -> list[int]:
-        """Where the snapshots of a first forward run through lo..hi stand."""
-        made = []
-        while free > 0 and hi > lo:
-            made.append(lo)
-            free -= 1
-            if free == 0:
-                break
-            lo = self.split(lo, hi, free)
-        return made
+    def budget(self, watch: Watch) -> None:
+        """Decide from the first step how many snapshots the memory is for."""
+        self.final_bytes = self.size + sum(f.storage.form.nbytes for f in watch.written)
+        if self.memory is None:
+            return
+        assert watch.probe is not None
+        saves = watch.probe.bytes
+        free = self.memory - self.final_bytes - self.own_bytes
+        if self.schedule == "binomial":
+            self.snapshots = (free - saves) // self.size
+            least = self.size + saves
+        else:  # k snapshots and a tape of n / k steps: least where both take the same
+            self.snapshots = max(1, round(math.sqrt(self.n * saves / self.size)))
+            least = self.snapshots * self.size + -(-self.n // self.snapshots) * saves
+        if free < least:
+            rather = "" if self.schedule == "binomial" else ', or take schedule="binomial"'
+            raise FieldError(
+                f"memory={self.memory} is too little: a snapshot of the state takes {self.size} bytes, the "
+                f"final values {self.final_bytes}, notes of all steps {self.own_bytes}, and a tape of one "
+                f"step saves {saves}",
+                Span.of_caller(),
+                hint=f"give at least {self.memory - free + least}{rather}",
+            )
 
-    @staticmethod
-    def split(lo: int, hi: int, free: int) -> int:
-        """Where to take the next snapshot between lo and hi, with `free` of them left."""
-        n = hi - lo
-        if n <= free + 1:
-            return lo + 1
-        runs = 1
-        while math.comb(free + 1 + runs, runs) < n:
-            runs += 1
-        # As much as the rest, with one snapshot less, manages in `runs`: at least one step each.
-        rest = math.comb(free + runs, runs)
-        return max(lo + 1, hi - rest)
+    def plan(self) -> set[int]:
+        """Where the snapshots of the forward run stand."""
+        if self.schedule == "equidistant":
+            return set(range(0, self.n, -(-self.n // self.snapshots)))
+        return set(binomial_plan(0, self.n, self.snapshots))
 
     def take(self) -> Snapshot:
         self.held += 1
         self.stats.snapshots = max(self.stats.snapshots, self.held)
+        self.note(0)
         return [f.storage.take() for f in self.state]
+
+    def note(self, saves: int) -> None:
+        """Note how many bytes are held."""
+        held = self.held * self.size + self.other_bytes + saves
+        self.stats.peak_bytes = max(self.stats.peak_bytes, held)
 
     def restore(self, snapshot: Snapshot) -> None:
         for f, values in zip(self.state, snapshot, strict=True):
@@ -391,28 +238,37 @@ class _Rollout:
 
     def backward(self) -> None:
         """The adjoint of the rollout: gradients of the state go from its end to its start."""
+        for (field, row), span in self.inputs.items():
+            if field.versions.changed(row, self.now):
+                raise _changed(field, row, span)
         fields = [*self.state, *self.written]
         final = [Saved((f, None)) for f in fields]
         launches = session.launches
-        kept = dict(sorted(self.kept.items()))
-        self.held = len(kept)
+        self.held = len(self.kept)
+        self.other_bytes = self.own_bytes + sum(s.data.nbytes for s in final)
         hi = self.n
         try:
-            for lo in reversed(kept):
-                self.sweep(lo, hi, kept[lo], self.snapshots - self.held)
-                self.held -= 1
+            for lo in sorted(self.kept, reverse=True):
+                if self.schedule == "equidistant":
+                    self.segment(lo, hi, self.kept[lo])
+                else:
+                    self.sweep(lo, hi, self.kept[lo], self.snapshots - self.held)
+                if lo > 0:  # the first stays, for a backward pass that is run again
+                    del self.kept[lo]
+                    self.held -= 1
                 hi = lo
         finally:
             for saved in final:
                 saved.swap()
             session.launches = launches
+        self.other_bytes = self.own_bytes
         if self.progress:
             sys.stderr.write("\n")
 
     def sweep(self, lo: int, hi: int, start: Snapshot, free: int) -> None:
         """The adjoints of the steps lo..hi, given the state at lo and `free` more snapshots."""
         while hi - lo > 1:
-            middle = self.split(lo, hi, free) if free else hi - 1
+            middle = binomial_split(lo, hi, free) if free else hi - 1
             self.restore(start)
             for t in range(lo, middle):
                 self.again(t)
@@ -421,22 +277,35 @@ class _Rollout:
                 self.sweep(middle, hi, here, free - 1)
                 self.held -= 1
             else:
-                self.adjoint(middle)
+                self.adjoint(middle, hi)
             hi = middle
         self.restore(start)
-        self.adjoint(lo)
+        self.adjoint(lo, hi)
+
+    def segment(self, lo: int, hi: int, start: Snapshot) -> None:
+        """The same on one tape, or on several that begin later, if their saves need more memory."""
+        length = hi - lo
+        while hi > lo:
+            first = max(lo, hi - length)
+            self.restore(start)
+            for t in range(lo, first):
+                self.again(t)
+            if self.adjoint(first, hi):
+                hi = first
+            else:
+                length = max(1, (hi - first) // 2)
 
     def again(self, t: int) -> None:
         """Run a step once more, only to get to the next one."""
         session.launches = self.launches[t]
-        session.tape = trace = _Trace()
+        session.tape = trace = Trace()
         try:
             self.run(t)
         finally:
             session.tape = None
         self.compare(t, trace)
 
-    def compare(self, t: int, trace: _Trace) -> None:
+    def compare(self, t: int, trace: Trace) -> None:
         if trace.number != self.traces[t]:
             raise AutodiffError(
                 f"step {t} of the checkpointed rollout did something else when it was run again",
@@ -445,15 +314,68 @@ class _Rollout:
                 "at sums so far, counters of its own or other fields",
             )
 
-    def adjoint(self, t: int) -> None:
-        """The adjoint of one step, from the state as it is now."""
-        tape = _Repeat()
-        session.launches = self.launches[t]
+    def adjoint(self, lo: int, hi: int) -> bool:
+        """The adjoints of some steps, from the state as it is now; False if their saves do not fit."""
+        tape = Repeat()
         with tape:
-            self.run(t)
-        self.compare(t, tape.trace)
+            for t in range(lo, hi):
+                session.launches = self.launches[t]
+                tape.trace = Trace()
+                self.run(t)
+                self.compare(t, tape.trace)
+                room = math.inf
+                if self.memory is not None:
+                    room = self.memory - self.held * self.size - self.other_bytes
+                if tape.saver.bytes > room and hi - lo > 1:
+                    return False
+        self.note(tape.saver.bytes)
+        if tape.saver.bytes > room:
+            raise AutodiffError(
+                f"step {lo} of the checkpointed rollout needs {tape.saver.bytes} bytes for values that it "
+                f"overwrites, more than the first step did, and {room} are left of memory={self.memory}",
+                Span.of_caller(),
+                hint="give it more memory, or fewer snapshots",
+            )
         tape.sweep()
         if self.progress:
-            done = self.n - t
+            done = self.n - lo
             bar = "#" * (30 * done // self.n)
             sys.stderr.write(f"\rbackward [{bar:<30}] {done}/{self.n}")
+        return True
+
+
+def _changed(field: Field, row: int | None, span: Span | None) -> GlobalDataAccessError:
+    who, place = field.versions.written_by(row)
+    shown = "" if place is None else "\n" + place.text()
+    return GlobalDataAccessError(
+        f"the steps of the checkpointed rollout read {field.name}, and {who} has changed it since{shown}\n"
+        "  read here:",
+        span,
+        hint=f"change {field.name} in the steps, or let the tape keep what was there: "
+        'ds.Tape(loss, in_place="save")',
+    )
+
+
+def binomial_plan(lo: int, hi: int, free: int) -> list[int]:
+    """Where the snapshots of a first forward run through lo..hi stand."""
+    made = []
+    while free > 0 and hi > lo:
+        made.append(lo)
+        free -= 1
+        if free == 0:
+            break
+        lo = binomial_split(lo, hi, free)
+    return made
+
+
+def binomial_split(lo: int, hi: int, free: int) -> int:
+    """Where to take the next snapshot between lo and hi, with `free` of them left."""
+    n = hi - lo
+    if n <= free + 1:
+        return lo + 1
+    runs = 1
+    while math.comb(free + 1 + runs, runs) < n:
+        runs += 1
+    # As much as the rest, with one snapshot less, manages in `runs`: at least one step each.
+    rest = math.comb(free + runs, runs)
+    return max(lo + 1, hi - rest)

@@ -29,6 +29,7 @@ class _Inside(Tape):
     def __init__(self, outer: Tape, start: Start | None = None) -> None:
         super().__init__()
         self.outer = outer
+        self.trace = outer.trace
         self.start = start
         self.script: list[Callable[[], Any]] | None = None if start is None else []
         if isinstance(outer, _Inside) and outer.script is not None:
@@ -47,6 +48,8 @@ class _Inside(Tape):
         self.outer.save_before(special, args)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        if self.trace is not None:
+            self.trace.launched(special, args, now, seed)
         super().launched(special.plain.detached, args, now, seed)
         entry = self.newest
         own = self.ahead or special.plain
@@ -57,16 +60,22 @@ class _Inside(Tape):
             self.script.append(functools.partial(own.launch, *entry.args))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        if self.trace is not None:
+            self.trace.wrote(field, index, value)
         super().wrote(field, index, value)
         if self.script is not None:
             self.script.append(functools.partial(_put, field, index, held(field, index)))
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if self.trace is not None:
+            self.trace.stored(field, index, value)
         super().stored(field, index, value)
         if self.script is not None:
             self.script.append(functools.partial(_put, field, index, held(field, index)))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        if self.trace is not None:
+            self.trace.copied(target, source, to, at)
         super().copied(target, source, to, at)
         if self.script is not None:
             self.script.append(lambda: _put(target, to, held(source, at)))
@@ -111,7 +120,7 @@ class GradReplaced:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tape = session.tape
-        if tape is None:
+        if tape is None or tape.plain:
             return self.function(*args, **kwargs)
         backward: Callable[[], Any] = functools.partial(self._needed(), *args, **kwargs)
         start = None if self.checked else Start()
@@ -296,11 +305,13 @@ def grad_for(
 class _Detached:
     """Stands for the tape that is recording, where no gradient flows."""
 
+    plain = True
     records = False
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.in_place = tape.in_place
+        self.trace = tape.trace
 
     def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
         return self.tape.launching(special.detached, args)
@@ -323,13 +334,6 @@ class _Detached:
 
     def stopped(self, field: Field) -> None:
         self.tape.stopped(field)
-
-    def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
-        raise AutodiffError(
-            "a function with a gradient of its own was called where no gradient flows",
-            Span.of_caller(),
-            hint="call it outside of ds.ad.no_grad",
-        )
 
 
 @contextlib.contextmanager

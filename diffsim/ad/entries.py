@@ -10,12 +10,31 @@ import numpy as np
 
 from diffsim.ad.saves import Saved
 from diffsim.errors import Span
+from diffsim.lang.matrix import Matrix
+from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.foreign import DeviceArray
 from diffsim.runtime.read import Read
 from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
+
+
+UNCHANGING = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
+"""Kinds of arguments that stay what they are."""
+
+
+def constant(a: Any) -> Any:
+    """An argument as it is now, whatever happens to it later."""
+    if isinstance(a, np.ndarray):
+        return a.copy()
+    if isinstance(a, DeviceArray):
+        assert session.device is not None
+        return a.copy(session.device)
+    if isinstance(a, Matrix):
+        return a.entries.copy()
+    return np.array(a) if isinstance(a, (list, tuple)) else a
 
 
 class Run(NamedTuple):
@@ -238,10 +257,10 @@ class Replaced:
     """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
-    the program that made it.
+    the program that made it; `by_user` says whether the user wrote `backward`.
     """
 
-    __slots__ = ("arrays", "backward", "inside", "span", "written")
+    __slots__ = ("arrays", "backward", "by_user", "inside", "span", "written")
 
     def __init__(
         self,
@@ -249,7 +268,10 @@ class Replaced:
         inside: list[Entry],
         arrays: tuple[Field, ...] = (),
         written: tuple[Field, ...] = (),
+        *,
+        by_user: bool = True,
     ) -> None:
+        self.by_user = by_user
         self.backward = backward
         self.inside = inside
         self.arrays = arrays

@@ -8,6 +8,7 @@ adjoint loads (sums, linear updates) is not copied.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +62,11 @@ class Saved:
     def swap(self) -> Saved:
         """Put the copy back; returns a copy of what was there instead."""
         now = Saved(self.box)
+        self.put()
+        return now
+
+    def put(self) -> None:
+        """Put the copy back."""
         self.box[0].storage.put(self.data, *_part(self.box))
         field, row = self.box
         v = field.versions
@@ -68,7 +74,6 @@ class Saved:
             v.latest, v.whole, v.rows = self.versions[0], self.versions[1], dict(self.versions[2])
         else:
             v.rows[row] = self.versions[0]
-        return now
 
 
 def _part(box: Box) -> tuple[int | None, int]:
@@ -133,6 +138,11 @@ class Saver:
             box = special.box(a, args)
             if box is not None and box not in own:
                 self.needs.setdefault(box[0], {})[box[1]] = None
+
+    def will_need(self, boxes: Iterable[Box]) -> None:
+        """Note what a backward function of a rollout will read."""
+        for field, row in boxes:
+            self.needs.setdefault(field, {})[row] = None
 
     def before_write(self, field: Field, row: int | None) -> list[Saved]:
         """Copies to make before Python writes."""

@@ -7,6 +7,7 @@ the launch saw. A tape saves no field values, unless it is asked to (`in_place="
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from diffsim.ad.chains import check_chain
 from diffsim.ad.entries import (
+    UNCHANGING,
     Computed,
     Copied,
     Entry,
@@ -26,6 +28,7 @@ from diffsim.ad.entries import (
     Stopped,
     Stored,
     Wrote,
+    constant,
     fields_of,
     flat,
     written,
@@ -39,15 +42,14 @@ from diffsim.ad.seeds import check_loss, start_from
 from diffsim.ad.start import Start
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
-from diffsim.lang.matrix import Matrix
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
-from diffsim.runtime.foreign import DeviceArray
 from diffsim.runtime.read import Read
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.storage import Copy
 
 if TYPE_CHECKING:
+    from diffsim.ad.watch import Trace
     from diffsim.runtime.specialize import Special
 
 
@@ -104,6 +106,10 @@ class Tape:
     """
 
     records = True
+    trace: Trace | None = None
+    """What notes everything that is recorded, on tapes of a step that is run again."""
+    plain = False
+    """Whether the tape only watches: code with a gradient of its own runs as if there were none."""
 
     def __init__(
         self,
@@ -226,8 +232,8 @@ class Tape:
             self.kept[special] = special.fields()  # the adjoint will need them
         given = args
         for a in args:
-            if a.__class__ not in _NUMBERS:
-                args = tuple(_constant(a) for a in args)
+            if a.__class__ not in UNCHANGING:
+                args = tuple(map(constant, args))
                 break
         if self.saving:
             special = special.in_place
@@ -294,7 +300,7 @@ class Tape:
     ) -> None:
         """Note a checkpointed rollout, the fields that it wrote, and how to do it again."""
         self.kept.update(kept)
-        self.entries.append(Replaced(backward, [], (), tuple(written)))
+        self.entries.append(Replaced(backward, [], (), tuple(written), by_user=False))
 
     def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
         """Record a function that the backward pass calls at this place.
@@ -442,12 +448,15 @@ class Tape:
             )
 
     def sweep(self) -> None:
-        """Run the adjoints from the gradients as they are: one part of a longer program."""
+        """Run the adjoints from the gradients as they are: one part of a longer program.
+
+        Values that were overwritten stay as they were at the start of that part.
+        """
         self._check_gradients()
         check_chain(self.entries)
-        self._run_adjoints(None)
+        self._run_adjoints(None, put_back=False)
 
-    def _run_adjoints(self, keeper: Keeper | None) -> None:
+    def _run_adjoints(self, keeper: Keeper | None, *, put_back: bool = True) -> None:
         final: list[Saved] = []
         step = sum(isinstance(e, (Launched, Replaced)) for e in self.entries) if self.hooks else 0
         plain = keeper is None and self.nan is None and not self.hooks
@@ -460,7 +469,10 @@ class Tape:
                     else:
                         self._run_adjoint(entry, step, keeper)
                 elif isinstance(entry, Saved):
-                    final.append(entry.swap())
+                    if put_back:
+                        final.append(entry.swap())
+                    else:
+                        entry.put()
                 elif isinstance(entry, (Wrote, Copied, Computed)):
                     if keeper is not None:
                         keeper.taken_by(entry)
@@ -468,7 +480,7 @@ class Tape:
                 elif isinstance(entry, Replaced):
                     step -= 1
                     before = None if keeper is None else keeper.before(entry)
-                    with session.recomputing():
+                    with session.recomputing() if entry.by_user else contextlib.nullcontext():
                         entry.backward()
                     if keeper is not None:
                         keeper.after(before)
@@ -582,18 +594,3 @@ class Tape:
                     special.kernel.source.head(),
                     hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
                 )
-
-
-_NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
-
-
-def _constant(a: Any) -> Any:
-    """An argument as it is now, whatever happens to it later."""
-    if isinstance(a, np.ndarray):
-        return a.copy()
-    if isinstance(a, DeviceArray):
-        assert session.device is not None
-        return a.copy(session.device)
-    if isinstance(a, Matrix):
-        return a.entries.copy()
-    return np.array(a) if isinstance(a, (list, tuple)) else a

@@ -98,24 +98,33 @@ def apart(a: Part, b: Part) -> bool:
     )
 
 
-def overwritten(kernel: Kernel) -> frozenset[Mem]:
-    """Memories of which every element is certainly stored to: `for i, j in x: x[i, j] = ...`."""
-    found: set[Mem] = set()
-    for t in kernel.tasks:
-        ranges = dict(
-            zip(t.axes, zip(t.bounds.yields[::2], t.bounds.yields[1::2], strict=True), strict=True)
-        )
+def overwrites(kernel: Kernel) -> list[Access]:
+    """Stores that certainly reach every element of the rows they stay within.
+
+    `for i, j in x: x[i, j] = ...`, and `for i in range(n): y[t, i] = ...` where y has n columns.
+    """
+    made_by = definitions(kernel)
+    found: list[Access] = []
+    for k, t in enumerate(kernel.tasks):
+        bounds = iter(t.bounds.yields)
+        ranges = dict(zip(t.axes, zip(bounds, bounds, strict=True), strict=True))
         for s in t.body.stmts:
             if not isinstance(s, Store) or s.mem.shape is None or len(s.index) != s.mem.rank:
                 continue
-            limits = [ranges.get(i) for i in s.index]
-            if len(set(s.index)) == s.mem.rank and all(
-                limit is not None
-                and isinstance(limit[0], Const)
-                and isinstance(limit[1], Const)
-                and limit[0].value <= 0
-                and limit[1].value >= n
-                for limit, n in zip(limits, s.mem.shape, strict=True)
+            part = part_of(s.index, made_by)
+            rows = {r.axis for r in part}
+            loops = [i for axis, i in enumerate(s.index) if axis not in rows]
+            sizes = [n for axis, n in enumerate(s.mem.shape) if axis not in rows]
+            if len(set(loops)) == len(loops) and all(
+                _covers(ranges.get(i), n) for i, n in zip(loops, sizes, strict=True)
             ):
-                found.add(s.mem)
-    return frozenset(found)
+                found.append(Access(s.mem, part, s, k))
+    return found
+
+
+def _covers(limits: tuple[Value, Value] | None, n: int) -> bool:
+    """Whether a loop with these limits runs over 0 .. n - 1."""
+    if limits is None:
+        return False
+    lo, hi = limits
+    return isinstance(lo, Const) and isinstance(hi, Const) and lo.value <= 0 and hi.value >= n

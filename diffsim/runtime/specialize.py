@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,8 +89,8 @@ class Special:
         for mem in ir.mems:
             if mem.kind == "field":
                 weakref.finalize(mem.handle(), _drop, weakref.ref(self))
-        self.read = access.reads(ir)
-        self.written = access.writes(ir)
+        self.read = _distinct(access.reads(ir))
+        self.written = _distinct(access.writes(ir))
         for a in (*self.read, *self.written):
             self._choose_axis(a)
         self.gradients = self.count_gradients()
@@ -101,6 +101,11 @@ class Special:
             or bool(self.written)
             or (returns_float and any(a.mem.dtype.is_float for a in self.read))
         )
+
+    @functools.cached_property
+    def overwrites(self) -> list[Access]:
+        """Stores that reach every element of the rows they stay within."""
+        return access.overwrites(self.ir)
 
     def _choose_axis(self, a: Access) -> None:
         """The first axis that a kernel indexes with an argument becomes the field's time axis."""
@@ -287,15 +292,15 @@ class Special:
     @functools.cached_property
     def adjoint_reads(self) -> list[Access]:
         """The loads of the adjoint: what must be as it was at the forward launch."""
-        return [
+        return _distinct(
             a
             for a in access.reads(self.adjoint)
             if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt
-        ]
+        )
 
     @functools.cached_property
     def adjoint_written(self) -> list[Access]:
-        return access.writes(self.adjoint)
+        return _distinct(access.writes(self.adjoint))
 
     @functools.cached_property
     def adjoint_compiled(self) -> Compiled | CudaCompiled:
@@ -416,6 +421,14 @@ class Special:
             hint="give each step its own elements (x[t + 1, i] = f(x[t, i])), or let the tape keep what "
             'was there: ds.Tape(loss, in_place="save")',
         )
+
+
+def _distinct(accesses: Iterable[Access]) -> list[Access]:
+    """One access, the first, for each part of each memory."""
+    found: dict[tuple[Mem, access.Part], Access] = {}
+    for a in accesses:
+        found.setdefault((a.mem, a.part), a)
+    return list(found.values())
 
 
 def _drop(special: weakref.ref[Special]) -> None:

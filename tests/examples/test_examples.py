@@ -158,6 +158,18 @@ def test_gravity(tmp_path):
     check_image(tmp_path / "here" / "gravity.gif", frames=11)
 
 
+def test_liquid(tmp_path):
+    """Both ways give one gradient, and the budget holds."""
+    out, _ = run("liquid.py", "--steps", 100, "--memory", "0.25", folder=tmp_path)
+    rows = [line.split() for line in out.splitlines() if line.startswith("ds.ad.")]
+    assert [row[0] for row in rows] == ["ds.ad.checkpoint", "ds.ad.grad_for"]
+    for mine, other in zip(rows[0][1:4], rows[1][1:4], strict=True):
+        assert float(mine) == pytest.approx(float(other), abs=1e-8)
+    assert abs(float(rows[0][2])) > 1e-3
+    assert int(re.search(r"at most (\d+) bytes", out)[1]) <= 250_000
+    check_image(tmp_path / "liquid.png", frames=1)
+
+
 def test_minimize(tmp_path):
     out, _ = run("minimize.py", folder=tmp_path)
     falling = losses(out)
