@@ -27,11 +27,12 @@ from diffsim.ad.entries import (
     part,
     written,
 )
-from diffsim.errors import AccessError, AutodiffError, FieldError, MissingGradientError, Span
-from diffsim.ir.nodes import Mem, Store
+from diffsim.errors import AutodiffError, DiffsimError, FieldError, MissingGradientError, Span
+from diffsim.ir.nodes import Check, Mem, Scratch, Store
 from diffsim.passes.keep import TWO_VALUES, keep_taken
 from diffsim.passes.serial import serialize
 from diffsim.runtime.compile import Compiled
+from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.field import Field
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
@@ -76,24 +77,21 @@ class Keeping(Special):
         }
 
     @functools.cached_property
-    def adjoint_compiled(self) -> Compiled:
+    def adjoint_compiled(self) -> Compiled | CudaCompiled:
         kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
         adjoint = keep_taken(self.adjoint, kept)
         stores = [a.stmt for a in self.written if isinstance(a.stmt, Store)]
         if any(s.value not in self.activity.values for s in stores):
             adjoint = serialize(adjoint)  # several lanes may store one constant into one element
-        made = Compiled(adjoint)
-        made.raise_errors = functools.partial(_raise, made.raise_errors)  # type: ignore[method-assign]
+        made = self._compile(adjoint)
+        made.explain = _explain
         return made
 
 
-def _raise(raise_errors: Any) -> None:
-    try:
-        raise_errors()
-    except AccessError as problem:
-        if problem.message.endswith(TWO_VALUES):
-            raise AutodiffError(problem.message, problem.span, hint=_HINT) from None
-        raise
+def _explain(error: DiffsimError, check: Check | Scratch, values: list[int]) -> DiffsimError:
+    if error.message.endswith(TWO_VALUES):
+        return AutodiffError(error.message, error.span, hint=_HINT)
+    return error
 
 
 class Keeper:

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.entries import Index, look, part
-from diffsim.errors import AccessError, AutodiffError, GlobalDataAccessError, Span
+from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, Span
 from diffsim.ir import types
-from diffsim.ir.nodes import Atomic, Check, Load, Mem, Store
+from diffsim.ir.nodes import Atomic, Check, Load, Mem, Scratch, Store
 from diffsim.ir.walk import task_statements
 from diffsim.passes.serial import serialize
 from diffsim.passes.validation import OVERWRITTEN, RACING, Shadow, watch
 from diffsim.runtime.compile import Compiled
+from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.field import Field
 from diffsim.runtime.specialize import Special
 
@@ -80,21 +81,20 @@ class Watched(Special):
         }
 
     @functools.cached_property
-    def compiled(self) -> Compiled:
-        made = Compiled(serialize(self.instrumented))
-        made.raise_errors = functools.partial(self._raise, made, made.raise_errors)  # type: ignore[method-assign]
+    def compiled(self) -> Compiled | CudaCompiled:
+        made = self._compile(serialize(self.instrumented))
+        made.explain = self._explain
+        if isinstance(made, CudaCompiled):
+            made.debug = True  # look after each launch
         return made
 
-    def _raise(self, compiled: Compiled, raise_errors: Any) -> None:
-        check = compiled.checks[compiled.errors[0] - 1]
-        note = compiled.errors[len(check.values) if isinstance(check, Check) else 0]
-        try:
-            raise_errors()
-        except AccessError as problem:
-            validator = self.validator()
-            if validator is None or not problem.message.endswith((OVERWRITTEN, RACING)):
-                raise
-            raise validator.error(problem.message, note, problem.span) from None
+    def _explain(
+        self, error: DiffsimError, check: Check | Scratch, values: list[int]
+    ) -> DiffsimError:
+        validator = self.validator()
+        if validator is None or not error.message.endswith((OVERWRITTEN, RACING)):
+            return error
+        return validator.error(error.message, values[len(check.values) - 1], error.span)  # type: ignore[union-attr]
 
 
 class Validator:

@@ -45,6 +45,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import i64
 from diffsim.ir.walk import Copier, free_values
+from diffsim.passes.affine import Offset, offset_of
 from diffsim.passes.customs import Giver, bind
 from diffsim.passes.segments import Saved, downwards, index_hint
 
@@ -79,6 +80,7 @@ class Reverser:
         self.loop_of: dict[Mem, For | While] = {}
         self.new_mems: dict[Mem, None] = {}
         self.winners: dict[object, Mem] = {}
+        self.made_by: dict[Value, Let] = {}
         self.finding = False
         self.lane: Value = Const(i64, 0)
         self.rooms: dict[Mem, Mem] = {}
@@ -179,7 +181,7 @@ class Reverser:
 
     def _propose(self, s: Atomic) -> None:
         """The lane proposes itself, if its update reached the element."""
-        winner = self.winners.get(element(s))
+        winner = self.winners.get(element(s, self.made_by))
         if winner is not None:
             b = self.builder
             extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
@@ -400,7 +402,7 @@ class Reverser:
         nothing = zero(s.value.type)
         extreme = b.load(s.mem, index, origin=s.origin)
         won = b.named("eq", self.value(s.value), extreme)
-        winner = self.winners.get(element(s))
+        winner = self.winners.get(element(s, self.made_by))
         if winner is not None:
             won = won & b.named("eq", self.lane, b.load(winner, ()))
         with b.block() as stmts:
@@ -542,6 +544,6 @@ class Reverser:
         return outs
 
 
-def element(s: Atomic) -> object:
-    """What the element of an update is known by, if its index is made of leaves."""
-    return s.mem, tuple(i.value if isinstance(i, Const) else i for i in s.index)
+def element(s: Atomic, made_by: dict[Value, Let]) -> tuple[Mem, tuple[Offset, ...]]:
+    """What the element of an update is known by: each index as a value plus a constant."""
+    return s.mem, tuple(offset_of(i, made_by) for i in s.index)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from diffsim.ir.nodes import Const, Let, Value
 
+Offset = tuple[Value | None, int]
+"""A value (None: 0) plus a constant."""
 
-def offset_of(v: Value, made_by: dict[Value, Let]) -> tuple[Value | None, int]:
+
+def offset_of(v: Value, made_by: dict[Value, Let]) -> Offset:
     """The value as base + constant, looking through additions of constants and widening casts."""
     shift = 0
     while True:

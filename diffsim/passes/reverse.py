@@ -28,6 +28,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import i64
 from diffsim.ir.walk import Copier, task_statements
+from diffsim.passes.access import definitions
 from diffsim.passes.access_rules import check_access
 from diffsim.passes.activity import Activity
 from diffsim.passes.adjoint import Reverser, element
@@ -72,6 +73,7 @@ def reverse(
 class _Reverser(Reverser):
     def __init__(self, kernel: Kernel, activity: Activity) -> None:
         super().__init__(Builder(kernel.span), activity.values)
+        self.made_by = definitions(kernel)
         self.primal = kernel
         self.activity = activity
         self.temp_grads: dict[Mem, Mem] = {
@@ -131,13 +133,17 @@ class _Reverser(Reverser):
         """For each element that all lanes of the task may raise (or lower), the number of a lane."""
         if not task.axes:
             return {}
-        return {
-            element(s): Mem(f"{s.mem.name}.winner", i64, 0, (), "temp")
+        found = {
+            element(s, self.made_by): s.mem
             for s in task_statements(task)
             if isinstance(s, Atomic)
             and s.op in ("min", "max")
             and (s.mem in self.temp_grads or s.mem.grad is not None)
-            and all(isinstance(i, LEAVES) for i in s.index)
+        }
+        return {
+            one: Mem(f"{mem.name}.winner", i64, 0, (), "temp")
+            for one, mem in found.items()
+            if all(base is None or isinstance(base, LEAVES) for base, _ in one[1])
         }
 
     def _find_winners(self, task: Task) -> list[Task]:

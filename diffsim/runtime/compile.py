@@ -19,7 +19,7 @@ import numpy as np
 
 from diffsim.backends import cpu
 from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
-from diffsim.errors import AccessError
+from diffsim.errors import AccessError, DiffsimError
 from diffsim.ir.nodes import Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
@@ -54,6 +54,7 @@ class Compiled:
         call: launches it, given `block`; `address` is that of the native function.
         lock: held from packing the arguments to taking the result.
         pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
+        explain: makes the error that is raised from that of a failed check, the check and its values.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -66,6 +67,7 @@ class Compiled:
         self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
         self.block = ctypes.c_void_p(ctypes.addressof(self.params))
         self.errors = (ctypes.c_int64 * _ERROR_SLOTS)()
+        self.explain = as_it_is
         self.params[ERROR] = ctypes.addressof(self.errors)
         self.params[THREADS] = 1
         if code.needs_pool:
@@ -144,9 +146,14 @@ class Compiled:
 
     def raise_errors(self) -> None:
         """Raise what a check of the last launch found."""
-        number = self.errors[0]
+        check, values = self.checks[self.errors[0] - 1], self.errors[1:]
         self.errors[0] = 0
-        raise failed_check(self.checks[number - 1], self.errors[1:])
+        raise self.explain(failed_check(check, values), check, values)
+
+
+def as_it_is(error: DiffsimError, check: Check | Scratch, values: list[int]) -> DiffsimError:
+    """What compiled kernels make of a failed check, unless somebody knows better."""
+    return error
 
 
 def failed_check(check: Check | Scratch, values: list[int], *, device: bool = False) -> AccessError:

@@ -26,7 +26,7 @@ from diffsim.ir.nodes import Kernel, Mem
 from diffsim.ir.types import size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import cache
-from diffsim.runtime.compile import failed_check, slot_code
+from diffsim.runtime.compile import as_it_is, failed_check, slot_code
 from diffsim.runtime.context import session
 from diffsim.runtime.device import ERROR_WORDS, Buffer, Device
 from diffsim.runtime.storage import Storage
@@ -59,9 +59,15 @@ class CudaCompiled:
         options = session.options
         self.debug = options.debug
         lowered = lower(kernel, debug=self.debug)
-        code = cuda.lower(lowered, fast_math=options.fast_math, deterministic=options.deterministic)
+        code = cuda.lower(
+            lowered,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            sm=device.sm,
+        )
         self.layout = layout = code.layout
         self.checks = code.checks
+        self.explain = as_it_is
         self.lock = threading.RLock()
         self.params = (ctypes.c_int64 * layout.fixed)()
         self.work = Buffer(device, 8 * max(layout.work, 1))
@@ -181,7 +187,8 @@ class CudaCompiled:
         self.device.read_raw(self.errors.address, found)
         if found[0]:
             self.device.fill(self.errors.address, b"\0", self.errors.nbytes)
-            raise failed_check(self.checks[int(found[0]) - 1], found[1:].tolist(), device=True)
+            check, values = self.checks[int(found[0]) - 1], found[1:].tolist()
+            raise self.explain(failed_check(check, values, device=True), check, values)
 
 
 class _Module:
