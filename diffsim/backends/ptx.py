@@ -47,6 +47,9 @@ _DEVICE_RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail"})
 _FEATURES = {90: "+ptx81"}
 _LAST_SM_OF_FEATURES = 90
 
+# LLVM forbids it after it has unrolled a loop; a loop of few turns then waits for its loads in each.
+_NO_UNROLLING = '\t.pragma "nounroll";\n'
+
 _FLUSH_TO_ZERO_OFF = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 0}\n'
 
 _INSTALL = (
@@ -97,7 +100,7 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
             sweep.run(module, builder)
         stack.enter_context(builder.getModulePassManager()).run(module, builder)
         _refuse_unknown_functions(module)
-        return str(machine.emit_assembly(module))
+        return str(machine.emit_assembly(module)).replace(_NO_UNROLLING, "")
 
 
 def find_libdevice() -> Path:

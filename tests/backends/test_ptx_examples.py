@@ -74,3 +74,22 @@ def test_minimize(launched, capsys):
     assert sorted(launched) == ["compare", "descend"]
     check(launched["compare"])
     check(launched["descend"], grad=False)
+
+
+def test_ptxas_may_unroll_loops_further(cpu):
+    """LLVM asks it not to once it has run four turns at once itself."""
+    ds = cpu
+    x = ds.Vector.field(3, ds.f32, shape=1024)
+
+    @ds.kernel
+    def attract():
+        for i in x:
+            total = ds.Vector([0.0, 0.0, 0.0])
+            for j in range(1024):
+                d = x[j] - x[i]
+                total += d * ds.rsqrt(d.dot(d) + 1e-3)
+            x[i] = total
+
+    text = attract.ptx(sm=90)
+    assert text.count("rsqrt") >= 4 or text.count("sqrt.rn") >= 4
+    assert "unroll" not in text

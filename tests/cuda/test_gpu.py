@@ -394,6 +394,7 @@ def test_another_thread(gpu):
 
 
 @real
+@pytest.mark.xdist_group("memory")
 def test_memory_is_freed_with_its_field(gpu):
     """More in all than there is. (How much is free says nothing: other processes may use the GPU.)"""
     ds = gpu
@@ -407,6 +408,7 @@ def test_memory_is_freed_with_its_field(gpu):
 
 
 @real
+@pytest.mark.xdist_group("memory")
 def test_more_than_2_to_the_31_elements(gpu):
     ds = gpu
     n = 2**31 + 16
@@ -424,6 +426,7 @@ def test_more_than_2_to_the_31_elements(gpu):
     assert x[n - 1] == 9
 
 
+@pytest.mark.xdist_group("memory")
 def test_no_memory_left(gpu):
     ds = gpu
     with pytest.raises(ds.FieldError, match=r"no memory for big .* GiB"):

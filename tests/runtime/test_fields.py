@@ -302,6 +302,7 @@ def _available_bytes():
     return free
 
 
+@pytest.mark.xdist_group("memory")
 @pytest.mark.skipif(_available_bytes() < 6 << 30, reason="needs 6 GiB of memory")
 def test_more_elements_than_32_bits_count(cpu):
     ds = cpu
