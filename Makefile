@@ -14,7 +14,7 @@ ANY_PYTHON = $(if $(wildcard $(READY)),$(BIN)/python,python3)
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-gpu bench-gpu demo check format bench clean
+.PHONY: help setup test fuzz test-gpu bench-gpu demo check format bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ setup: $(READY) ## Make .venv with diffsim and the development tools (the others
 
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+fuzz: $(READY) ## Look for programs with wrong gradients (ARGS="--minutes 60")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 test-gpu: ## Run the tests on an NVIDIA GPU (with .venv if it is there, else with python3 and what it has)
 	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) $(ARGS) \

@@ -1,0 +1,72 @@
+"""Random programs of several kernels against dual numbers; `make fuzz` makes as many as there is time for."""
+
+import collections
+import os
+
+import pytest
+
+from diffsim.ad.entries import Launched
+from tests.fuzz import programs
+from tests.fuzz.shrink import shrink
+
+COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 60
+ANSWERS = collections.Counter()
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_a_program(seed):
+    """Its values and its gradient are those of dual numbers, or it is refused."""
+    text = programs.make(seed)
+    for how in ("save", "refuse"):
+        said = programs.verdict(text, seed, how)
+        assert said in ("right", "refused", "invalid"), text
+        ANSWERS[how, said] += 1
+
+
+def test_most_programs_are_not_refused():
+    if sum(ANSWERS.values()) < 2 * COUNT:
+        pytest.skip("not all programs were run")
+    assert ANSWERS["save", "right"] > 0.6 * COUNT
+    assert ANSWERS["refuse", "right"] > 0.2 * COUNT
+
+
+def test_the_oracle():
+    """x0 = a x0 twice, then x0 y0: by hand."""
+    text = "def main():\n    pass\n"
+    values, direction, weights, _ = programs.start(5)
+    _, loss, slope = programs.expected(text, 5)
+    assert loss == pytest.approx(sum((weights[k] * values[k]).sum() for k in programs.INPUTS))
+    assert slope == pytest.approx(sum((weights[k] * direction[k]).sum() for k in programs.INPUTS))
+    text = (
+        "@ds.kernel\n"
+        "def k0(a: ds.f64):\n"
+        "    for i in range(1):\n"
+        "        x[0] = a * x[0] * x[0]\n"
+        "def main():\n"
+        "    k0(3.0)\n"
+        "    y[0] = 2.0 * x[0]\n"
+    )
+    _, _, other = programs.expected(text, 5)
+    x, dx, w = (a["x"][0] for a in (values, direction, weights))
+    change = w * (6 * x - 1) * dx - weights["y"][0] * direction["y"][0]
+    assert other - slope == pytest.approx(change)
+
+
+def test_a_wrong_gradient_is_found_and_made_small(monkeypatch):
+    """A tape that forgets the adjoints of one kernel."""
+    backward = Launched.backward
+
+    def forgetful(entry, *args):
+        if entry.special.kernel.source.name != "k0":
+            backward(entry, *args)
+
+    monkeypatch.setattr(Launched, "backward", forgetful)
+
+    def wrong(text):
+        return programs.verdict(text, 3, "save").startswith("derivative")
+
+    text = programs.make(3)
+    assert wrong(text)
+    small = shrink(text, wrong)
+    assert wrong(small)
+    assert len(small) < len(text) / 2

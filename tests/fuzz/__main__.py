@@ -1,0 +1,71 @@
+"""Look for programs whose gradient is wrong, and make those that are found small.
+
+    python -m tests.fuzz                     for ten minutes, from a new seed on
+    python -m tests.fuzz --minutes 60
+    python -m tests.fuzz --seed 1234         one program again
+
+Ends with status 1 and the smallest programs that it could find if any gradient (or value) was wrong.
+"""
+
+import argparse
+import functools
+import sys
+import time
+
+from tests.fuzz import programs
+from tests.fuzz.shrink import shrink
+
+HOWS = ("save", "refuse")
+
+
+def trial(text, seed, in_place):
+    """What is wrong with a program, or None."""
+    try:
+        said = programs.verdict(text, seed, in_place)
+    except Exception as error:  # whatever it is, it is no answer to a user
+        return f"crash: {type(error).__name__}: {str(error).splitlines()[0]}"
+    return None if said in ("right", "refused", "invalid") else said
+
+
+def _as_wrong(wrong, seed, how, text):
+    """Whether a program is wrong in the same way."""
+    said = trial(text, seed, how) or ""
+    return (
+        said.split(":")[:2] == wrong.split(":")[:2] if "crash" in wrong else said[:8] == wrong[:8]
+    )
+
+
+def main():
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, help="run this program only")
+    options = parser.parse_args()
+    first = time.time_ns() // 10**6 % 10**9 if options.seed is None else options.seed
+    end = time.monotonic() + 60 * options.minutes
+    seed, tried, failures = first, 0, 0
+    while time.monotonic() < end and failures < 5:
+        text = programs.make(seed)
+        for how in HOWS:
+            tried += 1
+            wrong = trial(text, seed, how)
+            if wrong is None:
+                continue
+            failures += 1
+            print(f'\nseed {seed}, in_place="{how}": {wrong}\nmaking it small ...', flush=True)
+            small = shrink(text, functools.partial(_as_wrong, wrong, seed, how))
+            print(small + f"\n# {trial(small, seed, how)}", flush=True)
+            break
+        if options.seed is not None:
+            break
+        seed += 1
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{tried} runs from seed {first}, {failures} wrong ")
+    print(f"\n{tried} runs of programs {first} to {seed}: {failures} wrong")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""The oracle: a program of fields and kernels, run by Python itself with dual numbers.
+
+A kernel's source is Python, so `exec` runs it, with fields that hold `Dual`s: a value and its derivative
+along one direction. Nothing of diffsim's compiler or tapes takes part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import types
+
+
+class Dual:
+    """A number and its derivative."""
+
+    __slots__ = ("d", "v")
+
+    def __init__(self, v, d=0.0):
+        self.v = float(v)
+        self.d = float(d)
+
+    def __add__(self, o):
+        o = dual(o)
+        return Dual(self.v + o.v, self.d + o.d)
+
+    __radd__ = __add__
+
+    def __neg__(self):
+        return Dual(-self.v, -self.d)
+
+    def __sub__(self, o):
+        return self + (-dual(o))
+
+    def __rsub__(self, o):
+        return dual(o) - self
+
+    def __mul__(self, o):
+        if isinstance(o, Vec):
+            return o * self
+        o = dual(o)
+        return Dual(self.v * o.v, self.d * o.v + self.v * o.d)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, o):
+        o = dual(o)
+        return Dual(self.v / o.v, (self.d * o.v - self.v * o.d) / o.v**2)
+
+    def __rtruediv__(self, o):
+        return dual(o) / self
+
+    def __pow__(self, n):
+        assert n == 2
+        return self * self
+
+    def __abs__(self):
+        return -self if self.v < 0 else self
+
+    def __lt__(self, o):
+        return self.v < dual(o).v
+
+    def __gt__(self, o):
+        return self.v > dual(o).v
+
+    def __float__(self):
+        return self.v
+
+
+def dual(x):
+    return x if isinstance(x, Dual) else Dual(x)
+
+
+def _of(f, slope):
+    def apply(x):
+        x = dual(x)
+        y = f(x.v)
+        return Dual(y, slope(x.v, y) * x.d)
+
+    return apply
+
+
+class Vec:
+    """A vector of duals; arithmetic makes new ones."""
+
+    def __init__(self, entries):
+        self.e = [dual(x) for x in entries]
+
+    x = property(lambda self: self.e[0], lambda self, v: self.e.__setitem__(0, dual(v)))
+    y = property(lambda self: self.e[1], lambda self, v: self.e.__setitem__(1, dual(v)))
+
+    def __getitem__(self, k):
+        return self.e[k]
+
+    def __setitem__(self, k, v):
+        self.e[k] = dual(v)
+
+    def __add__(self, o):
+        return Vec(a + b for a, b in zip(self.e, o.e, strict=True))
+
+    def __sub__(self, o):
+        return Vec(a - b for a, b in zip(self.e, o.e, strict=True))
+
+    def __mul__(self, o):
+        return Vec(a * o for a in self.e)
+
+    __rmul__ = __mul__
+
+    def __neg__(self):
+        return Vec(-a for a in self.e)
+
+    def dot(self, o):
+        return self.e[0] * o.e[0] + self.e[1] * o.e[1]
+
+    def copy(self):
+        return Vec(self.e)
+
+
+def copied(x):
+    return x.copy() if isinstance(x, Vec) else x
+
+
+class Shim:
+    """Stands for the module diffsim while a program runs."""
+
+    def __init__(self):
+        self.depth = 0  # of kernels that run
+        self.detached = 0
+        self.fields = {}
+        self.f64, self.i32 = float, int
+        self.sin = _of(math.sin, lambda x, y: math.cos(x))
+        self.cos = _of(math.cos, lambda x, y: -math.sin(x))
+        self.tanh = _of(math.tanh, lambda x, y: 1 - y * y)
+        self.exp = _of(math.exp, lambda x, y: y)
+        self.sqrt = _of(math.sqrt, lambda x, y: 0.5 / y)
+        self.Vector = Vec
+        self.ad = types.SimpleNamespace(no_grad=self._no_grad, checkpoint=self._checkpoint)
+
+    @staticmethod
+    def max(a, b):
+        return dual(a) if not dual(a) < b else dual(b)
+
+    @staticmethod
+    def min(a, b):
+        return dual(a) if not dual(a) > b else dual(b)
+
+    def stop_grad(self, x):
+        return Dual(dual(x).v)
+
+    def cast(self, x, t):
+        return t(x) if not isinstance(x, Dual) else x
+
+    def ndrange(self, *sizes):
+        return itertools.product(*map(range, sizes))
+
+    def static(self, x):
+        return x
+
+    def loop_config(self, **options):
+        pass
+
+    def func(self, f):
+        return f
+
+    def kernel(self, f=None, **options):
+        if f is None:
+            return lambda g: self.kernel(g)
+
+        def launch(*args):
+            self.depth += 1
+            try:
+                return f(*(a[None] if isinstance(a, Cell) else a for a in args))
+            finally:
+                self.depth -= 1
+
+        return launch
+
+    def copy(self, target, source, dest_offset=0, src_offset=0, count=None):
+        if count is None:
+            target.copy_from(source)
+            return
+        for k in range(count):
+            new = source.at[(src_offset + k,)]
+            target.at[(dest_offset + k,)] = Dual(new.v) if self.detached else new
+
+    def _no_grad(self):
+        @contextlib.contextmanager
+        def block():
+            self.detached += 1
+            yield
+            self.detached -= 1
+
+        return block()
+
+    def _checkpoint(self, step, n, state, **options):
+        for t in range(n):
+            step(t)
+
+
+class Cell:
+    """A field of duals, vectors of them, or whole numbers."""
+
+    def __init__(self, shim, shape, make):
+        self.shim = shim
+        self.shape = shape
+        self.at = {index: make(index) for index in itertools.product(*map(range, shape))}
+
+    @staticmethod
+    def key(index):
+        if index is None:
+            return ()
+        return index if isinstance(index, tuple) else (index,)
+
+    def __iter__(self):
+        return iter(range(self.shape[0]))
+
+    def __getitem__(self, index):
+        found = self.at[self.key(index)]
+        if isinstance(found, int):
+            return found
+        if not self.shim.depth:  # Python reads a plain number
+            return float(found) if isinstance(found, Dual) else Vec(x.v for x in found.e)
+        if self.shim.detached:
+            return Dual(found.v) if isinstance(found, Dual) else Vec(x.v for x in found.e)
+        return copied(found)
+
+    def __setitem__(self, index, value):
+        old = self.at[self.key(index)]
+        if isinstance(old, Vec):
+            self.at[self.key(index)] = Vec(value.e if isinstance(value, Vec) else value)
+        else:
+            self.at[self.key(index)] = dual(value)
+
+    def add(self, index, value):
+        """An atomic addition: what stands there keeps its derivative."""
+        old = self.at[self.key(index)]
+        self.at[self.key(index)] = old + value
+
+    def best(self, index, value, larger):
+        """An atomic maximum or minimum; of equal values the earlier stays."""
+        old, new = self.at[self.key(index)], dual(value)
+        if (new > old) if larger else (new < old):
+            self.at[self.key(index)] = new
+
+    def fill(self, value):
+        for index, old in self.at.items():
+            self.at[index] = Vec([value, value]) if isinstance(old, Vec) else Dual(value)
+
+    def copy_from(self, other):
+        for index, new in other.at.items():
+            if self.shim.detached:
+                new = Dual(new.v) if isinstance(new, Dual) else Vec(x.v for x in new.e)
+            self.at[index] = copied(new)
