@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from diffsim.backends.jit import Jit
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
 from diffsim.ir.types import ScalarType
-from diffsim.runtime.storage import Form, HostStorage, Storage
+from diffsim.runtime.storage import Form, HostStorage, Storage, Stretches
 
 ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
 _MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
@@ -67,6 +68,14 @@ attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" }}
 """
 
 
+def copy(driver: Any, to: Stretches, of: Stretches) -> None:
+    """Copy stretches of one length on a device."""
+    if to.is_whole and of.is_whole:
+        driver.copy(to.address, of.address, to.nbytes)
+    else:
+        driver.copy_rows(to.address, to.step, of.address, of.step, to.bytes, to.count)
+
+
 class Buffer:
     """Memory on a device, freed with this object (from any thread)."""
 
@@ -82,6 +91,14 @@ class Buffer:
         if self.address:
             self.device.give(self.address, self.nbytes)
             self.address = 0
+
+
+class _Parameters(ctypes.c_void_p * 3):  # type: ignore[misc]
+    """The addresses of three arguments, which stay as long."""
+
+    def __init__(self, args: tuple[Any, Any, Any]) -> None:
+        super().__init__(*map(ctypes.addressof, args))
+        self.args = args
 
 
 class Device:
@@ -104,6 +121,7 @@ class Device:
         self._spare_bytes = 0
         self._adds: dict[ScalarType, tuple[int, int]] = {}
         self._heap_set = False
+        self._warned = False
         self._scratch: Buffer | None = None
         atexit.register(self._close)
 
@@ -203,6 +221,13 @@ class Device:
 
     def add(self, to: int, of: int, count: int, dtype: ScalarType) -> None:
         """Add `count` scalars to others."""
+        start, block = self.driver.prepare([self.addition(to, of, count, dtype)], self.jit)
+        code = start(block)
+        if code:
+            self.driver.failed(code)
+
+    def addition(self, to: int, of: int, count: int, dtype: ScalarType) -> Launch:
+        """The launch that adds `count` scalars to others."""
         found = self._adds.get(dtype)
         if found is None:
             text = _ADD.format(
@@ -213,12 +238,8 @@ class Device:
             self._adds[dtype] = found
         function, most = found
         args = (ctypes.c_uint64(to), ctypes.c_uint64(of), ctypes.c_int64(count))
-        params = (ctypes.c_void_p * 3)(*map(ctypes.addressof, args))
         grid = max(1, min(most, -(-count // _THREADS)))
-        start, block = self.driver.prepare([Launch(function, grid, _THREADS, params)], self.jit)
-        code = start(block)
-        if code:
-            self.driver.failed(code)
+        return Launch(function, grid, _THREADS, _Parameters(args))
 
     # ---- code
 
@@ -255,10 +276,28 @@ class Device:
 
     def unload(self, module: int) -> None:
         """Unload code that may still be running."""
+        self._drop(self.driver.unload, module)
+
+    def drop_graph(self, graph: int) -> None:
+        """Free a graph that may still be running."""
+        self._drop(self.driver.drop_graph, graph)
+
+    def _drop(self, drop: Callable[[int], None], handle: int) -> None:
         if not self.closed:
             with contextlib.suppress(DriverError):
                 self.driver.wait()
-                self.driver.unload(module)
+                drop(handle)
+
+    def without_graphs(self, problem: DriverError) -> None:
+        """Warn, once, that the driver makes no graphs of replayed tapes."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"replayed tapes launch their kernels one by one, because {self} makes no graph of them: "
+                f"{problem}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     # ---- waiting
 
@@ -435,28 +474,17 @@ class DeviceStorage:
     def may_be_nonzero(self) -> bool:
         return True  # to find out would take as long as what the caller does then
 
-    def _rows(self, axis: int, row: int) -> tuple[int, int, int, int]:
-        """A row of an axis as pieces: address of the first, their pitch, width and number."""
-        form, width = self.form, self.form.dtype.bytes
-        step = form.strides[axis] * width
-        pitch = step * form.shape[axis]
-        return self.address + row * step, pitch, step, form.nbytes // pitch
-
     def take(self, axis: int | None = None, row: int = 0) -> Buffer:
-        driver = self.device.driver
-        if axis is None:
-            made = Buffer(self.device, self.form.nbytes)
-            driver.copy(made.address, self.address, made.nbytes)
-            return made
-        first, pitch, width, height = self._rows(axis, row)
-        made = Buffer(self.device, width * height)
-        driver.copy_rows(made.address, width, first, pitch, width, height)
+        where = self.form.row(self.address, axis, row)
+        made = Buffer(self.device, where.nbytes)
+        copy(self.device.driver, where.packed(made.address), where)
         return made
 
-    def put(self, copy: Buffer, axis: int | None = None, row: int = 0) -> None:
-        driver = self.device.driver
-        if axis is None:
-            driver.copy(self.address, copy.address, copy.nbytes)
-            return
-        first, pitch, width, height = self._rows(axis, row)
-        driver.copy_rows(first, pitch, copy.address, width, width, height)
+    def hold(self, values: np.ndarray) -> Buffer:
+        made = Buffer(self.device, values.nbytes)
+        self.device.write(made.address, values)
+        return made
+
+    def put(self, copied: Buffer, axis: int | None = None, row: int = 0) -> None:
+        where = self.form.row(self.address, axis, row)
+        copy(self.device.driver, where, where.packed(copied.address))
