@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from diffsim.backends.driver import Driver, DriverError, Launch, OutOfMemory
+from diffsim.backends.driver import Driver, DriverError, OutOfMemory
 from diffsim.backends.jit import Jit
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
 from diffsim.ir.types import ScalarType
+from diffsim.runtime.device_pairs import Pairs
 from diffsim.runtime.storage import Form, HostStorage, Storage, Stretches
 
 ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
@@ -29,43 +29,6 @@ _PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles 
 _SCRATCH_PART = 32  # of the device's memory, for values that kernels save
 _LEAST_SCRATCH = 1 << 20
 _LARGEST_SM = 90  # newer GPUs run its PTX
-_THREADS = 256
-_ADD = """
-define ptx_kernel void @add(ptr %to, ptr %of, i64 %n) #0 {{
-entry:
-  %a = addrspacecast ptr %to to ptr addrspace(1)
-  %b = addrspacecast ptr %of to ptr addrspace(1)
-  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %c = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-  %g = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-  %t64 = zext i32 %t to i64
-  %c64 = zext i32 %c to i64
-  %g64 = zext i32 %g to i64
-  %before = mul i64 %c64, {threads}
-  %first = add i64 %before, %t64
-  %stride = mul i64 %g64, {threads}
-  br label %turn
-turn:
-  %k = phi i64 [ %first, %entry ], [ %next, %go ]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %go, label %done
-go:
-  %pa = getelementptr {t}, ptr addrspace(1) %a, i64 %k
-  %pb = getelementptr {t}, ptr addrspace(1) %b, i64 %k
-  %va = load {t}, ptr addrspace(1) %pa
-  %vb = load {t}, ptr addrspace(1) %pb
-  %sum = {add} {t} %va, %vb
-  store {t} %sum, ptr addrspace(1) %pa
-  %next = add i64 %k, %stride
-  br label %turn
-done:
-  ret void
-}}
-declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" }}
-"""
 
 
 def copy(driver: Any, to: Stretches, of: Stretches) -> None:
@@ -93,14 +56,6 @@ class Buffer:
             self.address = 0
 
 
-class _Parameters(ctypes.c_void_p * 3):  # type: ignore[misc]
-    """The addresses of three arguments, which stay as long."""
-
-    def __init__(self, args: tuple[Any, Any, Any]) -> None:
-        super().__init__(*map(ctypes.addressof, args))
-        self.args = args
-
-
 class Device:
     """One GPU.
 
@@ -108,6 +63,7 @@ class Device:
         driver: its driver.
         jit: compiler for the host, whose code starts launches.
         sm: compute capability that code is made for, ten times the version.
+        pairs: sums and exchanges of memory.
         pending: what may have noted an error since the last look: `report()` raises it.
     """
 
@@ -119,7 +75,7 @@ class Device:
         self.closed = False
         self._spare: dict[int, list[int]] = {}
         self._spare_bytes = 0
-        self._adds: dict[ScalarType, tuple[int, int]] = {}
+        self.pairs = Pairs(self)
         self._heap_set = False
         self._warned = False
         self._scratch: Buffer | None = None
@@ -219,27 +175,12 @@ class Device:
             with self.reported():
                 self.driver.copy_out(array.ctypes.data, address, array.nbytes)
 
-    def add(self, to: int, of: int, count: int, dtype: ScalarType) -> None:
-        """Add `count` scalars to others."""
-        start, block = self.driver.prepare([self.addition(to, of, count, dtype)], self.jit)
+    def add(self, to: Stretches, of: Stretches, dtype: ScalarType) -> None:
+        """Add scalars to others."""
+        start, block = self.driver.prepare([self.pairs.sum(to, of, dtype)], self.jit)
         code = start(block)
         if code:
             self.driver.failed(code)
-
-    def addition(self, to: int, of: int, count: int, dtype: ScalarType) -> Launch:
-        """The launch that adds `count` scalars to others."""
-        found = self._adds.get(dtype)
-        if found is None:
-            text = _ADD.format(
-                t=dtype.llvm, add="fadd" if dtype.is_float else "add", threads=_THREADS
-            )
-            function = self.driver.function(self.driver.load(self.machine_code(text)), "add")
-            found = function, self.driver.blocks_at_once(function, _THREADS)
-            self._adds[dtype] = found
-        function, most = found
-        args = (ctypes.c_uint64(to), ctypes.c_uint64(of), ctypes.c_int64(count))
-        grid = max(1, min(most, -(-count // _THREADS)))
-        return Launch(function, grid, _THREADS, _Parameters(args))
 
     # ---- code
 
@@ -464,7 +405,8 @@ class DeviceStorage:
     def add(self, other: Any) -> None:
         form = self.form
         if isinstance(other, Buffer) or self._same(other):
-            self.device.add(self.address, other.address, form.count, form.dtype)
+            here = form.row(self.address, None)
+            self.device.add(here, here.packed(other.address), form.dtype)
             return
         made = HostStorage(form)
         made.copy_from(self)

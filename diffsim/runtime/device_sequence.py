@@ -18,7 +18,7 @@ from diffsim.backends.driver import DriverError, Launch
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.compile_cuda import CudaCompiled
-from diffsim.runtime.device import Buffer, Device, copy
+from diffsim.runtime.device import Device, copy
 from diffsim.runtime.storage import Stretches
 
 Move = Callable[[Any], None]
@@ -34,8 +34,6 @@ class DeviceSequence:
         self._rows: list[list[Launch] | Move] = []
         self._launched: dict[int, CudaCompiled] = {}
         self._kept: list[Any] = []
-        self._room_bytes = 0
-        self._room: Buffer | None = None
         self._graph: _Graph | None = None
         self._steps: list[tuple[Callable[[], None], int]] | None = None
 
@@ -58,36 +56,10 @@ class DeviceSequence:
         self._rows.append(functools.partial(copy, to=target, of=source))
 
     def add_swap(self, one: Stretches, other: Stretches) -> None:
-        self._room_bytes = max(self._room_bytes, one.nbytes)
-
-        def swap(driver: Any) -> None:
-            kept = one.packed(self._spare())
-            copy(driver, kept, one)
-            copy(driver, one, other)
-            copy(driver, other, kept)
-
-        self._rows.append(swap)
+        self._rows.append([self._device.pairs.swap(one, other)])
 
     def add_sum(self, target: Stretches, source: Stretches, dtype: ScalarType) -> None:
-        whole = target.is_whole and source.is_whole
-        if not whole:
-            self._room_bytes = max(self._room_bytes, 2 * target.nbytes)
-        device = self._device
-
-        def add(driver: Any) -> None:
-            to, of = target, source
-            if not whole:  # the sum is made of copies without gaps
-                to = target.packed(self._spare())
-                of = source.packed(to.address + to.nbytes)
-                copy(driver, to, target)
-                copy(driver, of, source)
-            count = to.nbytes // dtype.bytes
-            _start(driver, [device.addition(to.address, of.address, count, dtype)], device)
-            if not whole:
-                copy(driver, target, to)
-
-        device.addition(target.address, source.address, 0, dtype)  # compiles it
-        self._rows.append(add)
+        self._rows.append([self._device.pairs.sum(target, source, dtype)])
 
     def add_clear(self, target: Stretches) -> None:
         def clear(driver: Any) -> None:
@@ -99,15 +71,8 @@ class DeviceSequence:
 
         self._rows.append(clear)
 
-    def _spare(self) -> int:
-        """Memory for an operation's own use: those that need it run one after the other."""
-        assert self._room is not None
-        return self._room.address
-
     def run(self, begin: int = 0, end: int | None = None) -> None:
         self.done = begin
-        if self._room is None and self._room_bytes:
-            self._room = Buffer(self._device, self._room_bytes)
         with self._device.reported():
             if begin == 0 and end is None and not self._debugging():
                 self._run_all()
@@ -122,7 +87,7 @@ class DeviceSequence:
         for k in range(begin, end):
             row = self._rows[k]
             if isinstance(row, list):
-                _start(driver, row, self._device)
+                _starter(driver, row, self._device)()
             else:
                 row(driver)
             compiled = self._launched.get(k)
@@ -198,10 +163,6 @@ def _starter(driver: Any, launches: list[Launch], device: Device) -> Callable[[]
             driver.failed(code)
 
     return run
-
-
-def _start(driver: Any, launches: list[Launch], device: Device) -> None:
-    _starter(driver, launches, device)()
 
 
 @contextlib.contextmanager

@@ -220,7 +220,7 @@ class FakeDriver:
     def launch_with(self, function, grid, block_dim, given):
         text, name = self.functions[function]
         if text not in KERNELS:
-            self.add(text, *given)
+            self.pairs(text, *given)
             return
         kernel, code = KERNELS[text]
         block, size = given, 8 * code.layout.fixed
@@ -231,15 +231,24 @@ class FakeDriver:
         if self.run_kernels and name == code.entries[0].name:
             self.run(kernel, code, block)
 
-    def add(self, text, to, of, count):
-        """The device's own kernel: add scalars to others."""
-        dtype = {"float": np.float32, "double": np.float64}[re.search(r"fadd (\w+)", text)[1]]
-        nbytes = count * np.dtype(dtype).itemsize
-        a, b = (
-            np.frombuffer((ctypes.c_uint8 * nbytes).from_address(self.at(x, nbytes)), dtype)
-            for x in (to, of)
-        )
-        a += b
+    def pairs(self, text, to, of, count, width, to_step, of_step):
+        """The device's own kernels: sums and exchanges of scalars that may lie in rows."""
+        name = {"float": "f4", "double": "f8", "i8": "u1", "i16": "u2", "i32": "u4", "i64": "u8"}
+        dtype = np.dtype(name[re.search(r"%va = load (\w+),", text)[1]])
+        if "%row" not in text:
+            width, to_step, of_step = count, 0, 0
+        size, rows = dtype.itemsize, count // width
+        assert rows * width == count
+        both = []
+        for address, step in ((to, to_step), (of, of_step)):
+            nbytes = ((rows - 1) * step + width) * size
+            memory = (ctypes.c_uint8 * nbytes).from_address(self.at(address, nbytes))
+            both.append(np.ndarray((rows, width), dtype, memory, 0, (step * size, size)))
+        a, b = both
+        if "@add(" in text:
+            a += b
+        else:
+            a[...], b[...] = b.copy(), a.copy()
 
     def run(self, kernel, code, block):
         """The whole kernel on the CPU, its temporaries put where CUDA code leaves them."""

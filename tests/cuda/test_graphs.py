@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from diffsim.backends.driver import Driver, DriverError
+from diffsim.backends.ptx import to_ptx
 from diffsim.runtime import context
+from diffsim.runtime.device_pairs import text_of
+from diffsim.runtime.storage import Stretches
 from tests.cuda.fake import live
 
 STEPS = 20
@@ -339,3 +342,34 @@ def test_recording_leaves_nothing_behind(fails, monkeypatch):
     assert calls.count("cuGraphDestroy") == int(ended)
     assert calls[-1] == "cuStreamDestroy_v2"
     assert one.stream == 0x400
+
+
+# ---- sums and exchanges
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("t", ["float", "double", "i8", "i16", "i32", "i64"])
+def test_the_devices_own_kernels_are_ptx(t, adds, whole):
+    ptx = to_ptx(text_of(t, adds=adds, whole=whole), 90)
+    assert f".entry {'add' if adds else 'swap'}(" in ptx
+    width = {"float": 32, "double": 64}.get(t) or int(t[1:])
+    stores = [line for line in ptx.splitlines() if "st.global" in line]
+    assert len(stores) == (1 if adds else 2)
+    assert all(f"{width}" in line.split()[0] for line in stores)
+
+
+def test_words_of_exchanges_divide_all_steps(fake):
+    device = context.session.device
+    for address, nbytes, step, word in (
+        (256, 64, 64, "i64"),
+        (256, 12, 24, "i32"),
+        (258, 8, 8, "i16"),
+        (256, 8, 9, "i8"),
+    ):
+        made = device.pairs.swap(
+            Stretches(address, nbytes, 3, step), Stretches(4096, nbytes, 3, nbytes)
+        )
+        text, name = device.driver.functions[made.function]
+        assert name == "swap"
+        assert f"%va = load {word}," in text
