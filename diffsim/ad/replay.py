@@ -33,7 +33,8 @@ from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
-from diffsim.runtime.sequence import Sequence, new_sequence, stretches
+from diffsim.runtime.sequence import Sequence, new_sequence
+from diffsim.runtime.storage import Stretches, address_of, stretches
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Program:
 
     def __init__(self) -> None:
         self.parts: list[Sequence | Callable[[], Any]] = []
-        self.kept: list[np.ndarray] = []
+        self.kept: list[Any] = []
         self.reached: Place = (0, 0)
 
     def native(self) -> Sequence:
@@ -70,41 +71,37 @@ class Program:
                     arrays.append((mem.grad, a.grad.address, a.shape))
         self.native().add_launch(compiled, special.scalars(args), seed, arrays)
 
-    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        """Add a copy between arrays of one shape."""
-        self.kept += (target, source)
-        found = stretches(target, source) if target.dtype == source.dtype else None
-        if found is None:
-            self.parts.append(functools.partial(np.copyto, target, source, casting="same_kind"))
-        else:
-            self.native().add_copy(*found)
+    def copy(self, target: Stretches, source: Stretches, *kept: Any) -> None:
+        """Add a copy, between memories that `kept` (or the record) keeps."""
+        self.kept += kept
+        self.native().add_copy(target, source)
 
-    def clear(self, target: np.ndarray) -> None:
-        """Add setting an array to 0."""
-        found = stretches(target)
+    def copy_all(self, target: Field, source: Field) -> None:
+        """Add a copy of all elements."""
+        to, of = target.storage, source.storage
+        found = stretches(to, of)
         if found is None:
-            self.parts.append(functools.partial(target.fill, 0))
+            self.parts.append(functools.partial(to.copy_from, of))
         else:
-            self.native().add_clear(*found)
+            self.copy(*found, to, of)
+
+    def clear(self, target: Stretches) -> None:
+        """Add setting memory to 0."""
+        self.native().add_clear(target)
 
     def add(self, target: Field, source: Field) -> None:
         """Add the numbers of a field to those of another."""
-        a, b = target._array, source._array
-        found = stretches(a, b) if target.dtype is source.dtype else None
+        to, of = target.storage, source.storage
+        found = stretches(to, of)
         if found is None:
-            self.parts.append(functools.partial(np.add, a, b, out=a))
+            self.parts.append(functools.partial(to.add, of))
         else:
-            self.native().add_sum(found[0], found[1], target.dtype)
+            self.native().add_sum(*found, target.dtype)
 
-    def swap(self, one: np.ndarray, other: np.ndarray) -> Place:
-        """Add an exchange of the contents of two arrays."""
-        self.kept += (one, other)
-        found = stretches(one, other)
-        if found is None:
-            self.parts.append(functools.partial(_swap, one, other))
-            return len(self.parts) - 1, 0
+    def swap(self, saved: Saved) -> Place:
+        """Add an exchange of a copy and what it is a copy of."""
         native = self.native()
-        native.add_swap(*found)
+        native.add_swap(*saved.places)
         return len(self.parts) - 1, len(native) - 1
 
     def run(self) -> None:
@@ -297,14 +294,15 @@ class _Ahead:
             elif isinstance(entry, Copied):
                 self.order.tick()
                 self.order.write((entry.target, None), entry.writer)
-                self.program.copy(entry.target._array, entry.source._array)
+                self.program.copy_all(entry.target, entry.source)
         self.stamps = self.order.stamps()
         self.notes = list(notes.values())
 
     def save(self, saved: Saved) -> None:
         """What a launch is about to overwrite is copied."""
         self.saved[saved] = self.order.part(saved.box)
-        self.program.copy(saved.data, saved.part)
+        there, copied = saved.places
+        self.program.copy(copied, there, saved)
 
     def launch(self, entry: Launched, writes: dict[Special, list[Reach]]) -> None:
         special = entry.special
@@ -378,7 +376,7 @@ class _Back:
             if isinstance(entry, Saved):
                 before = order.part(entry.box)
                 order.put(entry.box, saved[entry])
-                place = self.program.swap(entry.part, entry.data)
+                place = self.program.swap(entry)
                 swapped.append((entry, place, before))
                 continue
             if isinstance(entry, Launched):
@@ -391,7 +389,7 @@ class _Back:
             now -= 1
         for entry, place, before in reversed(swapped):
             order.put(entry.box, before)
-            self.swaps.append((place, self.program.swap(entry.part, entry.data)))
+            self.swaps.append((place, self.program.swap(entry)))
         self.needed = list(needed.values())
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
@@ -421,10 +419,8 @@ class _Back:
         grad = entry.field.grad
         if grad is not None:
             self.order.write((grad, None), None)
-            if entry.index is None:
-                self.program.clear(grad._array)
-            else:
-                self.program.clear(grad._array[entry.index])
+            index = None if entry.index is None else tuple(entry.index)
+            self.program.clear(_elements(grad, index))
 
     def copy_back(self, entry: Copied) -> None:
         """The adjoint of a copy, as `Copied.back`."""
@@ -436,7 +432,7 @@ class _Back:
         if source is not None:
             self.order.write((source, None), None)
             self.program.add(source, target)
-        self.program.clear(target._array)
+        self.program.clear(_elements(target, None))
 
     def run(self) -> None:
         """Run them; whatever happens, what they put back on the way is as it was."""
@@ -466,8 +462,9 @@ def _check_entry(entry: Entry) -> None:
             if p.kind == "array" and not isinstance(a, Field):
                 source = entry.special.kernel.source
                 raise AutodiffError(
-                    f"this tape can not be replayed: {p.name} of {source.name} was a NumPy array, whose "
-                    "changes are not recorded",
+                    f"this tape can not be replayed: {p.name} of {source.name} was "
+                    f"{'a NumPy array' if isinstance(a, np.ndarray) else 'an array of another library'}, "
+                    "whose changes are not recorded",
                     source.parameter(p.name),
                     hint="pass a ds.ndarray, or record the tape anew each time",
                 )
@@ -498,23 +495,30 @@ def _places(entry: Entry) -> Any:
     return entry.index if isinstance(entry, Wrote) else None
 
 
+def _elements(field: Field, index: tuple[int, ...] | None) -> Stretches:
+    """Where an element of a field lies (None: all of them)."""
+    storage = field.storage
+    if index is None:
+        return storage.form.row(storage.address, None)
+    return storage.form.element(storage.address, field._place(index))
+
+
 def _write(program: Program, entry: Wrote) -> None:
     """A write from Python: a constant, or a copy that no gradient flows through."""
-    target = entry.field._array if entry.index is None else entry.field._array[entry.index]
-    value = entry.value
+    field, value = entry.field, entry.value
     if isinstance(value, Field):
-        program.copy(target, value._array)
-    elif value.shape == target.shape:
-        program.copy(target, value)
-    elif any(value.tobytes()):
-        whole = np.empty_like(target)
-        whole[...] = value
-        program.copy(target, whole)
-    else:
+        program.copy_all(field, value)
+        return
+    index = None if entry.index is None else tuple(entry.index)
+    target = _elements(field, index)
+    if not isinstance(value, np.ndarray) or value.ndim > 1:  # a copy of all of it
+        program.copy(target, target.packed(address_of(value)), value)
+    elif not any(value.tobytes()):
         program.clear(target)
-
-
-def _swap(one: np.ndarray, other: np.ndarray) -> None:
-    kept = one.copy()
-    one[...] = other
-    other[...] = kept
+    elif index is None:
+        filled = session.new_storage(field.storage.form)
+        filled.fill(value)
+        program.copy(target, filled.form.row(filled.address, None), filled)
+    else:
+        held = field.storage.hold(value)
+        program.copy(target, target.packed(address_of(held)), held)

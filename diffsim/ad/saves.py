@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.runtime.field import Field
+from diffsim.runtime.storage import Stretches, address_of
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -37,16 +38,11 @@ class Saved:
         self.versions = _versions(box)
 
     @property
-    def part(self) -> np.ndarray:
-        """The elements of the box, where they are."""
-        field, row = self.box
-        whole: np.ndarray = field._array
-        if row is None:
-            return whole
-        axis = field.versions.axis
-        assert axis is not None
-        part: np.ndarray = whole[(slice(None),) * axis + (row,)]
-        return part
+    def places(self) -> tuple[Stretches, Stretches]:
+        """Where the elements of the box are, and where their copies."""
+        storage = self.box[0].storage
+        there = storage.form.row(storage.address, *_part(self.box))
+        return there, there.packed(address_of(self.data))
 
     def array(self) -> np.ndarray:
         """What was copied of a whole field, as an array on the host."""

@@ -342,10 +342,11 @@ class Tape:
 
         Arguments passed by value, random numbers and what Python wrote to fields are as recorded. A tape
         with a loss sets it (and the gradients) to 0 first, as on entry. `tape.backward()` after it gives
-        the gradients of this run. Both run as native code, without Python between the launches.
+        the gradients of this run. Both run as native code, on a GPU as graphs, without Python between the
+        launches.
 
         Raises:
-            AutodiffError: on a GPU; nothing was recorded, `ds.init` was called since, a kernel uses other
+            AutodiffError: nothing was recorded, `ds.init` was called since, a kernel uses other
                 fields now; the tape holds what can not run without Python (see docs/autodiff.md).
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.
@@ -356,12 +357,10 @@ class Tape:
                 Span.of_caller(),
                 hint="record first: with tape: ...",
             )
-        why = "on a GPU" if session.device is not None else ""
         if self.validating or self.checking_nan:
-            why = "with validation=True or check_nan=True, since a replay looks at nothing"
-        if why:
             raise AutodiffError(
-                f"a tape can not be replayed {why}",
+                "a tape can not be replayed with validation=True or check_nan=True, since a replay looks at "
+                "nothing",
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )

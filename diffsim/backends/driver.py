@@ -12,6 +12,8 @@ Calls that may take long release the GIL. `wait` polls, so Ctrl-C works.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import ctypes
 import functools
 import os
@@ -19,11 +21,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ushort, c_void_p
 from typing import Any, NamedTuple
 
 from diffsim.backends.jit import Jit
+from diffsim.backends.pool import load_native
 
 c_ptr = ctypes.c_uint64  # an address on the device
 
@@ -61,6 +63,13 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemsetD16Async": (c_ptr, c_ushort, c_size_t, c_void_p),
     "cuMemsetD32Async": (c_ptr, c_uint, c_size_t, c_void_p),
     "cuStreamCreate": (c_void_p, c_uint),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, c_void_p),
+    "cuGraphInstantiateWithFlags": (c_void_p, c_void_p, ctypes.c_uint64),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphDestroy": (c_void_p,),
+    "cuGraphExecDestroy": (c_void_p,),
     "cuStreamQuery": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
     "cuModuleLoadData": (c_void_p, c_char_p),
@@ -94,67 +103,9 @@ _CALLS: dict[str, tuple[Any, ...]] = {
 _BRIEF = frozenset("cuCtxGetCurrent cuCtxPushCurrent_v2 cuCtxPopCurrent_v2 cuStreamQuery".split())
 """Calls too short to be worth releasing the GIL for."""
 _STARTS_WITH = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel")
-_START = """
-; i32 start(plan): the four functions, context, stream, n; then n times function, grid, block, arguments
-define i32 @start(ptr %plan) nounwind {
-entry:
-  %now = alloca ptr
-  %current = load ptr, ptr %plan
-  %p1 = getelementptr ptr, ptr %plan, i64 1
-  %push = load ptr, ptr %p1
-  %p2 = getelementptr ptr, ptr %plan, i64 2
-  %pop = load ptr, ptr %p2
-  %p3 = getelementptr ptr, ptr %plan, i64 3
-  %launch = load ptr, ptr %p3
-  %p4 = getelementptr ptr, ptr %plan, i64 4
-  %context = load ptr, ptr %p4
-  %p5 = getelementptr ptr, ptr %plan, i64 5
-  %stream = load ptr, ptr %p5
-  %p6 = getelementptr ptr, ptr %plan, i64 6
-  %n = load i64, ptr %p6
-  store ptr null, ptr %now
-  %a = call i32 %current(ptr %now)
-  %was = load ptr, ptr %now
-  %here = icmp eq ptr %was, %context
-  br i1 %here, label %turn, label %enter
-enter:
-  %pushed = call i32 %push(ptr %context)
-  %bad = icmp ne i32 %pushed, 0
-  br i1 %bad, label %refused, label %turn
-refused:
-  ret i32 %pushed
-turn:
-  %k = phi i64 [ 0, %entry ], [ 0, %enter ], [ %next, %go ]
-  %last = phi i32 [ 0, %entry ], [ 0, %enter ], [ %code, %go ]
-  %more = icmp ult i64 %k, %n
-  %good = icmp eq i32 %last, 0
-  %on = and i1 %more, %good
-  br i1 %on, label %go, label %done
-go:
-  %first = shl i64 %k, 2
-  %at = add i64 %first, 7
-  %q0 = getelementptr i64, ptr %plan, i64 %at
-  %q1 = getelementptr i64, ptr %q0, i64 1
-  %q2 = getelementptr i64, ptr %q0, i64 2
-  %q3 = getelementptr i64, ptr %q0, i64 3
-  %function = load ptr, ptr %q0
-  %grid = load i32, ptr %q1
-  %block = load i32, ptr %q2
-  %params = load ptr, ptr %q3
-  %code = call i32 %launch(ptr %function, i32 %grid, i32 1, i32 1, i32 %block, i32 1, i32 1, i32 0,
-      ptr %stream, ptr %params, ptr null)
-  %next = add i64 %k, 1
-  br label %turn
-done:
-  br i1 %here, label %end, label %leave
-leave:
-  %b = call i32 %pop(ptr %now)
-  br label %end
-end:
-  ret i32 %last
-}
-"""
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _HEAP_SIZE = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
 _PROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
 _INFO_LOG, _INFO_LOG_SIZE, _ERROR_LOG, _ERROR_LOG_SIZE = 3, 4, 5, 6  # CUjit_option
@@ -278,7 +229,7 @@ class Driver:
         made = c_void_p()
         self._call("cuStreamCreate", byref(made), 0)
         self.stream = made.value or 0
-        self._start: tuple[Any, Any] | None = None
+        self._start: Callable[[Any], int] | None = None
 
     # ---- calls
 
@@ -325,7 +276,7 @@ class Driver:
         """Put back what was current before `enter`."""
         self._functions["cuCtxPopCurrent_v2"](byref(c_void_p()))
 
-    @contextmanager
+    @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Run a block with the context current."""
         pushed = self.enter()
@@ -487,18 +438,55 @@ class Driver:
         It returns 0, or the number of an error for `failed`.
         """
         if self._start is None:
-            library = jit.load(jit.compile(_START))
-            start = ctypes.PYFUNCTYPE(c_int, c_void_p)(library.address("start"))
-            self._start = start, library
+            library = load_native(jit, None, "start.ll")
+            self._start = ctypes.PYFUNCTYPE(c_int, c_void_p)(library.address("start"))
         calls = [ctypes.cast(self._functions[name], c_void_p).value or 0 for name in _STARTS_WITH]
         words = [*calls, self._context, self.stream, len(launches)]
         for one in launches:
             words += [one.function, one.grid, one.block_dim, ctypes.addressof(one.params)]
-        return self._start[0], _Plan(words, launches)
+        return self._start, _Plan(words, launches)
 
     def failed(self, code: int) -> None:
         """Raise an error of a launch."""
         raise self._error("cuLaunchKernel", code)
+
+    # ---- graphs
+
+    def record(self, enqueue: Callable[[Driver], Any]) -> int:
+        """Handle of a graph of what `enqueue` asks of the driver it is given; nothing of it is done yet.
+
+        That driver's stream is one of its own, so what other threads launch meanwhile is not part of it.
+
+        Raises:
+            DriverError: no graph can be made of it; everything else goes on as before.
+        """
+        stream, graph, made = c_void_p(), c_void_p(), c_void_p()
+        self._call("cuStreamCreate", byref(stream), _NON_BLOCKING)
+        recorder = copy.copy(self)
+        recorder.stream = stream.value or 0
+        try:
+            self._call("cuStreamBeginCapture_v2", stream, _RELAXED)
+            try:
+                enqueue(recorder)
+            except BaseException:
+                with contextlib.suppress(DriverError):  # it says that the capture has failed
+                    self._call("cuStreamEndCapture", stream, byref(graph))
+                raise
+            self._call("cuStreamEndCapture", stream, byref(graph))
+            self._call("cuGraphInstantiateWithFlags", byref(made), graph, 0)
+        finally:
+            if graph.value:
+                self._call("cuGraphDestroy", graph)
+            self._call("cuStreamDestroy_v2", stream)
+        return made.value or 0
+
+    def run_graph(self, graph: int) -> None:
+        """Do all that a graph holds, after what was asked for before."""
+        self._call("cuGraphLaunch", graph, self.stream)
+
+    def drop_graph(self, graph: int) -> None:
+        """Free a graph, once it does not run any more."""
+        self._call("cuGraphExecDestroy", graph)
 
     def wait(self) -> None:
         """Wait until all work is done.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends import cpu
-from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
+from diffsim.backends.layout import ERROR, POOL, SEED, THREADS, Layout
 from diffsim.errors import AccessError, DiffsimError
 from diffsim.ir.nodes import Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
@@ -99,37 +99,8 @@ class Compiled:
 
     def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
         """Point an argument's memory to an array."""
-        for slot, value in self._array_slots(mem, address, shape):
+        for slot, value in array_slots(self.layout, mem, address, shape):
             self.params[slot] = value
-
-    def _array_slots(
-        self, mem: Mem, address: int, shape: tuple[int, ...]
-    ) -> Iterator[tuple[int, int]]:
-        slot = self.layout.pointers.get(mem)
-        if slot is not None:
-            yield slot, address
-            yield from enumerate(shape, self.layout.dims[mem])
-
-    def make_block(
-        self,
-        args: Iterable[bool | int | float],
-        seed: int,
-        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
-    ) -> bytearray:
-        """A parameter block for one launch, apart from `block`.
-
-        Args:
-            args: the arguments, flattened to scalars.
-            seed: the key of its random numbers.
-            arrays: for each memory that is an argument, its address and shape.
-        """
-        block = bytearray(self.params)
-        self.pack(block, self.args_at, *args)
-        _slot.pack_into(block, 8 * SEED, seed & (2**64 - 1))
-        for bound in arrays:
-            for slot, value in self._array_slots(*bound):
-                _slot.pack_into(block, 8 * slot, value)
-        return block
 
     def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
         """Point an argument's memory to an array of NumPy."""
@@ -154,6 +125,39 @@ class Compiled:
 def as_it_is(error: DiffsimError, check: Check | Scratch, values: list[int]) -> DiffsimError:
     """What compiled kernels make of a failed check, unless somebody knows better."""
     return error
+
+
+def array_slots(
+    layout: Layout, mem: Mem, address: int, shape: tuple[int, ...]
+) -> Iterator[tuple[int, int]]:
+    """The slots of a block that tell where an array is, and what stands in them."""
+    slot = layout.pointers.get(mem)
+    if slot is not None:
+        yield slot, address
+        yield from enumerate(shape, layout.dims[mem])
+
+
+def make_block(
+    compiled: Any,
+    args: Iterable[bool | int | float],
+    seed: int,
+    arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+) -> bytearray:
+    """A parameter block for one launch, apart from the one that `compiled` launches with.
+
+    Args:
+        compiled: a kernel compiled for either backend.
+        args: the arguments, flattened to scalars.
+        seed: the key of its random numbers.
+        arrays: for each memory that is an argument, its address and shape.
+    """
+    block = bytearray(compiled.params)
+    compiled.pack(block, compiled.args_at, *args)
+    _slot.pack_into(block, 8 * SEED, seed & (2**64 - 1))
+    for bound in arrays:
+        for slot, value in array_slots(compiled.layout, *bound):
+            _slot.pack_into(block, 8 * slot, value)
+    return block
 
 
 def failed_check(check: Check | Scratch, values: list[int], *, device: bool = False) -> AccessError:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from diffsim.backends import cuda
-from diffsim.backends.cuda import WORK, CudaCode, EntryPoint
+from diffsim.backends.cuda import WORK, EntryPoint
 from diffsim.backends.driver import DriverError, Launch
 from diffsim.backends.layout import ERROR, SEED
 from diffsim.backends.ptx import PtxError
@@ -26,7 +27,7 @@ from diffsim.ir.nodes import Kernel, Mem
 from diffsim.ir.types import size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import cache
-from diffsim.runtime.compile import as_it_is, failed_check, slot_code
+from diffsim.runtime.compile import array_slots, as_it_is, failed_check, make_block, slot_code
 from diffsim.runtime.context import session
 from diffsim.runtime.device import ERROR_WORDS, Buffer, Device
 from diffsim.runtime.storage import Storage
@@ -82,7 +83,9 @@ class CudaCompiled:
         if code.heap:
             device.need_heap(options.device_scratch_size)
         self.module = _Module(device, _machine_code(kernel, code.text, device))
-        self._start, self.block = device.driver.prepare(self._launches(code), device.jit)
+        self._tasks = [self._task(entry) for entry in code.entries]
+        launches, self._first = self._launches(self.params)
+        self._start, self.block = device.driver.prepare(launches, device.jit)
         self.call = self._start if layout.by_value else self._call_large
         args = lowered.args
         self.struct = struct.Struct("=" + "".join(slot_code(a.type.scalar) for a in args))
@@ -98,25 +101,41 @@ class CudaCompiled:
         self.written: set[Mem] = set()
         self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
 
-    def _launches(self, code: CudaCode) -> list[Launch]:
-        """The driver's launches, in order."""
-        driver = self.device.driver
-        first: Any = self.params
-        if not code.layout.by_value:
-            self._block = Buffer(self.device, ctypes.sizeof(self.params))
-            first = ctypes.c_uint64(self._block.address)
+    def _task(self, entry: EntryPoint) -> tuple[int, int, int]:
+        """An entry point's function, number of blocks, and threads in a block."""
+        function = self.device.driver.function(self.module.handle, entry.name)
+        return function, self._grid(entry, function), entry.block_dim
+
+    def _launches(self, block: Any) -> tuple[list[Launch], Any]:
+        """The driver's launches with a parameter block, in order, and what has to live as long."""
+        first: Any = block
+        kept = None
+        if not self.layout.by_value:
+            kept = Buffer(self.device, ctypes.sizeof(block))
+            self.device.write(kept.address, np.frombuffer(block, np.int64))
+            first = ctypes.c_uint64(kept.address)
         made = []
-        self._first = first
-        for entry in code.entries:
-            function = driver.function(self.module.handle, entry.name)
+        for function, grid, block_dim in self._tasks:
             params = (ctypes.c_void_p * 1)(ctypes.addressof(first))
-            made.append(Launch(function, self._grid(entry, function), entry.block_dim, params))
-        return made
+            made.append(Launch(function, grid, block_dim, params))
+        return made, (first, kept)
+
+    def launches(
+        self,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> tuple[list[Launch], Any]:
+        """Launches with a parameter block of their own, as for `make_block`, and what they need to live.
+
+        They share the work area with all launches of the kernel: on one stream none runs beside another.
+        """
+        return self._launches(type(self.params).from_buffer(make_block(self, args, seed, arrays)))
 
     def _call_large(self, block: Any) -> int:
         """Launch with a block that is too large to be handed over by value."""
-        size = ctypes.sizeof(self.params)
-        self.device.driver.copy_in(self._block.address, ctypes.addressof(self.params), size)
+        size, there = ctypes.sizeof(self.params), self._first[1]
+        self.device.driver.copy_in(there.address, ctypes.addressof(self.params), size)
         return self._start(block)
 
     def _grid(self, entry: EntryPoint, function: int) -> int:
@@ -155,13 +174,9 @@ class CudaCompiled:
 
     def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
         """Point an argument's memory to an array on the device."""
-        slot = self.layout.pointers.get(mem)
-        if slot is not None:
-            self._copies.pop(mem, None)
-            self.params[slot] = address
-            first = self.layout.dims[mem]
-            for k, n in enumerate(shape):
-                self.params[first + k] = n
+        self._copies.pop(mem, None)
+        for slot, value in array_slots(self.layout, mem, address, shape):
+            self.params[slot] = value
 
     def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
         """Point an argument's memory to a copy of an array, copied back after the launch if written."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from diffsim.backends.driver import Driver, DriverError, Launch, OutOfMemory
+from diffsim.backends.driver import Driver, DriverError, OutOfMemory
 from diffsim.backends.jit import Jit
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
 from diffsim.ir.types import ScalarType
-from diffsim.runtime.storage import Form, HostStorage, Storage
+from diffsim.runtime.device_pairs import Pairs
+from diffsim.runtime.storage import Form, HostStorage, Storage, Stretches
 
 ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
 _MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
@@ -28,43 +29,14 @@ _PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles 
 _SCRATCH_PART = 32  # of the device's memory, for values that kernels save
 _LEAST_SCRATCH = 1 << 20
 _LARGEST_SM = 90  # newer GPUs run its PTX
-_THREADS = 256
-_ADD = """
-define ptx_kernel void @add(ptr %to, ptr %of, i64 %n) #0 {{
-entry:
-  %a = addrspacecast ptr %to to ptr addrspace(1)
-  %b = addrspacecast ptr %of to ptr addrspace(1)
-  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %c = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-  %g = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-  %t64 = zext i32 %t to i64
-  %c64 = zext i32 %c to i64
-  %g64 = zext i32 %g to i64
-  %before = mul i64 %c64, {threads}
-  %first = add i64 %before, %t64
-  %stride = mul i64 %g64, {threads}
-  br label %turn
-turn:
-  %k = phi i64 [ %first, %entry ], [ %next, %go ]
-  %more = icmp slt i64 %k, %n
-  br i1 %more, label %go, label %done
-go:
-  %pa = getelementptr {t}, ptr addrspace(1) %a, i64 %k
-  %pb = getelementptr {t}, ptr addrspace(1) %b, i64 %k
-  %va = load {t}, ptr addrspace(1) %pa
-  %vb = load {t}, ptr addrspace(1) %pb
-  %sum = {add} {t} %va, %vb
-  store {t} %sum, ptr addrspace(1) %pa
-  %next = add i64 %k, %stride
-  br label %turn
-done:
-  ret void
-}}
-declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
-attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" }}
-"""
+
+
+def copy(driver: Any, to: Stretches, of: Stretches) -> None:
+    """Copy stretches of one length on a device."""
+    if to.is_whole and of.is_whole:
+        driver.copy(to.address, of.address, to.nbytes)
+    else:
+        driver.copy_rows(to.address, to.step, of.address, of.step, to.bytes, to.count)
 
 
 class Buffer:
@@ -91,6 +63,7 @@ class Device:
         driver: its driver.
         jit: compiler for the host, whose code starts launches.
         sm: compute capability that code is made for, ten times the version.
+        pairs: sums and exchanges of memory.
         pending: what may have noted an error since the last look: `report()` raises it.
     """
 
@@ -102,8 +75,9 @@ class Device:
         self.closed = False
         self._spare: dict[int, list[int]] = {}
         self._spare_bytes = 0
-        self._adds: dict[ScalarType, tuple[int, int]] = {}
+        self.pairs = Pairs(self)
         self._heap_set = False
+        self._warned = False
         self._scratch: Buffer | None = None
         atexit.register(self._close)
 
@@ -201,21 +175,9 @@ class Device:
             with self.reported():
                 self.driver.copy_out(array.ctypes.data, address, array.nbytes)
 
-    def add(self, to: int, of: int, count: int, dtype: ScalarType) -> None:
-        """Add `count` scalars to others."""
-        found = self._adds.get(dtype)
-        if found is None:
-            text = _ADD.format(
-                t=dtype.llvm, add="fadd" if dtype.is_float else "add", threads=_THREADS
-            )
-            function = self.driver.function(self.driver.load(self.machine_code(text)), "add")
-            found = function, self.driver.blocks_at_once(function, _THREADS)
-            self._adds[dtype] = found
-        function, most = found
-        args = (ctypes.c_uint64(to), ctypes.c_uint64(of), ctypes.c_int64(count))
-        params = (ctypes.c_void_p * 3)(*map(ctypes.addressof, args))
-        grid = max(1, min(most, -(-count // _THREADS)))
-        start, block = self.driver.prepare([Launch(function, grid, _THREADS, params)], self.jit)
+    def add(self, to: Stretches, of: Stretches, dtype: ScalarType) -> None:
+        """Add scalars to others."""
+        start, block = self.driver.prepare([self.pairs.sum(to, of, dtype)], self.jit)
         code = start(block)
         if code:
             self.driver.failed(code)
@@ -255,10 +217,28 @@ class Device:
 
     def unload(self, module: int) -> None:
         """Unload code that may still be running."""
+        self._drop(self.driver.unload, module)
+
+    def drop_graph(self, graph: int) -> None:
+        """Free a graph that may still be running."""
+        self._drop(self.driver.drop_graph, graph)
+
+    def _drop(self, drop: Callable[[int], None], handle: int) -> None:
         if not self.closed:
             with contextlib.suppress(DriverError):
                 self.driver.wait()
-                self.driver.unload(module)
+                drop(handle)
+
+    def without_graphs(self, problem: DriverError) -> None:
+        """Warn, once, that the driver makes no graphs of replayed tapes."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"replayed tapes launch their kernels one by one, because {self} makes no graph of them: "
+                f"{problem}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     # ---- waiting
 
@@ -425,7 +405,8 @@ class DeviceStorage:
     def add(self, other: Any) -> None:
         form = self.form
         if isinstance(other, Buffer) or self._same(other):
-            self.device.add(self.address, other.address, form.count, form.dtype)
+            here = form.row(self.address, None)
+            self.device.add(here, here.packed(other.address), form.dtype)
             return
         made = HostStorage(form)
         made.copy_from(self)
@@ -435,28 +416,17 @@ class DeviceStorage:
     def may_be_nonzero(self) -> bool:
         return True  # to find out would take as long as what the caller does then
 
-    def _rows(self, axis: int, row: int) -> tuple[int, int, int, int]:
-        """A row of an axis as pieces: address of the first, their pitch, width and number."""
-        form, width = self.form, self.form.dtype.bytes
-        step = form.strides[axis] * width
-        pitch = step * form.shape[axis]
-        return self.address + row * step, pitch, step, form.nbytes // pitch
-
     def take(self, axis: int | None = None, row: int = 0) -> Buffer:
-        driver = self.device.driver
-        if axis is None:
-            made = Buffer(self.device, self.form.nbytes)
-            driver.copy(made.address, self.address, made.nbytes)
-            return made
-        first, pitch, width, height = self._rows(axis, row)
-        made = Buffer(self.device, width * height)
-        driver.copy_rows(made.address, width, first, pitch, width, height)
+        where = self.form.row(self.address, axis, row)
+        made = Buffer(self.device, where.nbytes)
+        copy(self.device.driver, where.packed(made.address), where)
         return made
 
-    def put(self, copy: Buffer, axis: int | None = None, row: int = 0) -> None:
-        driver = self.device.driver
-        if axis is None:
-            driver.copy(self.address, copy.address, copy.nbytes)
-            return
-        first, pitch, width, height = self._rows(axis, row)
-        driver.copy_rows(first, pitch, copy.address, width, width, height)
+    def hold(self, values: np.ndarray) -> Buffer:
+        made = Buffer(self.device, values.nbytes)
+        self.device.write(made.address, values)
+        return made
+
+    def put(self, copied: Buffer, axis: int | None = None, row: int = 0) -> None:
+        where = self.form.row(self.address, axis, row)
+        copy(self.device.driver, where, where.packed(copied.address))

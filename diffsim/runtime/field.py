@@ -114,12 +114,12 @@ class Field:
         assert isinstance(storage, HostStorage), "this is for the CPU"
         return storage.array
 
-    def _written(self, index: tuple[int, ...] | None) -> np.ndarray:
-        """What Python has just written, for a replay (of which there are none on a GPU)."""
-        storage = self._storage
-        if not isinstance(storage, HostStorage):
-            return np.empty(0)
-        return storage.array.copy("K") if index is None else storage.array[index].copy()
+    def _written(self, value: Any) -> np.ndarray:
+        """The components of the elements that Python has just written, for a replay."""
+        form = self._storage.form
+        made = np.empty(form.components, form.dtype.numpy)
+        made[...] = self._element(value) if self.element else value
+        return made
 
     @property
     def storage(self) -> Storage:
@@ -278,8 +278,7 @@ class Field:
         if followed is not None:
             session.tape.stored(self, self._index(key), followed)
         elif session.tape is not None:
-            index = self._index(key)
-            session.tape.wrote(self, index, self._written(index))
+            session.tape.wrote(self, self._index(key), self._written(value))
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
@@ -404,7 +403,7 @@ class Field:
         self._touch()
         self.versions.dirty = dirty
         if session.tape is not None:
-            session.tape.wrote(self, None, self._written((0,) * len(self.shape)))
+            session.tape.wrote(self, None, self._written(value))
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
@@ -440,7 +439,7 @@ class Field:
         self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
         self._touch()
         if session.tape is not None:
-            session.tape.wrote(self, None, self._written(None))
+            session.tape.wrote(self, None, self._storage.take())
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
@@ -504,7 +503,7 @@ class Field:
         """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
         self._touch()
         if session.tape is not None:
-            session.tape.wrote(self, None, self._written(None))
+            session.tape.wrote(self, None, self._storage.take())
 
 
 def array_of(value: Any) -> np.ndarray:

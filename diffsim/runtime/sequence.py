@@ -2,8 +2,8 @@
 
 A backend provides a `Sequence`: the `add_...` methods note operations in order, `run` does them. On the CPU
 each operation is a row of 8-byte slots that a native loop works off (`backends/sequence.ll`), and each
-launch has a parameter block of its own, filled when it was added. On a GPU the same operations can make up
-a graph.
+launch has a parameter block of its own, filled when it was added. On a GPU the same operations make up a
+graph (`device_sequence.py`).
 """
 
 from __future__ import annotations
@@ -11,53 +11,20 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from diffsim.backends.pool import load_native
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, f32
-from diffsim.runtime.compile import Compiled
+from diffsim.runtime.compile import Compiled, make_block
 from diffsim.runtime.context import session
+from diffsim.runtime.device_sequence import DeviceSequence
+from diffsim.runtime.storage import Stretches
 
 _LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
 _SLOTS = 8  # of an operation
-
-
-@dataclass(frozen=True, slots=True)
-class Stretches:
-    """`count` stretches of memory of `bytes` each; the next one begins `step` bytes further on."""
-
-    address: int
-    bytes: int
-    count: int = 1
-    step: int = 0
-
-
-def stretches(*arrays: np.ndarray) -> list[Stretches] | None:
-    """The memory of arrays of one shape and type, such that the same elements correspond.
-
-    Returns:
-        One for each array, with equal `bytes` and `count`; None if that takes more than two axes.
-    """
-    first = arrays[0]
-    size = first.itemsize
-    axes = [a for a, n in enumerate(first.shape) if n > 1]
-    levels: list[tuple[int, tuple[int, ...]]] = []  # from the inside: how many, how far apart
-    for a in sorted(axes, key=lambda a: first.strides[a]):
-        steps = tuple(x.strides[a] for x in arrays)
-        if levels and steps == tuple(levels[-1][0] * s for s in levels[-1][1]):
-            levels[-1] = (levels[-1][0] * first.shape[a], levels[-1][1])
-        else:
-            levels.append((first.shape[a], steps))
-    if levels and set(levels[0][1]) == {size}:
-        size *= levels.pop(0)[0]
-    if len(levels) > 1:
-        return None
-    count, steps = levels[0] if levels else (1, (0,) * len(arrays))
-    return [Stretches(x.ctypes.data, size, count, s) for x, s in zip(arrays, steps, strict=True)]
 
 
 class Sequence(Protocol):
@@ -71,7 +38,7 @@ class Sequence(Protocol):
 
     def add_launch(
         self,
-        compiled: Compiled,
+        compiled: Any,
         args: Iterable[bool | int | float],
         seed: int,
         arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
@@ -79,7 +46,7 @@ class Sequence(Protocol):
         """A launch.
 
         Args:
-            compiled: the kernel.
+            compiled: the kernel, compiled for this backend.
             args: its arguments, flattened to scalars.
             seed: the key of its random numbers.
             arrays: for each memory that is an argument, its address and shape.
@@ -132,7 +99,7 @@ class CpuSequence:
         seed: int,
         arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
     ) -> None:
-        block = compiled.make_block(args, seed, arrays)
+        block = make_block(compiled, args, seed, arrays)
         errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
         self._launches[len(self._rows)] = compiled  # and keep its code
         self._rows.append((_LAUNCH, compiled.address, self._bytes, errors, 0, 0, 0, 0))
@@ -178,7 +145,7 @@ class CpuSequence:
 
 def new_sequence() -> Sequence:
     """An empty sequence of the session's backend."""
-    return CpuSequence()
+    return CpuSequence() if session.device is None else DeviceSequence(session.device)
 
 
 @functools.cache

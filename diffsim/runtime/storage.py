@@ -10,6 +10,7 @@ Both kinds of storage have the same methods, so fields, tapes and checkpoints do
     add             add another storage of the same shape, or a copy made by `take`
     may_be_nonzero  whether anything but zeros may be there
     take            a copy of everything, or of one row of an axis; `put` puts it back
+    hold            the components of an element, where kernels run
     address         of the first scalar; nbytes
 """
 
@@ -22,6 +23,29 @@ from typing import Any, Protocol
 import numpy as np
 
 from diffsim.ir.types import ScalarType
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """`count` stretches of memory of `bytes` each; the next one begins `step` bytes further on."""
+
+    address: int
+    bytes: int
+    count: int = 1
+    step: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are no gaps."""
+        return self.count == 1 or self.step == self.bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.bytes
+
+    def packed(self, address: int) -> Stretches:
+        """As many stretches as long, one right after the other."""
+        return Stretches(address, self.bytes, self.count, self.bytes)
 
 
 @dataclass(frozen=True)
@@ -75,12 +99,70 @@ class Form:
         strides = [width * s for s in (*self.strides, self.component_stride)]
         return np.ndarray((*self.shape, self.components), self.dtype.numpy, flat, 0, strides)
 
+    def row(self, address: int, axis: int | None, row: int = 0) -> Stretches:
+        """Where a row of an axis lies (None: everything) in memory that begins at an address.
+
+        `take` copies these stretches one right after the other.
+        """
+        if axis is None:
+            return Stretches(address, self.nbytes)
+        step = self.strides[axis] * self.dtype.bytes
+        pitch = step * self.shape[axis]
+        return Stretches(address + row * step, step, self.nbytes // pitch, pitch)
+
+    def element(self, address: int, at: int) -> Stretches:
+        """Where an element's components lie, the first of them being the scalar number `at`."""
+        width, step = self.dtype.bytes, self.component_stride
+        first = address + at * width
+        if step == 1:
+            return Stretches(first, width * self.components)
+        return Stretches(first, width, self.components, width * step)
+
+
+def stretches(one: Storage, other: Storage) -> tuple[Stretches, Stretches] | None:
+    """All of two storages of one shape and scalar type, such that the same elements correspond.
+
+    Returns:
+        Stretches equal in number and length; None if the scalar types differ, or if it takes more than
+        two axes.
+    """
+    a, b = one.form, other.form
+    if a.dtype is not b.dtype:
+        return None
+    if a == b:
+        return a.row(one.address, None), b.row(other.address, None)
+    shape, size = (*a.shape, a.components), a.dtype.bytes
+    ways = [[size * s for s in (*f.strides, f.component_stride)] for f in (a, b)]
+    axes = [k for k, n in enumerate(shape) if n > 1]
+    levels: list[tuple[int, tuple[int, ...]]] = []  # from the inside: how many, how far apart
+    for k in sorted(axes, key=lambda k: ways[0][k]):
+        steps = tuple(way[k] for way in ways)
+        if levels and steps == tuple(levels[-1][0] * s for s in levels[-1][1]):
+            levels[-1] = (levels[-1][0] * shape[k], levels[-1][1])
+        else:
+            levels.append((shape[k], steps))
+    if levels and set(levels[0][1]) == {size}:
+        size *= levels.pop(0)[0]
+    if len(levels) > 1:
+        return None
+    count, steps = levels[0] if levels else (1, (0, 0))
+    return (
+        Stretches(one.address, size, count, steps[0]),
+        Stretches(other.address, size, count, steps[1]),
+    )
+
 
 class Copy(Protocol):
     """What `take` returns."""
 
     @property
     def nbytes(self) -> int: ...
+
+
+def address_of(copy: Any) -> int:
+    """Where a copy that `take` made lies."""
+    found: int = copy.ctypes.data if isinstance(copy, np.ndarray) else copy.address
+    return found
 
 
 class Storage(Protocol):
@@ -112,6 +194,8 @@ class Storage(Protocol):
     def take(self, axis: int | None = None, row: int = 0) -> Any: ...
 
     def put(self, copy: Any, axis: int | None = None, row: int = 0) -> None: ...
+
+    def hold(self, values: np.ndarray) -> Any: ...
 
 
 class HostStorage:
@@ -175,3 +259,6 @@ class HostStorage:
 
     def put(self, copy: np.ndarray, axis: int | None = None, row: int = 0) -> None:
         self._part(axis, row)[...] = copy
+
+    def hold(self, values: np.ndarray) -> np.ndarray:
+        return values

@@ -11,8 +11,6 @@ import diffsim as ds
 from diffsim.runtime.context import session
 from tests.ad.helpers import field
 
-pytestmark = pytest.mark.host  # a GPU has no replays yet
-
 STEPS = 4
 
 

@@ -7,6 +7,8 @@ handed to the same kernel compiled for the CPU. So everything around the GPU's o
 
 import bisect
 import ctypes
+import functools
+import gc
 import re
 from dataclasses import dataclass, field
 
@@ -35,7 +37,8 @@ def install(replace=setattr, *, by_default=False):
         if number > 0:
             raise DriverError(f"there is no GPU number {number}: there is GPU 0 only")
         if number not in devices:
-            devices[number] = device.Device(FakeDriver(number), jit())
+            driver = FakeDriver(number, keeps_launches=not by_default)
+            devices[number] = device.Device(driver, jit())
         return devices[number]
 
     def noting(kernel, **options):
@@ -48,6 +51,13 @@ def install(replace=setattr, *, by_default=False):
     replace(context, "open_device", opened)
     if by_default:
         replace(context, "_default_arch", lambda: context.cuda)
+
+
+def live(ds):
+    """Bytes of fields and buffers: what is allocated and not kept to be used again."""
+    gc.collect()
+    device = context.session.device
+    return ds.driver.used - device._spare_bytes
 
 
 @dataclass
@@ -75,8 +85,11 @@ class FakeDriver:
     waits: int = 0
     linked: int = 0
     heap: int | None = None
+    keeps_launches: bool = True
     run_kernels: bool = True
     failure: DriverError | None = None
+    no_graphs: DriverError | None = None
+    graph_launches: int = 0
 
     def __post_init__(self):
         self.memories = {}
@@ -84,11 +97,14 @@ class FakeDriver:
         self.used = self.peak = 0
         self.modules = {}
         self.functions = {}
+        self.graphs = {}
+        self.recording = False
         self.handles = 100
 
     # ---- memory
 
     def alloc(self, nbytes):
+        assert not self.recording, "all is allocated before a graph is made"
         nbytes = max(nbytes, 1)
         if self.used + nbytes > self.memory:
             raise OutOfMemory("cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory", 2)
@@ -152,6 +168,7 @@ class FakeDriver:
         return ptx.encode()
 
     def load(self, image):
+        assert not self.recording, "all is compiled before a graph is made"
         self.handles += 1
         self.modules[self.handles] = image.decode()
         return self.handles
@@ -188,31 +205,50 @@ class FakeDriver:
         raise self.failure
 
     def launch(self, function, grid, block_dim, params):
+        self.launch_with(function, grid, block_dim, self.arguments(function, params))
+
+    def arguments(self, function, params):
+        """What the driver copies of a launch's arguments."""
+        text, _ = self.functions[function]
+        if text not in KERNELS:
+            return [ctypes.c_int64.from_address(p).value for p in params]
+        layout = KERNELS[text][1].layout
+        if layout.by_value:
+            return ctypes.string_at(params[0], 8 * layout.fixed)
+        return ctypes.c_uint64.from_address(params[0]).value
+
+    def launch_with(self, function, grid, block_dim, given):
         text, name = self.functions[function]
         if text not in KERNELS:
-            self.add(text, params)
+            self.pairs(text, *given)
             return
         kernel, code = KERNELS[text]
-        layout = code.layout
-        if layout.by_value:
-            block = ctypes.string_at(params[0], 8 * layout.fixed)
-        else:
-            address = ctypes.c_uint64.from_address(params[0]).value
-            block = ctypes.string_at(self.at(address, 8 * layout.fixed), 8 * layout.fixed)
-        self.launches.append(Launch(name, grid, block_dim, block))
+        block, size = given, 8 * code.layout.fixed
+        if not code.layout.by_value:
+            block = ctypes.string_at(self.at(given, size), size)
+        if self.keeps_launches:
+            self.launches.append(Launch(name, grid, block_dim, block))
         if self.run_kernels and name == code.entries[0].name:
             self.run(kernel, code, block)
 
-    def add(self, text, params):
-        """The device's own kernel: add scalars to others."""
-        to, of, count = (ctypes.c_int64.from_address(p).value for p in params)
-        dtype = {"float": np.float32, "double": np.float64}[re.search(r"fadd (\w+)", text)[1]]
-        nbytes = count * np.dtype(dtype).itemsize
-        a, b = (
-            np.frombuffer((ctypes.c_uint8 * nbytes).from_address(self.at(x, nbytes)), dtype)
-            for x in (to, of)
-        )
-        a += b
+    def pairs(self, text, to, of, count, width, to_step, of_step):
+        """The device's own kernels: sums and exchanges of scalars that may lie in rows."""
+        name = {"float": "f4", "double": "f8", "i8": "u1", "i16": "u2", "i32": "u4", "i64": "u8"}
+        dtype = np.dtype(name[re.search(r"%va = load (\w+),", text)[1]])
+        if "%row" not in text:
+            width, to_step, of_step = count, 0, 0
+        size, rows = dtype.itemsize, count // width
+        assert rows * width == count
+        both = []
+        for address, step in ((to, to_step), (of, of_step)):
+            nbytes = ((rows - 1) * step + width) * size
+            memory = (ctypes.c_uint8 * nbytes).from_address(self.at(address, nbytes))
+            both.append(np.ndarray((rows, width), dtype, memory, 0, (step * size, size)))
+        a, b = both
+        if "@add(" in text:
+            a += b
+        else:
+            a[...], b[...] = b.copy(), a.copy()
 
     def run(self, kernel, code, block):
         """The whole kernel on the CPU, its temporaries put where CUDA code leaves them."""
@@ -234,10 +270,64 @@ class FakeDriver:
             made = params[found.layout.temps[mem] :][:n]
             ctypes.memmove(self.at(work + 8 * slot, 8 * n), made.ctypes.data, 8 * n)
 
+    # ---- graphs
+
+    def record(self, enqueue):
+        recorder = Recorder(self)
+        self.recording = True
+        try:
+            enqueue(recorder)
+        finally:
+            self.recording = False
+        if self.no_graphs is not None:
+            raise self.no_graphs
+        self.handles += 1
+        self.graphs[self.handles] = recorder.work
+        return self.handles
+
+    def run_graph(self, graph):
+        if self.failure is not None:
+            raise self.failure
+        self.graph_launches += 1
+        for one in self.graphs[graph]:
+            one()
+
+    def drop_graph(self, graph):
+        del self.graphs[graph]
+
     def wait(self):
         self.waits += 1
         if self.failure is not None:
             raise self.failure
+
+
+class Recorder:
+    """What may be asked for while a graph is made: it is noted, with the arguments as they are now."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        self.work = []
+
+    def copy(self, to, of, nbytes):
+        self.note(self.driver.copy, to, of, nbytes)
+
+    def copy_rows(self, *args):
+        self.note(self.driver.copy_rows, *args)
+
+    def set_words(self, *args):
+        self.note(self.driver.set_words, *args)
+
+    def prepare(self, launches, jit):
+        def start(launches):
+            for function, grid, block_dim, params in launches:
+                given = self.driver.arguments(function, params)
+                self.note(self.driver.launch_with, function, grid, block_dim, given)
+            return 0
+
+        return start, launches
+
+    def note(self, what, *args):
+        self.work.append(functools.partial(what, *args))
 
 
 class OnCpu:

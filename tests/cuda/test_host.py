@@ -16,28 +16,9 @@ from diffsim.backends.driver import DriverError
 from diffsim.backends.layout import ERROR, SEED
 from diffsim.runtime import context
 from tests.cuda import fake as fakes
+from tests.cuda.fake import live
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    """diffsim on a fake GPU; `fake.driver` is its driver."""
-    import diffsim as ds
-
-    fakes.install(monkeypatch.setattr)
-    ds.init(arch=ds.cuda)
-    monkeypatch.setattr(ds, "driver", context.session.device.driver, raising=False)
-    yield ds
-    ds.reset()
-    ds.init(arch=ds.cpu)
-
-
-def live(ds):
-    """Bytes of fields and buffers: what is allocated and not kept to be used again."""
-    gc.collect()
-    device = context.session.device
-    return ds.driver.used - device._spare_bytes
 
 
 # ---- launches
@@ -614,24 +595,6 @@ def test_writes_from_outside_can_be_told(fake):
         with ds.Tape(loss):
             measure()
             x.mark_written()
-
-
-def test_replays_are_refused(fake):
-    ds = fake
-    x, loss = ds.field(ds.f32, 3, needs_grad=True), ds.field(ds.f32, (), needs_grad=True)
-
-    @ds.kernel
-    def measure():
-        for i in x:
-            loss[None] += x[i] ** 2
-
-    with ds.Tape(loss) as tape:
-        x.fill(2)
-        x[1] = 3
-        measure()
-    assert loss[None] == 17
-    with pytest.raises(ds.AutodiffError, match="replayed on a GPU"):
-        tape.replay()
 
 
 # ---- threads

@@ -363,11 +363,19 @@ def expected(text, seed):
         else:
             space[k] = Cell(shim, SHAPES[k], lambda i, k=k: Dual(values[k][i], direction[k][i]))
     space["at"] = Cell(shim, (N,), lambda i: int(at[i]))
-    tree = ast.fix_missing_locations(_Atomics().visit(ast.parse(text)))
     try:
+        tree = ast.fix_missing_locations(_Atomics().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
         space["main"]()
-    except (ArithmeticError, ValueError, NameError, TypeError, AttributeError, KeyError) as e:
+    except (
+        ArithmeticError,
+        ValueError,
+        NameError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        SyntaxError,
+    ) as e:
         raise Invalid(repr(e)) from None
     loss, end = Dual(0.0), {}
     for k in INPUTS:
