@@ -1,12 +1,14 @@
 """Replayed tapes on a GPU that is not there: what becomes a graph, when it runs, and what if it can not."""
 
+import copy
+import ctypes
 import gc
 import warnings
 
 import numpy as np
 import pytest
 
-from diffsim.backends.driver import Driver, DriverError
+from diffsim.backends.driver import Driver, DriverError, Launch
 from diffsim.backends.ptx import to_ptx
 from diffsim.runtime import context
 from diffsim.runtime.device_pairs import text_of
@@ -342,6 +344,37 @@ def test_recording_leaves_nothing_behind(fails, monkeypatch):
     assert calls.count("cuGraphDestroy") == int(ended)
     assert calls[-1] == "cuStreamDestroy_v2"
     assert one.stream == 0x400
+
+
+def test_launches_go_to_the_stream_that_records(cpu):
+    """The native function that starts launches, on functions of Python in place of the driver's."""
+    calls = []
+
+    def noting(name, *types):
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *types)
+        return kind(lambda *args: calls.append((name, *args)) or 0)
+
+    one, address = object.__new__(Driver), ctypes.c_void_p
+    one._functions = {
+        "cuCtxGetCurrent": noting("get", address),
+        "cuCtxPushCurrent_v2": noting("push", address),
+        "cuCtxPopCurrent_v2": noting("pop", address),
+        "cuLaunchKernel": noting("launch", address, *(ctypes.c_uint,) * 7, *(address,) * 3),
+    }
+    one._start, one._context, one.stream = None, 77, 88
+    recorder = copy.copy(one)
+    recorder.stream = 99
+    params = (ctypes.c_void_p * 1)(5)
+    launches = [Launch(3, 4, 32, params), Launch(6, 1, 64, params)]
+    for chosen in (one, recorder):
+        start, plan = chosen.prepare(launches, context.session.jit)
+        calls.clear()
+        assert start(plan) == 0
+        assert [call[0] for call in calls] == ["get", "push", "launch", "launch", "pop"]
+        assert calls[1] == ("push", 77)
+        where = ctypes.addressof(params)
+        assert calls[2][1:] == (3, 4, 1, 1, 32, 1, 1, 0, chosen.stream, where, None)
+        assert calls[3][1:] == (6, 1, 1, 1, 64, 1, 1, 0, chosen.stream, where, None)
 
 
 # ---- sums and exchanges

@@ -550,6 +550,22 @@ def test_gradients_with_foreign_arrays(fake):
             measure(Foreign(memory))
 
 
+def test_a_replay_refuses_foreign_arrays(fake):
+    ds = fake
+    memory = ds.field(ds.f32, shape=3)
+    x, loss = ds.field(ds.f32, shape=3, needs_grad=True), ds.field(ds.f32, (), needs_grad=True)
+
+    @ds.kernel
+    def measure(w: ds.types.ndarray()):
+        for i in x:
+            loss[None] += w[i] * x[i] ** 2
+
+    with ds.Tape(loss) as tape:
+        measure(Foreign(memory))
+    with pytest.raises(ds.AutodiffError, match="w of measure was an array of another library"):
+        tape.replay()
+
+
 def test_fields_are_handed_out(fake):
     ds = fake
     x = ds.Matrix.field(2, 3, ds.f64, shape=(4, 5), layout=ds.Layout.SOA)
