@@ -28,8 +28,9 @@ fuzz: $(READY) ## Look for programs with wrong gradients (ARGS="--minutes 60")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 test-gpu: ## Run the tests on an NVIDIA GPU (with .venv if it is there, else with python3 and what it has)
-	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) $(ARGS) \
-	    `$(ANY_PYTHON) -c 'import xdist; print("-n 8 --dist loadgroup")' 2>/dev/null`
+	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m 'not memory' $(ARGS) \
+	    `$(ANY_PYTHON) -c 'import xdist; print("-n 8")' 2>/dev/null`
+	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m memory $(ARGS)
 
 bench-gpu: ## Run the benchmarks on an NVIDIA GPU (likewise)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(ANY_PYTHON) benchmarks/gpu.py $(ARGS)

@@ -424,8 +424,8 @@ def test_what_can_not_be_a_graph_goes_one_by_one(gpu, monkeypatch):
         for i in x:
             loss[None] += x[i] ** 2
 
+    x.fill(2)
     with ds.Tape(loss) as tape:
-        x.fill(2)
         measure()
     from diffsim.runtime import device_sequence
 
@@ -444,8 +444,8 @@ def test_what_can_not_be_a_graph_goes_one_by_one(gpu, monkeypatch):
     assert x.grad.to_numpy().tolist() == [4, 4, 4]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        x.fill(3)
         with ds.Tape(loss) as tape:
-            x.fill(3)
             measure()
         tape.replay()
         tape.backward()
@@ -578,7 +578,7 @@ def test_another_thread(gpu):
 
 
 @real
-@pytest.mark.xdist_group("memory")
+@pytest.mark.memory
 def test_memory_is_freed_with_its_field(gpu):
     """More in all than there is. (How much is free says nothing: other processes may use the GPU.)"""
     ds = gpu
@@ -592,7 +592,7 @@ def test_memory_is_freed_with_its_field(gpu):
 
 
 @real
-@pytest.mark.xdist_group("memory")
+@pytest.mark.memory
 def test_more_than_2_to_the_31_elements(gpu):
     ds = gpu
     n = 2**31 + 16
@@ -610,7 +610,7 @@ def test_more_than_2_to_the_31_elements(gpu):
     assert x[n - 1] == 9
 
 
-@pytest.mark.xdist_group("memory")
+@pytest.mark.memory
 def test_no_memory_left(gpu):
     ds = gpu
     with pytest.raises(ds.FieldError, match=r"no memory for big .* GiB"):

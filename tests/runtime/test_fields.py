@@ -302,7 +302,7 @@ def _available_bytes():
     return free
 
 
-@pytest.mark.xdist_group("memory")
+@pytest.mark.memory
 @pytest.mark.skipif(_available_bytes() < 6 << 30, reason="needs 6 GiB of memory")
 def test_more_elements_than_32_bits_count(cpu):
     ds = cpu
@@ -339,6 +339,7 @@ def _resident_bytes():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.memory
 def test_memory_goes_back_with_the_field(cpu):
     ds = cpu
     n = 25_000_000
