@@ -77,6 +77,16 @@ class Node:
             )
         return Node(self, dict(zip(axes.numbers, dims, strict=True)))
 
+    def _sparse(self, *args: Any, **kwargs: Any) -> Node:
+        raise FieldError(
+            "sparse layouts (pointer, bitmasked, dynamic, hash) are not there: fields are dense",
+            Span.of_caller(),
+            hint="use ds.root.dense(...); for a few active cells keep a list of their indices in a field and "
+            "loop over that",
+        )
+
+    pointer = bitmasked = dynamic = hash = _sparse
+
     def place(self, *fields: Any) -> Node:
         """Give fields (and, if they have one, their gradients) their place here."""
         sizes: dict[int, int] = {}
