@@ -73,6 +73,8 @@ class DeviceSequence:
 
     def run(self, begin: int = 0, end: int | None = None) -> None:
         self.done = begin
+        if not self._rows:
+            return
         with self._device.reported():
             if begin == 0 and end is None and not self._debugging():
                 self._run_all()

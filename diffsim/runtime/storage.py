@@ -123,8 +123,8 @@ def stretches(one: Storage, other: Storage) -> tuple[Stretches, Stretches] | Non
     """All of two storages of one shape and scalar type, such that the same elements correspond.
 
     Returns:
-        Stretches equal in number and length; None if the scalar types differ, or if it takes more than
-        two axes.
+        Stretches equal in number and length; None if the scalar types differ, or if the way from stretch
+        to stretch takes more than one step.
     """
     a, b = one.form, other.form
     if a.dtype is not b.dtype:

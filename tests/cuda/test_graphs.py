@@ -205,7 +205,7 @@ def test_blocks_too_large_to_be_handed_over(fake):
 
 
 def test_copies_between_layouts_and_types(fake):
-    """Those of one type are part of the graph; others go through Python, with the same values."""
+    """They go through Python, between graphs, with the same values."""
     ds = fake
     made = dict(shape=(3, 4), needs_grad=True)
     x = ds.Vector.field(2, ds.f64, layout=ds.Layout.SOA, **made)

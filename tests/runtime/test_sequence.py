@@ -1,4 +1,4 @@
-"""Sequences: moves of memory against NumPy, and stretches of any two arrays."""
+"""Sequences: moves of memory against NumPy, between storages of every form, rows and elements of them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.sequence import Stretches, new_sequence, stretches
+from diffsim.runtime.context import session
+from diffsim.runtime.sequence import new_sequence
+from diffsim.runtime.storage import Form, Stretches, stretches
 
-pytestmark = pytest.mark.host  # a GPU has no replays yet
 
-
-def views(shape, dtype):
-    """Arrays of one shape that lie in memory in different ways."""
-    n = int(np.prod(shape))
-    yield "in order", np.zeros(n, dtype).reshape(shape)
-    yield "backward order", np.zeros(n, dtype).reshape(shape[::-1]).T
-    wide = tuple(2 * k for k in shape)
-    yield (
-        "every other",
-        np.zeros(4 ** len(shape) * n, dtype)[: int(np.prod(wide))].reshape(wide)[
-            tuple(slice(None, None, 2) for _ in shape)
-        ],
-    )
-    yield "a row", np.zeros((3, *shape), dtype)[1]
-    yield "a column", np.zeros((*shape, 3), dtype)[..., 1]
-    yield "in blocks", np.zeros((shape[0], 3, *shape[1:]), dtype)[:, 2]
+def forms(shape, dtype):
+    """The ways in which elements of a shape can lie."""
+    for n, soa in ((1, False), (2, False), (2, True)):
+        for order in itertools.permutations(range(len(shape))):
+            yield Form(dtype, n, shape, order, soa)
 
 
 def numpy_move(step, a, b):
@@ -41,70 +31,110 @@ def numpy_move(step, a, b):
         a += b
 
 
-def native_move(step, a, b):
-    """The same in a sequence; False if there is none."""
-    found = stretches(a, b)
-    if found is None:
-        return False
+def native_move(step, one, other, dtype):
     sequence = new_sequence()
     if step == "clear":
-        sequence.add_clear(found[0])
+        sequence.add_clear(one)
     elif step == "sum":
-        sequence.add_sum(*found, {4: ds.f32, 8: ds.f64}[a.itemsize])
+        sequence.add_sum(one, other, dtype)
     else:
-        getattr(sequence, f"add_{step}")(*found)
+        getattr(sequence, f"add_{step}")(one, other)
     sequence.run()
     assert sequence.done == 1
-    return True
 
 
-@pytest.mark.parametrize("shape", [(1,), (5,), (3, 4), (2, 1, 3), (1, 1)])
-@pytest.mark.parametrize(
-    ("dtype", "step"),
-    [
-        *itertools.product((np.float32, np.int8), ("copy", "swap", "clear")),
-        *itertools.product((np.float32, np.float64), ("sum",)),
-    ],
-)
-def test_moves(cpu, shape, dtype, step):
-    """Every pair of views: what is in them, and that nothing beside them changes."""
+def filled(form, seed):
+    """A storage with numbers in it, and these as an array."""
+    made = session.new_storage(form)
+    array = np.random.default_rng(seed).integers(1, 9, (*form.shape, form.components))
+    made.from_numpy(array.astype(form.dtype.numpy))
+    return made, made.to_numpy()
+
+
+STEPS = [
+    *itertools.product((ds.f32, ds.i8), ("copy", "swap", "clear")),
+    *itertools.product((ds.f32, ds.f64), ("sum",)),
+]
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 4), (2, 1, 3), (1, 1), ()])
+@pytest.mark.parametrize(("dtype", "step"), STEPS)
+def test_moves_of_everything(cpu, shape, dtype, step):
     done = 0
-    for (_, a), (_, b) in itertools.product(views(shape, dtype), views(shape, dtype)):
-        wholes = [v if v.base is None else v.base for v in (a, b)]
-        after = []
-        for move in (numpy_move, native_move):
-            random = np.random.default_rng(0)
-            for whole in wholes:
-                whole[...] = random.integers(1, 9, whole.shape)
-            if move(step, a, b) is False:
-                break
-            after.append([whole.copy() for whole in wholes])
-        else:
-            done += 1
-            assert all(map(np.array_equal, *after))
-    assert done > 10
+    for f, g in itertools.product(forms(shape, dtype), forms(shape, dtype)):
+        if f.components != g.components:
+            continue
+        (one, a), (other, b) = filled(f, 1), filled(g, 2)
+        found = stretches(one, other)
+        if found is None:
+            assert f != g
+            continue
+        done += 1
+        numpy_move(step, a, b)
+        native_move(step, *found, dtype)
+        assert np.array_equal(one.to_numpy(), a)
+        assert np.array_equal(other.to_numpy(), b)
+    assert done >= 3
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 1, 3)])
+@pytest.mark.parametrize(("dtype", "step"), STEPS)
+def test_moves_of_rows(cpu, shape, dtype, step):
+    """Both ways: a row and a packed copy of another one of the same axis."""
+    for f, axis in itertools.product(forms(shape, dtype), range(len(shape))):
+        rest = tuple(n for k, n in enumerate(shape) if k != axis)
+        order = tuple(k - (k > axis) for k in f.order if k != axis)
+        row = shape[axis] - 1
+        for turned in (False, True):
+            (whole, a), (packed, b) = (
+                filled(f, 1),
+                filled(Form(dtype, f.components, rest, order, f.soa), 2),
+            )
+            there = f.row(whole.address, axis, row)
+            found = [there, there.packed(packed.address)]
+            arrays = [a[(slice(None),) * axis + (row,)], b]
+            if turned:
+                found, arrays = found[::-1], arrays[::-1]
+            numpy_move(step, *arrays)
+            native_move(step, *found, dtype)
+            assert np.array_equal(whole.to_numpy(), a)
+            assert np.array_equal(packed.to_numpy(), b)
+
+
+@pytest.mark.parametrize(("dtype", "step"), STEPS)
+def test_moves_of_elements(cpu, dtype, step):
+    for f in forms((3, 4), dtype):
+        (one, a), (other, b) = filled(f, 1), filled(Form(dtype, f.components, (), (), False), 2)
+        at = 2 * f.strides[0] + 1 * f.strides[1]
+        there = f.element(one.address, at)
+        numpy_move(step, a[2, 1], b)
+        native_move(step, there, there.packed(other.address), dtype)
+        assert np.array_equal(one.to_numpy(), a)
+        assert np.array_equal(other.to_numpy(), b)
 
 
 def test_stretches():
-    a = np.zeros((4, 3, 2), np.float32)
-    at = a.ctypes.data
-    assert stretches(a) == [Stretches(at, 96, 1, 0)]
-    assert stretches(a[:, 1]) == [Stretches(at + 8, 8, 4, 24)]
-    assert stretches(a[2]) == [Stretches(at + 48, 24, 1, 0)]
-    assert stretches(a[:, :, 1]) == [Stretches(at + 4, 4, 12, 8)]
-    assert stretches(a[2, 1, 1:]) == [Stretches(at + 60, 4, 1, 0)]
-    assert stretches(a[:, ::2, :1]) is None  # three axes that do not merge
-    assert stretches(a, a.copy("F")) is None
+    form = Form(ds.f32, 2, (4, 3), (0, 1), False)
+    assert form.row(1000, None) == Stretches(1000, 96)
+    assert form.row(1000, 0, 2) == Stretches(1048, 24, 1, 96)
+    assert form.row(1000, 1, 1) == Stretches(1008, 8, 4, 24)
+    assert form.element(1000, 14) == Stretches(1056, 8)
+    blocks = Form(ds.f32, 2, (4, 3), (0, 1), True)
+    assert blocks.row(1000, 0, 2) == Stretches(1024, 12, 2, 48)
+    assert blocks.row(1000, 1, 1) == Stretches(1004, 4, 8, 12)
+    assert blocks.element(1000, 7) == Stretches(1028, 4, 2, 48)
+    assert blocks.element(1000, 7).packed(64) == Stretches(64, 4, 2, 4)
 
 
 def test_a_part_of_a_sequence(cpu):
-    numbers = np.arange(8.0)
+    memory = session.new_storage(Form(ds.f64, 1, (8,), (0,), False))
+    memory.from_numpy(np.arange(8.0).reshape(8, 1))
     sequence = new_sequence()
     for k in range(7):
-        sequence.add_swap(*(Stretches(numbers.ctypes.data + 8 * j, 8) for j in (k, k + 1)))
+        sequence.add_swap(*(Stretches(memory.address + 8 * j, 8) for j in (k, k + 1)))
     sequence.run(2, 5)
     assert sequence.done == 5
-    assert numbers.tolist() == [0, 1, 3, 4, 5, 2, 6, 7]
+    assert memory.to_numpy()[:, 0].tolist() == [0, 1, 3, 4, 5, 2, 6, 7]
     sequence.run()
-    assert numbers.tolist() == [1, 3, 4, 5, 2, 6, 7, 0]
+    assert memory.to_numpy()[:, 0].tolist() == [1, 3, 4, 5, 2, 6, 7, 0]
     new_sequence().run()
