@@ -16,6 +16,7 @@ from diffsim.ir.walk import statements
 
 _MOST_STRAIGHT = 64  # statements of lanes that a thread runs side by side
 _TILE = 4  # lanes of a column that a thread runs side by side
+_LINE = 32  # f32 numbers in a line of memory
 _LONG_ROW = 512  # lanes, in which blocks are worth a tile
 _NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions are fast
 
@@ -63,11 +64,21 @@ def _sizes(task: Task) -> list[int]:
     return [max(0, hi - lo) for lo, hi in zip(ends[::2], ends[1::2], strict=True)]
 
 
+def _left_of(task: Task) -> int:
+    """Columns between the start of a line of memory and the box."""
+    low = task.bounds.yields[-2]
+    return int(low.value) % _LINE if isinstance(low, Const) else 0
+
+
 def run_tile(lanes: Lanes, number: str, me: str) -> None:
-    """A block's lanes of one tile: each thread has a column of `_TILE` lanes."""
+    """A block's lanes of one tile: each thread has a column of `_TILE` lanes.
+
+    The columns are those of whole lines of memory, so those left of the box have no lanes.
+    """
     thread, axes, lows = lanes.thread, lanes.task.axes, lanes.lows
     height, width = _sizes(lanes.task)[-2:]
-    across, down = -(-width // thread.block_dim), -(-height // _TILE)
+    skipped = _left_of(lanes.task)
+    across, down = -(-(skipped + width) // thread.block_dim), -(-height // _TILE)
     short = thread.let(f"trunc i64 {number} to i32")
     rest = thread.let(f"udiv i32 {short}, {across}")
     wide = [
@@ -83,12 +94,15 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
     top = thread.let(f"mul nuw nsw i64 {wide[1]}, {_TILE}")
     bottom = thread.let(f"add nuw nsw i64 {top}, {_TILE}")
     outer = point(thread, axes[:-2], lows[:-2], lanes.sizes[:-2], wide[2])
+    if skipped:
+        column = thread.let(f"sub nsw i64 {column}, {skipped}")
     outer[axes[-1]] = thread.let(f"add nsw i64 {column}, {lows[-1]}")
 
     def place(row: str) -> dict[Value, str]:
         return {**outer, axes[-2]: thread.let(f"add nsw i64 {row}, {lows[-2]}")}
 
-    after = thread.fork(thread.let(f"icmp slt i64 {column}, {width}"))
+    # As a whole number without sign, a column left of the box is large.
+    after = thread.fork(thread.let(f"icmp ult i64 {column}, {width}"))
     otherwise = thread.fork(thread.let(f"icmp sle i64 {bottom}, {height}"))
     rows = [thread.let(f"add nuw nsw i64 {top}, {k}") for k in range(_TILE)]
     lanes.run_together([place(row) for row in rows])
@@ -183,7 +197,8 @@ def rows(tasks: Sequence[Task], block_dim: int) -> int:
         assert lanes is not None
         if is_tiled(task):
             *outer, height, width = _sizes(task)
-            found += math.prod(outer) * -(-height // _TILE) * -(-width // block_dim)
+            across = -(-(_left_of(task) + width) // block_dim)
+            found += math.prod(outer) * -(-height // _TILE) * across
         else:
             found += -(-lanes // (block_dim * lanes_per_thread(task)))
     return found * block_dim
