@@ -160,8 +160,8 @@ def _loop_config(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str,
 
 loop_config = Intrinsic(
     "loop_config",
-    "Options of the next loop: `serialize=True` runs a loop at kernel level turn by turn; `block_dim` is "
-    "the number of GPU threads of a block.",
+    "Options of the next loop: `serialize=True` runs a loop at kernel level turn by turn. `block_dim` and "
+    "`parallelize`, which Taichi knows, change nothing: blocks and threads are chosen by diffsim.",
     _loop_config,
     only_in_kernels("loop_config"),
 )
