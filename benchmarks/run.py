@@ -229,7 +229,7 @@ def target(row, everything):
     results = everything[workload]
     ours, unsteady = results["diffsim"].median(figure), results["diffsim"].unsteady(figure)
     value = None
-    if kind in ("us", "s"):
+    if kind in ("us", "ms", "s"):
         asked, value, better = f"at most {limit} {kind}", ours, -1
         said = f"{short(value)} {kind}" if value else ""
     elif kind == "C":
