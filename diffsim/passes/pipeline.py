@@ -16,6 +16,7 @@ from diffsim.passes.customs import take_bodies
 from diffsim.passes.dead import drop_dead
 from diffsim.passes.gather import gather
 from diffsim.passes.gradients import expand_gradients
+from diffsim.passes.late import clear_last
 from diffsim.passes.private import find_private
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
@@ -36,7 +37,12 @@ LOWER: Stages = (
     ("wide", find_wide),
 )
 
-LOWER_CUDA: Stages = (LOWER[0], ("scalarize", lambda k: scalarize(k, column="cuda")), *LOWER[2:])
+LOWER_CUDA: Stages = (
+    LOWER[0],
+    ("scalarize", lambda k: scalarize(k, column="cuda")),
+    *LOWER[2:],
+    ("late", clear_last),
+)
 
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(take_bodies(k))), *LOWER)
 
