@@ -28,7 +28,7 @@ from diffsim.ad.entries import (
     written,
 )
 from diffsim.errors import AutodiffError, DiffsimError, FieldError, MissingGradientError, Span
-from diffsim.ir.nodes import Check, Mem, Scratch, Store
+from diffsim.ir.nodes import Atomic, Check, Mem, Scratch, Store
 from diffsim.passes.keep import TWO_VALUES, keep_taken
 from diffsim.passes.serial import serialize
 from diffsim.runtime.compile import Compiled
@@ -115,7 +115,20 @@ class Keeper:
         return self.kept[f]
 
     def instead(self, special: Special, args: tuple[Any, ...]) -> Special:
-        """The kernel whose adjoint is run in place of this one's."""
+        """The kernel whose adjoint is run in place of this one's.
+
+        Raises:
+            AutodiffError: its minimum or maximum hands on a gradient that is to be kept.
+        """
+        for a in special.written:
+            f = special.object_of(a.mem, args)
+            if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and self.wants(f):
+                raise AutodiffError(
+                    f"the gradient of {f.name} can not be kept: ds.atomic_{a.stmt.op} hands it on to the "
+                    "update that won",
+                    a.stmt.span,
+                    hint=f"name the fields to keep, and leave {f.name} out: retain_grad=[...]",
+                )
         stored = {
             a.mem: a.stmt.span
             for a in special.written

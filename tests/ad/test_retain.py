@@ -438,3 +438,38 @@ def test_what_can_not_be_kept():
         ds.Tape(L, retain_grad="y")
     with pytest.raises(ds.FieldError, match="retain_grad can not be"):
         ds.Tape(L, retain_grad=[x, 3])
+
+
+def test_what_a_maximum_hands_on_is_not_kept(cpu):
+    """It would be 0 without a word."""
+    x, y = (ds.field(ds.f64, shape=3, needs_grad=True) for _ in range(2))
+    top, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def double():
+        for i in x:
+            y[i] = 2 * x[i]
+
+    @ds.kernel
+    def largest():
+        for i in y:
+            ds.atomic_max(top[None], y[i])
+
+    @ds.kernel
+    def end():
+        loss[None] = top[None] ** 2
+
+    def run(wish):
+        x.from_numpy(np.array([1.0, 3.0, 2.0]))
+        top[None] = -1.0
+        with ds.Tape(loss, retain_grad=wish):
+            double()
+            largest()
+            end()
+
+    with pytest.raises(ds.AutodiffError, match="the gradient of top can not be kept") as caught:
+        run(True)
+    assert "ds.atomic_max(top[None], y[i])" in str(caught.value)
+    run([y])
+    assert y.grad.to_numpy().tolist() == [0, 12, 0]
+    assert x.grad.to_numpy().tolist() == [0, 24, 0]
