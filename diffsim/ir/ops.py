@@ -148,7 +148,8 @@ sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
               sample=[(0.1, 9)])
 
 rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
-               ref=lambda x: 1 / np.sqrt(x), llvm=Expand(lambda x: 1.0 / sqrt(x)), cuda=SAME,
+               ref=lambda x: 1 / np.sqrt(x), llvm=Expand(lambda x: 1.0 / sqrt(x)),
+               cuda=Libdevice("rsqrt"),
                rules=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),), sample=[(0.1, 9)])
 
 power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
