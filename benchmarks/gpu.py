@@ -3,92 +3,46 @@
     python benchmarks/gpu.py            print the table
     python benchmarks/gpu.py --write    and write it to benchmarks/gpu.md
     python benchmarks/gpu.py --ptx      registers and spills to benchmarks/ptx.md; needs ptxas, but no GPU
+    python benchmarks/gpu.py --tune     the heat step for several tiles, blocks and layouts (`gpu_tune.py`)
     python benchmarks/gpu.py --dry      tiny sizes, without a GPU on the CPU: to see that it runs
 
-Needs diffsim and NumPy. PyTorch, CuPy and Taichi get a column where they can be imported. The ceiling for
-bytes is a copy on the device by the driver, measured in the same run (bytes read and written); that for
-operations is two f32 operations a clock in each of 128 units of every multiprocessor. Times are of many
-launches between two waits, divided by their number: the least of five such runs.
+Needs diffsim and NumPy. PyTorch, CuPy, Taichi and Warp get a column where they can be imported, each in a
+process of its own. The ceiling for bytes is a copy on the device by the driver, measured in the same run
+(bytes read and written); that for operations is two f32 operations a clock in each of 128 units of every
+multiprocessor. That for atomic additions is an assumption: in each of 96 slices of the L2 cache one a clock
+of 1.6 GHz, be it of a number or of a vector in one sector of 32 bytes. Times are of many launches between
+two waits, divided by their number: the least of five such runs. They count only if the values were right;
+else the table says WRONG.
 """
 
 import argparse
+import ctypes
 import datetime
+import functools
 import importlib
 import importlib.util
 import math
 import re
-import time
-from dataclasses import dataclass, field
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
+import gpu_tune
+import gpu_warp
 import mpm
 import numpy as np
+from gpu_rows import SOFT, Bench, attempt
+from heat import K
 
 import diffsim as ds
 
 HERE = Path(__file__).resolve().parent
-RUNS, RUN_S = 5, 0.15  # runs, and the least length of one [s]
-K = 0.2  # dt times diffusivity over dx^2 [1]
-SOFT = 1e-4  # softening, squared [m^2]
-PAIR_FLOPS = (
-    20  # 3 differences, 3 products and 4 sums of squares, 1 root, 3 products, 3 x 2 to add up
-)
+LONGEST_S = 150  # for the column of another library
+# 3 differences, 3 products and 4 sums of squares, 1 root, 3 products, 3 x 2 to add up
+PAIR_FLOPS = 20
+L2_RATE = 96 * 1.6e9  # atomic additions per second
 CLOCK_RATE = 13  # CUdevice_attribute: peak clock [kHz]
-
-
-@dataclass
-class Row:
-    """One line of the table.
-
-    Attributes:
-        name: what was done.
-        bytes: that have to be read and written at least.
-        flops: f32 operations, where they are what counts.
-        seconds: one time for each column.
-        note: what the number does not say.
-    """
-
-    name: str
-    bytes: float = 0.0
-    flops: float = 0.0
-    seconds: dict = field(default_factory=dict)
-    note: str = ""
-
-
-class Bench:
-    """The rows, and how to time things."""
-
-    def __init__(self, *, dry):
-        self.dry = dry
-        self.rows = {}
-
-    def size(self, full, dry):
-        return dry if self.dry else full
-
-    def row(self, name, **counts):
-        return self.rows.setdefault(name, Row(name, **counts))
-
-    def time(self, run, sync, *, once=False):
-        """Seconds of one call."""
-        run()
-        sync()
-        calls = 1
-        while not once:
-            start = time.perf_counter()
-            for _ in range(calls):
-                run()
-            sync()
-            if (spent := time.perf_counter() - start) > (0.002 if self.dry else RUN_S):
-                break
-            calls = max(calls + 1, min(calls * 8, math.ceil(1.2 * calls * RUN_S / spent)))
-        best = math.inf
-        for _ in range(RUNS):
-            start = time.perf_counter()
-            for _ in range(calls):
-                run()
-            sync()
-            best = min(best, (time.perf_counter() - start) / calls)
-        return best
 
 
 # ---- kernels: in the language that diffsim and Taichi share
@@ -96,7 +50,7 @@ class Bench:
 
 def streams(b, column, ti):
     n = b.size(1 << 28, 1 << 12)
-    x, y, z = (ti.field(ti.f32, shape=n) for _ in range(3))
+    x, y, z = (ti.field(ti.f32, shape=n, needs_grad=True) for _ in range(3))
 
     @ti.kernel
     def saxpy(a: ti.f32):
@@ -108,14 +62,34 @@ def streams(b, column, ti):
         for i in x:
             z[i] = x[i] + a * y[i]
 
+    def ends(*fields):
+        return [f[k] for f in fields for k in (0, n - 1)]
+
     x.fill(1.0)
     y.fill(2.0)
-    triad(3.0)
-    assert z[n - 1] == 7.0
     row = b.row(f"saxpy, {n:.3g} elements", bytes=12 * n)
-    row.seconds[column] = b.time(lambda: saxpy(0.0), ti.sync)
+    saxpy(3.0)
+    if b.right(row, column, ends(y), np.array([5.0, 5.0])):
+        row.seconds[column] = b.time(lambda: saxpy(0.0), ti.sync)
+    y.grad.fill(2.0)
+    saxpy.grad(3.0)
+    row = b.row(f"saxpy, its gradient, {n:.3g} elements", bytes=16 * n)
+    row.note = "y's gradient read and written (cleared, then added to), x's added to"
+    if b.right(row, column, ends(y.grad, x.grad), np.array([2.0, 2.0, 6.0, 6.0])):
+        row.seconds[column] = b.time(lambda: saxpy.grad(0.0), ti.sync)
     row = b.row(f"triad, {n:.3g} elements", bytes=12 * n)
-    row.seconds[column] = b.time(lambda: triad(3.0), ti.sync)
+    y.fill(2.0)
+    triad(3.0)
+    if b.right(row, column, ends(z), np.array([7.0, 7.0])):
+        row.seconds[column] = b.time(lambda: triad(3.0), ti.sync)
+    for f, value in ((x, 1.0), (y, 1.0), (z, 2.0)):
+        f.grad.fill(value)
+    triad.grad(3.0)
+    row = b.row(f"triad, its gradient, {n:.3g} elements", bytes=24 * n)
+    row.note = "z's gradient read and cleared, those of x and y added to"
+    exact = np.array([3.0, 3.0, 7.0, 7.0, 0.0, 0.0])
+    if b.right(row, column, ends(x.grad, y.grad, z.grad), exact):
+        row.seconds[column] = b.time(lambda: triad.grad(3.0), ti.sync)
 
 
 def sums(b, column, ti):
@@ -131,19 +105,19 @@ def sums(b, column, ti):
     x.fill(0.5)
     total[None] = 0.0
     add()
-    assert math.isclose(total[None], 0.5 * n, rel_tol=1e-4)
+    row = b.row(f"sum, {n:.3g} elements", bytes=4 * n)
+    if b.right(row, column, total[None], np.array(0.5 * n)):
+        row.seconds[column] = b.time(add, ti.sync)
     total.grad[None] = 3.0
     add.grad()
-    assert x.grad[n - 1] == 3.0
-    row = b.row(f"sum, {n:.3g} elements", bytes=4 * n)
-    row.seconds[column] = b.time(add, ti.sync)
     row = b.row(f"sum, {n:.3g} elements, gradient", bytes=8 * n)
-    total.grad[None] = 0.0
-    row.seconds[column] = b.time(add.grad, ti.sync)
+    if b.right(row, column, [x.grad[0], x.grad[n - 1]], np.array([3.0, 3.0])):
+        total.grad[None] = 0.0
+        row.seconds[column] = b.time(add.grad, ti.sync)
 
 
 def heat(b, column, ti):
-    n = b.size(8192, 64)
+    n = b.size(8192, 1024)
     u = ti.field(ti.f32, shape=(2, n, n), needs_grad=True)
 
     @ti.kernel
@@ -155,17 +129,18 @@ def heat(b, column, ti):
     u.fill(1.0)
     u[0, 1, 1] = 2.0
     step(0)
-    assert abs(u[1, 1, 1] - 1.2) < 1e-6
     cells = (n - 2) ** 2
     row = b.row(f"heat, {n} x {n}, a step", bytes=8 * cells)
-    row.seconds[column] = b.time(lambda: step(0), ti.sync)
+    if b.right(row, column, [u[1, 1, 1], u[1, 1, 2]], np.array([2 - 4 * K, 1 + K])):
+        row.seconds[column] = b.time(lambda: step(0), ti.sync)
     u.grad.fill(0.0)
     u.grad[1, 1, 1] = 1.0
     step.grad(0)
-    assert abs(u.grad[0, 1, 2] - K) < 1e-6
     row = b.row(f"heat, {n} x {n}, its gradient", bytes=16 * cells)
     row.note = "reads and clears one gradient, adds to the other"
-    row.seconds[column] = b.time(lambda: step.grad(0), ti.sync)
+    found = [u.grad[0, 1, 1], u.grad[0, 1, 2], u.grad[0, 0, 1]]
+    if b.right(row, column, found, np.array([1 - 4 * K, K, K])):
+        row.seconds[column] = b.time(lambda: step.grad(0), ti.sync)
 
 
 def bodies(b, column, ti, words):
@@ -191,45 +166,81 @@ def bodies(b, column, ti, words):
     pull()
     d = hx.astype(np.float64) - hx[0]
     exact = (d / n * (((d * d).sum(1) + SOFT) ** -1.5)[:, None]).sum(0)
-    assert np.allclose(a.to_numpy()[0], exact, rtol=1e-3, atol=1e-4)
     row = b.row(f"n-body, {n} bodies{words}", flops=float(PAIR_FLOPS) * n * n)
-    row.seconds[column] = b.time(pull, ti.sync)
+    if b.right(row, column, a.to_numpy()[0], exact, 1e-3):
+        row.seconds[column] = b.time(pull, ti.sync)
 
 
 def particles(b, column, ti):
-    """Steps of 2-D MPM (`mpm.py`), the particles in random order."""
+    """Steps of 2-D MPM (`mpm.py`), the particles in random order and in that of their cells."""
     n, cells = b.size(1 << 22, 1 << 10), b.size(1024, 64)
-    mpm.NG, mpm.T, mpm.DX, mpm.INV, mpm.DT = cells, 2, 1 / cells, float(cells), 2e-5
-    mpm.VOLUME = mpm.MASS = (0.6 / mpm.DX) ** 2 / n * mpm.DX**2
-    mpm.STRESS = -mpm.DT * mpm.VOLUME * 4 * mpm.INV**2
-    x = (np.random.default_rng(1).random((n, 2)) * 0.6 + 0.2).astype(np.float32)
-    v = np.zeros_like(x)
+    mpm.resize(cells, 2, 2e-5, n)
+    x = mpm.scattered(n)
     sim = mpm.Simulation(ti, n)
-    sim.load(x, v)
-    sim.clear()
-    sim.simulate()
-    ti.sync()
-    # per particle and step: x v C F in and out; per node of its nine: three sums in, two numbers out
-    forward = n * mpm.T * 2 * 48 + 3 * 4 * mpm.T * cells * cells
-    row = b.row(f"MPM, {n:.3g} particles, a step", bytes=forward / mpm.T)
-    row.note = f"{27 * n:.2g} atomic additions, particles in random order"
+    shares = mpm.shares(x)
+    for places, words in ((x, ""), (mpm.by_cell(x), ", by cell")):
+        stepped(b, column, ti, sim, places, words)
+        added(b, column, ti, sim, shares, words)
+
+
+def stepped(b, column, ti, sim, x, words):
+    n, v = len(x), (1.0, -1.0)
+    means, sums = mpm.together(x, v)
+    sim.load(x, np.array(v, np.float32))
 
     def steps():
         for t in range(mpm.T):
             for kernel in sim.kernels:
                 kernel(t)
 
-    row.seconds[column] = b.time(steps, ti.sync) / mpm.T
-    sim.clear()
-    sim.simulate()
-
     def back():
         for t in reversed(range(mpm.T)):
             for kernel in reversed(sim.kernels):
                 kernel.grad(t)
 
-    row = b.row(f"MPM, {n:.3g} particles, gradient of a step", bytes=3 * forward / mpm.T)
-    row.seconds[column] = b.time(back, ti.sync) / mpm.T
+    # per particle and step: x v C F in and out; per node: three sums in, two numbers out
+    forward = n * mpm.T * 2 * 48 + 3 * 4 * mpm.T * mpm.NG**2
+    row = b.row(f"MPM, {n:.3g} particles{words}, a step", bytes=forward / mpm.T)
+    row.note = f"{27 * n:.2g} numbers added to nodes, particles in " + (
+        "the order of their cells" if words else "random order"
+    )
+    sim.clear()
+    sim.forward()
+    found = mpm.over_particles(np.mean, *(f.to_numpy()[mpm.T] for f in (sim.x, sim.v)))
+    if b.right(row, column, found / means, np.ones(3), 1e-3):
+        row.seconds[column] = b.time(steps, ti.sync) / mpm.T
+    sim.clear()
+    sim.simulate()
+    sim.clear_grad()
+    sim.measure.grad()
+    back()
+    row = b.row(f"MPM, {n:.3g} particles{words}, gradient of a step", bytes=3 * forward / mpm.T)
+    found = mpm.over_particles(np.sum, *(f.grad.to_numpy()[0] for f in (sim.x, sim.v)))
+    if b.right(row, column, found / sums, np.ones(3), 1e-3):
+        row.seconds[column] = b.time(back, ti.sync) / mpm.T
+
+
+def added(b, column, ti, sim, shares, words):
+    """What a step adds to the grid, and nothing else of it: where so many particles have each node."""
+    n, at, momentum, mass = sim.n, sim.x, sim.momentum, sim.mass
+    per_cell = mpm.INV
+
+    @ti.kernel
+    def add_to_grid():
+        for p in range(n):
+            base = ti.cast(at[0, p] * per_cell - 0.5, ti.i32)
+            for i, j in ti.static(ti.ndrange(3, 3)):
+                momentum[0, base[0] + i, base[1] + j] += ti.Vector([1.0, 2.0])
+                mass[0, base[0] + i, base[1] + j] += 1.0
+
+    row = b.row(f"MPM, {n:.3g} particles{words}, its additions alone", adds=18 * n)
+    row.note = "9 nodes, to each a vector of two and a number"
+    sim.clear()
+    add_to_grid()
+    sums = np.concatenate([momentum.to_numpy()[0].ravel(), mass.to_numpy()[0].ravel()])
+    exact = np.concatenate([np.outer(shares, [1.0, 2.0]).ravel(), shares.ravel()])
+    if b.right(row, column, sums, exact, 0.0):
+        row.seconds[column] = b.time(add_to_grid, ti.sync)
 
 
 def launches(b, column, ti):
@@ -259,30 +270,26 @@ def replayed(b, column, ti):
     x = ti.field(ti.f32, shape=(steps + 1, 64), needs_grad=True)
 
     @ti.kernel
-    def step(t: ti.i32):
+    def link(t: ti.i32):
         for i in range(64):
             x[t + 1, i] = 0.5 * x[t, i] + 1.0
 
     tape = ti.Tape()
     with tape:
         for t in range(steps):
-            step(t)
+            link(t)
     row = b.row("launch in a tape that is replayed")
     row.seconds[column] = b.time(tape.replay, ti.sync) / steps
 
 
+CASES = (streams, sums, heat, particles, launches)
+
+
 def fields_of(b, column, ti):
     """All of them; those that fail are named and left out."""
-    cases = [streams, sums, heat, particles, launches]
-    for case in cases:
+    for case in CASES:
         attempt(lambda case=case: case(b, column, ti), f"{column}: {case.__name__}")
-
-
-def attempt(run, name):
-    try:
-        run()
-    except Exception as problem:  # one case must not cost the others
-        print(f"{name} failed: {type(problem).__name__}: {problem}", flush=True)
+        b.keep()
 
 
 # ---- columns
@@ -300,13 +307,27 @@ def with_diffsim(b):
 
 def with_taichi(b):
     ti = importlib.import_module("taichi")
-    ti.init(arch=ti.cpu if b.dry else ti.cuda, log_level=ti.ERROR, fast_math=True)
+    b.versions["Taichi"] = ".".join(map(str, ti.__version__))
+    arch = ti.cpu if b.dry else ti.cuda
+    ti.init(arch=arch, log_level=ti.ERROR, fast_math=True, enable_fallback=False)
     fields_of(b, "Taichi", ti)
     attempt(lambda: bodies(b, "Taichi", ti, ", fast_math"), "Taichi: bodies")
 
 
+def with_warp(b):
+    wp = importlib.import_module("warp")
+    wp.config.quiet = True
+    wp.init()
+    wp.set_device("cpu" if b.dry else "cuda:0")
+    b.versions["Warp"] = wp.config.version
+    for case in gpu_warp.CASES:
+        attempt(lambda case=case: case(b, wp), f"Warp: {case.__name__}")
+        b.keep()
+
+
 def with_torch(b):
     torch = importlib.import_module("torch")
+    b.versions["PyTorch"] = torch.__version__
     device = "cuda" if torch.cuda.is_available() else "cpu"
     n, m = b.size(1 << 28, 1 << 12), b.size(1 << 30, 1 << 12)
     x, y = (torch.ones(n, device=device) for _ in range(2))
@@ -323,6 +344,7 @@ def with_torch(b):
 
 def with_cupy(b):
     cupy = importlib.import_module("cupy")
+    b.versions["CuPy"] = cupy.__version__
     sync = cupy.cuda.runtime.deviceSynchronize
     m = b.size(1 << 30, 1 << 12)
     x = cupy.ones(m, cupy.float32)
@@ -333,10 +355,22 @@ def with_cupy(b):
 COLUMNS = {
     "diffsim": with_diffsim,
     "Taichi": with_taichi,
+    "Warp": with_warp,
     "PyTorch": with_torch,
     "CuPy": with_cupy,
 }
-NEEDS = {"Taichi": "taichi", "PyTorch": "torch", "CuPy": "cupy"}
+NEEDS = {"Taichi": "taichi", "Warp": "warp", "PyTorch": "torch", "CuPy": "cupy"}
+
+
+def by_itself(name, b):
+    """A column in a process of its own: whatever happens to it costs no other column."""
+    with tempfile.TemporaryDirectory(prefix="diffsim-bench-") as folder:
+        kept = Path(folder, "rows.json")
+        command = [sys.executable, __file__, "--only", name, "--keep", str(kept)]
+        try:
+            subprocess.run(command + ["--dry"] * b.dry, check=True, timeout=LONGEST_S)
+        finally:
+            b.take(kept)
 
 
 # ---- the ceilings
@@ -348,6 +382,19 @@ def has_gpu():
     except Exception:  # no driver, no GPU, or a diffsim without a GPU backend
         return False
     return True
+
+
+def driver_version():
+    """Such as 580.159.04, or nothing where NVIDIA's management library is not there."""
+    for name in ("libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so.1", "nvml.dll"):
+        try:
+            nvml = ctypes.CDLL(name)
+        except OSError:
+            continue
+        text = ctypes.create_string_buffer(81)
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, 81) == 0:
+            return text.value.decode()
+    return ""
 
 
 def ceilings(b):
@@ -365,17 +412,19 @@ def ceilings(b):
     driver.free(y)
     clock = 1e3 * driver.attribute(CLOCK_RATE)
     flops = 2 * 128 * driver.processors * clock
-    version = f"{driver.version // 1000}.{driver.version % 1000 // 10}"
-    words = (
-        f"{driver.name}, {driver.processors} multiprocessors, {clock / 1e9:.2f} GHz, CUDA {version}"
-    )
-    return 2 * n / seconds, flops, words
+    words = [driver.name, f"{driver.processors} multiprocessors", f"{clock / 1e9:.2f} GHz"]
+    if exact := driver_version():
+        words.append(f"driver {exact}")
+    words.append(f"CUDA {driver.version // 1000}.{driver.version % 1000 // 10}")
+    return 2 * n / seconds, flops, ", ".join(words)
 
 
 # ---- the table
 
 
 def shown(seconds):
+    if math.isnan(seconds):
+        return "WRONG"
     for unit, scale in (("s", 1), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 1:
             break
@@ -386,19 +435,22 @@ def table(b, ceiling, peak, machine):
     columns = [c for c in COLUMNS if any(c in r.seconds for r in b.rows.values())]
     lines = [
         f"{machine}; {datetime.datetime.now(datetime.UTC):%Y-%m-%d}.",
+        *[", ".join(f"{name} {version}" for name, version in b.versions.items()) + "."]
+        * bool(b.versions),
         f"Copy on the device: {ceiling / 1e12:.3f} TB/s. f32 peak: {peak / 1e12:.1f} TFLOP/s.",
         "",
         "| what | counted | predicted | " + " | ".join(columns) + " | of the ceiling | |",
         "|---|--:|--:|" + "--:|" * (len(columns) + 1) + "---|",
     ]
     for r in b.rows.values():
-        bound = max(r.bytes / ceiling, r.flops / peak if r.flops else 0.0)
+        bound = max(r.bytes / ceiling, r.flops / peak if r.flops else 0.0, r.adds / L2_RATE)
         counted = f"{r.bytes / 1e9:.3g} GB" if r.bytes else ""
         counted = f"{r.flops / 1e9:.3g} GFLOP" if r.flops else counted
+        counted = f"{r.adds:.3g} additions" if r.adds else counted
         times = [shown(r.seconds[c]) if c in r.seconds else "" for c in columns]
         ours = r.seconds.get("diffsim")
-        part = f"{100 * bound / ours:.0f} %" if ours and bound else ""
-        predicted = shown(bound) if bound else ""
+        part = f"{100 * bound / ours:.0f} %" if ours and bound > 0 else ""
+        predicted = shown(bound) if bound > 0 else ""
         lines.append(f"| {' | '.join([r.name, counted, predicted, *times, part, r.note])} |")
     return "\n".join(lines) + "\n"
 
@@ -411,9 +463,9 @@ def registers():
     kind = importlib.import_module("diffsim.runtime.kernel").Kernel
     kernels, specialize = {}, kind.specialize
 
-    def noting(kernel, args, kwargs):
+    def noting(kernel, *args, **kwargs):
         kernels[kernel.__name__] = kernel
-        return specialize(kernel, args, kwargs)
+        return specialize(kernel, *args, **kwargs)
 
     kind.specialize = noting
     b = Bench(dry=True)
@@ -430,9 +482,9 @@ def registers():
     for fast in (False, True):
         ds.init(arch=ds.cpu, fast_math=fast, kernel_simplicity="relaxed")
         kernels.clear()
+        for case in [] if fast else CASES:
+            case(b, "", ds)
         bodies(b, "", ds, "")
-        if not fast:
-            fields_of(b, "", ds)
         for kernel in kernels.values():
             for made in (kernel, kernel.grad):
                 lines += rows_of(made.ptx(sm=90), ", fast_math" if fast else "")
@@ -460,19 +512,29 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--ptx", action="store_true", help="write benchmarks/ptx.md instead")
+    parser.add_argument("--tune", action="store_true", help="the heat step's variants instead")
     parser.add_argument("--only", default="", help="one of " + ", ".join(COLUMNS))
+    parser.add_argument("--keep", type=Path, help="write the one column's rows to this file")
     given = parser.parse_args()
     if given.ptx:
         text = registers()
         print(text)
         (HERE / "ptx.md").write_text(text, encoding="utf-8")
         return
-    b = Bench(dry=given.dry)
+    b = Bench(dry=given.dry, kept=given.keep)
+    if given.keep:
+        attempt(lambda: COLUMNS[given.only](b), given.only)
+        b.keep()
+        return
     found = ceilings(b)
+    if given.tune:
+        gpu_tune.tune(Bench(dry=given.dry or not has_gpu(), run_s=0.05), *found[::2])
+        return
     for name, run in COLUMNS.items():
         there = name not in NEEDS or importlib.util.find_spec(NEEDS[name])
         if there and given.only in ("", name):
-            attempt(lambda run=run: run(b), name)
+            run = functools.partial(by_itself, name) if name in NEEDS else run
+            attempt(functools.partial(run, b), name)
     text = table(b, *found)
     print(text)
     if given.write:

@@ -17,9 +17,59 @@ GRAVITY, WALL = -9.8, 3
 STRESS = -DT * VOLUME * 4 * INV * INV
 
 
+def resize(cells, steps, dt, particles):
+    """Another grid, and as many particles on the part of it where they start. Before kernels are made."""
+    global NG, T, DX, INV, DT, VOLUME, MASS, STRESS
+    NG, T, DX, INV, DT = cells, steps, 1 / cells, float(cells), dt
+    VOLUME = MASS = 0.6**2 / particles
+    STRESS = -DT * VOLUME * 4 * INV * INV
+
+
+def scattered(n):
+    return (np.random.default_rng(1).random((n, 2)) * 0.6 + 0.2).astype(np.float32)
+
+
+def base_of(x):
+    """The first of the three nodes in each direction that a particle adds to."""
+    return (x * np.float32(INV) - np.float32(0.5)).astype(np.int32)
+
+
+def by_cell(x):
+    """Positions in the order of the particles' cells."""
+    base = base_of(x)
+    return x[np.argsort(base[:, 0] * NG + base[:, 1], kind="stable")]
+
+
+def shares(x):
+    """How many particles add to each node."""
+    found = np.zeros((NG, NG))
+    base = base_of(x)
+    for i in range(3):
+        for j in range(3):
+            at = (base[:, 0] + i) * NG + base[:, 1] + j
+            found += np.bincount(at, minlength=NG * NG).reshape(NG, NG)
+    return found
+
+
+def together(x, v):
+    """What particles do that all start with one velocity v, away from the walls: they fall.
+
+    Returns:
+        Means of x_1, v_1 and v_2 at the end, and sums of the loss' derivatives by those at the start.
+    """
+    v_2 = v[1] + T * DT * GRAVITY
+    x_1 = x[:, 0].mean(dtype=np.float64) + T * DT * v[0]
+    return np.array([x_1, v[0], v_2]), np.array([1.0, T * DT, v_2])
+
+
+def over_particles(function, x, v):
+    """A function of all particles' x_1, v_1 and v_2, in f64: the sums in f32 of so many are inexact."""
+    return np.array([function(a, dtype=np.float64) for a in (x[:, 0], v[:, 0], v[:, 1])])
+
+
 def particles(b):
     n = b.size(1 << 16, 1 << 12)
-    x = (np.random.default_rng(1).random((n, 2)) * 0.6 + 0.2).astype(np.float32)
+    x = scattered(n)
     v = np.stack([1.5 * np.sin(6 * x[:, 1]), np.cos(5 * x[:, 0]) - 2], 1).astype(np.float32)
     return n, x, v
 
@@ -181,8 +231,8 @@ class Simulation:
         return mean
 
     def load(self, x, v):
-        for field, value in ((self.x, x), (self.v, v), (self.F, np.eye(2))):
-            states = np.zeros(field.to_numpy().shape, np.float32)
+        for field, value, of in ((self.x, x, (2,)), (self.v, v, (2,)), (self.F, np.eye(2), (2, 2))):
+            states = np.zeros((T + 1, self.n, *of), np.float32)
             states[0] = value
             field.from_numpy(states)
 
@@ -320,52 +370,67 @@ def warp_kernels(wp):
     return to_grid, on_grid, to_particles, mean
 
 
+class WarpSimulation:
+    """Arrays and launches for Warp, on its current device."""
+
+    def __init__(self, wp, n):
+        def states(count, shape, dtype):
+            return [wp.zeros(shape, dtype=dtype, requires_grad=True) for _ in range(count)]
+
+        self.wp, self.n, self.kernels = wp, n, warp_kernels(wp)
+        self.x, self.v = states(T + 1, n, wp.vec2), states(T + 1, n, wp.vec2)
+        self.C, self.F = states(T + 1, n, wp.mat22), states(T + 1, n, wp.mat22)
+        self.momentum, self.u = states(T, (NG, NG), wp.vec2), states(T, (NG, NG), wp.vec2)
+        self.mass, self.loss = states(T, (NG, NG), float), states(1, 1, float)[0]
+
+    def load(self, x, v):
+        self.x[0].assign(x)
+        self.v[0].assign(v)
+        self.F[0].assign(np.tile(np.eye(2, dtype=np.float32), (self.n, 1, 1)))
+
+    def clear(self):
+        for array in (*self.momentum, *self.mass, self.loss):
+            array.zero_()
+
+    def steps(self):
+        wp, n, x, v, C, F = self.wp, self.n, self.x, self.v, self.C, self.F
+        to_grid, on_grid, to_particles, _ = self.kernels
+        for t in range(T):
+            grid, u = [self.momentum[t], self.mass[t]], self.u[t]
+            new = [x[t + 1], v[t + 1], C[t + 1]]
+            wp.launch(to_grid, dim=n, inputs=[x[t], v[t], C[t], F[t]], outputs=[F[t + 1], *grid])
+            wp.launch(on_grid, dim=(NG, NG), inputs=grid, outputs=[u])
+            wp.launch(to_particles, dim=n, inputs=[x[t], u], outputs=new)
+
+    def measure(self):
+        inputs = [self.x[T], self.v[T]]
+        self.wp.launch(self.kernels[3], dim=self.n, inputs=inputs, outputs=[self.loss])
+
+
 def warp(b):
     wp = b.warp()
-    n, hx, hv = particles(b)
-    to_grid, on_grid, to_particles, mean = warp_kernels(wp)
-
-    def states(count, shape, dtype):
-        return [wp.zeros(shape, dtype=dtype, requires_grad=True) for _ in range(count)]
-
-    x, v = states(T + 1, n, wp.vec2), states(T + 1, n, wp.vec2)
-    C, F = states(T + 1, n, wp.mat22), states(T + 1, n, wp.mat22)
-    momentum, u = states(T, (NG, NG), wp.vec2), states(T, (NG, NG), wp.vec2)
-    mass, loss = states(T, (NG, NG), float), states(1, 1, float)[0]
-    x[0].assign(hx)
-    v[0].assign(hv)
-    F[0].assign(np.tile(np.eye(2, dtype=np.float32), (n, 1, 1)))
-    tape = wp.Tape()
-
-    def clear():
-        for array in (*momentum, *mass, loss):
-            array.zero_()
+    n, x, v = particles(b)
+    s, tape = WarpSimulation(wp, n), wp.Tape()
+    s.load(x, v)
 
     def forward():
         tape.reset()
         with tape:
-            for t in range(T):
-                grid = [momentum[t], mass[t]]
-                new = [x[t + 1], v[t + 1], C[t + 1]]
-                wp.launch(
-                    to_grid, dim=n, inputs=[x[t], v[t], C[t], F[t]], outputs=[F[t + 1], *grid]
-                )
-                wp.launch(on_grid, dim=(NG, NG), inputs=grid, outputs=[u[t]])
-                wp.launch(to_particles, dim=n, inputs=[x[t], u[t]], outputs=new)
-            wp.launch(mean, dim=n, inputs=[x[T], v[T]], outputs=[loss])
+            s.steps()
+            s.measure()
 
     def backward():
-        tape.backward(loss)
+        tape.backward(s.loss)
 
     def both():
         tape.zero()
         forward()
         backward()
 
-    b.time("forward", forward, before=clear, first="first forward, with compiling")
+    b.time("forward", forward, before=s.clear, first="first forward, with compiling")
     b.time("backward", backward, before=tape.zero, first="first backward, with compiling")
-    b.time("on a Tape, with gradient", both, before=clear)
-    check(b, hx, hv, loss.numpy()[0], x[0].grad.numpy(), v[0].grad.numpy())
+    b.time("on a Tape, with gradient", both, before=s.clear)
+    check(b, x, v, s.loss.numpy()[0], s.x[0].grad.numpy(), s.v[0].grad.numpy())
 
 
 SOURCE = r"""
