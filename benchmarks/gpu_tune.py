@@ -15,6 +15,7 @@ import functools
 import re
 
 import numpy as np
+from gpu_rows import attempt
 from heat import K
 
 import diffsim as ds
@@ -44,8 +45,10 @@ def built_with(tile, block_dim):
     """Kernels that are compiled in here have this tile and this block."""
     before = cuda_lanes._TILE, cuda.lower
     cuda_lanes._TILE, cuda.lower = tile, functools.partial(cuda.lower, block_dim=block_dim)
-    yield
-    cuda_lanes._TILE, cuda.lower = before
+    try:
+        yield
+    finally:
+        cuda_lanes._TILE, cuda.lower = before
 
 
 class Heat:
@@ -138,24 +141,30 @@ def tune(b, ceiling, machine):
     ]
     print("\n".join(head))
     texts, best = set(), {}
-    for tile, block, layout in variants():
-        with built_with(tile, block):
-            heat = Heat(8192, LAYOUTS[layout])
-            own = Heat(1027, (LAYOUTS[layout][0], 1030, 1030)) if b.dry else heat
-            own.check()
-            for name, kernel, run in (
-                ("a step", heat.step, own.step),
-                ("gradient", heat.step.grad, own.step.grad),
-            ):
-                text, registers, warps = code(kernel)
-                assert text not in texts, "the variants are the same code"
-                texts.add(text)
-                times = [*predicted(tile, block, ceiling, name == "gradient")]
-                times.append(took := b.time(lambda run=run: run(0), ds.sync))
-                # Without a GPU, neither the copy nor the step has been timed on one.
-                times = [f"{1e6 * t:.0f}" * (k == 1 or not b.dry) for k, t in enumerate(times)]
-                cells = [name, layout, tile, block, registers, warps, *times]
-                print(f"| {' | '.join(map(str, cells))} |", flush=True)
-                best[name] = min(best.get(name, (np.inf,)), (took, tile, block, layout))
+    for how in variants():
+        attempt(lambda how=how: variant(b, ceiling, how, texts, best), str(how))
     for name, (took, *how) in {} if b.dry else best.items():
         print(f"\nBest, {name}: {1e6 * took:.0f} us (tile, block and layout: {how}).")
+
+
+def variant(b, ceiling, how, texts, best):
+    """Print a step's line and its gradient's, and take note of the fastest."""
+    tile, block, layout = how
+    with built_with(tile, block):
+        heat = Heat(8192, LAYOUTS[layout])
+        own = Heat(1027, (LAYOUTS[layout][0], 1030, 1030)) if b.dry else heat
+        own.check()
+        for name, kernel, run in (
+            ("a step", heat.step, own.step),
+            ("gradient", heat.step.grad, own.step.grad),
+        ):
+            text, registers, warps = code(kernel)
+            assert text not in texts, "the variants are the same code"
+            texts.add(text)
+            times = [*predicted(tile, block, ceiling, name == "gradient")]
+            times.append(took := b.time(lambda run=run: run(0), ds.sync))
+            # Without a GPU, neither the copy nor the step has been timed on one.
+            times = [f"{1e6 * t:.0f}" * (k == 1 or not b.dry) for k, t in enumerate(times)]
+            cells = [name, layout, tile, block, registers, warps, *times]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+            best[name] = min(best.get(name, (np.inf,)), (took, *how))
