@@ -14,7 +14,7 @@ from diffsim.backends.lanes import accumulate, count, enter_lane, point
 from diffsim.ir.nodes import Arg, Atomic, Const, Let, Load, Scratch, Store, Task, Value
 from diffsim.ir.walk import statements
 
-_MOST_STRAIGHT = 64  # statements of lanes that a thread runs side by side
+_MOST_STRAIGHT = 96  # statements of lanes that a thread runs side by side
 _TILE = 4  # lanes of a column that a thread runs side by side
 _LINE = 32  # f32 numbers in a line of memory
 _LONG_ROW = 512  # lanes, in which blocks are worth a tile
@@ -45,18 +45,26 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
 
 
 def is_tiled(task: Task) -> bool:
-    """Whether a thread runs lanes on top of each other: what they load of neighbours is then in reach.
+    """Whether a thread runs lanes on top of each other, in columns that begin where lines of memory do.
 
-    Lanes that are short and straight, in a box of known size with long rows.
+    Lanes that are short and straight, in a box of known size with long rows. What they load of neighbours
+    is then in reach; and no line is written by two warps, as in a box inside of a field it would be.
     """
     return (
         _is_plain(task)
         and len(task.axes) > 1
         and lanes_per_thread(task) > 1
-        and any(isinstance(s, Load) for s in task.body.stmts)
         and _sizes(task)[-1] >= _LONG_ROW
         and _sizes(task)[-2] >= _TILE
+        and (_loads_neighbours(task) or _left_of(task) > 0 or _sizes(task)[-1] % _LINE > 0)
     )
+
+
+def _loads_neighbours(task: Task) -> bool:
+    """Whether a lane loads more than what it stores there again."""
+    stored = {(s.mem, s.index) for s in task.body.stmts if isinstance(s, Store)}
+    loads = (s for s in task.body.stmts if isinstance(s, Load))
+    return any((s.mem, s.index) not in stored for s in loads)
 
 
 def _sizes(task: Task) -> list[int]:

@@ -16,7 +16,8 @@ from diffsim.passes.customs import take_bodies
 from diffsim.passes.dead import drop_dead
 from diffsim.passes.gather import gather
 from diffsim.passes.gradients import expand_gradients
-from diffsim.passes.late import clear_last
+from diffsim.passes.in_place import leave_in_place
+from diffsim.passes.late import store_last
 from diffsim.passes.private import find_private
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
@@ -31,7 +32,7 @@ LOWER: Stages = (
     ("gather", lambda k: drop_dead(gather(take_bodies(k)))),
     ("scalarize", scalarize),
     ("sums", take_out_sums),
-    ("exclusive", mark_exclusive),
+    ("exclusive", lambda k: leave_in_place(mark_exclusive(k))),
     ("dead", drop_dead),
     ("private", find_private),
     ("wide", find_wide),
@@ -41,7 +42,7 @@ LOWER_CUDA: Stages = (
     LOWER[0],
     ("scalarize", lambda k: scalarize(k, column="cuda")),
     *LOWER[2:],
-    ("late", clear_last),
+    ("late", store_last),
 )
 
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(take_bodies(k))), *LOWER)

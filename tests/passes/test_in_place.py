@@ -1,0 +1,145 @@
+"""Gradients that are taken and given back stay where they are."""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.ir.nodes import Atomic, Load, Store
+from diffsim.ir.walk import statements
+from diffsim.passes import pipeline
+
+
+def order(kernel, upto="exclusive"):
+    """What the adjoint does to gradients, in order."""
+    adjoint = pipeline.run(kernel._only(()).adjoint, pipeline.LOWER, upto)
+    words = {Load: "load", Store: "store", Atomic: "add"}
+    return [
+        f"{words[type(s)]} {s.mem.name}"
+        for task in adjoint.tasks
+        for s in statements(task.body)
+        if isinstance(s, (Load, Store, Atomic)) and s.mem.is_grad
+    ]
+
+
+def fields(n=2, **more):
+    return [ds.field(ds.f64, shape=8, needs_grad=True, **more) for _ in range(n)]
+
+
+def test_what_is_given_back_whole_is_not_touched(cpu):
+    x, y = fields()
+
+    @ds.kernel
+    def saxpy(a: ds.f64):
+        for i in x:
+            y[i] = a * x[i] + y[i]
+
+    saxpy(3.0)
+    assert order(saxpy) == ["load y.grad", "add x.grad"]
+    y.grad.fill(2.0)
+    x.grad.fill(1.0)
+    saxpy.grad(3.0)
+    assert (y.grad.to_numpy() == 2.0).all()
+    assert (x.grad.to_numpy() == 7.0).all()
+
+
+def test_what_is_given_back_in_part_is_stored(cpu):
+    x, y = fields()
+
+    @ds.kernel
+    def decay(a: ds.f64):
+        for i in x:
+            y[i] = 0.5 * y[i] + a * x[i]
+
+    decay(3.0)
+    assert sorted(order(decay)) == ["add x.grad", "load y.grad", "store y.grad"]
+    y.grad.fill(2.0)
+    decay.grad(3.0)
+    assert (y.grad.to_numpy() == 1.0).all()
+    assert (x.grad.to_numpy() == 6.0).all()
+
+
+def test_what_is_given_back_twice_is_added(cpu):
+    x, y = fields()
+
+    @ds.kernel
+    def triple():
+        for i in y:
+            y[i] = y[i] + 2.0 * y[i] + x[i]
+
+    triple()
+    y.grad.fill(2.0)
+    triple.grad()
+    assert (y.grad.to_numpy() == 6.0).all()
+    assert (x.grad.to_numpy() == 2.0).all()
+
+
+def test_another_element_is_not_given_back(cpu):
+    (y,) = fields(1)
+
+    @ds.kernel
+    def shift():
+        for i in range(4):
+            y[i] = y[i + 4] + 1.0
+
+    shift()
+    y.grad.from_numpy(np.arange(8.0))
+    shift.grad()
+    assert y.grad.to_numpy().tolist() == [0, 0, 0, 0, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_index_that_may_be_the_same_is_in_the_way(cpu, same):
+    """y[j] with a j that only the launch knows: its gradient must find y[k]'s cleared, or not."""
+    x, y = fields()
+
+    @ds.kernel(simplicity="relaxed")
+    def swap(j: ds.i32, k: ds.i32):
+        for _ in range(1):
+            y[j] = x[0]
+            y[k] = 3.0 * y[k] + x[1]
+
+    j, k = 2, 2 if same else 5
+    y.grad.from_numpy(np.arange(8.0) + 1)
+    swap(j, k)
+    swap.grad(j, k)
+    # y[k] = 3 x0 + x1 if j == k; else y[j] = x0 and y[k] = 3 y[k] + x1
+    g = np.arange(8.0) + 1
+    expected_x = [3 * g[k], g[k]] if same else [g[j], g[k]]
+    left = g.copy()
+    left[j] = 0.0
+    if not same:
+        left[k] = 3 * g[k]
+    assert x.grad.to_numpy()[:2].tolist() == expected_x
+    assert y.grad.to_numpy().tolist() == left.tolist()
+
+
+def test_vectors_component_by_component(cpu):
+    v = ds.Vector.field(3, ds.f64, shape=4, needs_grad=True)
+    f = ds.Vector.field(3, ds.f64, shape=4, needs_grad=True)
+
+    @ds.kernel
+    def kick(dt: ds.f64):
+        for i in v:
+            v[i] += dt * f[i]
+            v[i][1] *= 2.0
+
+    kick(0.5)
+    v.grad.fill(1.0)
+    kick.grad(0.5)
+    assert v.grad.to_numpy().tolist() == [[1.0, 2.0, 1.0]] * 4
+    assert f.grad.to_numpy().tolist() == [[0.5, 1.0, 0.5]] * 4
+
+
+def test_values_keep_the_sign_of_a_zero(cpu):
+    """Only gradients are treated so: a value of the user's may be divided by."""
+    x, y = fields()
+
+    @ds.kernel
+    def run():
+        for i in x:
+            y[i] = 0.0
+            y[i] += x[i]
+
+    x.fill(-0.0)
+    run()
+    assert not np.signbit(y.to_numpy()).any()
