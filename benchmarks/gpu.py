@@ -282,7 +282,47 @@ def replayed(b, column, ti):
     row.seconds[column] = b.time(tape.replay, ti.sync) / steps
 
 
-CASES = (streams, sums, heat, particles, launches)
+def copies(b, column, ti):
+    """A large field from and to NumPy, whose memory is pageable; PyTorch's from and to page-locked memory."""
+    n = b.size(1 << 28, 1 << 12)
+    host = np.arange(n, dtype=np.float32)
+    ways = {}
+    if column == "PyTorch":
+        on_gpu = ti.cuda.is_available()
+        sync = ti.cuda.synchronize if on_gpu else lambda: None
+        x = ti.empty(n, device="cuda" if on_gpu else "cpu")
+        here = ti.empty(n, pin_memory=on_gpu)
+        ways["from_numpy"] = lambda: x.copy_(here, non_blocking=True)
+        ways["to_numpy"] = lambda: here.copy_(x, non_blocking=True)
+    else:
+        sync, x = ti.sync, ti.field(ti.f32, shape=n)
+        x.from_numpy(host)
+        assert np.array_equal(x.to_numpy(), host)
+
+        def read():
+            x.to_numpy()
+
+        ways["from_numpy"], ways["to_numpy"] = lambda: x.from_numpy(host), read
+    device = getattr(getattr(x, "storage", None), "device", None)
+    if column == "diffsim" and device is not None:
+        address = host.ctypes.data
+
+        def alone():
+            found = np.empty_like(host)
+            device.driver.copy_out(found.ctypes.data, x.address, host.nbytes)
+
+        ways["from_numpy, by the driver alone"] = lambda: device.driver.copy_in(
+            x.address, address, host.nbytes
+        )
+        ways["to_numpy, by the driver alone"] = alone
+    for name, way in ways.items():
+        row = b.row(f"{name}, {host.nbytes:.3g} bytes")
+        row.seconds[column] = b.time(way, sync)
+        if column == "diffsim":
+            row.note = f"{host.nbytes / row.seconds[column] / 1e9:.3g} GB/s"
+
+
+CASES = (streams, sums, heat, particles, launches, copies)
 
 
 def fields_of(b, column, ti):
@@ -340,6 +380,7 @@ def with_torch(b):
     many = torch.ones(m, device=device)
     row = b.row(f"sum, {m:.3g} elements")
     row.seconds["PyTorch"] = b.time(lambda: torch.sum(many), sync)
+    copies(b, "PyTorch", torch)
 
 
 def with_cupy(b):

@@ -55,6 +55,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemGetInfo_v2": (c_void_p, c_void_p),
     "cuMemAlloc_v2": (c_void_p, c_size_t),
     "cuMemFree_v2": (c_ptr,),
+    "cuMemHostAlloc": (c_void_p, c_size_t, c_uint),
     "cuMemcpyHtoDAsync_v2": (c_ptr, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_ptr, c_size_t, c_void_p),
     "cuMemcpyDtoDAsync_v2": (c_ptr, c_ptr, c_size_t, c_void_p),
@@ -71,6 +72,9 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuGraphDestroy": (c_void_p,),
     "cuGraphExecDestroy": (c_void_p,),
     "cuStreamQuery": (c_void_p,),
+    "cuEventCreate": (c_void_p, c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventQuery": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),
     "cuModuleLoadData": (c_void_p, c_char_p),
     "cuModuleUnload": (c_void_p,),
@@ -100,11 +104,13 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuGetErrorName": (c_int, c_void_p),
     "cuGetErrorString": (c_int, c_void_p),
 }
-_BRIEF = frozenset("cuCtxGetCurrent cuCtxPushCurrent_v2 cuCtxPopCurrent_v2 cuStreamQuery".split())
+_BRIEF = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
+_BRIEF |= {"cuStreamQuery", "cuEventQuery"}
 """Calls too short to be worth releasing the GIL for."""
 _STARTS_WITH = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel")
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _HEAP_SIZE = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
 _PROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
@@ -318,15 +324,33 @@ class Driver:
         self._call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value
 
-    def copy_in(self, to: int, host: int, nbytes: int) -> None:
-        """Copy from the host (which may change that memory afterwards) to the device."""
+    def page_locked(self, nbytes: int) -> int:
+        """Address of new page-locked memory of the host, for the life of the process.
+
+        Raises:
+            OutOfMemory: the system locks no more.
+        """
+        made = c_void_p()
+        self._call("cuMemHostAlloc", byref(made), nbytes, 0)
+        return made.value or 0
+
+    def copy_in(self, to: int, host: int | bytes, nbytes: int) -> None:
+        """Copy from the host; pageable memory may change afterwards (above 64 KiB all work is waited for)."""
         self._call("cuMemcpyHtoDAsync_v2", to, host, nbytes, self.stream)
+
+    def send(self, to: int, locked: int, nbytes: int) -> None:
+        """Copy from page-locked memory, which has to stay as it is until that is done."""
+        self._call("cuMemcpyHtoDAsync_v2", to, locked, nbytes, self.stream)
 
     def copy_out(self, host: int, of: int, nbytes: int) -> None:
         """Wait for all work, then copy from the device to the host."""
         self.wait()
         self._call("cuMemcpyDtoHAsync_v2", host, of, nbytes, self.stream)
         self._call("cuStreamSynchronize", self.stream)
+
+    def fetch(self, locked: int, of: int, nbytes: int) -> None:
+        """Copy to page-locked memory, which holds nothing of use until that is done."""
+        self._call("cuMemcpyDtoHAsync_v2", locked, of, nbytes, self.stream)
 
     def copy(self, to: int, of: int, nbytes: int) -> None:
         """Copy on the device."""
@@ -488,22 +512,48 @@ class Driver:
         """Free a graph, once it does not run any more."""
         self._call("cuGraphExecDestroy", graph)
 
+    # ---- waiting
+
     def wait(self) -> None:
         """Wait until all work is done.
 
         Raises:
             DriverError: what went wrong on the device since the last time.
         """
+        self._wait("cuStreamQuery", self.stream)
+
+    def event(self) -> int:
+        """Handle of a new event, which is done until it is marked."""
+        made = c_void_p()
+        self._call("cuEventCreate", byref(made), _NO_TIMING)
+        return made.value or 0
+
+    def mark(self, event: int) -> None:
+        """From now on the event is done when all that was asked for so far is."""
+        self._call("cuEventRecord", event, self.stream)
+
+    def is_done(self, event: int) -> bool:
+        """Whether an event is done; errors as for `wait`."""
         with self.current():
-            query = self._functions["cuStreamQuery"]
-            code = query(self.stream)
+            code = self._functions["cuEventQuery"](event)
+            self._check("cuEventQuery", 0 if code == _NOT_READY else code)
+            return bool(code == 0)
+
+    def wait_for_event(self, event: int) -> None:
+        """Wait until an event is done; errors as for `wait`."""
+        self._wait("cuEventQuery", event)
+
+    def _wait(self, call: str, handle: int) -> None:
+        with self.current():
+            query = self._functions[call]
+            code = query(handle)
             start, pause = time.perf_counter(), 2e-5
             while code == _NOT_READY:
                 if time.perf_counter() - start > _SPIN_S:
                     time.sleep(pause)
                     pause = min(2 * pause, _LONGEST_SLEEP_S)
-                code = query(self.stream)
-            self._check("cuStreamQuery", code)
+                code = query(handle)
+            self._check(call, code)
 
 
 @functools.cache

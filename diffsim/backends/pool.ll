@@ -83,6 +83,7 @@ declare i32 @clock_gettime(i32, ptr) nounwind
 declare ptr @malloc(i64) nounwind
 declare void @free(ptr) nounwind
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
@@ -586,6 +587,18 @@ up:
   br label %rest
 out:
   ret ptr null
+}
+
+; A task: bytes [begin, end) of the memory at the second address to the same place at the first.
+define void @ds_copy(ptr %addresses, i64 %begin, i64 %end, i64 %chunk, i64 %worker) nounwind {
+  %second = getelementptr ptr, ptr %addresses, i64 1
+  %to = load ptr, ptr %addresses
+  %of = load ptr, ptr %second
+  %to.begin = getelementptr i8, ptr %to, i64 %begin
+  %of.begin = getelementptr i8, ptr %of, i64 %begin
+  %bytes = sub i64 %end, %begin
+  call void @llvm.memcpy.p0.p0.i64(ptr %to.begin, ptr %of.begin, i64 %bytes, i1 false)
+  ret void
 }
 
 ; ---- Scratch arenas ----------------------------------------------------------------------------

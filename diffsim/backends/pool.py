@@ -26,6 +26,8 @@ KERNEL_SYMBOLS = (
 )
 """What generated code may call: signatures and promises are in ``pool.ll``."""
 
+_COPY_CHUNK = 1 << 18  # bytes: some tens of us for one thread
+
 _native: dict[str, Library] = {}  # for the life of the process: kernels hold addresses in it
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
@@ -117,6 +119,7 @@ class Pool:
         self._run = ctypes.PYFUNCTYPE(i64, ptr, ptr, ptr, i64, i64)(
             library.address("ds_parallel_for")
         )
+        self._copy = library.address("ds_copy")
         self._bytes = ctypes.PYFUNCTYPE(i64, ptr)(library.address("ds_pool_scratch_bytes"))
         self._after_fork = ctypes.PYFUNCTYPE(None, ptr)(library.address("ds_pool_after_fork"))
         check = ctypes.cast(ctypes.pythonapi.PyErr_CheckSignals, ptr) if interrupt else None
@@ -157,6 +160,18 @@ class Pool:
                 begun have not run.
         """
         return int(self._run(self.handle, task, params, n, chunks))
+
+    def copy(self, to: int, of: int, nbytes: int) -> None:
+        """Copy memory, by as many threads as have something to do, or once closed by this one.
+
+        Errors as for `run`.
+        """
+        if not self._finalizer.alive:
+            ctypes.memmove(to, of, nbytes)
+            return
+        addresses = (ctypes.c_void_p * 2)(to, of)
+        chunks = max(1, nbytes // _COPY_CHUNK)
+        self.run(self._copy, ctypes.addressof(addresses), nbytes, chunks)
 
     def close(self) -> None:
         """Stop the threads and free the scratch memory. Closing twice is fine."""

@@ -134,8 +134,7 @@ class CudaCompiled:
 
     def _call_large(self, block: Any) -> int:
         """Launch with a block that is too large to be handed over by value."""
-        size, there = ctypes.sizeof(self.params), self._first[1]
-        self.device.driver.copy_in(there.address, ctypes.addressof(self.params), size)
+        self.device.write(self._first[1].address, np.asarray(self.params))
         return self._start(block)
 
     def _grid(self, entry: EntryPoint, function: int) -> int:

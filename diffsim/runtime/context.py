@@ -221,7 +221,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
         if arch is cpu:
             return cpu, None
         try:
-            return cuda, open_device(number, lambda: session.jit)
+            return cuda, open_device(number, lambda: session.jit, lambda: session.pool)
         except DriverError as error:
             problem = error
     if gpu in wanted:

@@ -16,10 +16,12 @@ import numpy as np
 
 from diffsim.backends.driver import Driver, DriverError, OutOfMemory
 from diffsim.backends.jit import Jit
+from diffsim.backends.pool import Pool
 from diffsim.backends.ptx import to_ptx
 from diffsim.errors import BackendError, Span
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.device_pairs import Pairs
+from diffsim.runtime.staging import Staging
 from diffsim.runtime.storage import Form, HostStorage, Storage, Stretches
 
 ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
@@ -64,10 +66,11 @@ class Device:
         jit: compiler for the host, whose code starts launches.
         sm: compute capability that code is made for, ten times the version.
         pairs: sums and exchanges of memory.
+        staging: copies from and to the host.
         pending: what may have noted an error since the last look: `report()` raises it.
     """
 
-    def __init__(self, driver: Any, jit: Jit) -> None:
+    def __init__(self, driver: Any, jit: Jit, pool: Callable[[], Pool]) -> None:
         self.driver = driver
         self.jit = jit
         self.sm = min(driver.sm, _LARGEST_SM)
@@ -76,6 +79,7 @@ class Device:
         self._spare: dict[int, list[int]] = {}
         self._spare_bytes = 0
         self.pairs = Pairs(self)
+        self.staging = Staging(driver, pool)
         self._heap_set = False
         self._warned = False
         self._scratch: Buffer | None = None
@@ -159,9 +163,11 @@ class Device:
             done += more
 
     def write(self, address: int, array: np.ndarray) -> None:
-        """Copy a contiguous array to the device."""
-        if array.nbytes:
-            self.driver.copy_in(address, array.ctypes.data, array.nbytes)
+        """Copy a contiguous array, which may change afterwards, to the device."""
+        try:
+            self.staging.write(address, array)
+        except DriverError as problem:
+            raise self._failure(problem) from None
 
     def read(self, address: int, array: np.ndarray) -> None:
         """Wait, report errors of kernels, and copy to a contiguous array."""
@@ -171,9 +177,8 @@ class Device:
 
     def read_raw(self, address: int, array: np.ndarray) -> None:
         """Wait, and copy to a contiguous array."""
-        if array.nbytes:
-            with self.reported():
-                self.driver.copy_out(array.ctypes.data, address, array.nbytes)
+        with self.reported():
+            self.staging.read(array, address)
 
     def add(self, to: Stretches, of: Stretches, dtype: ScalarType) -> None:
         """Add scalars to others."""
@@ -254,12 +259,17 @@ class Device:
         try:
             yield
         except DriverError as problem:
-            raise BackendError(
-                f"something that was launched before has failed on {self}: {problem}",
-                Span.of_caller(),
-                hint="run the program with ds.init(debug=True) to find the kernel; after such an error this "
-                "process can not use the GPU any more",
-            ) from None
+            raise self._failure(problem) from None
+
+    def _failure(self, problem: DriverError) -> BackendError:
+        if not problem.code:  # the driver was not even asked: this is a forked child
+            return BackendError(str(problem), Span.of_caller())
+        return BackendError(
+            f"something that was launched before has failed on {self}: {problem}",
+            Span.of_caller(),
+            hint="run the program with ds.init(debug=True) to find the kernel; after such an error this "
+            "process can not use the GPU any more",
+        )
 
     def note(self, launched: Any, now: bool) -> None:
         """Something was launched that may note an error: look now, or when Python next waits."""
@@ -282,15 +292,20 @@ class Device:
 _devices: dict[int, Device] = {}
 
 
-def open_device(number: int, jit: Callable[[], Jit]) -> Device:
+def open_device(number: int, jit: Callable[[], Jit], pool: Callable[[], Pool]) -> Device:
     """The GPU of that number.
+
+    Args:
+        number: counted from 0.
+        jit: the host's compiler; asked for once.
+        pool: the host's threads; asked for when they have something to copy.
 
     Raises:
         DriverError: it, or the driver, is not there.
     """
     if number not in _devices:
         driver = Driver(number)
-        _devices[number] = Device(driver, jit())
+        _devices[number] = Device(driver, jit(), pool)
     return _devices[number]
 
 

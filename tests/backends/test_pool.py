@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import llvmlite.binding as llvm
+import numpy as np
 import pytest
 
 from diffsim.backends.jit import Jit, Library
@@ -200,6 +201,15 @@ def test_no_chunks_no_calls(pool: Pool, tasks: Library, chunks: int) -> None:
     data = (ctypes.c_int64 * 10)()
     assert pool.run(tasks.address("increment"), ctypes.addressof(data), 10, chunks) == 0
     assert sum(data) == 0
+
+
+@pytest.mark.parametrize("n", [0, 1, 4095, 1 << 18, 5 * (1 << 18) + 3])
+def test_copies_are_whole_and_nothing_more(pool: Pool, n: int) -> None:
+    of = np.random.default_rng(n).integers(0, 256, n + 2, np.uint8)
+    to = np.full(n + 2, 77, np.uint8)
+    pool.copy(to.ctypes.data + 1, of.ctypes.data + 1, n)
+    assert (to[1:-1] == of[1:-1]).all()
+    assert to[0] == to[-1] == 77
 
 
 def test_several_threads_take_part(pool4: Pool, tasks: Library) -> None:

@@ -3,13 +3,20 @@
 Memory is NumPy arrays, and every address that is handed in is checked to lie in one of them. Launches are
 noted, and done by the CPU backend: the block of a launch is read as the layout of the CUDA code says, and
 handed to the same kernel compiled for the CPU. So everything around the GPU's own code is really run.
+
+What is asked of the device is done late: in order, but only when somebody waits for it, or a little of it
+at random. Memory of the host that is handed in is read at once where the driver promises that, and else
+when the copy is done; memory that a copy is going to fill holds junk until then.
 """
 
 import bisect
 import ctypes
 import functools
 import gc
+import random
 import re
+import threading
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +25,7 @@ from diffsim.backends import cpu, cuda
 from diffsim.backends.driver import DriverError, OutOfMemory
 from diffsim.backends.layout import ERROR, POOL, THREADS, Layout
 from diffsim.ir.types import size_of
-from diffsim.runtime import context, device
+from diffsim.runtime import context, device, staging
 
 KERNELS = {}
 """LLVM text of CUDA code -> (kernel, CudaCode), noted when it is made."""
@@ -33,12 +40,13 @@ def install(replace=setattr, *, by_default=False):
     lower = cuda.lower
     devices = {}
 
-    def opened(number, jit):
+    def opened(number, jit, pool):
         if number > 0:
             raise DriverError(f"there is no GPU number {number}: there is GPU 0 only")
         if number not in devices:
-            driver = FakeDriver(number, keeps_launches=not by_default)
-            devices[number] = device.Device(driver, jit())
+            few = not by_default  # tests of the fake GPU itself
+            driver = FakeDriver(number, keeps_launches=few, late_launches=few)
+            devices[number] = device.Device(driver, jit(), pool)
         return devices[number]
 
     def noting(kernel, **options):
@@ -49,7 +57,9 @@ def install(replace=setattr, *, by_default=False):
     replace(cuda, "lower", noting)
     replace(device, "to_ptx", lambda text, sm: text)
     replace(context, "open_device", opened)
-    if by_default:
+    if by_default:  # all of the tests copy by way of slots
+        replace(staging, "AT_ONCE", 64)
+        replace(staging, "SLOT_BYTES", 4096)
         replace(context, "_default_arch", lambda: context.cuda)
 
 
@@ -86,10 +96,12 @@ class FakeDriver:
     linked: int = 0
     heap: int | None = None
     keeps_launches: bool = True
+    late_launches: bool = True
     run_kernels: bool = True
     failure: DriverError | None = None
     no_graphs: DriverError | None = None
     graph_launches: int = 0
+    most_locked: int = 1 << 30
 
     def __post_init__(self):
         self.memories = {}
@@ -100,6 +112,65 @@ class FakeDriver:
         self.graphs = {}
         self.recording = False
         self.handles = 100
+        self.locked = {}
+        self.events = {}
+        self.turn = threading.RLock()
+        self.queue = deque()
+        self.asked = self.done = 0
+        self.working = False
+        self.random = random.Random(0)
+
+    # ---- the stream
+
+    def later(self, what, *args):
+        """The device will do this; it has done some of what was asked for before."""
+        with self.turn:
+            self.queue.append(functools.partial(what, *args))
+            self.asked += 1
+            if self.random.random() < 0.1:
+                self.work(self.done + self.random.randrange(4))
+
+    def work(self, until=None):
+        """Do what was asked for, up to a number of tasks since the beginning."""
+        with self.turn:
+            if self.working:  # this is a finalizer that runs inside of a task
+                return
+            self.working = True
+            try:
+                while self.queue and (until is None or self.done < until):
+                    self.done += 1
+                    self.queue.popleft()()
+            finally:
+                self.working = False
+
+    def event(self):
+        self.handles += 1
+        self.events[self.handles] = 0
+        return self.handles
+
+    def mark(self, event):
+        self.look()
+        assert event in self.events
+        self.events[event] = self.asked
+
+    def is_done(self, event):
+        self.look()
+        if self.random.random() < 0.3:
+            self.work(self.done + self.random.randrange(4))
+        return self.done >= self.events[event]
+
+    def wait_for_event(self, event):
+        self.look()
+        self.work(self.events[event])
+
+    def wait(self):
+        self.waits += 1
+        self.look()
+        self.work()
+
+    def look(self):
+        if self.failure is not None:
+            raise self.failure
 
     # ---- memory
 
@@ -119,8 +190,10 @@ class FakeDriver:
         return address
 
     def free(self, address):
-        self.used -= len(self.memories.pop(address))
+        memory = self.memories.pop(address)
+        self.used -= len(memory)
         self.starts.remove(address)
+        self.later(len, memory)  # it stays until what was asked for before is done
 
     def free_memory(self):
         return self.memory - self.used
@@ -133,15 +206,43 @@ class FakeDriver:
         assert address + nbytes <= start + len(self.memories[start]), "beyond an allocation's end"
         return address
 
+    def page_locked(self, nbytes):
+        if sum(map(len, self.locked.values())) + nbytes > self.most_locked:
+            raise OutOfMemory("cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory", 2)
+        memory = np.full(nbytes, 0xCD, np.uint8)
+        self.locked[memory.ctypes.data] = memory
+        return memory.ctypes.data
+
+    def is_locked(self, address, nbytes):
+        memories = list(self.locked.items())
+        return any(at <= address and address + nbytes <= at + len(m) for at, m in memories)
+
+    def locked_at(self, address, nbytes):
+        """The address, if the bytes there are page-locked."""
+        assert self.is_locked(address, nbytes), "beyond the end of page-locked memory"
+        return address
+
     def copy_in(self, to, host, nbytes):
-        ctypes.memmove(self.at(to, nbytes), host, nbytes)
+        self.look()
+        if isinstance(host, bytes) or not self.is_locked(host, nbytes):
+            host = ctypes.string_at(host, nbytes)
+        self.later(ctypes.memmove, self.at(to, nbytes), host, nbytes)
+
+    def send(self, to, locked, nbytes):
+        self.look()
+        self.later(ctypes.memmove, self.at(to, nbytes), self.locked_at(locked, nbytes), nbytes)
 
     def copy_out(self, host, of, nbytes):
         self.wait()
         ctypes.memmove(host, self.at(of, nbytes), nbytes)
 
+    def fetch(self, locked, of, nbytes):
+        self.look()
+        ctypes.memset(self.locked_at(locked, nbytes), 0xEE, nbytes)
+        self.later(ctypes.memmove, locked, self.at(of, nbytes), nbytes)
+
     def copy(self, to, of, nbytes):
-        ctypes.memmove(self.at(to, nbytes), self.at(of, nbytes), nbytes)
+        self.later(ctypes.memmove, self.at(to, nbytes), self.at(of, nbytes), nbytes)
 
     def copy_rows(self, to, to_pitch, of, of_pitch, width, height):
         assert width <= min(to_pitch, of_pitch)
@@ -151,7 +252,8 @@ class FakeDriver:
     def set_words(self, to, word, width, count):
         assert width in (1, 2, 4)
         self.at(to, width * count)
-        ctypes.memmove(to, word.to_bytes(width, "little") * count, width * count)
+        words = word.to_bytes(width, "little") * count
+        self.later(ctypes.memmove, to, words, width * count)
 
     def wait_for(self, stream):
         self.waited_for = stream
@@ -225,11 +327,14 @@ class FakeDriver:
         kernel, code = KERNELS[text]
         block, size = given, 8 * code.layout.fixed
         if not code.layout.by_value:
+            self.work()
             block = ctypes.string_at(self.at(given, size), size)
         if self.keeps_launches:
             self.launches.append(Launch(name, grid, block_dim, block))
         if self.run_kernels and name == code.entries[0].name:
             self.run(kernel, code, block)
+            if not self.late_launches:
+                self.work()
 
     def pairs(self, text, to, of, count, width, to_step, of_step):
         """The device's own kernels: sums and exchanges of scalars that may lie in rows."""
@@ -246,9 +351,9 @@ class FakeDriver:
             both.append(np.ndarray((rows, width), dtype, memory, 0, (step * size, size)))
         a, b = both
         if "@add(" in text:
-            a += b
+            self.later(np.add, a, b, a)
         else:
-            a[...], b[...] = b.copy(), a.copy()
+            self.later(exchange, a, b)
 
     def run(self, kernel, code, block):
         """The whole kernel on the CPU, its temporaries put where CUDA code leaves them."""
@@ -261,14 +366,20 @@ class FakeDriver:
         work = int(params[POOL])
         params[POOL], params[THREADS] = found.pool.handle, found.pool.threads
         error = ctypes.c_int64.from_address(self.at(int(params[ERROR]), 8))
-        before = error.value
-        found.launch(params.ctypes.data)
-        if error.value != before:  # the CPU counts checks of all variants of a task
-            error.value = 1 + code.checks.index(found.checks[error.value - 1])
+        temps = []
         for mem, slot in code.layout.temps.items():
-            n = size_of(mem.dtype)
-            made = params[found.layout.temps[mem] :][:n]
-            ctypes.memmove(self.at(work + 8 * slot, 8 * n), made.ctypes.data, 8 * n)
+            nbytes = 8 * size_of(mem.dtype)
+            temps.append((self.at(work + 8 * slot, nbytes), 8 * found.layout.temps[mem], nbytes))
+
+        def launch():
+            before = error.value
+            found.launch(params.ctypes.data)
+            if error.value != before:  # the CPU counts checks of all variants of a task
+                error.value = 1 + code.checks.index(found.checks[error.value - 1])
+            for to, at, nbytes in temps:
+                ctypes.memmove(to, params.ctypes.data + at, nbytes)
+
+        self.later(launch)
 
     # ---- graphs
 
@@ -295,10 +406,9 @@ class FakeDriver:
     def drop_graph(self, graph):
         del self.graphs[graph]
 
-    def wait(self):
-        self.waits += 1
-        if self.failure is not None:
-            raise self.failure
+
+def exchange(a, b):
+    a[...], b[...] = b.copy(), a.copy()
 
 
 class Recorder:

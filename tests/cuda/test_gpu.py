@@ -372,6 +372,7 @@ def test_many_replays_take_no_more_memory(gpu):
             step()
         measure()
     train(tape, 5)
+    gc.collect()  # what tests before this one have left
     before = device()._spare_bytes, x.grad[77]
     taken = []
     take = device().take
@@ -411,6 +412,86 @@ def test_a_replay_is_not_waited_for(gpu):
     launched = time.perf_counter() - start
     ds.sync()
     assert launched < 0.2 * (time.perf_counter() - start)
+
+
+@real
+def test_from_numpy_does_not_wait(gpu):
+    ds = gpu
+    x, y = ds.field(ds.f32, shape=64), ds.field(ds.f32, shape=1 << 20)
+    given = np.full(1 << 20, 2, np.float32)
+
+    @ds.kernel
+    def slow(n: ds.i32):
+        for i in x:
+            for _ in range(n):
+                x[i] = ds.sin(x[i]) + 1.0
+
+    slow(1)
+    for _ in range(4):  # as many slots as it uses
+        y.from_numpy(given)
+    ds.sync()
+    start = time.perf_counter()
+    slow(3_000_000)
+    y.from_numpy(given)
+    returned = time.perf_counter() - start
+    given[...] = 0
+    assert (y.to_numpy() == 2).all()
+    assert returned < 0.2 * (time.perf_counter() - start)
+
+
+@real
+def test_ctrl_c_in_a_copy(tmp_path):
+    out = run(
+        tmp_path,
+        """
+        import os, signal, threading, time
+        import numpy as np
+        import diffsim as ds
+        ds.init(arch=ds.cuda)
+        n = 100_000_000
+        x = ds.field(ds.i32, shape=n)
+        a = np.arange(n, dtype=np.int32)
+        b = -a
+        x.from_numpy(a)
+        stopped = 0
+        for k in range(40):
+            timer = threading.Timer(0.002 * (k % 20), os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                timer.start()
+                x.from_numpy(b) if k < 20 else x.to_numpy()
+                timer.join()
+                time.sleep(0.01)
+            except KeyboardInterrupt:
+                stopped += 1
+        x.from_numpy(a)
+        print(stopped, np.array_equal(x.to_numpy(), a))
+        """,
+    )
+    assert out == "40 True\n"
+
+
+@real
+def test_a_forked_child_is_told(tmp_path):
+    out = run(
+        tmp_path,
+        """
+        import os
+        import numpy as np
+        import diffsim as ds
+        ds.init(arch=ds.cuda)
+        x = ds.field(ds.i32, shape=1_000_000)
+        a = np.zeros(1_000_000, np.int32)
+        x.from_numpy(a)
+        if os.fork() == 0:
+            try:
+                x.from_numpy(a)
+            except Exception as problem:
+                print("forked" in str(problem), flush=True)
+            os._exit(0)
+        print(os.wait()[1], x[5])
+        """,
+    )
+    assert out == "True\n0 0\n"
 
 
 @real
@@ -499,6 +580,71 @@ def test_numpy_arrays_are_copied_in_and_out(gpu):
     for a in (2, 3):
         scale(x, y, a)
         assert (y == a * x).all()
+
+
+@pytest.mark.parametrize("nbytes", [1 << 16, (1 << 16) + 4, 1 << 22, (5 << 22) + 4, 100_000_004])
+def test_arrays_of_all_sizes_are_copied(gpu, nbytes):
+    ds = gpu
+    n = nbytes // 4
+    x = ds.field(ds.i32, shape=n)
+    values = np.random.default_rng(nbytes).integers(-(2**31), 2**31, n).astype(np.int32)
+
+    @ds.kernel
+    def flip():
+        for i in x:
+            x[i] = -1 - x[i]
+
+    for k in range(3):
+        given = values + np.int32(k)
+        x.from_numpy(given)
+        given[...] = 0  # while the GPU still reads what was there
+        flip()
+        assert np.array_equal(x.to_numpy(), ~(values + np.int32(k)))
+
+
+def test_threads_copy_at_the_same_time(gpu):
+    ds = gpu
+    n = 3_000_001
+    found = []
+
+    def work(k):
+        x = ds.field(ds.i32, shape=n)
+        for turn in range(5):
+            given = np.arange(n, dtype=np.int32) * k + turn
+            x.from_numpy(given)
+            given[...] = 0
+            found.append(np.array_equal(x.to_numpy(), np.arange(n, dtype=np.int32) * k + turn))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [True] * 20
+
+
+@real
+def test_pinned_tensors_may_change_after_a_copy(tmp_path):
+    pytest.importorskip("torch")
+    out = run(
+        tmp_path,
+        """
+        import torch
+        import diffsim as ds
+        ds.init(arch=ds.cuda)
+        right = []
+        for n in (1, 1000, 100_000, 10_000_000):
+            x = ds.field(ds.f32, shape=n)
+            a = torch.full((n,), 3.0, pin_memory=True).numpy()
+            for _ in range(20):
+                a[...] = 3
+                x.from_numpy(a)
+                a[...] = 0
+                right.append((x.to_numpy() == 3).all())
+        print(all(right), len(right))
+        """,
+    )
+    assert out == "True 80\n"
 
 
 @real

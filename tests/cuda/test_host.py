@@ -398,7 +398,7 @@ def test_code_is_compiled_once(fake, tmp_path):
 
 
 def missing(monkeypatch, message="NVIDIA's driver (libcuda.so.1) is not installed"):
-    def opened(number, jit):
+    def opened(number, jit, pool):
         raise DriverError(message)
 
     monkeypatch.setattr(context, "open_device", opened)
