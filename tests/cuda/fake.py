@@ -24,7 +24,11 @@ import numpy as np
 from diffsim.backends import cpu, cuda
 from diffsim.backends.driver import DriverError, OutOfMemory
 from diffsim.backends.layout import ERROR, POOL, THREADS, Layout
+from diffsim.ir._row import Expand
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Let
 from diffsim.ir.types import size_of
+from diffsim.ir.walk import blocks
 from diffsim.runtime import context, device, staging
 
 KERNELS = {}
@@ -440,11 +444,31 @@ class Recorder:
         self.work.append(functools.partial(what, *args))
 
 
+def write_out(block):
+    """What a GPU has an instruction for may be a formula on the CPU: in place, as all else stays the same."""
+    stmts = []
+    for s in block.stmts:
+        for inner in blocks(s):
+            write_out(inner)
+        if isinstance(s, Let) and isinstance(s.op.llvm, Expand):
+            b = Builder(s.span)
+            b.expand = "llvm"
+            with b, b.block() as made:
+                b.op(s.op, s.args)
+            *first, last = made
+            stmts += [*first, Let(s.out, last.op, last.args, s.span)]
+        else:
+            stmts.append(s)
+    block.stmts = stmts
+
+
 class OnCpu:
     """A kernel compiled by the CPU backend."""
 
     def __init__(self, kernel):
         session = context.session
+        for task in kernel.tasks:
+            write_out(task.body)
         code = LOWER_FOR_CPU(kernel, session.jit, fast_math=False)
         self.layout: Layout = code.layout
         self.checks = code.checks
