@@ -507,10 +507,10 @@ class Task:
     yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
     being made of leaves alone. `private` are the memories that threads may add up in copies. `wide`
     is there if neighbours along the last axis shall run together, as vectors: the values that may
-    differ between them.
+    differ between them. `block_dim` is the number of threads in a GPU's blocks, if the user gave one.
     """
 
-    __slots__ = ("axes", "body", "bounds", "private", "reductions", "span", "wide")
+    __slots__ = ("axes", "block_dim", "body", "bounds", "private", "reductions", "span", "wide")
 
     def __init__(
         self,
@@ -521,6 +521,7 @@ class Task:
         reductions: tuple[tuple[str, Mem, tuple[Value, ...]], ...] = (),
         private: tuple[Private, ...] = (),
         wide: frozenset[Value] | None = None,
+        block_dim: int | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
@@ -529,6 +530,12 @@ class Task:
         self.reductions = reductions
         self.private = private
         self.wide = wide
+        self.block_dim = block_dim
+
+    def replace(self, **changes: Any) -> Task:
+        """The task with these attributes changed and all others kept: what passes make tasks with."""
+        kept = {name: getattr(self, name) for name in Task.__slots__ if name not in changes}
+        return Task(**kept, **changes)
 
 
 class Kernel:
@@ -551,6 +558,11 @@ class Kernel:
         self.tasks = tasks
         self.span = span
         self.result = result
+
+
+def is_block_dim(n: int) -> bool:
+    """Whether the blocks of a GPU may have n threads: whole warps of 32, or a power of two; at most 1024."""
+    return 0 < n <= 1024 and (n % 32 == 0 or n & (n - 1) == 0)
 
 
 def zero(t: Type) -> Const:

@@ -182,7 +182,8 @@ class _Printer:
                 f"{self.name(a)} in {'..'.join(map(self.name, b[2 * k : 2 * k + 2]))}"
                 for k, a in enumerate(t.axes)
             )
-            self.line(f"parallel {ranges} {{", t.span)
+            blocks = f" block_dim {t.block_dim}" if t.block_dim else ""
+            self.line(f"parallel {ranges}{blocks} {{", t.span)
         self.block(t.body, yields=False)
         self.depth += 1
         for (op, m, index), v in zip(t.reductions, t.body.yields, strict=False):

@@ -21,6 +21,7 @@ from diffsim.ir.nodes import (
     Store,
     Value,
     While,
+    is_block_dim,
 )
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import TensorType, bool_
@@ -55,6 +56,8 @@ def _verify(kernel: Kernel) -> None:
         _block(task.bounds, visible, bound_once, mems)
         if len(task.bounds.yields) != 2 * len(task.axes):
             raise _Malformed("a task needs lo and hi for each axis", None)
+        if task.block_dim is not None and not (task.axes and is_block_dim(task.block_dim)):
+            raise _Malformed(f"a task can not have blocks of {task.block_dim} threads", None)
         visible = set(task.axes)
         _block(task.body, visible, bound_once, mems)
         if len(task.body.yields) != len(task.reductions):

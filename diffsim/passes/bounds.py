@@ -20,7 +20,6 @@ from diffsim.ir.nodes import (
     Mem,
     Stmt,
     Store,
-    Task,
     Value,
 )
 from diffsim.ir.types import an, i64
@@ -34,7 +33,7 @@ def check_bounds(kernel: Kernel) -> Kernel:
     for t in kernel.tasks:
         bounds = work.block(t.bounds)
         body = work.block(t.body)
-        tasks.append(Task(t.axes, bounds, body, t.span, t.reductions))
+        tasks.append(t.replace(bounds=bounds, body=body))
     return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
 
 

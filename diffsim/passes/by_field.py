@@ -30,7 +30,7 @@ def _task(task: Task, given: Mapping[Arg, Mem]) -> Task:
     work = Copier()
     bounds = _block(task.bounds, given, work)
     axes = work.fresh_all(task.axes)
-    return Task(axes, bounds, _block(task.body, given, work), task.span)
+    return task.replace(axes=axes, bounds=bounds, body=_block(task.body, given, work))
 
 
 def _block(block: Block, given: Mapping[Arg, Mem], work: Copier) -> Block:

@@ -23,7 +23,6 @@ from diffsim.ir.nodes import (
     Scratch,
     Stmt,
     Store,
-    Task,
     Value,
     While,
 )
@@ -157,5 +156,5 @@ def drop_dead(kernel: Kernel) -> Kernel:
     for task in kernel.tasks:
         body = sweep(task.body)
         if body.stmts or body.yields:
-            tasks.append(Task(task.axes, sweep(task.bounds), body, task.span, task.reductions))
+            tasks.append(task.replace(bounds=sweep(task.bounds), body=body))
     return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)

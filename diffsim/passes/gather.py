@@ -106,7 +106,7 @@ class _Rewriter:
         if not made:
             return [task]
         left = [s for s in task.body.stmts if s not in taken]
-        return [*made, Task(task.axes, task.bounds, Block(left), task.span)]
+        return [*made, task.replace(body=Block(left))]
 
     def groups(self) -> dict[_Group, list[tuple[tuple[int, ...], Atomic]]]:
         """Additions at the top of the body, by what they have in common."""
@@ -253,7 +253,8 @@ class _Rewriter:
                 index[place] = self.leaf(index[place])
             b.span = members[0][1].span
             b.atomic("add", group.mem, tuple(index), total)
-        return Task(axes, Block(bound_stmts, tuple(yields)), Block(stmts), task.span)
+        box = Block(bound_stmts, tuple(yields))
+        return task.replace(axes=axes, bounds=box, body=Block(stmts))
 
     def leaf(self, v: Value) -> Value:
         """An index that is argument + constant, computed again in this task."""

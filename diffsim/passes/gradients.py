@@ -31,8 +31,7 @@ def expand_gradients(kernel: Kernel) -> Kernel:
         return kernel
     work = _Expander()
     tasks = tuple(
-        Task(t.axes, work.block(t.bounds), work.block(t.body), t.span, t.reductions, t.private)
-        for t in kernel.tasks
+        t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in kernel.tasks
     )
     return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
 

@@ -59,7 +59,7 @@ def _task(task: Task, made_by: dict[Value, Let]) -> Task:
         return task
     left = (changed.get(k, s) for k, s in enumerate(stmts))
     body = Block([s for s in left if s is not None], task.body.yields)
-    return Task(task.axes, task.bounds, body, task.span, task.reductions)
+    return task.replace(body=body)
 
 
 def _is_zero(v: Value) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Check, Const, Kernel, Mem, Stmt, Store, Task, Value
+from diffsim.ir.nodes import Check, Const, Kernel, Mem, Stmt, Store, Value
 from diffsim.ir.types import TensorType
 from diffsim.ir.walk import Copier
 
@@ -29,8 +29,7 @@ def keep_taken(adjoint: Kernel, kept: Mapping[Mem, Mem]) -> Kernel:
     """
     work = _Keeper(adjoint, kept)
     tasks = tuple(
-        Task(t.axes, work.block(t.bounds), work.block(t.body), t.span, t.reductions)
-        for t in adjoint.tasks
+        t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in adjoint.tasks
     )
     mems = (*adjoint.mems, *kept.values())
     return Kernel(adjoint.name, adjoint.args, mems, tasks, adjoint.span, adjoint.result)

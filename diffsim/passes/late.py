@@ -48,7 +48,7 @@ def _task(task: Task, made_by: dict[Value, Let]) -> Task:
     if not late:
         return task
     body = Block([*(s for s in stmts if s not in late), *late], task.body.yields)
-    return Task(task.axes, task.bounds, body, task.span, task.reductions, task.private)
+    return task.replace(body=body, wide=None)  # which says nothing of the values made here
 
 
 def _is_straight(task: Task) -> bool:

@@ -39,9 +39,7 @@ Lead = tuple[tuple[Value | None, int], ...]
 
 def find_private(kernel: Kernel) -> Kernel:
     """The kernel with `Task.private` filled in."""
-    tasks = tuple(
-        Task(t.axes, t.bounds, t.body, t.span, t.reductions, _of_task(t)) for t in kernel.tasks
-    )
+    tasks = tuple(t.replace(private=_of_task(t)) for t in kernel.tasks)
     return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
 
 

@@ -120,7 +120,7 @@ class _Reverser(Reverser):
             self.lane = self._lane(task, axes)
             self.forward(task.body, save=True)
             self.backward(task.body, {})
-        return [*before, Task(axes, bounds, Block(stmts), task.span)]
+        return [*before, task.replace(axes=axes, bounds=bounds, body=Block(stmts))]
 
     def _enter(self, task: Task) -> tuple[Block, tuple[Value, ...]]:
         """Bounds and axes of a task that runs the same lanes."""
@@ -159,7 +159,7 @@ class _Reverser(Reverser):
             self.lane = self._lane(task, axes)
             self.forward(task.body)
         self.finding = False
-        search = Task(axes, bounds, Block(stmts), task.span)
+        search = task.replace(axes=axes, bounds=bounds, body=Block(stmts))
         return [Task((), Block([]), Block(init), task.span), search]
 
     def _lane(self, task: Task, axes: tuple[Value, ...]) -> Value:
@@ -227,7 +227,7 @@ class _TempCopier(Copier):
 
     def task(self, t: Task) -> Task:
         bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
-        return Task(axes, bounds, self.block(t.body), t.span)
+        return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
 
 
 def _makes_temps(task: Task) -> bool:
@@ -241,7 +241,7 @@ def _replay(task: Task) -> Task:
     work = _Replayer()
     axes = work.fresh_all(task.axes)
     bounds = work.block(task.bounds)
-    return Task(axes, bounds, work.block(task.body), task.span)
+    return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
 
 
 class _Replayer(Inliner):

@@ -34,7 +34,6 @@ from diffsim.ir.nodes import (
     Scratch,
     Stmt,
     Store,
-    Task,
     Value,
     While,
 )
@@ -250,7 +249,7 @@ def scalarize(kernel: Kernel, *, column: str = "llvm") -> Kernel:
     for task in kernel.tasks:
         bounds = work.block(task.bounds)
         axes = work.bind_all(task.axes)
-        tasks.append(Task(axes, bounds, work.block(task.body), task.span, task.reductions))
+        tasks.append(task.replace(axes=axes, bounds=bounds, body=work.block(task.body)))
     return Kernel(
         kernel.name, tuple(work.args), kernel.mems, tuple(tasks), kernel.span, kernel.result
     )

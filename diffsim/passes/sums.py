@@ -83,7 +83,7 @@ class _Lifter:
     def task(self, task: Task) -> Task:
         body = self.block(task.body)
         if not task.axes:
-            return Task(task.axes, task.bounds, body, task.span, task.reductions)
+            return task.replace(body=body)
         inside = _bound_in(body) | set(task.axes)
         found = {
             k: s
@@ -91,11 +91,11 @@ class _Lifter:
             if all(isinstance(i, LEAVES) for i in s.index)
         }
         if not found:
-            return Task(task.axes, task.bounds, body, task.span, task.reductions)
+            return task.replace(body=body)
         body, sums = self.extract(body, found)
         values = tuple(sums.get(k) or self.nothing(a) for k, a in found.items())
         reductions = tuple((s.op, s.mem, s.index) for s in found.values())
-        return Task(task.axes, task.bounds, Block(body.stmts, values), task.span, reductions)
+        return task.replace(body=Block(body.stmts, values), reductions=reductions)
 
     def block(self, block: Block) -> Block:
         """The block with the loops inside of it treated, innermost first."""
@@ -273,7 +273,7 @@ class _Marker:
         self.alone = alone
 
     def task(self, t: Task) -> Task:
-        return Task(t.axes, t.bounds, self.block(t.body), t.span, t.reductions)
+        return t.replace(body=self.block(t.body))
 
     def block(self, block: Block) -> Block:
         return Block([self.stmt(s) for s in block.stmts], block.yields)

@@ -101,7 +101,7 @@ class _Watcher(Copier):
             self.shared = {s.mem for s in inside if isinstance(s, Load)} & {
                 s.mem for s in inside if isinstance(s, (Store, Atomic))
             }
-        return Task(t.axes, bounds, self.block(t.body), t.span, t.reductions)
+        return t.replace(bounds=bounds, body=self.block(t.body))
 
     def stmt(self, s: Stmt) -> list[Stmt]:
         if isinstance(s, (Load, Store, Atomic)) and s.mem in self.shadows:

@@ -59,10 +59,7 @@ _ALWAYS = False
 
 def find_wide(kernel: Kernel) -> Kernel:
     """The kernel with `Task.wide` filled in."""
-    tasks = tuple(
-        Task(t.axes, t.bounds, t.body, t.span, t.reductions, t.private, _wide(t))
-        for t in kernel.tasks
-    )
+    tasks = tuple(t.replace(wide=_wide(t)) for t in kernel.tasks)
     return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
 
 
