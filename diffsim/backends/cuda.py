@@ -155,7 +155,12 @@ class CudaCode:
 
 
 def emit_ptx(
-    kernel: Kernel, sm: int = 80, *, fast_math: bool = False, deterministic: bool = False
+    kernel: Kernel,
+    sm: int = 80,
+    *,
+    fast_math: bool = False,
+    deterministic: bool = False,
+    block_dim: int = BLOCK_DIM,
 ) -> str:
     """A scalar kernel as PTX for one GPU generation.
 
@@ -164,12 +169,15 @@ def emit_ptx(
         sm: compute capability, ten times the version: 80 for 8.0.
         fast_math: let LLVM approximate and reorder.
         deterministic: give equal bits in every run.
+        block_dim: threads in a block of the tasks that do not say.
 
     Raises:
         BackendError: something in the kernel has no NVIDIA code.
         PtxError: a part of the CUDA toolkit is missing.
     """
-    code = lower(kernel, sm=sm, fast_math=fast_math, deterministic=deterministic)
+    code = lower(
+        kernel, sm=sm, fast_math=fast_math, deterministic=deterministic, block_dim=block_dim
+    )
     return to_ptx(code.text, sm)
 
 
@@ -189,7 +197,8 @@ def lower(
         deterministic: give equal bits in every run with the same grids.
         sm: the least compute capability that the code is for, ten times the version; 0: any. From 90
             on, additions to f32 vectors are made with one instruction for two or four components.
-        block_dim: threads in a block of parallel tasks: a power of two from 32 to 1024.
+        block_dim: threads in a block of the tasks that do not say: a multiple of 32 up to 1024, or a power
+            of two.
 
     Raises:
         BackendError: something in the kernel has no NVIDIA code.
@@ -217,15 +226,16 @@ def lower(
         if not task.axes:
             waiting.append(k)
             continue
+        dim = task.block_dim or block_dim
         group = [task]
         for other in kernel.tasks[k + 1 : k + _MOST_JOINED]:
-            if not can_join(other, group):
+            if (other.block_dim or block_dim) != dim or not can_join(other, group):
                 break
             group.append(other)
-        if len(group) > 1 or is_tiled(task):
+        if len(group) > 1 or is_tiled(task, dim):
             flush()
             joined |= set(range(k, k + len(group)))
-            entry = EntryPoint(f"{name}_task{k}", "parallel", k, rows(group, block_dim), block_dim)
+            entry = EntryPoint(f"{name}_task{k}", "parallel", k, rows(group, dim), dim)
             text += _several(module, entry, group)
             entries.append(entry)
             continue
@@ -247,10 +257,10 @@ def lower(
                 "parallel",
                 k,
                 lanes,
-                block_dim,
+                dim,
                 lanes_per_thread(task),
                 _MOST_BLOCKS if in_order else None,
-                _fills(task, lanes, block_dim),
+                _fills(task, lanes, dim),
             )
         text += _parallel(module, entry, task)
         entries.append(entry)
@@ -357,7 +367,7 @@ def _parallel(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     """The threads of a block take a row of lanes, `per_thread` each, and go on a whole grid further."""
     for op, mem, _ in task.reductions:
         _refuse_atomic(op, mem.dtype.scalar, task.span)
-    alone = entry.block_dim == 1
+    alone = entry.kind == "serial"
     copied = [] if alone else shared_copies(task, entry.lanes, entry.block_dim)
     indices = tuple(i for _, _, index in task.reductions for i in index)
     code = [task.body, task.bounds, Block([], (*indices, *lead_values(copied)))]
@@ -434,7 +444,7 @@ def _several(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> list[s
             lanes = Lanes(thread, task, count(task), lows, sizes, [])
             per_thread = lanes_per_thread(task)
             place = thread.let(f"sub nsw i64 {number}, {first}")
-            if is_tiled(task):
+            if is_tiled(task, entry.block_dim):
                 run_tile(lanes, place, me)
             else:
                 at = thread.let(f"mul nuw nsw i64 {place}, {entry.block_dim * per_thread}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from diffsim.backends.cuda_thread import Thread
+from diffsim.backends.cuda_thread import WARP, Thread
 from diffsim.backends.lanes import accumulate, count, enter_lane, point
 from diffsim.ir.nodes import Arg, Atomic, Const, Let, Load, Scratch, Store, Task, Value
 from diffsim.ir.walk import statements
@@ -17,7 +17,7 @@ from diffsim.ir.walk import statements
 _MOST_STRAIGHT = 96  # statements of lanes that a thread runs side by side
 _TILE = 4  # lanes of a column that a thread runs side by side
 _LINE = 32  # f32 numbers in a line of memory
-_LONG_ROW = 512  # lanes, in which blocks are worth a tile
+_LONG_ROW = 512  # lanes, and at least two blocks: rows that are worth tiles
 _NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions are fast
 
 
@@ -44,17 +44,18 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
     thread.start(after)
 
 
-def is_tiled(task: Task) -> bool:
+def is_tiled(task: Task, block_dim: int) -> bool:
     """Whether a thread runs lanes on top of each other, in columns that begin where lines of memory do.
 
     Lanes that are short and straight, in a box of known size with long rows. What they load of neighbours
     is then in reach; and no line is written by two warps, as in a box inside of a field it would be.
     """
     return (
-        _is_plain(task)
+        block_dim >= WARP
+        and _is_plain(task)
         and len(task.axes) > 1
         and lanes_per_thread(task) > 1
-        and _sizes(task)[-1] >= _LONG_ROW
+        and _sizes(task)[-1] >= max(_LONG_ROW, 2 * block_dim)
         and _sizes(task)[-2] >= _TILE
         and (_loads_neighbours(task) or _left_of(task) > 0 or _sizes(task)[-1] % _LINE > 0)
     )
@@ -203,7 +204,7 @@ def rows(tasks: Sequence[Task], block_dim: int) -> int:
     for task in tasks:
         lanes = count(task)
         assert lanes is not None
-        if is_tiled(task):
+        if is_tiled(task, block_dim):
             *outer, height, width = _sizes(task)
             across = -(-(_left_of(task) + width) // block_dim)
             found += math.prod(outer) * -(-height // _TILE) * across

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MOST_LOCAL = (
     1024  # bytes of one thread: the driver sets them aside for every thread that can be resident
 )
-_WARP = 32
 
 
 class Rooms:
@@ -104,7 +103,7 @@ class Rooms:
         fit = thread.let(f"udiv i64 {room}, {one}")
         fit = thread.combine_integers("umin", fit, self.threads)
         if self.threads != "1":
-            whole = thread.let(f"and i64 {fit}, {-_WARP}")
+            whole = thread.let(f"and i64 {fit}, {-thread.warp}")
             some = thread.let(f"icmp ne i64 {whole}, 0")
             fit = thread.let(f"select i1 {some}, i64 {whole}, i64 {fit}")
         self.threads = fit

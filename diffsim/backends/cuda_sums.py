@@ -33,8 +33,8 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
         thread.jump("total")
         thread.start("total")
         return [v for _, _, v in parts]
-    values = [_fold(thread, op, t, v, WARP) for op, t, v in parts]
-    warps = thread.block_dim // WARP
+    values = [_fold(thread, op, t, v, thread.warp) for op, t, v in parts]
+    warps = thread.block_dim // thread.warp
     if warps > 1:
         room = f"@{thread.entry}_sums"
         size = f"[{warps * len(parts)} x i64]"
@@ -70,10 +70,14 @@ def _umin(thread: Thread) -> str:
 
 
 def _fold(thread: Thread, op: str, t: ScalarType, v: str, width: int) -> str:
-    """Combine what the first `width` threads of a warp have, in its first thread."""
-    distance = width // 2
+    """Combine what the first `width` threads of a warp have, in its first thread.
+
+    Those behind them, up to the next power of two, have what leaves the other operand as it is.
+    """
+    everyone = str((1 << thread.warp) - 1 if thread.warp < WARP else -1)
+    distance = 1 << (width - 1).bit_length() >> 1
     while distance:
-        v = thread.combine(op, t, v, thread.shuffle_down(t, v, distance))
+        v = thread.combine(op, t, v, thread.shuffle_down(t, v, distance, everyone))
         distance //= 2
     return v
 

@@ -129,6 +129,9 @@ class Thread(Body):
         block_dim: the number of threads in a block.
         code: all that it runs.
         also_written: memories that it writes besides.
+
+    Attributes:
+        warp: the number of threads in a warp: fewer than `WARP` in a block that is smaller than one.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class Thread(Body):
         self.layout = layout
         self.entry = name
         self.block_dim = block_dim
+        self.warp = min(WARP, block_dim)
         self.scope = ' syncscope("device")'
         self.vector_atomics = module.target.vector_atomics
         self.hints = module.target.hints
@@ -389,7 +393,7 @@ class Thread(Body):
         left = self.let(f"sub nsw i64 {end}, {first}")
         if threads:
             left = self.combine_integers("umin", left, threads)
-        some = self.let(f"trunc i64 {self.combine_integers('umin', left, str(WARP))} to i32")
+        some = self.let(f"trunc i64 {self.combine_integers('umin', left, str(self.warp))} to i32")
         self._active = some
         self._mask = self.let(f"lshr i32 -1, {self.let(f'sub i32 {WARP}, {some}')}")
 
@@ -399,7 +403,7 @@ class Thread(Body):
         Returns the result, and the label where all threads go on.
         """
         t, v = s.mem.dtype.scalar, self.name(s.value)
-        distance = WARP // 2
+        distance = self.warp // 2
         while distance:
             other = self.shuffle_down(t, v, distance, self._mask)
             there = self.let(f"add nuw nsw i32 {self._place}, {distance}")
@@ -409,8 +413,8 @@ class Thread(Body):
             distance //= 2
         return v, self.fork(self.let(f"icmp eq i32 {self._place}, 0"))
 
-    def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str = "-1") -> str:
-        """The value of the thread that many places higher in the warp."""
+    def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str) -> str:
+        """The value of the thread that many places higher in the warp, of those whose bit is set."""
         symbol = "@llvm.nvvm.shfl.sync.down.i32"
         self.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
 

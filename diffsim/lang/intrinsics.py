@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ir.nodes import Const, Mem, Seed, Value
+from diffsim.ir.nodes import Const, Mem, Seed, Value, is_block_dim
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
-from diffsim.lang import calls, elements, expressions, spaces, statements
+from diffsim.lang import calls, elements, expressions, spaces, statements, tasks
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
@@ -19,6 +19,7 @@ from diffsim.lang.scope import (
     DRAWS,
     Context,
     Intrinsic,
+    LoopOptions,
     TempVar,
     advice,
     describe,
@@ -151,17 +152,42 @@ def _loop_config(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str,
             hint="its options are " + ", ".join(sorted(known)),
         )
     for name, given in kwargs.items():
-        if not isinstance(given, (bool, int, str)):
+        wrong = not isinstance(given, (bool, int, str, np.integer))
+        hint = "give it a constant, or a ds.template() argument"
+        if name == "block_dim" and not isinstance(given, Value):
+            whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+            wrong = not whole or not is_block_dim(int(given))
+            hint = "give it a multiple of 32 up to 1024, or a power of two"
+        if wrong:
             raise cx.type_error(
-                node, f"the option {name} can not be {describe(given)}", "give it a constant"
+                next(k.value for k in node.keywords if k.arg == name),
+                f"the option {name} can not be {describe(given)}",
+                hint,
             )
-    cx.serialize = bool(kwargs.get("serialize", False))
+    block_dim = kwargs.get("block_dim")
+    if not cx.is_outside:
+        if block_dim is not None:
+            raise tasks.no_blocks(cx, node)
+        return  # loops here run turn by turn anyway
+    options = cx.next_loop = cx.next_loop or LoopOptions(node)
+    options.node = node
+    options.serialize = bool(kwargs.get("serialize", options.serialize))
+    options.block_dim = options.block_dim if block_dim is None else int(block_dim)
+    if options.serialize and options.block_dim is not None:
+        raise cx.type_error(
+            node,
+            "block_dim is the number of threads in a block, and with serialize=True the loop runs on one "
+            "thread",
+            "leave out one of the two",
+        )
 
 
 loop_config = Intrinsic(
     "loop_config",
-    "Options of the next loop: `serialize=True` runs a loop at kernel level turn by turn. `block_dim` and "
-    "`parallelize`, which Taichi knows, change nothing: blocks and threads are chosen by diffsim.",
+    "Options of the kernel's next outermost loop. `serialize=True` runs it turn by turn. `block_dim=n` gives "
+    "the blocks of its GPU launch, and of its adjoint's, n threads: a multiple of 32 up to 1024, or a power "
+    "of two; `ds.init(default_gpu_block_dim=n)` is for loops that do not say. That changes "
+    "nothing on the CPU. `parallelize` and `name`, which Taichi knows, change nothing at all.",
     _loop_config,
     only_in_kernels("loop_config"),
 )

@@ -159,6 +159,15 @@ class Frame:
         self.locals = _assigned(source.node.body)
 
 
+class LoopOptions:
+    """What `ds.loop_config` said of the next outermost loop, and where (for the last time)."""
+
+    def __init__(self, node: ast.AST) -> None:
+        self.node = node
+        self.serialize = False
+        self.block_dim: int | None = None
+
+
 class Context:
     """The state of one translation."""
 
@@ -175,13 +184,18 @@ class Context:
         self.lane_axes: tuple[Value, ...] = ()
         self.tasks: list[Task] = []
         self.uses_random = False
-        self.serialize = False  # the next loop, by ds.loop_config(serialize=True)
+        self.next_loop: LoopOptions | None = None  # by ds.loop_config
         self.result: Mem | None = None
         self.giving: list[Any] = []  # the funcs whose given gradients are under translation
 
     @property
     def env(self) -> dict[str, Any]:
         return self.frame.env
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether a loop here would be an outermost one, which runs in parallel."""
+        return self.depth == 0 and self.level == 0 and not self.in_task
 
     def span(self, node: Any) -> Span:
         return self.frame.source.span(node, self.frame.parent)

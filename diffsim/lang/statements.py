@@ -413,13 +413,12 @@ def _find_return(statements: list[ast.stmt]) -> ast.Return | None:
 
 def _for(cx: Context, node: ast.For) -> None:
     _no_else(cx, node)
-    at_kernel_level = cx.depth == 0 and cx.level == 0 and not cx.in_task
+    is_static = cx.is_outside and spaces.is_static(cx, node.iter)
+    options = tasks.loop_options(cx, node, is_static=is_static)
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
-    if at_kernel_level and not cx.serialize and not spaces.is_static(cx, node.iter):
-        tasks.parallel_for(cx, node, block)
+    if cx.is_outside and not is_static and not options.serialize:
+        tasks.parallel_for(cx, node, block, options.block_dim)
     else:
-        if at_kernel_level:
-            cx.serialize = False
         space = spaces.iteration_space(cx, node.iter)
         if space.static is not None:
             _static_for(cx, node, space.static)

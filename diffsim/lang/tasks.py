@@ -30,7 +30,16 @@ from diffsim.ir.walk import statements
 from diffsim.lang import spaces
 from diffsim.lang.expressions import expr
 from diffsim.lang.regions import keep_type
-from diffsim.lang.scope import BREAK, CONTINUE, DRAWS, Context, TempVar, changed_names, with_members
+from diffsim.lang.scope import (
+    BREAK,
+    CONTINUE,
+    DRAWS,
+    Context,
+    LoopOptions,
+    TempVar,
+    changed_names,
+    with_members,
+)
 
 ATOMIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -85,8 +94,38 @@ def end_serial(cx: Context) -> None:
     start_draws(cx)
 
 
+def loop_options(cx: Context, node: ast.For, *, is_static: bool) -> LoopOptions:
+    """What `ds.loop_config` said of this loop, if it is the next one of the kernel itself."""
+    options = cx.next_loop
+    if options is None or cx.depth or cx.in_task:
+        return LoopOptions(node)
+    cx.next_loop = None
+    if is_static:
+        raise cx.syntax(
+            options.node,
+            "the loop after this ds.loop_config is unrolled, so it has no options",
+            "put ds.loop_config before the outermost loop that runs in parallel",
+        )
+    if not cx.is_outside and options.block_dim is not None:
+        raise no_blocks(cx, options.node)
+    return options
+
+
+def no_blocks(cx: Context, node: ast.AST) -> KernelSyntaxError:
+    """The error for block_dim before a loop that is none of the kernel's outermost ones."""
+    return cx.syntax(
+        node,
+        "block_dim is for loops that run in parallel, and the next one runs turn by turn in one thread",
+        "put it before an outermost loop of the kernel: one in no func, branch or other loop, and not after "
+        "a return",
+    )
+
+
 def parallel_for(
-    cx: Context, node: ast.For, translate: Callable[[Context, list[ast.stmt]], None]
+    cx: Context,
+    node: ast.For,
+    translate: Callable[[Context, list[ast.stmt]], None],
+    block_dim: int | None,
 ) -> None:
     """A loop at kernel level: one task, each turn a lane."""
     b, span = cx.builder, cx.span(node)
@@ -109,7 +148,7 @@ def parallel_for(
     cx.frame.env = before
     body = Block(stmts)
     _refuse_reading_sums(body)
-    cx.tasks.append(Task(axes, Block(bounds, yields), body, span))
+    cx.tasks.append(Task(axes, Block(bounds, yields), body, span, block_dim=block_dim))
     start_draws(cx)
 
 

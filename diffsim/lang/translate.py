@@ -76,6 +76,12 @@ def translate(
                 f"translating this failed with {type(fault).__name__}: {fault}", builder.span
             ) from fault
         tasks.end_serial(cx)
+    if cx.next_loop is not None:
+        raise cx.syntax(
+            cx.next_loop.node,
+            "there is no outermost loop after this ds.loop_config",
+            "put it right before the loop that it is for",
+        )
     if result is not None:
         if cx.env.get(RETURN, False) is False:
             raise cx.syntax(
@@ -100,7 +106,7 @@ class _Constants(Copier):
         return v
 
     def task(self, t: Task) -> Task:
-        return Task(t.axes, self.block(t.bounds), self.block(t.body), t.span)
+        return t.replace(bounds=self.block(t.bounds), body=self.block(t.body))
 
     def stmt(self, s: Stmt) -> list[Stmt]:
         if isinstance(s, Load) and s.mem in self.mems:

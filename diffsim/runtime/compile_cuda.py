@@ -65,6 +65,7 @@ class CudaCompiled:
             fast_math=options.fast_math,
             deterministic=options.deterministic,
             sm=device.sm,
+            block_dim=options.default_gpu_block_dim,
         )
         self.layout = layout = code.layout
         self.checks = code.checks

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from diffsim.backends.cuda import BLOCK_DIM
 from diffsim.backends.driver import DriverError
 from diffsim.backends.jit import Jit
 from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
+from diffsim.ir.nodes import is_block_dim
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import close_to
@@ -58,6 +60,7 @@ class Options:
     kernel_simplicity: str = "strict"
     device: int = 0
     device_scratch_size: int = 0
+    default_gpu_block_dim: int = BLOCK_DIM
     deterministic: bool = False
 
 
@@ -185,6 +188,7 @@ _KINDS: dict[str, type] = {
     "offline_cache_file_path": str,
     "device": int,
     "device_scratch_size": int,
+    "default_gpu_block_dim": int,
     "deterministic": bool,
 }
 _ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
@@ -258,6 +262,8 @@ def init(  # noqa: D417 - each option has its line
         device: number of the GPU.
         device_scratch_size: bytes of GPU memory in which kernels save the values of loops for gradients; 0:
             a 32nd of its memory.
+        default_gpu_block_dim: threads in a GPU's blocks, for loops without `ds.loop_config(block_dim=...)`: a
+            multiple of 32 up to 1024, or a power of two; 256 if left out.
         deterministic: on a GPU, let sums and atomic updates give the same bits in every run (slower).
         kernel_simplicity: "strict" (default) refuses gradients of kernels outside of the kernel
             simplicity rule; "relaxed" differentiates their loops too.
@@ -305,6 +311,12 @@ def init(  # noqa: D417 - each option has its line
                 hint="GPUs are numbered from 0"
                 if name == "device"
                 else "give it a number of bytes",
+            )
+        if name == "default_gpu_block_dim" and not is_block_dim(value):
+            raise FieldError(
+                f"the option {name} can not be {value}",
+                Span.of_caller(),
+                hint="give it a multiple of 32 up to 1024, or a power of two",
             )
         setattr(chosen, name, value)
     found = _choose(_default_arch() if arch is None else arch, chosen.device)

@@ -399,7 +399,10 @@ def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
 
 def _ptx(kernel: nodes.Kernel, sm: int) -> str:
     lowered = pipeline.run(kernel, pipeline.LOWER_CUDA)
-    return emit_ptx(lowered, sm, fast_math=session.options.fast_math)
+    options = session.options
+    return emit_ptx(
+        lowered, sm, fast_math=options.fast_math, block_dim=options.default_gpu_block_dim
+    )
 
 
 def _as_argument(p: Parameter, a: Recorded) -> Any:

@@ -28,8 +28,6 @@ class Blocks:
         self.words = [0] * 1024
         self.warps = {}
         self.lock = threading.Lock()
-        dims = {e.block_dim for e in code.entries} - {1} or {1}
-        self.block = threading.Barrier(*dims)
         self.arena = np.zeros(arena // 8)
         text = code.text.replace("ptx_kernel ", "").replace("addrspacecast", "bitcast")
         text = text.replace(" addrspace(1)", "").replace(" addrspace(3)", "").replace("@__nv_", "@")
@@ -89,6 +87,7 @@ class Blocks:
         function = self.engine.get_function_address(entry.name)
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)
         grid = min(grid, entry.blocks or grid)
+        self.block = threading.Barrier(entry.block_dim)
 
         def thread(ctaid, tid):
             vars(self.here).update(ctaid=ctaid, tid=tid, nctaid=grid)

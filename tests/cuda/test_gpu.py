@@ -101,6 +101,63 @@ def test_vectors_in_both_layouts(gpu, layout):
     assert (x.to_numpy() == expected).all()
 
 
+@pytest.mark.parametrize("n", [1, 16, 32, 64, 96, 128, 512, 1024])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_blocks_of_every_size(gpu, n, deterministic):
+    """Sums, additions to small fields, stencils and saved values, and their gradients."""
+    ds = gpu
+    ds.init(arch=ds.cuda, deterministic=deterministic)
+    lanes, bins, turns = 20_011, 24, 140
+    x, y, z = (ds.field(ds.f64, shape=lanes, needs_grad=True) for _ in range(3))
+    some = ds.field(ds.f64, shape=bins, needs_grad=True)
+    drive = ds.field(ds.f64, shape=turns, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel(simplicity="relaxed")
+    def run(k: ds.i32):
+        ds.loop_config(block_dim=n)
+        for i in range(1, lanes - 1):
+            y[i] = x[i - 1] * x[i + 1]
+        ds.loop_config(block_dim=n)
+        for i in y:
+            a = y[i]
+            for j in range(k):
+                a = a + 0.01 * ds.sin(a) * drive[j]
+            z[i] = a
+        ds.loop_config(block_dim=n)
+        for i in z:
+            some[(7 * i) % bins] += z[i]
+        ds.loop_config(block_dim=n)
+        for i in z:
+            loss[None] += z[i] ** 2
+        for i in some:
+            loss[None] += i * some[i]
+
+    rng = np.random.default_rng(n)
+    values, forces = rng.normal(size=lanes), rng.normal(size=turns)
+    x.from_numpy(values)
+    drive.from_numpy(forces)
+    with ds.Tape(loss):
+        run(turns)
+    a = np.zeros(lanes)
+    a[1:-1] = values[:-2] * values[2:]
+    states = [a]
+    for force in forces:
+        states.append(states[-1] + 0.01 * np.sin(states[-1]) * force)
+    end, places = states[-1], 7 * np.arange(lanes) % bins
+    expected = (end**2).sum() + (np.arange(bins) * np.bincount(places, end, bins)).sum()
+    np.testing.assert_allclose(loss[None], expected, rtol=1e-11)
+    adjoint, gradient = 2 * end + places, np.zeros(turns)
+    for j in reversed(range(turns)):
+        gradient[j] = (adjoint * 0.01 * np.sin(states[j])).sum()
+        adjoint = adjoint * (1 + 0.01 * np.cos(states[j]) * forces[j])
+    exact = np.zeros(lanes)
+    exact[:-2] += adjoint[1:-1] * values[2:]
+    exact[2:] += adjoint[1:-1] * values[:-2]
+    np.testing.assert_allclose(x.grad.to_numpy(), exact, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(drive.grad.to_numpy(), gradient, rtol=1e-9, atol=1e-9)
+
+
 def test_sums_and_returned_values(gpu):
     ds = gpu
     n = 1 << 20

@@ -152,7 +152,7 @@ class Shim:
         return t(x) if not isinstance(x, Dual) else x
 
     def ndrange(self, *sizes):
-        return itertools.product(*map(range, sizes))
+        return itertools.product(*(range(*s) if isinstance(s, tuple) else range(s) for s in sizes))
 
     def static(self, x):
         return x

@@ -38,8 +38,11 @@ X, LOSS = Mem("x", f32, 1, (8,)), Mem("loss", f32, 0, ())
 ZERO_I, EIGHT = Const(i32, 0), Const(i32, 8)
 
 
-def kernel(stmts, *, mems=(X, LOSS), axes=(), bounds=(), args=(), reductions=(), yields=()):
-    task = Task(axes, Block([], bounds), Block(stmts, yields), SPAN, reductions)
+def kernel(
+    stmts, *, mems=(X, LOSS), axes=(), bounds=(), args=(), reductions=(), yields=(), block_dim=None
+):
+    body = Block(stmts, yields)
+    task = Task(axes, Block([], bounds), body, SPAN, reductions, block_dim=block_dim)
     return Kernel("step", args, mems, (task,), SPAN)
 
 
@@ -74,6 +77,12 @@ def test_the_example_of_the_documentation():
     )
     assert all(re.search(r" ; L4$|^}$|^  }$|^kernel", line) for line in text.splitlines())
     assert print_kernel(squares()) == text
+
+
+def test_blocks_are_printed_where_the_user_gave_them():
+    i = Value(i32, "i")
+    made = kernel([], axes=(i,), bounds=(ZERO_I, EIGHT), block_dim=96)
+    assert "  parallel %i in 0..8 block_dim 96 {" in print_kernel(verify(made))
 
 
 def test_every_statement_is_printed():
@@ -240,6 +249,13 @@ MALFORMED = {
     "needs lo and hi for each axis": lambda: kernel([], axes=(Value(i32),), bounds=(ZERO_I,)),
     "one value for each reduction": lambda: kernel([], reductions=(("add", LOSS, ()),)),
     "one value for each": lambda: kernel([], yields=(HALF,)),
+    "can not have blocks of 100 threads": lambda: kernel(
+        [], axes=(Value(i32),), bounds=(ZERO_I, EIGHT), block_dim=100
+    ),
+    "can not have blocks of 0 threads": lambda: kernel(
+        [], axes=(Value(i32),), bounds=(ZERO_I, EIGHT), block_dim=0
+    ),
+    "can not have blocks of 64 threads": lambda: kernel([], block_dim=64),
 }
 
 

@@ -716,6 +716,96 @@ def test_return_before_the_end_of_a_kernel(cpu):
     assert x.to_numpy().tolist() == [7] * 4
 
 
+def tasks_of(kernel):
+    """Whether each task of a kernel is parallel, and what was said of its blocks."""
+    (special,) = kernel.specials.values()
+    return [(bool(t.axes), t.block_dim) for t in special.ir.tasks]
+
+
+def test_block_dim_is_that_of_the_next_outermost_loop(cpu):
+    ds = cpu
+    x = ds.field(ds.i32, shape=6)
+    a = np.zeros(6, np.int32)
+    width = 64
+
+    @ds.func
+    def count(n):
+        found = 0
+        for _ in range(n):
+            found += 1
+        return found
+
+    @ds.kernel
+    def run(y: ds.types.ndarray(), size: ds.template()):
+        ds.loop_config(block_dim=size)
+        n = count(3)  # a func's loops are not the kernel's
+        for i in x:
+            for j in range(n):
+                x[i] += j
+        for i in range(n):
+            y[i] += 1
+        ds.loop_config(block_dim=2 * width, name="pairs")
+        ds.loop_config(parallelize=4)
+        for i, j in ds.ndrange(3, 2):
+            x[2 * i + j] += 1
+        for k in ds.static(range(2)):
+            ds.loop_config(block_dim=8 << k)
+            for I in ds.grouped(x):
+                x[I] += k
+
+    run(a, np.int64(1024))
+    parallel = [block_dim for is_parallel, block_dim in tasks_of(run) if is_parallel]
+    assert parallel == [1024, None, 128, 8, 16]
+    assert all(block_dim is None for is_parallel, block_dim in tasks_of(run) if not is_parallel)
+    assert x.to_numpy().tolist() == [5] * 6
+    assert a.tolist() == [1, 1, 1, 0, 0, 0]
+
+
+def test_loop_config_stays_with_its_loop(cpu):
+    ds = cpu
+    x = ds.field(ds.i32, shape=6)
+
+    @ds.func
+    def fill(k):
+        ds.loop_config(serialize=True)
+        for i in range(3):
+            x[i] += k
+
+    @ds.kernel
+    def run():
+        fill(1)
+        for i in x:
+            ds.loop_config(serialize=True)
+            for j in range(2):
+                x[i] += j
+        for i in x:
+            x[i] += 10
+
+    run()
+    assert [is_parallel for is_parallel, _ in tasks_of(run)] == [False, True, True]
+    assert x.to_numpy().tolist() == [12, 12, 12, 11, 11, 11]
+
+
+def test_blocks_may_have_these_threads(cpu):
+    ds = cpu
+    x = ds.field(ds.i32, shape=3)
+    allowed = [1, 2, 4, 8, 16, *range(32, 1025, 32)]
+    for n in range(-1, 1100):
+
+        @ds.kernel
+        def run(n: ds.template()):
+            ds.loop_config(block_dim=n)
+            for i in x:
+                x[i] = n
+
+        if n in allowed:
+            run(n)
+            assert tasks_of(run) == [(True, n)]
+        elif n % 7 == 0 or n in (-1, 0, 3, 48, 1025, 1056):
+            with pytest.raises(ds.KernelTypeError, match=f"block_dim can not be the number {n}"):
+                run(n)
+
+
 def test_loop_config_serialize(cpu):
     ds = cpu
     x = ds.field(ds.i64, shape=1000)
