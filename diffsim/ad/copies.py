@@ -9,7 +9,9 @@ import numpy as np
 
 from diffsim.ad.entries import Run, held, put_held
 from diffsim.errors import FieldError, Span
+from diffsim.ir._row import Traced
 from diffsim.ir.types import an
+from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
@@ -153,7 +155,13 @@ def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | St
 
 
 def _stop_grad(x: Any) -> Any:
-    """`ds.stop_grad` in Python: what a field holds now is a constant on the tape."""
+    """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
+    if isinstance(x, Traced):
+        return x.value
+    if isinstance(x, Matrix) and x.taken is not None:
+        made = Matrix(x.entries)
+        made.typed = x.typed
+        return made
     if session.tape is not None:
         for f in x.fields() if isinstance(x, StructField) else [x]:
             if isinstance(f, Field):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class _Inside(Tape):
     """Records what a function with a gradient of its own does; nothing of it is differentiated."""
 
+    exact = False
+
     def __init__(self, outer: Tape, start: Start | None = None) -> None:
         super().__init__()
         self.outer = outer

@@ -14,7 +14,7 @@ from diffsim.lang.matrix import Matrix
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray
-from diffsim.runtime.read import Read
+from diffsim.runtime.read import Read, Taken, source_of
 from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
@@ -26,7 +26,16 @@ UNCHANGING = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.i
 
 
 def constant(a: Any) -> Any:
-    """An argument as it is now, whatever happens to it later."""
+    """An argument as it is now, whatever happens to it later.
+
+    Raises:
+        AutodiffError: Python made it of what has a gradient.
+    """
+    source = source_of(a)
+    if source is not None:
+        source.refuse("a kernel", "give the kernel a 0-D field in place of the number")
+    if isinstance(a, Taken):
+        return float(a)
     if isinstance(a, np.ndarray):
         return a.copy()
     if isinstance(a, DeviceArray):

@@ -33,6 +33,16 @@ def check_loss(loss: Any) -> None:
         )
 
 
+def of_its_own(seed: Any) -> Any:
+    """A gradient to start from that no longer changes with the gradients, as `y.grad` would."""
+    if not isinstance(seed, Field) or not seed.is_grad:
+        return seed
+    made = Field(seed.dtype, seed.element, name=seed.name, soa=seed.soa)
+    made.place(seed.shape)
+    made.copy_from(seed)
+    return made
+
+
 def start_from(f: Any, seed: Any) -> None:
     """Set the gradient of a field that a backward pass starts from."""
     if not isinstance(f, Field) or f.grad is None:

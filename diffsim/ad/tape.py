@@ -38,7 +38,7 @@ from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.nan import NanWatch
 from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
-from diffsim.ad.seeds import check_loss, start_from
+from diffsim.ad.seeds import check_loss, of_its_own, start_from
 from diffsim.ad.start import Start
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
@@ -108,6 +108,8 @@ class Tape:
     records = True
     trace: Trace | None = None
     """What notes everything that is recorded, on tapes of a step that is run again."""
+    exact = True
+    """Whether all gradients come from the record: no code with a gradient of its own runs."""
     plain = False
     """Whether the tape only watches: code with a gradient of its own runs as if there were none."""
 
@@ -421,6 +423,7 @@ class Tape:
         if again is not None:
             again.chained = True
         self._forget_values()
+        seeds = {f: of_its_own(seed) for f, seed in seeds.items()}
         before = self._start_from_zero(self._written() if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))

@@ -28,6 +28,7 @@ class Trace:
 
     in_place = False
     records = True
+    exact = False
     plain = True
 
     def __init__(self) -> None:
@@ -110,6 +111,7 @@ class Watch(Tape):
     """
 
     trace: Trace
+    exact = False
     plain = True
 
     def __init__(self, outer: Tape, state: set[Field]) -> None:

@@ -22,13 +22,17 @@ class Matrix:
     Args:
         rows: the elements: a list, a list of rows, or an array with one or two axes.
         dt: scalar type of the elements; NumPy's choice if left out.
+
+    Attributes:
+        taken: what it was read from while a tape records (`runtime.read.Source`).
     """
 
-    __slots__ = ("entries", "owner", "typed")
+    __slots__ = ("entries", "owner", "taken", "typed")
     __array_priority__ = 100
     entries: np.ndarray
 
     def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
+        self.taken = _taken_from(rows)
         rows = rows.entries if isinstance(rows, Matrix) else rows
         if isinstance(rows, (list, tuple)):
             rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
@@ -133,11 +137,11 @@ class Matrix:
         return len(self.entries)
 
     def __iter__(self) -> Any:
-        return iter([_python(e) for e in self.entries])
+        return iter([_marked(_python(e), self) for e in self.entries])
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return _python(self.entries[index])
+            return _marked(_python(self.entries[index]), self)
         except IndexError:
             raise FieldError(
                 f"index {index} is outside of {self}, which has shape {self.shape}",
@@ -168,6 +172,7 @@ class Matrix:
     # ---- arithmetic
 
     def _apply(self, other: Any, function: Any) -> Any:
+        origins = (self, other)
         if isinstance(other, Matrix):
             other = other.entries
         elif isinstance(other, (list, tuple, np.ndarray)):
@@ -180,7 +185,7 @@ class Matrix:
                 Span.of_caller(),
                 hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
-        return _wrap(function(self.entries, other))
+        return _marked(_wrap(function(self.entries, other)), *origins)
 
     def __add__(self, o: Any) -> Any:
         return self._apply(o, np.add)
@@ -214,10 +219,10 @@ class Matrix:
         return self._apply(o, np.power)
 
     def __neg__(self) -> Matrix:
-        return Matrix(-self.entries)
+        return _marked(Matrix(-self.entries), self)
 
     def __abs__(self) -> Matrix:
-        return Matrix(np.abs(self.entries))
+        return _marked(Matrix(np.abs(self.entries)), self)
 
     def __matmul__(self, o: Any) -> Any:
         if self.m != np.shape(o)[0] if np.ndim(o) else True:
@@ -259,7 +264,7 @@ def _component(k: int) -> property:
     def get(self: Matrix) -> Any:
         if k >= len(self.entries):
             raise AttributeError("not so many elements")  # __getattr__ says it in full
-        return _python(self.entries[k])
+        return _marked(_python(self.entries[k]), self)
 
     def put(self: Matrix, value: Any) -> None:
         self[k] = value
@@ -273,7 +278,8 @@ for _name, _k in linalg.COMPONENTS.items():
 
 def _method(name: str, function: Any, *args: Any) -> Any:
     try:
-        return _wrap(function(*(a.entries if isinstance(a, Matrix) else a for a in args)))
+        made = _wrap(function(*(a.entries if isinstance(a, Matrix) else a for a in args)))
+        return _marked(made, *args)
     except (ValueError, TypeError) as problem:
         hint = f"{name}: {(function.__doc__ or '').rstrip('.')}"
         raise KernelTypeError(str(problem), Span.of_caller(), hint) from None
@@ -287,6 +293,22 @@ def _wrap(x: Any) -> Any:
     if isinstance(x, np.generic):
         return x.item()
     return Matrix(x) if isinstance(x, np.ndarray) and x.ndim else x
+
+
+def _taken_from(rows: Any) -> Any:
+    """What a vector, a number, or one of a list of them was read from."""
+    if isinstance(rows, (list, tuple)):
+        return next((t for t in map(_taken_from, rows) if t is not None), None)
+    return getattr(rows, "taken", None)
+
+
+def _marked(made: Any, *origins: Any) -> Any:
+    """The result, which remembers what the operands were read from."""
+    for origin in origins:
+        source = getattr(origin, "taken", None)
+        if source is not None:
+            return source.mark(made)
+    return made
 
 
 def _filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:

@@ -22,7 +22,7 @@ from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.runtime import export
 from diffsim.runtime.context import session
-from diffsim.runtime.read import Read
+from diffsim.runtime.read import Read, Source, Taken, source_of
 from diffsim.runtime.storage import Form, HostStorage, Storage
 from diffsim.runtime.versions import Versions
 
@@ -250,13 +250,18 @@ class Field:
                 return self._flat[0]
             return self._flat[self._place(key)]
         found = self._storage.element(self._place(key))
-        return Matrix(found.reshape(self.element), self.dtype, owner=self.name)
+        made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
+        if self.grad is not None and session.tape is not None and session.tape.records:
+            made.taken = Source(self, session.tape)
+        return made
 
     def __setitem__(self, key: Any, value: Any) -> None:
         followed = None
         if session.tape is not None:
             if isinstance(value, Traced):
                 followed, value = self._follow(value), value.value
+            elif value.__class__ not in (int, float):
+                self._refuse_taken(value)
             self._before(self._index(key))
         if not self.element:
             try:
@@ -282,6 +287,8 @@ class Field:
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
+        if isinstance(value, Taken):
+            self._refuse_taken(value)
         if not value.follows():
             return None
         if self.grad is None and self.dtype.is_float:
@@ -293,6 +300,12 @@ class Field:
                 "value.value",
             )
         return value
+
+    def _refuse_taken(self, value: Any) -> None:
+        """Refuse a constant that was made, in Python, of what has a gradient."""
+        source = source_of(value)
+        if source is not None and self.grad is not None:
+            source.refuse(self.name, "do this in a kernel (a copy: ds.copy)")
 
     def _place(self, key: Any) -> int:
         """Where the element (its first component) lies among the scalars."""
@@ -393,6 +406,8 @@ class Field:
 
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
+        if session.tape is not None and value.__class__ not in (int, float):
+            self._refuse_taken(value)
         self._before()
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
             self.storage.fill(value)

@@ -206,6 +206,10 @@ class GivenFields(TypeError):
     """A launch was given fields in place of floats."""
 
 
+def _followed(a: Any) -> bool:
+    return isinstance(a, Traced) and not isinstance(a, float)
+
+
 def _coerced(special: Special, *args: Any) -> list[Any]:
     """The scalars of the arguments, checked one by one.
 
@@ -215,7 +219,7 @@ def _coerced(special: Special, *args: Any) -> list[Any]:
     """
     name = special.kernel.source.name
     values = [p for p in special.values if p.kind == "value"]
-    if any(isinstance(a, Traced) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
+    if any(_followed(a) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
         raise GivenFields
     flat: list[Any] = []
     for p, a in zip(values, args, strict=True):

@@ -1,21 +1,128 @@
-"""Numbers that Python reads from a field while a tape records.
+"""Numbers that Python reads from a field while a tape records, and what Python makes of them.
 
 They are plain floats, and constants, but for one use: with a value that the tape follows, as in
-`field[i] += value`, the gradient flows to the element too.
+`field[i] += value`, the gradient flows to the element too. Where such a constant would get into the recorded
+program, as an element of a field with a gradient or as an argument, the gradient with respect to what it was
+made of would get lost without a word. So the numbers remember where they come from, and that is refused.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from diffsim.errors import AutodiffError, Span
+from diffsim.ir import ops
+from diffsim.ir._row import Op, Traced
+from diffsim.lang.matrix import Matrix
 from diffsim.runtime.context import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.field import Field
 
 
-class Read(float):
-    """The number, and where it came from.
+class Source:
+    """Where a number or vector comes from.
+
+    Attributes:
+        field: has a gradient.
+        tape: what recorded when it was read.
+    """
+
+    __slots__ = ("field", "tape")
+
+    def __init__(self, field: Field, tape: Any) -> None:
+        self.field = field
+        self.tape = tape
+
+    @property
+    def live(self) -> bool:
+        """Whether the same tape still records, and code with a gradient of its own does not run."""
+        tape = session.tape
+        return tape is self.tape and tape is not None and tape.exact
+
+    def mark(self, made: Any) -> Any:
+        """The same number, vector or matrix, which remembers that it comes from here."""
+        if not self.live:
+            return made
+        if isinstance(made, float):
+            marked = Taken(made)
+            marked.taken = self
+            return marked
+        if isinstance(made, Matrix) and made.entries.dtype.kind == "f":
+            made.taken = self
+        return made
+
+    def refuse(self, into: str, hint: str) -> None:
+        """Raise AutodiffError if it would get into the recorded program as a constant."""
+        if self.live:
+            raise AutodiffError(
+                f"{into} is given a number that Python took from {self.field.name}; a tape knows it as a "
+                f"constant, and the gradient of {self.field.name} would lack it without a word",
+                Span.of_caller(),
+                hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",
+            )
+
+
+class Taken(float, Traced):
+    """A number made in Python of an element of a field with a gradient, while a tape records."""
+
+    __slots__ = ("taken",)
+    __array_priority__ = 50  # NumPy's numbers ask here first
+    taken: Source
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+    def follows(self) -> bool:
+        """It is a constant."""
+        return False
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """An op of which this is one operand."""
+        for a in args:
+            if isinstance(a, Traced) and not isinstance(a, Taken):
+                return a.apply(op, args)
+        plain = [float(a) if isinstance(a, Taken) else a for a in args]
+        made = op(*plain)
+        if op is ops.stop_grad:
+            return made
+        return self.taken.mark(float(made) if isinstance(made, np.floating) else made)
+
+
+def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[Taken, Any], Any]:
+    def method(self: Taken, other: Any) -> Any:
+        if isinstance(other, Traced) and not isinstance(other, Taken):
+            return NotImplemented
+        return self.taken.mark(compute(float(self), other))
+
+    return method
+
+
+def _backward(compute: Callable[[Any, Any], Any]) -> Callable[[Taken, Any], Any]:
+    def method(self: Taken, other: Any) -> Any:
+        return self.taken.mark(compute(other, float(self)))
+
+    return method
+
+
+def _alone(compute: Callable[[Any], Any]) -> Callable[[Taken], Any]:
+    return lambda self: self.taken.mark(compute(float(self)))
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Taken, f"__{_name}__", _forward(getattr(operator, _name)))
+    setattr(Taken, f"__r{_name}__", _backward(getattr(operator, _name)))
+for _name in ("neg", "pos", "abs"):
+    setattr(Taken, f"__{_name}__", _alone(getattr(operator, _name)))
+
+
+class Read(Taken):
+    """The number, and the very element that it is.
 
     Attributes:
         field, index: the element.
@@ -23,15 +130,30 @@ class Read(float):
         since: the clock's reading then.
     """
 
-    __slots__ = ("field", "index", "since", "tape")
-    field: Field
+    __slots__ = ("index", "since")
     index: tuple[int, ...]
     since: int
-    tape: Any
 
     @classmethod
     def of(cls, field: Field, index: tuple[int, ...]) -> Read:
         """Read an element of a field of scalars."""
         made = cls(field._flat[field._place(index)])
-        made.field, made.index, made.tape, made.since = field, index, session.tape, session.clock
+        made.taken = Source(field, session.tape)
+        made.index, made.since = index, session.clock
         return made
+
+    @property
+    def field(self) -> Field:
+        return self.taken.field
+
+    @property
+    def tape(self) -> Any:
+        return self.taken.tape
+
+
+def source_of(value: Any) -> Source | None:
+    """Where a number, vector, or one in a list comes from, if it remembers."""
+    if isinstance(value, (list, tuple)):
+        return next((s for s in map(source_of, value) if s is not None), None)
+    found: Source | None = getattr(value, "taken", None)
+    return found

@@ -23,7 +23,7 @@ from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
-from diffsim.runtime.read import Read
+from diffsim.runtime.read import Read, Taken
 
 
 class Recorded(Traced):
@@ -291,11 +291,20 @@ def _is_active(a: Any) -> bool:
                 hint="use it before the field changes, or do it in a kernel",
             )
         return True
+    if isinstance(a, Taken):
+        a.taken.refuse(
+            "arithmetic with a value on the tape", "compute with the value first, or in a kernel"
+        )
     if isinstance(a, Matrix) and a.owner and session.tape is not None:
         raise AutodiffError(
             f"an element of {a.owner} that is read in Python is a constant, and would be one here too",
             Span.of_caller(),
-            hint="give the value to a kernel that does this; or make the constant plain: ds.Vector([...])",
+            hint="give the value to a kernel that does this; if a constant is meant, say so: "
+            "ds.stop_grad(value)",
+        )
+    if isinstance(a, Matrix) and a.taken is not None:
+        a.taken.refuse(
+            "arithmetic with a value on the tape", "give the value to a kernel that does this"
         )
     return False
 

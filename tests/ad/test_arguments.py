@@ -45,7 +45,7 @@ def test_a_number_is_a_constant():
             loss[None] += h * x[i]
 
     with ds.Tape(loss):
-        step(dt[None])
+        step(ds.stop_grad(dt[None]))
         step(0.5)
         step(np.float64(0.5))
         step(dt)

@@ -281,6 +281,7 @@ class Maker:
                 f"{f}[{self.r.randrange(N)}]", "s[None]", f"m[1, {self.r.randrange(N)}]"
             )
             value = self.pick(self.number(), f"0.5 * {g}[{self.r.randrange(N)}]", "0.3 * s[None]")
+            value = value if "[" not in value else f"ds.stop_grad({value})"
             self.put(depth, f"{place} = {value}")
         elif roll < 0.9:
             self.put(depth, f"{f}.fill({self.number()})")

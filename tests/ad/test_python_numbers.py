@@ -1,0 +1,247 @@
+"""Numbers that Python takes from fields while a tape records: never a gradient that lacks a part."""
+
+import math
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.errors import AutodiffError
+from tests.ad.helpers import field
+
+X, V = np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
+
+
+class Space:
+    """Fields and kernels of the programs below."""
+
+    def __init__(self):
+        self.x, self.v, self.w = field(3), field(2, n=2), field(2, n=2)
+        self.loss, self.bare = field(), field(3, grad=False)
+        self.x.from_numpy(X)
+        self.v.from_numpy(V)
+        x, w, loss = self.x, self.w, self.loss
+
+        @ds.kernel
+        def squares():
+            for i in x:
+                loss[None] += x[i] ** 2
+
+        @ds.kernel
+        def twice() -> ds.f64:
+            return 2 * x[0]
+
+        @ds.kernel
+        def scaled(a: ds.f64):
+            for i in x:
+                loss[None] += a * x[i]
+
+        @ds.kernel
+        def along(a: ds.types.vector(2, ds.f64), b: ds.f64):
+            loss[None] += a[0] * b * x[0]
+
+        @ds.kernel
+        def norms():
+            for i in w:
+                loss[None] += w[i].norm_sqr()
+
+        self.squares, self.twice, self.scaled = squares, twice, scaled
+        self.along, self.norms = along, norms
+
+    def put(self, value):
+        self.loss[None] = value
+
+    def put_w(self, value):
+        self.w[0] = value
+        self.norms()
+
+
+@pytest.fixture
+def space():
+    ds.init(default_fp=ds.f64)
+    return Space()
+
+
+LOST = {
+    "a number is added to the loss": lambda s: (s.squares(), s.put(s.loss[None] + 1.0)),
+    "an element": lambda s: s.put(s.x[0]),
+    "arithmetic from the left": lambda s: s.put(2 * s.x[0]),
+    "arithmetic from the right": lambda s: s.put(s.x[0] ** 2 - 1),
+    "signs": lambda s: s.put(-abs(s.x[0])),
+    "two elements": lambda s: s.put(s.x[0] * s.x[1]),
+    "the sum of a list": lambda s: s.put(sum([s.x[0], s.x[1]])),
+    "a number of NumPy": lambda s: s.put(np.float64(2) * s.x[0]),
+    "an elementary function": lambda s: s.put(ds.sin(s.x[0])),
+    "an argument": lambda s: s.scaled(s.x[0]),
+    "an argument, computed": lambda s: s.scaled(1 / s.x[0]),
+    "a vector": lambda s: s.put_w(s.v[0]),
+    "arithmetic on a vector": lambda s: s.put_w(2.0 * s.v[0] + 1),
+    "a method of a vector": lambda s: s.put(s.v[0].norm()),
+    "a component": lambda s: s.put(s.v[0].x),
+    "an element of a vector": lambda s: s.put(s.v[0][1]),
+    "a list": lambda s: s.put_w([s.v[0].x, 1.0]),
+    "a vector of numbers": lambda s: s.put_w(ds.Vector([s.x[0], 1.0])),
+    "a loop over a vector": lambda s: s.put(sum(s.v[1])),
+    "a vector times a number": lambda s: s.put_w(ds.Vector([1.0, 2.0]) * s.x[0]),
+    "a vector argument": lambda s: s.along(s.v[0], 1.0),
+    "a list argument": lambda s: s.along([s.x[0], 1.0], 1.0),
+    "a number beside a vector": lambda s: s.along([1.0, 1.0], s.x[0]),
+    "fill": lambda s: (s.w.fill(s.x[0]), s.norms()),
+    "with a returned value": lambda s: s.put(s.twice() * (s.x[1] + 1)),
+    "before a returned value": lambda s: s.put(2 * s.x[1] * s.twice()),
+    "a component with a returned value": lambda s: s.put(s.twice() * s.v[0].x),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_would_be_lost_is_refused(space, name):
+    with pytest.raises(AutodiffError, match="that Python took from"), ds.Tape(space.loss):
+        LOST[name](space)
+
+
+KEPT = {
+    "the element itself with a returned value": (
+        lambda s: s.put(s.twice() * s.x[1]),
+        [2 * X[1], 2 * X[0], 0],
+    ),
+    "a constant": (lambda s: s.scaled(ds.stop_grad(s.x[0])), [1, 1, 1]),
+    "a plain float": (lambda s: s.scaled(float(s.x[0])), [1, 1, 1]),
+    "a constant vector": (lambda s: s.along(ds.stop_grad(s.v[1]), 2.0), [6, 0, 0]),
+    "of a field without gradient": (lambda s: s.scaled(s.bare[0] + 2), [2, 2, 2]),
+    "looked at": (lambda s: (s.squares(), look(s)), 2 * X),
+    "in no_grad": (lambda s: (s.squares(), detached(s)), 2 * X),
+    "a record": (lambda s: (s.squares(), record(s)), 2 * X),
+    "a whole number": (lambda s: s.scaled(int(s.x[2])), [3, 3, 3]),
+}
+
+
+def look(s):
+    assert s.x[0] < 2 * s.x[1]
+    assert f"{s.x[2] * 2:.1f} {s.v[0] * 2}" == "6.0 [2.0, 4.0]"
+    assert (np.arange(2) * s.x[1]).tolist() == (s.x[1] * np.arange(2)).tolist() == [0, 2]
+    assert (math.sqrt(s.x[0] * 4), round(s.x[1])) == (2, 2)
+    assert (s.x[0] // 2, 7 % s.x[1], 2 ** s.x[2]) == (0, 1, 8)
+
+
+def detached(s):
+    with ds.ad.no_grad():
+        s.w[0] = 2 * s.v[0] * s.x[0]
+        s.scaled(s.x[0])
+
+
+def record(s):
+    s.bare[0] = s.loss[None] * 2
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_right_is_allowed(space, name):
+    program, expected = KEPT[name]
+    with ds.Tape(space.loss):
+        program(space)
+    np.testing.assert_allclose(space.x.grad.to_numpy(), expected)
+
+
+def test_after_the_tape_it_is_a_number(space):
+    kept = []
+    with ds.Tape(space.loss):
+        space.squares()
+        kept += [space.x[0], space.v[0]]
+    with ds.Tape(space.loss):
+        space.scaled(2 * kept[0])
+        space.put_w(kept[1])
+    assert type(2 * kept[0]) is float
+    assert space.loss[None] == 2 * X.sum() + (V[0] ** 2).sum()
+
+
+def test_functions_with_a_gradient_of_their_own_may_compute(space):
+    x, loss = space.x, space.loss
+
+    @ds.ad.grad_replaced
+    def cube():
+        loss[None] = x[0] ** 3
+
+    @ds.ad.grad_for(cube)
+    def cube_grad():
+        x.grad[0] += 3 * x[0] ** 2 * loss.grad[None]
+
+    x[0] = 2.0
+    with ds.Tape(loss):
+        cube()
+    assert x.grad[0] == 12.0
+
+    def step(t):
+        cube()
+
+    with ds.Tape(loss):
+        ds.ad.checkpoint(step, 1, state=[x])
+    assert x.grad[0] == 12.0
+
+
+def test_a_step_of_a_rollout(space):
+    def step(t):
+        space.scaled(2 * space.x[0])
+
+    with pytest.raises(AutodiffError, match="that Python took from x"), ds.Tape(space.loss):
+        ds.ad.checkpoint(step, 2, state=[space.x])
+
+
+def test_a_returned_value_as_a_constant(space):
+    """d(2 x0 stop(2 x0)) / d x0."""
+    with ds.Tape(space.loss):
+        r = space.twice()
+        space.loss[None] = ds.stop_grad(r) * r
+    assert space.x.grad.to_numpy().tolist() == [4.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("how", ["its own", "another's", "swapped"])
+def test_gradients_to_start_from_that_are_gradients(how):
+    """What y.grad holds when backward is called counts, though y.grad is cleared on the way."""
+    ds.init(default_fp=ds.f64)
+    a, b, y, z = (field(2) for _ in range(4))
+    a.from_numpy(np.array([1.0, 2.0]))
+    b.from_numpy(np.array([3.0, 4.0]))
+
+    @ds.kernel
+    def products():
+        for i in a:
+            y[i] = a[i] ** 2
+            z[i] = 5 * b[i]
+
+    tape = ds.Tape()
+    with tape:
+        products()
+    y.grad.from_numpy(np.array([1.0, 10.0]))
+    z.grad.from_numpy(np.array([100.0, 1000.0]))
+    seeds, grad_a, grad_b = {
+        "its own": ({y: y.grad}, [2, 40], [0, 0]),
+        "another's": ({z: y.grad}, [0, 0], [5, 50]),
+        "swapped": ({y: z.grad, z: y.grad}, [200, 4000], [5, 50]),
+    }[how]
+    tape.backward(grads=seeds)
+    assert a.grad.to_numpy().tolist() == grad_a
+    assert b.grad.to_numpy().tolist() == grad_b
+
+
+def test_two_tapes_in_a_chain():
+    ds.init(default_fp=ds.f64)
+    x, y, loss = field(3), field(3), field()
+    x.from_numpy(X)
+
+    @ds.kernel
+    def squares():
+        for i in x:
+            y[i] = x[i] ** 2
+
+    @ds.kernel
+    def cubes():
+        for i in y:
+            loss[None] += y[i] ** 3
+
+    first, second = ds.Tape(), ds.Tape()
+    with first:
+        squares()
+    with second:
+        cubes()
+    second.backward(loss)
+    first.backward(grads={y: y.grad})
+    np.testing.assert_allclose(x.grad.to_numpy(), 6 * X**5)
