@@ -89,9 +89,14 @@ def scalar(name: str) -> ScalarType:
 
 
 class TensorType:
-    """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`."""
+    """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
+
+    Attributes:
+        maker: makes vectors in Python and fields, which are not known here; set by `diffsim.lang.matrix`.
+    """
 
     __slots__ = ("scalar", "shape")
+    maker: Any
 
     def __init__(self, scalar: ScalarType, shape: tuple[int, ...]) -> None:
         self.scalar = scalar
@@ -104,6 +109,18 @@ class TensorType:
 
     def __reduce__(self) -> Any:
         return (tensor, (self.scalar, self.shape))
+
+    def __call__(self, *elements: Any) -> Any:
+        """A vector or matrix of these numbers, rows or vectors in order; of one number throughout."""
+        return self.maker.make(self, elements)
+
+    def field(self, shape: Any = None, **options: Any) -> Any:
+        """A field of elements of this type; see `ds.field` for the options."""
+        return self.maker.field(self, shape, **options)
+
+    def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of elements of this type; see `ds.ndarray`."""
+        return self.maker.ndarray(self, shape, needs_grad)
 
     @property
     def size(self) -> int:

@@ -87,12 +87,14 @@ def _dispatch(
     if isinstance(function, Op):
         _no_keywords(cx, node, kwargs, f"ds.{function.name}")
         return apply(cx, node, function, args)
-    if isinstance(function, (ScalarType, TensorType)) or is_python_type(function):
-        if len(args) != 1 and not isinstance(function, TensorType):
+    if isinstance(function, TensorType):
+        return _of_type(cx, node, function, args)
+    if isinstance(function, ScalarType) or is_python_type(function):
+        if len(args) != 1:
             raise cx.type_error(
                 node, f"a conversion takes one value, not {len(args)}", "convert them one by one"
             )
-        return convert(cx, args[0] if len(args) == 1 else args, function, node)
+        return convert(cx, args[0], function, node)
     handler = _CALLED.get(type(function))
     if handler is not None:
         return handler(cx, node, function, args, kwargs)
@@ -236,6 +238,27 @@ def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
     if t.is_bool and not v.type.is_bool:
         return cx.builder.named("ne", v, 0)
     return cx.builder.cast(v, t)
+
+
+def _of_type(cx: Context, node: ast.Call, t: TensorType, args: list[Any]) -> Value:
+    """`vec3(x, y, z)`, `vec3(0)`, `vec3(v2, z)`, `mat2([a, b], [c, d])`."""
+    flat: list[Any] = []
+    for a in args:
+        if isinstance(a, (list, tuple, Matrix, np.ndarray)):
+            a = cx.value(a, node, like=t.scalar)
+        flat += linalg.elements(a) if isinstance(a, Value) and a.type.shape else [a]
+    if len(flat) == 1:
+        flat *= t.size
+    if len(flat) != t.size:
+        raise cx.type_error(
+            node,
+            f"{an(t)} can not be made of {len(flat)} numbers",
+            f"give {t.size} numbers, vectors of so many together, or one number for all",
+        )
+    for a in flat:
+        if not isinstance(a, (Value, bool, int, float, np.generic)):
+            raise cx.type_error(node, f"an element is {describe(a)}, not a number")
+    return cx.builder.cast(cx.builder.tensor_of(flat, t.shape, t), t.scalar)
 
 
 def _matrix(

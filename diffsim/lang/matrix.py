@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, KernelTypeError, Span
+from diffsim.ir.types import TensorType, an
 from diffsim.lang import linalg
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.ports import ports
@@ -358,3 +359,45 @@ class Vector:
     def unit(n: int, i: int, dt: Any = float) -> Matrix:
         """The i-th unit vector of n elements."""
         return Matrix.unit(n, i, dt)
+
+
+class _Maker:
+    """What calling `ds.types.vector(3, ds.f32)` and its like outside of kernels comes to."""
+
+    @staticmethod
+    def make(t: TensorType, elements: tuple[Any, ...]) -> Matrix:
+        """`vec3(1, 2, 3)`, `vec3(0)`, `vec3(v2, 1)`, `mat2([1, 2], [3, 4])`."""
+        try:
+            parts = [np.ravel(e.entries if isinstance(e, Matrix) else e) for e in elements]
+            flat = np.concatenate(parts) if parts else np.zeros(0)
+        except ValueError:  # rows of different lengths
+            flat = np.zeros(0)
+        if len(flat) == 1:
+            flat = np.repeat(flat, t.size)
+        if len(flat) != t.size or flat.dtype.kind not in "biuf":
+            raise KernelTypeError(
+                f"{an(t)} can not be made of {', '.join(map(repr, elements)) or 'nothing'}",
+                Span.of_caller(),
+                hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
+            )
+        made = Matrix(flat.reshape(t.shape), t.scalar)
+        made.taken = _taken_from(elements)
+        return made
+
+    @staticmethod
+    def field(
+        t: TensorType,
+        shape: Any,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+    ) -> Any:
+        return ports.make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
+
+    @staticmethod
+    def ndarray(t: TensorType, shape: Any, needs_grad: bool) -> Any:
+        return ports.make_ndarray(t.shape, t.scalar, shape, needs_grad)
+
+
+TensorType.maker = _Maker

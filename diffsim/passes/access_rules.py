@@ -195,7 +195,7 @@ class _Checker:
         """A value that is not there any more after the launch: to be found as it was before, or refused."""
         kept = self.in_place and load.mem.kind in ("field", "array")
         if final or not kept or load.mem in self.extreme:
-            raise _stale(load, write)
+            raise _stale(load, write, kept)
         self.before.add(load.mem)
 
     def later(self, loads: list[_Place], writes: list[_Place], *, final: bool = False) -> None:
@@ -233,7 +233,7 @@ class _Checker:
                     if not self.disjoint(load.stmt, write.stmt) and not self.read_before(
                         section, load, write
                     ):
-                        raise _stale(load.stmt, write.stmt)
+                        raise _stale(load.stmt, write.stmt, True)
 
     def read_before(self, section: _Section, load: _Place, write: _Place) -> bool:
         """Whether, in each lane, the load is done with an element when the write changes it."""
@@ -404,14 +404,22 @@ def _between(load: Load, update: Load | Write) -> GlobalDataAccessError:
     )
 
 
-def _stale(load: Load, write: Load | Write) -> GlobalDataAccessError:
+def _stale(load: Load, write: Load | Write, kept: bool) -> GlobalDataAccessError:
+    """`kept`: whether the tape keeps what was there, which is not enough."""
     name = load.mem.name
+    if kept:
+        why = "which is neither what it is before the launch nor what it is after it"
+        hint = "compute in a local variable and store that once, or split the kernel in two"
+    else:
+        why = "and the kernel changes it later"
+        hint = (
+            f"write into another field (or another row: {name}[t + 1, ...]), or let the tape keep what was "
+            'there: ds.Tape(loss, in_place="save")'
+        )
     return GlobalDataAccessError(
-        f"the gradient needs {name} as it was read, and the kernel changes it later: global data "
-        f"access rule 1\n  changed here:\n{write.span.text()}\n  read here:",
+        f"the gradient needs {name} as it was read, {why}: global data access rule 1\n  changed here:\n{write.span.text()}\n  read here:",
         load.span,
-        hint=f"write into another field (or another row: {name}[t + 1, ...]), or let the tape keep what "
-        'was there: ds.Tape(loss, in_place="save")',
+        hint=hint,
     )
 
 

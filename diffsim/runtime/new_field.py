@@ -108,10 +108,10 @@ def field(
     needs_grad: bool = False,
     layout: Any = None,
 ) -> Field:
-    """A field of scalars.
+    """A field of numbers, vectors or matrices.
 
     Args:
-        dtype: scalar type; the default float if left out.
+        dtype: scalar type, or `ds.types.vector/matrix`; the default float if left out.
         shape: number of elements along each axis, () for a single one. Without a shape the field waits
             to be placed: `ds.root.dense(ds.i, n).place(x)`.
         name: for messages; else the variable's name in the first kernel that uses it.
@@ -121,6 +121,8 @@ def field(
     Raises:
         FieldError: a shape, type or option that makes no sense; no memory.
     """
+    if isinstance(dtype, TensorType):
+        return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout)
     return make_field((), dtype, shape, name, needs_grad, layout)
 
 
