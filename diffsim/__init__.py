@@ -4,6 +4,8 @@ Kernels over fields are compiled through diffsim's own IR and LLVM, and differen
 is right, or it is refused with an error that names the line.
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from diffsim import ad, errors
 from diffsim.ad.copies import clone, copy
 from diffsim.ad.tape import Tape
@@ -55,6 +57,7 @@ from diffsim.ir.ops import power as pow
 from diffsim.ir.ops import rint as round
 from diffsim.ir.types import bool_ as u1
 from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from diffsim.lang.absent import absent
 from diffsim.lang.annotations import template
 from diffsim.lang.func import data_oriented, func, func_grad, func_replay
 from diffsim.lang.given import adjoint, grad
@@ -115,6 +118,12 @@ from diffsim.runtime.tree import (
 )
 
 __version__ = "0.1.0"
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> NoReturn:
+        raise absent(__name__, name)
+
+
 __all__ = [
     "AccessError",
     "AutodiffError",

@@ -1,11 +1,20 @@
 """Automatic differentiation from Python: tapes, gradients written by hand, code without gradients."""
 
+from typing import TYPE_CHECKING, NoReturn
+
 from diffsim.ad.checkpoint import CheckpointStats, checkpoint
 from diffsim.ad.custom import grad_for, grad_replaced, no_grad
 from diffsim.ad.gradcheck import gradcheck, gradcheck_tape, jacobian, jacobian_fd
 from diffsim.ad.tape import Tape
+from diffsim.lang.absent import absent
 from diffsim.lang.intrinsics import stop_grad
 from diffsim.runtime.recorded import Recorded
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> NoReturn:
+        raise absent(__name__, name)
+
 
 __all__ = [
     "CheckpointStats",

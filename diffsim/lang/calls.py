@@ -24,6 +24,7 @@ from diffsim.lang.scope import (
     Context,
     Intrinsic,
     StructValue,
+    advice,
     describe,
 )
 from diffsim.lang.structs import StructType
@@ -257,7 +258,7 @@ def _of_type(cx: Context, node: ast.Call, t: TensorType, args: list[Any]) -> Val
         )
     for a in flat:
         if not isinstance(a, (Value, bool, int, float, np.generic)):
-            raise cx.type_error(node, f"an element is {describe(a)}, not a number")
+            raise cx.type_error(node, f"an element is {describe(a)}, not a number", advice(a))
     return cx.builder.cast(cx.builder.tensor_of(flat, t.shape, t), t.scalar)
 
 

@@ -13,6 +13,7 @@ from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import an
 from diffsim.lang import expressions, linalg, struct_values
+from diffsim.lang.absent import ABSENT
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import Context, StructValue, close_to, describe, sample
 
@@ -46,6 +47,9 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
             return owner.type.shape if name == "shape" else expressions.Method(name, owner)
         if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
             return _component(cx, owner, linalg.COMPONENTS[name], node)
+        chosen = linalg.several(name)
+        if chosen is not None and len(owner.type.shape) == 1:
+            return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
         known = [*linalg.METHODS, "cast", "n", "m", "shape"]
         close = close_to(name, known) if owner.type.shape else None
         raise cx.type_error(
@@ -61,6 +65,8 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
         return expressions.Method(
             name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
         )
+    if isinstance(owner, list) and linalg.several(name):
+        return attribute(cx, cx.value(owner, node), node)
     if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
         raise KernelNameError(
             f"{owner._mem.name} has no gradient",
@@ -76,7 +82,11 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
         raise KernelNameError(
             f"{describe(owner)} has no .{name}",
             cx.span(node),
-            hint=f"did you mean .{close}?" if close else "look it up with dir(...)",
+            hint=ABSENT[name]
+            if name in ABSENT and getattr(owner, "__name__", "").startswith("diffsim")
+            else f"did you mean .{close}?"
+            if close
+            else "look it up with dir(...)",
         ) from None
     path = cx.path_of(node)
     if path is not None:

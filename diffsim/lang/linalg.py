@@ -194,3 +194,9 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 
 COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
+
+
+def several(name: str) -> list[int] | None:
+    """The elements that `.xy` or `.zyx` names; None for other names."""
+    found = [COMPONENTS.get(c) for c in name]
+    return found if len(found) > 1 and None not in found else None  # type: ignore[return-value]

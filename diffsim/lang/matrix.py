@@ -258,6 +258,9 @@ class Matrix:
     def __getattr__(self, name: str) -> Any:
         if name in linalg.METHODS:
             return lambda *args: _method(name, linalg.METHODS[name], self, *args)
+        chosen = linalg.several(name)
+        if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
+            return _marked(Matrix(self.entries[chosen]), self)
         raise AttributeError(f"{self} has no attribute {name!r}", name=name, obj=self)
 
 

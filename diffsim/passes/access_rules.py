@@ -417,7 +417,8 @@ def _stale(load: Load, write: Load | Write, kept: bool) -> GlobalDataAccessError
             'there: ds.Tape(loss, in_place="save")'
         )
     return GlobalDataAccessError(
-        f"the gradient needs {name} as it was read, {why}: global data access rule 1\n  changed here:\n{write.span.text()}\n  read here:",
+        f"the gradient needs {name} as it was read, {why}: global data access rule 1\n"
+        f"  changed here:\n{write.span.text()}\n  read here:",
         load.span,
         hint=hint,
     )

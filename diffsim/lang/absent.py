@@ -1,0 +1,84 @@
+"""Names that programs written for Taichi use and diffsim does not have: what to write here."""
+
+from __future__ import annotations
+
+_SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
+_PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
+_ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
+
+ABSENT: dict[str, str] = {
+    "math": "functions are in ds itself (ds.sin, ds.max), numbers in Python's math (math.pi), "
+    "vec3 = ds.types.vector(3, ds.f32), and what vectors do are methods: v.norm(), v.dot(w)",
+    "GUI": _PICTURES,
+    "ui": _PICTURES,
+    "tools": _PICTURES,
+    "imwrite": _PICTURES,
+    "imshow": _PICTURES,
+    "imread": _PICTURES,
+    "Texture": "use a field",
+    "PI": "import math and write math.pi",
+    "pi": "import math and write math.pi",
+    "f16": "use ds.f32",
+    "half": "use ds.f32",
+    "float16": "use ds.f32",
+    "clamp": "write ds.max(low, ds.min(high, x))",
+    "mix": "write a + t * (b - a)",
+    "length": "write v.norm()",
+    "log2": "write ds.log(x) / math.log(2)",
+    "log10": "write ds.log(x) / math.log(10)",
+    "exp2": "write 2.0**x",
+    "one": "write 1.0, or ds.Vector.one(ds.f32, 3)",
+    "zero": "write 0.0, or ds.Vector.zero(ds.f32, 3)",
+    "mod": "write a % b, or ds.raw_mod(a, b) for C's",
+    "logical_and": "write a and b",
+    "logical_or": "write a or b",
+    "logical_not": "write not a",
+    "bit_shr": "write a >> b",
+    "bit_sar": "write a >> b",
+    "bit_shl": "write a << b",
+    "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",
+    "real_func": "use @ds.func",
+    "pyfunc": "use @ds.func in kernels, and a Python function outside",
+    "static_assert": "use assert, which debug=True checks; or test in Python, before the launch",
+    "static_print": "print in Python, before the launch",
+    "parallelize": "write ds.loop_config(serialize=False), which is the default",
+    "serialize": "write ds.loop_config(serialize=True)",
+    "block_local": "leave it out: the compiler decides",
+    "assume_in_range": "leave it out: the compiler finds ranges",
+    "no_activate": "leave it out: " + _SPARSE,
+    "append": _SPARSE,
+    "is_active": _SPARSE,
+    "activate": _SPARSE,
+    "deactivate": _SPARSE,
+    "FieldsBuilder": "use ds.root; fields free their memory when nothing refers to them",
+    "any_arr": "use ds.types.ndarray()",
+    "ext_arr": "use ds.types.ndarray()",
+    "linalg": "write the solver as kernels, or take SciPy's",
+    "algorithms": "sort with NumPy: x.from_numpy(np.sort(x.to_numpy()))",
+    "profiler": "measure with time.perf_counter() around launches and ds.sync()",
+    "set_logging_level": "warnings are Python's: import warnings",
+    "clear_all_gradients": "write tape.zero(), or x.grad.fill(0)",
+    "FwdMode": "derivatives go backward: ds.Tape; whole Jacobian matrices: ds.ad.jacobian",
+    "x64": _ON_CPU_OR_CUDA,
+    "arm64": _ON_CPU_OR_CUDA,
+    "vulkan": _ON_CPU_OR_CUDA,
+    "metal": _ON_CPU_OR_CUDA,
+    "opengl": _ON_CPU_OR_CUDA,
+    "float32": "use ds.f32",
+    "float64": "use ds.f64",
+    "int8": "use ds.i8",
+    "int16": "use ds.i16",
+    "int32": "use ds.i32",
+    "int64": "use ds.i64",
+    "uint8": "use ds.u8",
+    "uint16": "use ds.u16",
+    "uint32": "use ds.u32",
+    "uint64": "use ds.u64",
+}
+"""What to write for `ds.<name>` (and `ds.ad.<name>`)."""
+
+
+def absent(module: str, name: str) -> AttributeError:
+    """The error for a name that a module of diffsim does not have."""
+    hint = f". To do: {ABSENT[name]}" if name in ABSENT else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
