@@ -155,10 +155,12 @@ rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
 power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
                "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
                ref=np.power, llvm=Libm("pow"), cuda=Libdevice("pow"),
-               rules=(lambda g, x, p, y: select(ne(x, 0) | (p >= 1),
-                                                g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
-                                                0.0),
-                      lambda g, x, p, y: select(x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0)),
+               rules=(lambda g, x, p, y: unless_zero(g, select(
+                          ne(x, 0) | (p >= 1),
+                          g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
+                          0.0)),
+                      lambda g, x, p, y: unless_zero(g, select(
+                          x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0))),
                sample=[(0.2, 4), (-2, 3)])
 
 exp: Op = op("exp", "F -> F", "Exponential.",

@@ -793,6 +793,8 @@ SINGULAR = {
     "normalized in a branch": ("v.normalized().x if v.norm() > 0 else v.y", [0, 0], [0, 1]),
     "rsqrt by select": ("ds.select(v.x > 0, ds.rsqrt(v.x), v.y)", [0, 3], [0, 1]),
     "log by select": ("ds.select(v.x > 0, ds.log(v.x), v.y)", [0, 3], [0, 1]),
+    "power by select": ("ds.select(v.x > 0, v.x**-0.5, v.y)", [-2, 3], [0, 1]),
+    "large power by select": ("ds.select(v.x < 1e3, 2.0**v.x, v.y)", [1e4, 3], [0, 1]),
     "max with 0": ("ds.max(v.x, 0.0) + ds.max(0.0, v.y)", [0, 0], [1, 0]),
     "min with 0": ("ds.min(v.x, 0.0) + ds.min(0.0, v.y)", [0, 0], [1, 0]),
     "max of three": ("ds.max(v.y, v.x, 2.0)", [2, 2], [0, 1]),
