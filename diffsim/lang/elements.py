@@ -91,6 +91,8 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     path = cx.path_of(node)
     if path is not None:
         cx.capture(*path, found, node)
+    else:
+        cx.capture_of(owner, name, found, node)
     return found
 
 
@@ -317,7 +319,10 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
             f"{describe(owner)} has no elements",
             "only fields, vectors and matrices have them",
         )
-    return expressions.fold(cx, node, operator.getitem, owner, found)
+    item = expressions.fold(cx, node, operator.getitem, owner, found)
+    if type(owner) is dict:
+        cx.capture(owner, found, (), item, node)
+    return item
 
 
 def slice_node(cx: Context, node: ast.Slice) -> Any:

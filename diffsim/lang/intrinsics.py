@@ -72,6 +72,12 @@ def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
             f"{describe(thing)} can not be unrolled",
             f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
         )
+    if isinstance(thing, dict):
+        raise cx.syntax(
+            node,
+            "a dictionary can not be unrolled: it may grow",
+            "loop over a tuple of its keys, made outside of the kernel",
+        )
     if hasattr(thing, "__iter__") and not isinstance(thing, str):
         if hasattr(thing, "__len__") and len(thing) > _MOST_TURNS:
             raise cx.syntax(

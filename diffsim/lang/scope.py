@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import difflib
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -92,13 +94,14 @@ class StructVar:
 class Capture:
     """A Python value that a kernel took from outside when it was compiled.
 
-    `path` is (namespace dictionary or cell, name, attribute names); `value` what stood there.
+    `path` is (root, name, attribute names), the root being a dictionary (a namespace, or the user's own,
+    with the name as its key), a cell, an object, or a reference to one; `value` is what stood there.
     """
 
     __slots__ = ("attributes", "name", "root", "span", "value")
 
     def __init__(
-        self, root: Any, name: str, attributes: tuple[str, ...], value: Any, span: Span
+        self, root: Any, name: Any, attributes: tuple[str, ...], value: Any, span: Span
     ) -> None:
         self.root = root
         self.name = name
@@ -108,16 +111,16 @@ class Capture:
 
     @property
     def text(self) -> str:
-        return ".".join((self.name, *self.attributes))
+        return ".".join((str(self.name), *self.attributes))
 
     def now(self) -> Any:
         """What stands there now."""
         if isinstance(self.root, dict):
             found = self.root.get(self.name)
-        elif self.name == "self" and not hasattr(self.root, "cell_contents"):
-            found = self.root
+        elif isinstance(self.root, weakref.ref):
+            found = self.root()
         else:
-            found = self.root.cell_contents
+            found = getattr(self.root, "cell_contents", self.root)
         for attribute in self.attributes:
             found = getattr(found, attribute, None)
         return found
@@ -267,7 +270,7 @@ class Context:
         return KernelNameError(message, self.span(node), hint)
 
     def capture(
-        self, root: Any, name: str, attributes: tuple[str, ...], value: Any, node: Any
+        self, root: Any, name: Any, attributes: tuple[str, ...], value: Any, node: Any
     ) -> None:
         """Remember that the kernel is compiled for this value (numbers, fields, funcs...)."""
         if not getattr(value, "placed", True):
@@ -277,8 +280,8 @@ class Context:
                 "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
         if hasattr(type(value), "call_it"):
-            value.call_it(attributes[-1] if attributes else name)
-        key = (id(root), ".".join((name, *attributes)))
+            value.call_it(attributes[-1] if attributes else str(name))
+        key = (id(root), ".".join((repr(name), *attributes)))
         if key not in self.captures:
             self.captures[key] = Capture(root, name, attributes, value, self.span(node))
 
@@ -301,6 +304,16 @@ class Context:
         if name in self.frame.globals:
             return self.frame.globals, name, trail
         return None
+
+    def capture_of(self, owner: Any, name: str, value: Any, node: ast.Attribute) -> None:
+        """Remember an attribute of an object that no chain of names leads to: `bodies[0].mass`."""
+        home = type(owner).__module__.partition(".")[0]
+        if home in ("builtins", "numpy", "diffsim") or isinstance(owner, tuple):
+            return
+        root = owner
+        with contextlib.suppress(TypeError):  # a class with slots may have no place for references
+            root = weakref.ref(owner)
+        self.capture(root, ast.unparse(node.value), (name,), value, node)
 
     # ---- values
 

@@ -13,11 +13,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from diffsim.backends.cuda import emit_ptx
 from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGradientError, Span
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
+from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
@@ -142,8 +145,7 @@ class Kernel:
         for k, (p, a) in enumerate(zip(self.signature.parameters[offset:], args, strict=True)):
             if p.kind == "value" and isinstance(a, Recorded):
                 made[k] = _as_argument(p, a)
-        special, values = self.specialize(tuple(made), {}, by_field=True)
-        return special.launch(*values)
+        return self._run(tuple(made), {}, by_field=True)
 
     def gives_fields(self, args: tuple[Any, ...]) -> bool:
         """Whether there are fields, or values of a tape, in place of numbers among positional arguments."""
@@ -167,15 +169,22 @@ class Kernel:
         if self.gives_fields(args):
             return self._by_field(args, kwargs)
         special, values = self.specialize(args, kwargs)
-        if self.signature.plain:
-            self._launch = special.launch
-        else:
+        if not self.signature.plain:
             self._launch = self._dispatch
+            return self._dispatch(*args, **kwargs)
+        self._launch = special.launch
         return special.launch(*values)
 
     def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
-        special, values = self.specialize(args, kwargs)
-        return special.launch(*values)
+        return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, by_field: bool = False) -> Any:
+        special, values = self.specialize(args, kwargs, by_field=by_field)
+        try:
+            return special.launch(*values)
+        except launch.Anew:
+            special, values = self.specialize(args, kwargs, by_field=by_field)
+            return special.launch(*values)
 
     # ---- specialising
 
@@ -415,12 +424,45 @@ def _as_argument(p: Parameter, a: Recorded) -> Any:
 
 
 def _template_key(a: Any) -> Any:
-    """What a compiled-in argument is known by."""
+    """What a compiled-in argument is known by: constants by their value, other objects by themselves."""
+    if isinstance(a, Field):
+        return id(a)
     if isinstance(a, (bool, int, float, str)) or a is None:
-        return (type(a), a)
+        return (type(a), repr(a))  # -0.0 is not 0.0
     if isinstance(a, StructField):
         return tuple(map(id, a.fields()))
-    return id(a)
+    if isinstance(a, (list, tuple)):
+        return (type(a), *map(_template_key, a))
+    if isinstance(a, dict):
+        return (dict, *((_template_key(k), _template_key(v)) for k, v in a.items()))
+    if isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind in "biuf":
+        return (type(a), a.dtype, a.shape, a.tobytes())
+    if isinstance(a, Matrix):
+        return (Matrix, a.typed, *_template_key(a.entries))
+    return _Identity(a)
+
+
+class _Identity:
+    """An object as a part of a key; no later one at the same address is taken for it."""
+
+    __slots__ = ("number", "thing")
+
+    def __init__(self, thing: Any) -> None:
+        self.number = id(thing)
+        self.thing: Callable[[], Any]
+        try:
+            self.thing = weakref.ref(thing)
+        except TypeError:
+            self.thing = lambda: thing
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Identity):
+            return False
+        mine = self.thing()
+        return mine is not None and mine is other.thing()
 
 
 def _fields_first(source: Source) -> list[Callable[[], None]]:

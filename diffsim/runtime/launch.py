@@ -138,7 +138,9 @@ def _write_checks(w: Writer, special: Special, then: str) -> None:
     for c in special.translation.captures:
         root = w.use(c.root, "g")
         if isinstance(c.root, dict):
-            place = f"{root}[{c.name!r}]"
+            place = f"{root}[{repr(c.name) if type(c.name) is str else w.use(c.name, 'n')}]"
+        elif isinstance(c.root, weakref.ref):
+            place = f"{root}()"
         elif hasattr(c.root, "cell_contents"):
             place = f"{root}.cell_contents"
         elif owner is not None and (c.root is None or c.root is owner()):
@@ -200,6 +202,10 @@ def _shown(value: Any) -> str:
 
 
 # ---- arguments
+
+
+class Anew(Exception):
+    """A kernel is to be compiled anew, for arguments that its launch does not get."""
 
 
 class GivenFields(TypeError):

@@ -206,8 +206,14 @@ class Special:
             self.kernel.forget_launch()
 
     def again(self, *args: Any) -> Any:
-        """Launch after compiling anew."""
+        """Launch after compiling anew.
+
+        Raises:
+            launch.Anew: only the caller knows the arguments that were compiled in.
+        """
         self.kernel.forget()
+        if any(p.kind == "template" for p in self.kernel.signature.parameters):
+            raise launch.Anew
         return self.kernel(*args)
 
     def returned(self) -> Any:

@@ -1,0 +1,227 @@
+"""What a kernel is compiled for never becomes stale without a word: constants reached in any way."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.errors import KernelStateError, KernelSyntaxError
+
+
+class Body:
+    """A plain object, as programs hold them."""
+
+    def __init__(self, mass):
+        self.mass = mass
+        self.place = number(mass)
+
+
+class Slotted:
+    __slots__ = ("mass",)
+
+    def __init__(self, mass):
+        self.mass = mass
+
+
+def number(value=0.0):
+    made = ds.field(ds.f64, ())
+    made[None] = value
+    return made
+
+
+@pytest.fixture(autouse=True)
+def doubles():
+    ds.init(default_fp=ds.f64)
+
+
+def reaches():
+    """For each way to a number: a kernel that puts it into `out`, and what changes it to 5."""
+    out = number()
+    bodies, slotted = [Body(1.0), Body(1.0)], [Slotted(1.0)]
+    table = {"mass": 1.0, 3: [1.0], (1, 2): Body(1.0)}
+    alone = Body(1.0)
+
+    @ds.func
+    def mass_of(b):
+        return b.mass
+
+    @ds.kernel
+    def element():
+        out[None] = bodies[0].mass
+
+    @ds.kernel
+    def unrolled():
+        for b in ds.static(bodies):
+            out[None] = b.mass
+
+    @ds.kernel
+    def in_slots():
+        out[None] = slotted[0].mass
+
+    @ds.kernel
+    def key():
+        out[None] = table["mass"]
+
+    @ds.kernel
+    def list_in_dict():
+        out[None] = table[3][0]
+
+    @ds.kernel
+    def object_in_dict():
+        out[None] = table[1, 2].mass
+
+    @ds.kernel
+    def passed_on():
+        out[None] = mass_of(alone)
+
+    @ds.kernel
+    def renamed():
+        b = alone
+        out[None] = b.mass
+
+    @ds.kernel
+    def template(b: ds.template()):
+        out[None] = b.mass
+
+    def change(thing):
+        thing.mass = 5.0
+
+    return {
+        "an element of a list": (element, lambda: change(bodies[0])),
+        "an unrolled loop": (unrolled, lambda: change(bodies[1])),
+        "a class with slots": (in_slots, lambda: change(slotted[0])),
+        "a dictionary": (key, lambda: table.update(mass=5.0)),
+        "a list in a dictionary": (list_in_dict, lambda: table[3].__setitem__(0, 5.0)),
+        "an object in a dictionary": (object_in_dict, lambda: change(table[1, 2])),
+        "a func's argument": (passed_on, lambda: change(alone)),
+        "another name": (renamed, lambda: change(alone)),
+        "a template argument": (lambda: template(alone), lambda: change(alone)),
+    }, out
+
+
+@pytest.mark.parametrize("way", list(reaches()[0]))
+def test_a_number_that_changes_is_noticed(way):
+    ways, out = reaches()
+    kernel, change = ways[way]
+    kernel()
+    kernel()
+    assert out[None] == 1.0
+    change()
+    with pytest.raises(KernelStateError, match=r"1\.0.* when .* was compiled"):
+        kernel()
+
+
+TEMPLATES = {
+    "list": lambda v: [v],
+    "tuple": lambda v: (v, 2.0),
+    "array": lambda v: np.array([v]),
+    "vector": lambda v: ds.Vector([v, 1.0]),
+    "nested": lambda v: ([v], 1)[0],
+    "dict": lambda v: {0: v},
+}
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_constants_given_as_templates_count_by_value(kind):
+    """Not by address: the next list may well lie where the last one was."""
+    out = number()
+
+    @ds.kernel
+    def first(a: ds.template()):
+        out[None] = a[0]
+
+    for v in (1.0, 4.0, 5.0, 1.0):
+        first(TEMPLATES[kind](v))
+        assert out[None] == v
+        gc.collect()
+    kept = TEMPLATES[kind](1.0)
+    first(kept)
+    if kind != "tuple":
+        kept[0] = 7.0
+        first(kept)
+        assert out[None] == 7.0
+
+
+def test_objects_given_as_templates_count_by_themselves():
+    out = number()
+
+    @ds.kernel
+    def mass(b: ds.template()):
+        out[None] = b.mass
+
+    @ds.kernel
+    def place(b: ds.template()):
+        out[None] = b.place[None]
+
+    for v in (1.0, 4.0, 5.0):
+        mass(Body(v))
+        assert out[None] == v
+        place(Body(v + 1))
+        assert out[None] == v + 1
+        mass(Slotted(v))
+        assert out[None] == v
+        gc.collect()
+
+
+@pytest.mark.parametrize("kind", ["list", "dict"])
+def test_fields_in_containers_given_as_templates(kind):
+    out, kept = number(), []
+
+    @ds.kernel
+    def first(a: ds.template()):
+        out[None] = a[0][None]
+
+    for v in (1.0, 4.0, 5.0):
+        kept.append([number(v)] if kind == "list" else {0: number(v)})
+        first(kept[-1])
+        assert out[None] == v
+    first(kept[0])
+    assert out[None] == 1.0
+
+
+def test_a_field_replaced_in_a_kernel_with_templates():
+    """Compiled anew, with the arguments that only the caller knows."""
+    out, factor, other = number(), number(2.0), number(3.0)
+    b = Body(1.0)
+
+    @ds.kernel
+    def product(a: ds.template(), c: ds.template(), s: ds.f64):
+        out[None] = factor[None] * a[None] * c.place[None] * s
+
+    product(other, b, 1.0)
+    assert out[None] == 6.0
+    kept, factor = factor, number(5.0)
+    product(other, b, 2.0)
+    assert out[None] == 30.0
+    old, b.place = b.place, number(7.0)
+    product(other, b, s=2.0)
+    assert out[None] == 210.0
+    assert (kept[None], old[None]) == (2.0, 1.0)
+
+
+def test_a_gradient_with_a_new_object_of_constants():
+    x, loss = ds.field(ds.f64, 2, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def weigh(w: ds.template()):
+        for i in x:
+            for k in ds.static(range(2)):
+                loss[None] += w[k] * x[i]
+
+    for a in (1.0, 2.0, 3.0):
+        with ds.Tape(loss):
+            weigh([a, 10.0])
+        assert x.grad.to_numpy().tolist() == [a + 10] * 2
+
+
+def test_a_dictionary_is_not_unrolled():
+    out, table = number(), {"a": 1.0}
+
+    @ds.kernel
+    def run():
+        for k in ds.static(table):
+            out[None] += table[k]
+
+    with pytest.raises(KernelSyntaxError, match="a dictionary can not be unrolled"):
+        run()
