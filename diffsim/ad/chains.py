@@ -36,8 +36,11 @@ def check_chain(entries: list[Entry]) -> None:
                 follow(entry, broken)
         elif isinstance(entry, Copied):
             follow_copy(entry, broken)
-        elif isinstance(entry, Wrote) and entry.index is None:
-            broken.pop(key(entry.field), None)
+        elif isinstance(entry, Wrote):
+            if entry.index is None:
+                broken.pop(key(entry.field), None)
+            if entry.lost is not None:
+                broken.setdefault(key(entry.field), (entry.field, entry.lost, False))
         elif isinstance(entry, Replaced):
             for e in flat([entry]):
                 if isinstance(e, Launched) and e.inside is not None:

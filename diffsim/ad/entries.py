@@ -152,15 +152,17 @@ class Wrote:
     """A write from Python: what these elements were before has no effect any more.
 
     `value` is what was written: an element, or an array of all of them; the field it was copied from if
-    no gradient flows through the copy. `writer` is the statement, as in `Versions`.
+    no gradient flows through the copy. `writer` is the statement, as in `Versions`. `lost` is the statement
+    too, if Python made the value of what has a gradient, and the field has none.
     """
 
-    __slots__ = ("field", "index", "value", "writer")
+    __slots__ = ("field", "index", "lost", "value", "writer")
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
         self.index = index
         self.value = value
+        self.lost: Span | None = None
         row, versions = self.row, field.versions
         self.writer = versions.writer if row is None else versions.writers.get(row)
 

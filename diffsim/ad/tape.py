@@ -273,6 +273,12 @@ class Tape:
         self.entries.append(Wrote(field, index, value))
         self._look_at(field, index)
 
+    def lost(self) -> None:
+        """Note that what was written last was made, in Python, of what has a gradient."""
+        entry = self.entries[-1]
+        assert isinstance(entry, Wrote)
+        entry.lost = Span.of_caller()
+
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         """Note a copy (called by the field)."""
         self.entries.append(Copied(target, source, Span.of_caller(), to, at))

@@ -22,7 +22,7 @@ from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.runtime import export
 from diffsim.runtime.context import session
-from diffsim.runtime.read import Read, Source, Taken, source_of
+from diffsim.runtime.read import Read, Source, source_of
 from diffsim.runtime.storage import Form, HostStorage, Storage
 from diffsim.runtime.versions import Versions
 
@@ -257,11 +257,12 @@ class Field:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         followed = None
+        lost = False
         if session.tape is not None:
+            if value.__class__ not in (int, float):
+                lost = self._loses(value)
             if isinstance(value, Traced):
                 followed, value = self._follow(value), value.value
-            elif value.__class__ not in (int, float):
-                self._refuse_taken(value)
             self._before(self._index(key))
         if not self.element:
             try:
@@ -284,11 +285,11 @@ class Field:
             session.tape.stored(self, self._index(key), followed)
         elif session.tape is not None:
             session.tape.wrote(self, self._index(key), self._written(value))
+            if lost:
+                session.tape.lost()
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
-        if isinstance(value, Taken):
-            self._refuse_taken(value)
         if not value.follows():
             return None
         if self.grad is None and self.dtype.is_float:
@@ -301,11 +302,14 @@ class Field:
             )
         return value
 
-    def _refuse_taken(self, value: Any) -> None:
-        """Refuse a constant that was made, in Python, of what has a gradient."""
+    def _loses(self, value: Any) -> bool:
+        """Whether Python made this of what has a gradient, which this field has not; refused if it has."""
         source = source_of(value)
-        if source is not None and self.grad is not None:
+        if source is None or not source.live or not self.dtype.is_float or self.is_grad:
+            return False
+        if self.grad is not None:
             source.refuse(self.name, "do this in a kernel (a copy: ds.copy)")
+        return True
 
     def _place(self, key: Any) -> int:
         """Where the element (its first component) lies among the scalars."""
@@ -406,8 +410,7 @@ class Field:
 
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
-        if session.tape is not None and value.__class__ not in (int, float):
-            self._refuse_taken(value)
+        lost = session.tape is not None and self._loses(value)
         self._before()
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
             self.storage.fill(value)
@@ -419,6 +422,8 @@ class Field:
         self.versions.dirty = dirty
         if session.tape is not None:
             session.tape.wrote(self, None, self._written(value))
+            if lost:
+                session.tape.lost()
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""

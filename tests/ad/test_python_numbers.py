@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.errors import AutodiffError
+from diffsim.errors import AutodiffError, MissingGradientError
 from tests.ad.helpers import field
 
 X, V = np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
@@ -139,6 +139,34 @@ def test_what_is_right_is_allowed(space, name):
     with ds.Tape(space.loss):
         program(space)
     np.testing.assert_allclose(space.x.grad.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("how", ["an element", "fill"])
+def test_through_a_field_without_gradient(space, how):
+    """It may keep a record; but what is computed from the record lacks a part of its gradient."""
+
+    def program():
+        if how == "fill":
+            space.bare.fill(2 * space.x[0])
+        else:
+            space.bare[1] = 2 * space.x[0]
+
+    @ds.kernel
+    def read():
+        space.loss[None] += space.bare[1]
+
+    with (
+        pytest.raises(MissingGradientError, match="has no gradient and stands between"),
+        ds.Tape(space.loss),
+    ):
+        program()
+        read()
+    with ds.Tape(space.loss):
+        program()
+        space.bare.fill(1.0)
+        read()
+        space.squares()
+    np.testing.assert_allclose(space.x.grad.to_numpy(), 2 * X)
 
 
 def test_after_the_tape_it_is_a_number(space):
