@@ -134,7 +134,7 @@ def any_place(
     if isinstance(node.value, ast.Subscript) or _in_structs(cx, node.value):
         inner = any_place(cx, node.value)
         if inner is None:
-            return None
+            return _field_place(cx, node, _in_container(cx, node.value))
         if isinstance(inner, struct_values.StructPlace):
             raise cx.type_error(
                 node,
@@ -144,12 +144,30 @@ def any_place(
         return component_place(cx, inner, tuple(index_list(cx, node)), node)
     if not isinstance(node.value, (ast.Name, ast.Attribute)):
         return None
-    owner = expressions.expr(cx, node.value)
+    return _field_place(cx, node, expressions.expr(cx, node.value))
+
+
+def _field_place(
+    cx: Context, node: ast.Subscript, owner: Any
+) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+    """The place that `owner[i]` means, if owner is a field or array."""
     if hasattr(owner, "_struct"):
         index = index_list(cx, node)
         _check_index(cx, node, owner.name, owner.shape, index)
         return struct_values.StructPlace(owner._struct, owner.type, tuple(index))
     return element_place(cx, node, owner) if hasattr(owner, "_mem") else None
+
+
+def _in_container(cx: Context, node: ast.expr) -> Any:
+    """What `fields[0]` or `options["x"][1]` names, a chain without calls; None if it is no such thing."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return expressions.expr(cx, node)
+    if not isinstance(node, ast.Subscript):
+        return None
+    if any(isinstance(n, ast.Call) for n in ast.walk(node)):  # is not to be done twice
+        return None
+    owner = _in_container(cx, node.value)
+    return element(cx, owner, node) if isinstance(owner, (list, tuple, dict)) else None
 
 
 def element_place(cx: Context, node: ast.Subscript, owner: Any) -> tuple[Mem, tuple[Value, ...]]:
@@ -292,7 +310,12 @@ def subscript(cx: Context, node: ast.Subscript) -> Any:
 
 
 def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
-    """`owner[...]` of a local vector, matrix, list or Python object."""
+    """`owner[...]` of a local vector, matrix, list or Python object, or of a field that came from one."""
+    place = _field_place(cx, node, owner)
+    if isinstance(place, struct_values.StructPlace):
+        return place.load(cx, node)
+    if place is not None:
+        return cx.builder.load(*place)
     if isinstance(owner, Value):
         if not owner.type.shape:
             raise cx.type_error(
@@ -320,8 +343,8 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
             "only fields, vectors and matrices have them",
         )
     item = expressions.fold(cx, node, operator.getitem, owner, found)
-    if type(owner) is dict:
-        cx.capture(owner, found, (), item, node)
+    if not isinstance(owner, (list, tuple, str, range, np.ndarray, Matrix)):
+        cx.capture(owner, found, (), item, node, item=True)
     return item
 
 

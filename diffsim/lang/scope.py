@@ -94,15 +94,23 @@ class StructVar:
 class Capture:
     """A Python value that a kernel took from outside when it was compiled.
 
-    `path` is (root, name, attribute names), the root being a dictionary (a namespace, or the user's own,
-    with the name as its key), a cell, an object, or a reference to one; `value` is what stood there.
+    `path` is (root, name, attribute names), the root being a namespace, a cell, an object, or a reference to
+    one; or (with `item`) what is asked for the item called `name`. `value` is what stood there.
     """
 
-    __slots__ = ("attributes", "name", "root", "span", "value")
+    __slots__ = ("attributes", "item", "name", "root", "span", "value")
 
     def __init__(
-        self, root: Any, name: Any, attributes: tuple[str, ...], value: Any, span: Span
+        self,
+        root: Any,
+        name: Any,
+        attributes: tuple[str, ...],
+        value: Any,
+        span: Span,
+        *,
+        item: bool = False,
     ) -> None:
+        self.item = item
         self.root = root
         self.name = name
         self.attributes = attributes
@@ -111,10 +119,15 @@ class Capture:
 
     @property
     def text(self) -> str:
-        return ".".join((str(self.name), *self.attributes))
+        return f"[{self.name!r}]" if self.item else ".".join((self.name, *self.attributes))
 
     def now(self) -> Any:
         """What stands there now."""
+        if self.item:
+            try:
+                return self.root[self.name]
+            except LookupError:
+                return None
         if isinstance(self.root, dict):
             found = self.root.get(self.name)
         elif isinstance(self.root, weakref.ref):
@@ -270,7 +283,14 @@ class Context:
         return KernelNameError(message, self.span(node), hint)
 
     def capture(
-        self, root: Any, name: Any, attributes: tuple[str, ...], value: Any, node: Any
+        self,
+        root: Any,
+        name: Any,
+        attributes: tuple[str, ...],
+        value: Any,
+        node: Any,
+        *,
+        item: bool = False,
     ) -> None:
         """Remember that the kernel is compiled for this value (numbers, fields, funcs...)."""
         if not getattr(value, "placed", True):
@@ -283,7 +303,7 @@ class Context:
             value.call_it(attributes[-1] if attributes else str(name))
         key = (id(root), ".".join((repr(name), *attributes)))
         if key not in self.captures:
-            self.captures[key] = Capture(root, name, attributes, value, self.span(node))
+            self.captures[key] = Capture(root, name, attributes, value, self.span(node), item=item)
 
     def path_of(self, node: ast.expr) -> tuple[Any, str, tuple[str, ...]] | None:
         """Where a chain `a.b.c` of names outside of the function starts, if it does."""

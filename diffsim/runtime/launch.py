@@ -137,8 +137,10 @@ def _write_checks(w: Writer, special: Special, then: str) -> None:
     owner = special.kernel.owner
     for c in special.translation.captures:
         root = w.use(c.root, "g")
-        if isinstance(c.root, dict):
-            place = f"{root}[{repr(c.name) if type(c.name) is str else w.use(c.name, 'n')}]"
+        if c.item:
+            place = f"{root}[{w.use(c.name, 'n')}]"
+        elif isinstance(c.root, dict):
+            place = f"{root}[{c.name!r}]"
         elif isinstance(c.root, weakref.ref):
             place = f"{root}()"
         elif hasattr(c.root, "cell_contents"):
@@ -162,7 +164,7 @@ def _write_checks(w: Writer, special: Special, then: str) -> None:
     w.space["$same"] = _same
     w.space["$recheck"] = special.recheck
     w.put("try:", f"    $changed = {' or '.join(tests)}")
-    w.put("except (KeyError, AttributeError, ValueError):", "    $changed = True")
+    w.put("except (LookupError, AttributeError, ValueError):", "    $changed = True")
     w.put("if $changed and $recheck():", f"    {then}")
 
 
