@@ -299,6 +299,9 @@ class Context:
                 f"the field {'.'.join((name, *attributes))} has no place in memory yet",
                 "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
+        source = getattr(value, "taken", None) if isinstance(value, (float, Matrix)) else None
+        if source is not None:  # a constant that hides what it was made of
+            source.refuse(ast.unparse(node), "read the field in the kernel")
         if hasattr(type(value), "call_it"):
             value.call_it(attributes[-1] if attributes else str(name))
         key = (id(root), ".".join((repr(name), *attributes)))

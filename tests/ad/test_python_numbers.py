@@ -141,6 +141,35 @@ def test_what_is_right_is_allowed(space, name):
     np.testing.assert_allclose(space.x.grad.to_numpy(), expected)
 
 
+@pytest.mark.parametrize("what", ["a property", "a number", "a vector"])
+def test_compiled_into_a_kernel(space, what):
+    x, v, loss = space.x, space.v, space.loss
+
+    class Spring:
+        @property
+        def stiffness(self):
+            return 2 * x[0]
+
+    spring = Spring()
+
+    with pytest.raises(AutodiffError, match="that Python took from"), ds.Tape(loss):
+        number, vector = 2 * x[0], 2 * v[0]
+
+        @ds.kernel
+        def one():
+            loss[None] += spring.stiffness
+
+        @ds.kernel
+        def two():
+            loss[None] += number
+
+        @ds.kernel
+        def three():
+            loss[None] += vector.sum()
+
+        {"a property": one, "a number": two, "a vector": three}[what]()
+
+
 @pytest.mark.parametrize("how", ["an element", "fill"])
 def test_through_a_field_without_gradient(space, how):
     """It may keep a record; but what is computed from the record lacks a part of its gradient."""
