@@ -11,7 +11,7 @@ and to keep them all is out of the question. Both ways keep some of them and run
     ds.ad.grad_for        by hand: a function runs K steps, its gradient runs them again, with room for
                           K states, and then their adjoints, last first
 
-It prints both gradients, the memory they took as Python counts it, and draws the drop (liquid.png).
+It prints both gradients, the memory they took as Python counts it, and draws the drop between its walls.
 
 [1] Y. Hu et al., "A moving least squares material point method with displacement discontinuity and two-way
     rigid body coupling", ACM Transactions on Graphics 37(4), 2018.
@@ -22,9 +22,10 @@ from __future__ import annotations
 import argparse
 import time
 import tracemalloc
+from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
+from drawing import new_figure, save_picture
 
 import diffsim as ds
 
@@ -238,23 +239,25 @@ def measured(run, steps, length):
     return found, seconds, peak
 
 
-def draw(steps):
-    """The drop at six times."""
+def draw(path, steps):
+    """The drop at six times, in the unit square."""
+    from matplotlib.patches import Rectangle
+
     drop = Liquid(1)
     drop.reset()
-    figure, axes = plt.subplots(1, 6, figsize=(13, 2.6), constrained_layout=True)
-    for k, ax in enumerate(axes):
+    figure = new_figure(13, 2.4)
+    for k, ax in enumerate(figure.subplots(1, 6)):
         x = drop.x.to_numpy()[0]
         ax.scatter(*x.T, s=6, c=drop.places[:, 1], cmap="viridis")
         ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
-        ax.add_patch(plt.Rectangle((WALL * DX,) * 2, *(1 - 2 * WALL * DX,) * 2, fill=False))
+        ax.add_patch(Rectangle((WALL * DX,) * 2, *(1 - 2 * WALL * DX,) * 2, fill=False))
         ax.set_title(f"{k * steps // 5 * DT:.2f} s")
         for _ in range(steps // 5 if k < 5 else 0):
             drop.clear(0)
             drop.to_grid(0)
             drop.on_grid(0)
             drop.move()
-    figure.savefig("liquid.png", dpi=110)
+    save_picture(path, figure)
 
 
 def main():
@@ -262,6 +265,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--memory", type=float, default=1.0, help="for ds.ad.checkpoint [MB]")
+    parser.add_argument("--out", type=Path, default=Path("out/liquid"), help="for the picture")
     parser.add_argument("--progress", action="store_true", help="show a bar")
     options = parser.parse_args()
     length = max(1, round(options.steps**0.5))
@@ -277,7 +281,7 @@ def main():
     stats = one.stats
     print(f"{steps} steps, budget {memory / 1e6:.2f} MB: {stats}")
     print(f"all states together would take {steps * stats.snapshot_bytes / 1e6:.1f} MB")
-    draw(min(steps, 5000))
+    draw(options.out / "liquid.png", min(steps, 5000))
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def test_liquid(tmp_path):
         assert float(mine) == pytest.approx(float(other), abs=1e-8)
     assert abs(float(rows[0][2])) > 1e-3
     assert int(re.search(r"at most (\d+) bytes", out)[1]) <= 250_000
-    check_image(tmp_path / "liquid.png", frames=1)
+    check_image(tmp_path / "out" / "liquid" / "liquid.png", frames=1)
 
 
 def test_minimize(tmp_path):
