@@ -250,7 +250,8 @@ def draw(path, steps):
         x = drop.x.to_numpy()[0]
         ax.scatter(*x.T, s=6, c=drop.places[:, 1], cmap="viridis")
         ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xticks=[], yticks=[])
-        ax.add_patch(Rectangle((WALL * DX,) * 2, *(1 - 2 * WALL * DX,) * 2, fill=False))
+        wall = (WALL - 1) * DX  # the innermost nodes that let nothing through
+        ax.add_patch(Rectangle((wall, wall), 1 - 2 * wall, 1 - 2 * wall, fill=False))
         ax.set_title(f"{k * steps // 5 * DT:.2f} s")
         for _ in range(steps // 5 if k < 5 else 0):
             drop.clear(0)
