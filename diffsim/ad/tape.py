@@ -108,8 +108,7 @@ class Tape:
     records = True
     trace: Trace | None = None
     """What notes everything that is recorded, on tapes of a step that is run again."""
-    exact = True
-    """Whether all gradients come from the record: no code with a gradient of its own runs."""
+    exact = True  # all gradients come from the record: no code with a gradient of its own runs
     plain = False
     """Whether the tape only watches: code with a gradient of its own runs as if there were none."""
 
@@ -275,9 +274,7 @@ class Tape:
 
     def lost(self) -> None:
         """Note that what was written last was made, in Python, of what has a gradient."""
-        entry = self.entries[-1]
-        assert isinstance(entry, Wrote)
-        entry.lost = Span.of_caller()
+        self.entries[-1].lost = Span.of_caller()  # type: ignore[union-attr]
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         """Note a copy (called by the field)."""
@@ -408,7 +405,7 @@ class Tape:
                 Span.of_caller(),
                 hint="write tape.backward(grads={y: seed})",
             )
-        seeds: dict[Field, Any] = dict(grads or {})
+        seeds: dict[Field, Any] = {f: of_its_own(seed) for f, seed in (grads or {}).items()}
         if grads is None and loss is None:
             loss = self.loss
         if loss is None and not seeds:
@@ -429,7 +426,6 @@ class Tape:
         if again is not None:
             again.chained = True
         self._forget_values()
-        seeds = {f: of_its_own(seed) for f, seed in seeds.items()}
         before = self._start_from_zero(self._written() if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
