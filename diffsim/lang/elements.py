@@ -343,7 +343,8 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
             "only fields, vectors and matrices have them",
         )
     item = expressions.fold(cx, node, operator.getitem, owner, found)
-    if not isinstance(owner, (list, tuple, str, range, np.ndarray, Matrix)):
+    watched = not isinstance(owner, (list, tuple, str, range, np.ndarray, Matrix))
+    if watched and not isinstance(found, Value) and not isinstance(item, Value):
         cx.capture(owner, found, (), item, node, item=True)
     return item
 
