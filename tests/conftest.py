@@ -46,6 +46,11 @@ def pytest_addoption(parser):
         action="store_true",
         help="run everything on a GPU that is not there (tests/cuda/fake.py): all but the GPU's own code",
     )
+    parser.addoption(
+        "--emulated-gpu",
+        action="store_true",
+        help="the same, with the GPU's code emulated on the CPU (tests/cuda/emulated.py)",
+    )
 
 
 def pytest_configure(config):
@@ -53,6 +58,10 @@ def pytest_configure(config):
         from tests.cuda import fake
 
         fake.install(by_default=True)
+    if config.getoption("--emulated-gpu"):
+        from tests.cuda import emulated
+
+        emulated.install(by_default=True)
 
 
 def pytest_unconfigure():
@@ -72,7 +81,7 @@ def _why_no_gpu() -> str:
 
 
 def pytest_runtest_setup(item):
-    fake = item.config.getoption("--fake-gpu")
+    fake = item.config.getoption("--fake-gpu") or item.config.getoption("--emulated-gpu")
     gpu = item.get_closest_marker("gpu")
     if gpu and fake and gpu.kwargs.get("real"):
         pytest.skip("this GPU is a fake")

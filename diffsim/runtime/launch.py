@@ -29,6 +29,7 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray, known_as
+from diffsim.runtime.storage import HostStorage
 from diffsim.runtime.struct_field import StructField
 
 if TYPE_CHECKING:
@@ -308,6 +309,11 @@ def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...
         for two, other in arrays[:k]:
             if (mem in written or other in written) and np.may_share_memory(one, two):
                 raise _overlap(name, other, mem)
+        for field, other in ((special.object_of(m, args), m) for m in found.values()):
+            there = field.storage
+            if isinstance(there, HostStorage) and np.may_share_memory(one, there.array):
+                if mem in written or other in written:
+                    raise _overlap(name, other, mem)
     for k, (array, mem) in enumerate(shared):
         for before, other in shared[:k]:
             nbytes = before.nbytes

@@ -39,8 +39,16 @@ DEFAULT_ARCH = context._default_arch
 LOWER_FOR_CPU = cpu.lower  # tests that count compilations see CUDA's
 
 
-def install(replace=setattr, *, by_default=False):
-    """Have diffsim use a fake GPU, let LLVM text pass for PTX, and note what `cuda.lower` makes."""
+def install(replace=setattr, *, by_default=False, driver=None, options=dict):
+    """Have diffsim use a fake GPU, let LLVM text pass for PTX, and note what `cuda.lower` makes.
+
+    Args:
+        replace: sets an attribute of a module.
+        by_default: whether programs that do not say otherwise run on it.
+        driver: its class, if not `FakeDriver`.
+        options: makes more options of `cuda.lower`.
+    """
+    make = driver or FakeDriver
     lower = cuda.lower
     devices = {}
 
@@ -49,12 +57,12 @@ def install(replace=setattr, *, by_default=False):
             raise DriverError(f"there is no GPU number {number}: there is GPU 0 only")
         if number not in devices:
             few = not by_default  # tests of the fake GPU itself
-            driver = FakeDriver(number, keeps_launches=few, late_launches=few)
+            driver = make(number, keeps_launches=few, late_launches=few)
             devices[number] = device.Device(driver, jit(), pool)
         return devices[number]
 
-    def noting(kernel, **options):
-        code = lower(kernel, **options)
+    def noting(kernel, **given):
+        code = lower(kernel, **{**given, **options()})
         KERNELS[code.text] = kernel, code
         return code
 
@@ -335,8 +343,8 @@ class FakeDriver:
             block = ctypes.string_at(self.at(given, size), size)
         if self.keeps_launches:
             self.launches.append(Launch(name, grid, block_dim, block))
-        if self.run_kernels and name == code.entries[0].name:
-            self.run(kernel, code, block)
+        if self.run_kernels:
+            self.start_kernel(name, grid, block_dim, kernel, code, block)
             if not self.late_launches:
                 self.work()
 
@@ -358,6 +366,11 @@ class FakeDriver:
             self.later(np.add, a, b, a)
         else:
             self.later(exchange, a, b)
+
+    def start_kernel(self, name, grid, block_dim, kernel, code, block):
+        """Run one entry point: here all of them with the first."""
+        if name == code.entries[0].name:
+            self.run(kernel, code, block)
 
     def run(self, kernel, code, block):
         """The whole kernel on the CPU, its temporaries put where CUDA code leaves them."""

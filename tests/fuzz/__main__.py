@@ -2,6 +2,7 @@
 
     python -m tests.fuzz                     for ten minutes, from a new seed on
     python -m tests.fuzz --minutes 60
+    python -m tests.fuzz --cuda              on an emulated GPU, with more lanes
     python -m tests.fuzz --seed 1234         one program again
 
 Ends with status 1 and the smallest programs that it could find if any gradient (or value) was wrong.
@@ -12,24 +13,37 @@ import functools
 import sys
 import time
 
-from tests.fuzz import programs
+from tests.cuda import emulated
+from tests.fuzz import cuda, programs, wide
 from tests.fuzz.shrink import shrink
 
 HOWS = ("save", "refuse")
 
 
-def trial(text, seed, in_place):
+def tries(seed, on_cuda):
+    """The program of a number, and the ways to run it: words for each, and a function of the text."""
+    if on_cuda:
+        text, n = wide.make(seed)
+        return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
+    ways = [
+        (f'in_place="{how}"', functools.partial(programs.verdict, seed=seed, in_place=how))
+        for how in HOWS
+    ]
+    return programs.make(seed), ways
+
+
+def trial(text, verdict):
     """What is wrong with a program, or None."""
     try:
-        said = programs.verdict(text, seed, in_place)
+        said = verdict(text)
     except Exception as error:  # whatever it is, it is no answer to a user
         return f"crash: {type(error).__name__}: {str(error).splitlines()[0]}"
     return None if said in ("right", "refused", "invalid") else said
 
 
-def _as_wrong(wrong, seed, how, text):
+def _as_wrong(wrong, verdict, text):
     """Whether a program is wrong in the same way."""
-    said = trial(text, seed, how) or ""
+    said = trial(text, verdict) or ""
     return (
         said.split(":")[:2] == wrong.split(":")[:2] if "crash" in wrong else said[:8] == wrong[:8]
     )
@@ -42,21 +56,24 @@ def main():
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, help="run this program only")
+    parser.add_argument("--cuda", action="store_true", help="emulate the code for GPUs")
     options = parser.parse_args()
+    if options.cuda:
+        emulated.install(by_default=True)
     first = time.time_ns() // 10**6 % 10**9 if options.seed is None else options.seed
     end = time.monotonic() + 60 * options.minutes
     seed, tried, failures = first, 0, 0
     while time.monotonic() < end and failures < 5:
-        text = programs.make(seed)
-        for how in HOWS:
+        text, ways = tries(seed, options.cuda)
+        for words, verdict in ways:
             tried += 1
-            wrong = trial(text, seed, how)
+            wrong = trial(text, verdict)
             if wrong is None:
                 continue
             failures += 1
-            print(f'\nseed {seed}, in_place="{how}": {wrong}\nmaking it small ...', flush=True)
-            small = shrink(text, functools.partial(_as_wrong, wrong, seed, how))
-            print(small + f"\n# {trial(small, seed, how)}", flush=True)
+            print(f"\nseed {seed}, {words}: {wrong}\n{text}\nmaking it small ...", flush=True)
+            small = shrink(text, functools.partial(_as_wrong, wrong, verdict))
+            print(small + f"\n# {trial(small, verdict)}", flush=True)
             break
         if options.seed is not None:
             break

@@ -238,8 +238,10 @@ class Cell:
         self.at[self.key(index)] = old + value
 
     def best(self, index, value, larger):
-        """An atomic maximum or minimum; of equal values the earlier stays."""
+        """An atomic maximum or minimum; which of equal values has the derivative is not this oracle's to say."""
         old, new = self.at[self.key(index)], dual(value)
+        if new.v == old.v and new.d != old.d:
+            raise ValueError("a tie")
         if (new > old) if larger else (new < old):
             self.at[self.key(index)] = new
 

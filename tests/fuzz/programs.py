@@ -1,7 +1,8 @@
 """Random programs of several kernels and of Python between them, as text, and what a right run of one is.
 
 Fields: `x`, `y`, `z` of 4 numbers; `m` of 3 rows of 4; `v` of 4 vectors; `s` of one number; `c` of one, only
-given to kernels in place of a number; `at` of whole numbers. Kernels keep to what has one meaning in any
+given to kernels in place of a number; `at` of whole numbers. Wide programs (`wide.py`) have more elements, and
+`u` of planes. Kernels keep to what has one meaning in any
 order of lanes: a parallel loop reads of what it writes its own element only, and what it adds to it does not
 read. Steps of `main` launch kernels, in loops, in rollouts with checkpoints, in blocks without gradients;
 write from Python; copy fields. Each tape is replayed too, if it can be.
@@ -23,16 +24,24 @@ from diffsim.errors import AutodiffError
 from tests.fuzz.duals import Cell, Dual, Shim, Vec
 
 N, ROWS = 4, 3
-SHAPES = {"x": (N,), "y": (N,), "z": (N,), "m": (ROWS, N), "v": (N,), "s": (), "c": (), "loss": ()}
-INPUTS = ("x", "y", "z", "m", "v", "s", "c")
-STATE = "[x, y, z, m, v, s, c]"
+PLANES, HEIGHT = 4, 6  # of u, in wide programs
+
+
+def shapes(n):
+    """The shape of each field that is differentiated, where rows have n elements."""
+    found = {"x": (n,), "y": (n,), "z": (n,), "m": (ROWS, n), "v": (n,), "s": (), "c": ()}
+    return found if n == N else {**found, "u": (PLANES, HEIGHT, n)}
 
 
 class Maker:
     """Writes a program."""
 
-    def __init__(self, seed):
+    turns = "at[i]"
+    hows = ("snapshots=1", "snapshots=2", 'schedule="equidistant"', "memory=4000")
+
+    def __init__(self, seed, n=N):
         self.r = Random(seed)
+        self.n = n
         self.lines = []
         self.kernels = []
         self.names = itertools.count()
@@ -64,13 +73,17 @@ class Maker:
         self.put(0, f"def {name}({'t: ds.i32, ' if takes_row else ''}a: ds.f64):")
         self.row = ["t"] if takes_row else []
         for _ in range(self.r.randint(1, 3)):
-            self.pick(self.map, self.map, self.map, self.scatter, self.serial, self.recurrence)()
+            self.pick(*self.pieces())()
+
+    def pieces(self):
+        """What a kernel is made of."""
+        return self.map, self.map, self.map, self.scatter, self.serial, self.recurrence
 
     def map(self):
         """Each turn writes its own elements."""
         r = self.r
         targets = r.sample(["x", "y", "z", "v", "m"], r.randint(1, 2))
-        self.put(1, f"for i in range({N}):")
+        self.put(1, f"for i in range({self.n}):")
         self.scope = Scope(own=targets, index="i", floats=["a"])
         self.body(2, r.randint(0, 3))
         for t in targets:
@@ -79,7 +92,7 @@ class Maker:
     def scatter(self):
         """Turns add to elements of others, which nobody reads."""
         target = self.pick("x", "y", "s", "v")
-        self.put(1, f"for i in range({N}):")
+        self.put(1, f"for i in range({self.n}):")
         self.scope = Scope(hidden=[target], index="i", floats=["a"])
         self.body(2, self.r.randint(0, 2))
         value = self.vec(2) if target == "v" else self.expr(2)
@@ -91,7 +104,7 @@ class Maker:
 
     def serial(self):
         """Statements at kernel level."""
-        self.scope = Scope(index=str(self.r.randrange(N)), floats=["a"])
+        self.scope = Scope(index=str(self.r.randrange(self.n)), floats=["a"])
         self.put(1, f"if a < 9.0 and {self.condition()}:")  # never known before the launch
         self.body(2, self.r.randint(0, 2))
         self.write(2, self.pick("x", "y", "z", "s", "v"), self.pick("=", "+=", "*="))
@@ -100,7 +113,7 @@ class Maker:
         """A loop in order, that reads what it wrote."""
         f = self.pick("x", "y", "z")
         self.put(1, "ds.loop_config(serialize=True)")
-        self.put(1, f"for i in range({N - 1}):")
+        self.put(1, f"for i in range({self.n - 1}):")
         self.scope = Scope(index="i", floats=["a"])
         self.body(2, self.r.randint(0, 2))
         self.put(2, f"{f}[i + 1] = {self.expr(1)} + 0.7 * {f}[i]")
@@ -144,7 +157,7 @@ class Maker:
         self.put(depth, f"{name} = {self.expr(1)}")
         self.put(
             depth,
-            f"for {k} in range({self.pick('2', '3', 'at[i]' if self.scope.index == 'i' else '2')}):",
+            f"for {k} in range({self.pick('2', '3', self.turns if self.scope.index == 'i' else '2')}):",
         )
         self.scope.floats.append(name)
         self.scope.ints.append(k)
@@ -188,8 +201,8 @@ class Maker:
     def index(self):
         """Any element."""
         i = self.pick(self.scope.index, *self.scope.ints)
-        shift = self.r.randrange(N)
-        return self.pick(i, i, f"({i} + {shift}) % {N}", f"at[{i}]", f"{N - 1} - {i}")
+        shift = self.r.randrange(self.n)
+        return self.pick(i, i, f"({i} + {shift}) % {self.n}", f"at[{i}]", f"{self.n - 1} - {i}")
 
     def expr(self, depth):
         if depth == 0 or self.r.random() < 0.2:
@@ -271,16 +284,18 @@ class Maker:
             self.put(depth, f"def {name}(t):")
             for _ in range(self.r.randint(1, 2)):
                 self.put(depth + 1, self.launch(f"t % {ROWS}"))
-            how = self.pick("snapshots=1", "snapshots=2", 'schedule="equidistant"', "memory=4000")
-            self.put(depth, f"ds.ad.checkpoint({name}, {self.r.randint(1, 5)}, {STATE}, {how})")
+            how = self.pick(*self.hows)
+            state = f"[{', '.join(shapes(self.n))}]"
+            self.put(depth, f"ds.ad.checkpoint({name}, {self.r.randint(1, 5)}, {state}, {how})")
         elif roll < 0.76:
             self.put(depth, "with ds.ad.no_grad():")
             self.step(depth + 1)
         elif roll < 0.84:
             place = self.pick(
-                f"{f}[{self.r.randrange(N)}]", "s[None]", f"m[1, {self.r.randrange(N)}]"
+                f"{f}[{self.r.randrange(self.n)}]", "s[None]", f"m[1, {self.r.randrange(self.n)}]"
             )
-            value = self.pick(self.number(), f"0.5 * {g}[{self.r.randrange(N)}]", "0.3 * s[None]")
+            other = f"0.5 * {g}[{self.r.randrange(self.n)}]"
+            value = self.pick(self.number(), other, "0.3 * s[None]")
             value = value if "[" not in value else f"ds.stop_grad({value})"
             self.put(depth, f"{place} = {value}")
         elif roll < 0.9:
@@ -289,7 +304,7 @@ class Maker:
             self.put(depth, f"{self.pick('ds.copy({0}, {1})', '{0}.copy_from({1})')}".format(f, g))
         else:
             size = self.r.randint(1, 3)
-            to, at = (self.r.randint(0, N - size) for _ in range(2))
+            to, at = (self.r.randint(0, self.n - size) for _ in range(2))
             self.put(depth, f"ds.copy({f}, {g}, dest_offset={to}, src_offset={at}, count={size})")
 
 
@@ -309,14 +324,14 @@ class Scope:
 # ---- running a program, in both ways
 
 
-def start(seed):
+def start(seed, n=N):
     """Values of the inputs, and the direction of the derivative."""
     rng = np.random.default_rng([7, seed])
-    sizes = {k: (*SHAPES[k], 2) if k == "v" else SHAPES[k] for k in INPUTS}
-    values = {k: rng.uniform(-1, 1, n) for k, n in sizes.items()}
-    direction = {k: rng.uniform(-1, 1, n) for k, n in sizes.items()}
-    weights = {k: rng.uniform(-1, 1, n) for k, n in sizes.items()}
-    return values, direction, weights, rng.integers(0, N, N).astype(np.int32)
+    sizes = {k: (*shape, 2) if k == "v" else shape for k, shape in shapes(n).items()}
+    values = {k: rng.uniform(-1, 1, size) for k, size in sizes.items()}
+    direction = {k: rng.uniform(-1, 1, size) for k, size in sizes.items()}
+    weights = {k: rng.uniform(-1, 1, size) for k, size in sizes.items()}
+    return values, direction, weights, rng.integers(0, n, n).astype(np.int32)
 
 
 class _Atomics(ast.NodeTransformer):
@@ -336,7 +351,7 @@ class _Atomics(ast.NodeTransformer):
         adds = isinstance(node.op, (ast.Add, ast.Sub))
         if not (adds and isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)):
             return node
-        if t.value.id not in SHAPES:
+        if t.value.id not in (*shapes(0), "loss"):
             return node
         value = node.value
         if isinstance(node.op, ast.Sub):
@@ -349,21 +364,21 @@ class Invalid(Exception):
     """The program makes no sense: its numbers leave all bounds, or Python refuses it."""
 
 
-def expected(text, seed):
+def expected(text, seed, n=N):
     """The values at the end, the loss and its derivative along the direction, by dual numbers."""
-    values, direction, weights, at = start(seed)
+    values, direction, weights, at = start(seed, n)
     shim = Shim()
     space = {"ds": shim}
-    for k in INPUTS:
+    for k, shape in shapes(n).items():
         if k == "v":
             pairs = {
                 (i,): Vec(Dual(a, b) for a, b in zip(values[k][i], direction[k][i], strict=True))
-                for i in range(N)
+                for i in range(n)
             }
-            space[k] = Cell(shim, SHAPES[k], pairs.__getitem__)
+            space[k] = Cell(shim, shape, pairs.__getitem__)
         else:
-            space[k] = Cell(shim, SHAPES[k], lambda i, k=k: Dual(values[k][i], direction[k][i]))
-    space["at"] = Cell(shim, (N,), lambda i: int(at[i]))
+            space[k] = Cell(shim, shape, lambda i, k=k: Dual(values[k][i], direction[k][i]))
+    space["at"] = Cell(shim, (n,), lambda i: int(at[i]))
     try:
         tree = ast.fix_missing_locations(_Atomics().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
@@ -379,7 +394,7 @@ def expected(text, seed):
     ) as e:
         raise Invalid(repr(e)) from None
     loss, end = Dual(0.0), {}
-    for k in INPUTS:
+    for k in values:
         cells = space[k].at
         rows = [c.e if isinstance(c, Vec) else [c] for c in cells.values()]
         flat = [c for row in rows for c in row]
@@ -392,44 +407,59 @@ def expected(text, seed):
     return end, loss.v, loss.d
 
 
-def run(text, seed, in_place):
-    """The same by diffsim, and by a replay of its tape; or the AutodiffError of a refusal."""
-    values, direction, weights, at = start(seed)
-    ds.init(default_fp=ds.f64)
-    fields = {k: ds.field(ds.f64, SHAPES[k], needs_grad=True) for k in SHAPES if k != "v"}
-    fields["v"] = ds.Vector.field(2, ds.f64, SHAPES["v"], needs_grad=True)
-    fields["at"] = ds.field(ds.i32, N)
+def run(text, seed, in_place, n=N, single=False, **options):
+    """The same by diffsim, and by a replay of its tape; or the AutodiffError of a refusal.
+
+    Args:
+        text: the program.
+        seed: of the numbers.
+        in_place: what the tape does about what is overwritten.
+        n: elements in a row.
+        single: compute with f32.
+        options: of `ds.init`.
+    """
+    values, direction, weights, at = start(seed, n)
+    fp = ds.f32 if single else ds.f64
+    if single:
+        text = text.replace("ds.f64", "ds.f32")
+        values = {k: a.astype(np.float32) for k, a in values.items()}
+    ds.init(default_fp=fp, **options)
+    fields = {k: ds.field(fp, s, needs_grad=True) for k, s in shapes(n).items() if k != "v"}
+    fields["loss"] = ds.field(fp, (), needs_grad=True)
+    fields["v"] = ds.Vector.field(2, fp, n, needs_grad=True)
+    fields["at"] = ds.field(ds.i32, n)
     fields["at"].from_numpy(at)
-    for k in INPUTS:
+    for k in values:
         fields[k].from_numpy(values[k])
     file = f"<program {seed} {abs(hash(text))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space = {"ds": ds, **fields}
     exec(compile(text, file, "exec"), space)
     sums = {}
-    for k in INPUTS:
-        w = ds.field(ds.f64, weights[k].shape)
-        w.from_numpy(weights[k])
+    for k in values:
+        w = ds.field(fp, weights[k].shape)
+        w.from_numpy(weights[k].astype(fp.numpy))
         sums[k] = w
-    end = _weigh(fields, sums)
+    ends = _weigh(fields, sums)
     found = []
 
     def look():
-        slope = sum((fields[k].grad.to_numpy() * direction[k]).sum() for k in INPUTS)
+        slope = sum((fields[k].grad.to_numpy() * direction[k]).sum() for k in values)
         found.append((final, fields["loss"][None], slope))
 
     try:
         with ds.Tape(fields["loss"], in_place=in_place) as tape:
             space["main"]()
-            final = {k: fields[k].to_numpy() for k in INPUTS}
-            end()
+            final = {k: fields[k].to_numpy() for k in values}
+            for end in ends:
+                end()
         look()
-        for k in INPUTS:
+        for k in values:
             fields[k].from_numpy(values[k])
         with contextlib.suppress(AutodiffError):  # what can not be replayed
             tape.replay()
             tape.backward()
-            final = {k: fields[k].to_numpy() for k in INPUTS}
+            final = {k: fields[k].to_numpy() for k in values}
             look()
     except AutodiffError as e:
         return e
@@ -437,8 +467,8 @@ def run(text, seed, in_place):
 
 
 def _weigh(fields, weights):
-    x, y, z, m, v, s, c, loss = (fields[k] for k in (*INPUTS, "loss"))
-    wx, wy, wz, wm, wv, ws, wc = (weights[k] for k in INPUTS)
+    x, y, z, m, v, s, c, loss = (fields[k] for k in (*shapes(N), "loss"))
+    wx, wy, wz, wm, wv, ws, wc = (weights[k] for k in shapes(N))
 
     @ds.kernel(simplicity="relaxed")
     def weigh():
@@ -449,26 +479,36 @@ def _weigh(fields, weights):
             loss[None] += wm[i, j] * m[i, j]
         loss[None] += ws[None] * s[None] + wc[None] * c[None]
 
-    return weigh
+    if "u" not in fields:
+        return [weigh]
+    u, wu = fields["u"], weights["u"]
+
+    @ds.kernel
+    def weigh_planes():
+        for i in ds.grouped(u):
+            loss[None] += wu[i] * u[i]
+
+    return [weigh, weigh_planes]
 
 
-def verdict(text, seed, in_place):
-    """ "right", "refused", "invalid", or what is wrong."""
+def verdict(text, seed, in_place, n=N, single=False, **options):
+    """ "right", "refused", "invalid", or what is wrong; the arguments are those of `run`."""
     try:
         with np.errstate(all="ignore"):
-            end, loss, slope = expected(text, seed)
+            end, loss, slope = expected(text, seed, n)
     except Invalid:
         return "invalid"
-    found = run(text, seed, in_place)
+    found = run(text, seed, in_place, n, single, **options)
     if isinstance(found, AutodiffError):
         return "refused"
+    near, near_slope = (1e-3, 1e-2) if single else (1e-9, 1e-7)
     for replayed, (final, got_loss, got_slope) in zip(("", "replayed "), found, strict=False):
-        for k in INPUTS:
-            if not np.allclose(final[k], end[k], rtol=1e-9, atol=1e-9):
+        for k in end:
+            if not np.allclose(final[k], end[k], rtol=near, atol=near):
                 return f"{replayed}value of {k}: {final[k].tolist()} instead of {end[k].tolist()}"
-        if not math.isclose(got_loss, loss, rel_tol=1e-9, abs_tol=1e-9):
+        if not math.isclose(got_loss, loss, rel_tol=near, abs_tol=near):
             return f"{replayed}loss: {got_loss} instead of {loss}"
-        if not math.isclose(got_slope, slope, rel_tol=1e-7, abs_tol=1e-7):
+        if not math.isclose(got_slope, slope, rel_tol=near_slope, abs_tol=near_slope):
             return f"{replayed}derivative: {got_slope} instead of {slope}"
     return "right"
 

@@ -1,0 +1,112 @@
+"""Random programs with many lanes, written for what GPUs do with them.
+
+Besides what `programs.py` writes: loops over parts of a row and over boxes, stencils between the planes of
+`u`, additions that lanes make to the same few elements, in loops and out of them.
+"""
+
+from tests.fuzz.programs import HEIGHT, PLANES, ROWS, Maker, Scope
+
+SIZES = (5, 33, 70)
+
+
+class WideMaker(Maker):
+    """Writes a program whose rows have n elements."""
+
+    turns = "at[i] % 4"
+    hows = (*Maker.hows[:3], "memory=400000")
+
+    def pieces(self):
+        return (
+            *(self.map, self.scatter, self.scatter, self.serial, self.part, self.box),
+            *(self.stencil, self.stencil, self.shared, self.edges),
+        )
+
+    def index(self):
+        i = self.pick(self.scope.index, *self.scope.ints)
+        few = self.pick(f"{i} % 3", f"{i} // 2")
+        return self.pick(super().index(), super().index(), few)
+
+    def span(self, n):
+        """A range in a row, now and then an empty one."""
+        lo, hi = self.r.randint(0, min(n, 4)), n - self.r.randint(0, min(n, 4))
+        return self.pick((0, n), (lo, hi), (lo, hi), (n // 2, n), (hi, lo))
+
+    def part(self):
+        """Each turn writes elements of its own, which may not be those of its number."""
+        lo, hi = self.span(self.n)
+        shift = self.r.randint(-lo, self.n - max(lo, hi))
+        targets = self.r.sample(["x", "y", "z", "v", "m"], self.r.randint(1, 2))
+        self.put(1, f"for i in range({lo}, {hi}):")
+        index = "i" if shift == 0 else f"(i + {shift})" if shift > 0 else f"(i - {-shift})"
+        self.scope = Scope(own=targets, index=index, floats=["a"])
+        self.body(2, self.r.randint(0, 2))
+        for t in targets:
+            self.write(2, t, self.pick("=", "=", "+=", "*="))
+
+    def box(self):
+        """All of m, or a box in it."""
+        (top, bottom), (lo, hi) = self.span(ROWS), self.span(self.n)
+        self.put(1, f"for r, i in ds.ndrange(({top}, {bottom}), ({lo}, {hi})):")
+        self.scope = Scope(hidden=["m"], index="i", floats=["a"])
+        self.body(2, self.r.randint(0, 2))
+        self.put(2, f"m[r, i] {self.pick('=', '+=', '*=')} {self.expr(2)} + 0.4 * m[r, i]")
+
+    def planes(self):
+        """Where a stencil reads and where it writes."""
+        if self.row and self.r.random() < 0.6:
+            return self.pick(("t", "t + 1"), ("t + 1", "t"))
+        return [str(p) for p in self.r.sample(range(PLANES), 2)]
+
+    def stencil(self):
+        """A plane of u from another one and its neighbours there."""
+        of, to = self.planes()
+        up, down, left, right = (self.r.randint(0, 2) for _ in range(4))
+        rows = f"({up}, {HEIGHT - down})" if up or self.r.random() < 0.5 else str(HEIGHT - down)
+        self.put(1, f"for j, i in ds.ndrange({rows}, ({left}, {self.n - right})):")
+        self.scope = Scope(own=[], index="i", floats=["a"])
+        terms = []
+        for _ in range(self.r.randint(1, 4)):
+            dj, di = self.r.randint(-up, down), self.r.randint(-left, right)
+            at = f"u[{of}, j{_plus(dj)}, i{_plus(di)}]"
+            terms.append(self.pick(f"{self.number()} * {at}", at, f"{at} * {at}", f"ds.sin({at})"))
+        if self.r.random() < 0.3:
+            self.body(2, 1)
+            terms.append(self.expr(1))
+        how = self.pick("=", "=", "+=", "*=")
+        self.put(2, f"u[{to}, j, i] {how} 0.5 * ({' + '.join(terms)})")
+
+    def edges(self):
+        """Rims of a plane from what lies beside them, as boundary conditions have it."""
+        _, to = self.planes()
+        self.put(1, f"for j in range({HEIGHT}):")
+        self.put(2, f"u[{to}, j, 0] = {self.pick('0.9 * ', '')}u[{to}, j, 1]")
+        if self.r.random() < 0.5:
+            self.put(1, f"for i in range({self.n}):")
+            self.put(2, f"u[{to}, 0, i] = u[{to}, {self.pick('1', '2')}, i] * a")
+
+    def shared(self):
+        """All lanes add to the same elements, in a loop."""
+        target, source = self.r.sample(["x", "y", "z"], 2)
+        k = f"n{next(self.names)}"
+        first = self.pick("0", "0", "1", "at[1] % 2")
+        self.put(1, f"for i in range({self.n}):")
+        self.scope = Scope(hidden=[target], index="i", floats=["a"])
+        self.body(2, self.r.randint(0, 1))
+        self.put(2, f"for {k} in range({first}, {self.pick('3', '4', 'at[0] % 4')}):")
+        self.scope.ints.append(k)
+        value = f"{self.expr(2)} * {source}[{k}]"
+        if self.r.random() < 0.3:
+            self.put(3, f"if {self.condition()}:")
+            self.put(4, f"{target}[{k}] += {value}")
+        else:
+            self.put(3, f"{target}[{k}] {self.pick('+=', '-=')} {value}")
+
+
+def _plus(shift):
+    return f" + {shift}" if shift > 0 else f" - {-shift}" if shift else ""
+
+
+def make(seed):
+    """The program of this number, and how many elements its rows have."""
+    n = SIZES[seed % len(SIZES)]
+    return WideMaker(seed, n).text(), n
