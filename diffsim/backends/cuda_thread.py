@@ -314,8 +314,10 @@ class Thread(Body):
         return f", !llvm.loop !{number}"
 
     def block(self, block: Block) -> None:
+        self.wide.append({})  # what is made for the additions at its end is not there after it
         super().block(block)
         self._add_together()
+        self.wide.pop()
 
     def _vector_width(self, s: Stmt) -> int:
         """How many neighbouring components an addition to one of them can be made for at once."""

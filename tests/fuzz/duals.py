@@ -232,9 +232,11 @@ class Cell:
         else:
             self.at[self.key(index)] = dual(value)
 
-    def add(self, index, value):
-        """An atomic addition: what stands there keeps its derivative."""
+    def add(self, index, value, part=None):
+        """An atomic addition (to one component): what stands there keeps its derivative."""
         old = self.at[self.key(index)]
+        if part is not None:
+            value = Vec(value if k == part else 0.0 for k in range(2))
         self.at[self.key(index)] = old + value
 
     def best(self, index, value, larger):

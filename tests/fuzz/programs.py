@@ -348,6 +348,9 @@ class _Atomics(ast.NodeTransformer):
 
     def visit_AugAssign(self, node):
         t = node.target
+        part = []
+        if isinstance(t, ast.Attribute):
+            t, part = t.value, [ast.Constant("xy".index(t.attr))]
         adds = isinstance(node.op, (ast.Add, ast.Sub))
         if not (adds and isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)):
             return node
@@ -356,7 +359,7 @@ class _Atomics(ast.NodeTransformer):
         value = node.value
         if isinstance(node.op, ast.Sub):
             value = ast.UnaryOp(ast.USub(), value)
-        call = ast.Call(ast.Attribute(t.value, "add", ast.Load()), [t.slice, value], [])
+        call = ast.Call(ast.Attribute(t.value, "add", ast.Load()), [t.slice, value, *part], [])
         return ast.copy_location(ast.Expr(call), node)
 
 

@@ -18,7 +18,7 @@ class WideMaker(Maker):
     def pieces(self):
         return (
             *(self.map, self.scatter, self.scatter, self.serial, self.part, self.box),
-            *(self.stencil, self.stencil, self.shared, self.edges),
+            *(self.stencil, self.stencil, self.shared, self.edges, self.counted, self.parts),
         )
 
     def index(self):
@@ -42,6 +42,34 @@ class WideMaker(Maker):
         self.body(2, self.r.randint(0, 2))
         for t in targets:
             self.write(2, t, self.pick("=", "=", "+=", "*="))
+
+    def parts(self):
+        """Additions to single components, that other lanes add to too."""
+        self.put(1, f"for i in range({self.n}):")
+        self.scope = Scope(hidden=["v", "y"], index="i", floats=["a"])
+        self.body(2, self.r.randint(0, 2))
+        k = f"k{next(self.names)}"
+        self.put(2, f"{k} = {self.index()}")
+        depth = 2 + (self.r.random() < 0.5)
+        if depth == 3:
+            self.put(2, f"if {self.condition()}:")
+        for _ in range(self.r.randint(1, 3)):
+            self.put(depth, f"v[{k}].{self.pick('x', 'y')} {self.pick('+=', '-=')} {self.expr(2)}")
+        if self.r.random() < 0.6:
+            self.put(2, f"y[{k}] += {self.expr(1)}")
+
+    def counted(self):
+        """A loop whose turns nobody knows before the launch."""
+        lo, hi = self.pick("0", "1", "at[1]", *self.row), self.pick("at[2]", "at[2] + 1", "at[0]")
+        targets = self.r.sample(["x", "y", "z", "v", "m"], self.r.randint(1, 2))
+        self.put(1, f"for i in range({lo}, {hi}):")
+        self.scope = Scope(own=targets, index="i", floats=["a"])
+        self.body(2, self.r.randint(0, 2))
+        for t in targets:
+            self.write(2, t, self.pick("=", "+=", "*="))
+        if self.r.random() < 0.5:
+            self.put(1, f"for i, j in ds.ndrange({hi}, ({lo}, {self.n})):")
+            self.put(2, f"s[None] += u[1, i % {HEIGHT}, j] * {self.number()}")
 
     def box(self):
         """All of m, or a box in it."""
