@@ -271,6 +271,8 @@ def _spans(task: Task) -> dict[Value, Span]:
             continue
         base, lo, hi = span
         if s.op.name in ("add", "sub") and isinstance(more[0], Const):
+            if s.out.type.scalar.kind == "u":
+                continue  # wraps around
             shift = int(more[0].value) if s.op.name == "add" else -int(more[0].value)
             found[s.out] = base, lo + shift, hi + shift
         elif s.op.name == "cast" and v.type.scalar.bits <= s.out.type.scalar.bits:

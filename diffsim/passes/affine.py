@@ -9,7 +9,10 @@ Offset = tuple[Value | None, int]
 
 
 def offset_of(v: Value, made_by: dict[Value, Let]) -> Offset:
-    """The value as base + constant, looking through additions of constants and widening casts."""
+    """The value as base + constant, looking through additions of constants and widening casts.
+
+    Numbers without sign wrap around (`a - 1` may be `a + 255`): what is added to them is part of the base.
+    """
     shift = 0
     while True:
         if isinstance(v, Const):
@@ -18,6 +21,8 @@ def offset_of(v: Value, made_by: dict[Value, Let]) -> Offset:
         if let is None:
             return v, shift
         name, args = let.op.name, let.args
+        if name in ("add", "sub") and v.type.scalar.kind == "u":
+            return v, shift
         if name == "add" and isinstance(args[1], Const):
             shift, v = shift + int(args[1].value), args[0]
         elif name == "add" and isinstance(args[0], Const):

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable
 
 from diffsim.ir.nodes import Arg, Atomic, Const, Dim, For, Let, Load, Store, Task, Value
+from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import task_statements
 
 Interval = tuple[float, float]
@@ -140,6 +141,8 @@ class Sums:
         if let is None or not v.type.is_int:
             return None
         name, args = let.op.name, let.args
+        if _wraps(name, v.type.scalar):
+            return None
         if name in ("add", "sub"):
             a, b = (self.sum(x, component if x.type.shape else ()) for x in args)
             return _combine(a, b, 1 if name == "add" else -1)
@@ -165,6 +168,13 @@ class Sums:
         if name == "extract" and all(isinstance(k, Const) for k in args[1:]):
             return self.sum(args[0], tuple(int(k.value) for k in args[1:]))  # type: ignore[attr-defined]
         return None
+
+
+def _wraps(name: str, t: ScalarType) -> bool:
+    """Whether an index may be off by a power of two; signed sums are carried out in 64 bits."""
+    if name in ("neg", "shl") and t.bits < 32:
+        return True
+    return t.kind == "u" and name in ("add", "sub", "neg", "mul", "shl")
 
 
 def _combine(

@@ -286,8 +286,8 @@ def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...
     An array passed twice is one memory for the kernel too and comes here once.
     """
     found: dict[int, Mem] = {}
-    arrays: list[tuple[np.ndarray, Mem]] = []
-    shared: list[tuple[DeviceArray, Mem]] = []
+    arrays: list[tuple[np.ndarray | DeviceArray, Mem]] = []
+    fields: list[tuple[Field, Mem]] = []
     name = special.kernel.source.name
     for mem in mems:
         thing = special.object_of(mem, args)
@@ -300,29 +300,26 @@ def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...
                     hint="pass both as arguments, or none; to differentiate, pass no gradient together "
                     "with what it is the gradient of",
                 )
-        elif isinstance(thing, np.ndarray):
+            fields.append((thing, mem))
+        elif isinstance(thing, (np.ndarray, DeviceArray)):
             arrays.append((thing, mem))
-        elif isinstance(thing, DeviceArray):
-            shared.append((thing, mem))
     written = {a.mem for a in special.written}
-    for k, (one, mem) in enumerate(arrays):
-        for two, other in arrays[:k]:
-            if (mem in written or other in written) and np.may_share_memory(one, two):
+    for k, (array, mem) in enumerate(arrays):
+        for thing, other in (*arrays[:k], *fields):
+            if (mem in written or other in written) and _share(array, thing):
                 raise _overlap(name, other, mem)
-        for field, other in ((special.object_of(m, args), m) for m in found.values()):
-            there = field.storage
-            if isinstance(there, HostStorage) and np.may_share_memory(one, there.array):
-                if mem in written or other in written:
-                    raise _overlap(name, other, mem)
-    for k, (array, mem) in enumerate(shared):
-        for before, other in shared[:k]:
-            nbytes = before.nbytes
-            if (mem in written or other in written) and array.overlaps(before.address, nbytes):
-                raise _overlap(name, other, mem)
-        for field, other in ((special.object_of(m, args), m) for m in found.values()):
-            nbytes = field.storage.form.nbytes
-            if (mem in written or other in written) and array.overlaps(field.address, nbytes):
-                raise _overlap(name, other, mem)
+
+
+def _share(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Field) -> bool:
+    """Whether an argument has bytes of another memory, if both are on the same side."""
+    storage = other.storage if isinstance(other, Field) else None
+    if isinstance(array, DeviceArray):
+        if storage is not None:
+            return array.overlaps(storage.address, storage.form.nbytes)
+        return isinstance(other, DeviceArray) and array.overlaps(other.address, other.nbytes)
+    if isinstance(storage, HostStorage):
+        return np.may_share_memory(array, storage.array)
+    return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
 
 
 def _overlap(name: str, one: Mem, two: Mem) -> KernelTypeError:

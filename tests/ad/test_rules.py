@@ -1234,9 +1234,46 @@ def test_one_memory_under_two_names():
     line = np.arange(8.0)
     with pytest.raises(ds.KernelTypeError, match="overlap"):
         shift(line[:7], line[1:])
+    if ds.runtime.context.session.device is None:  # on a GPU arrays of NumPy are copied
+        with pytest.raises(ds.KernelTypeError, match="a and x of with_field overlap"):
+            with_field(np.from_dlpack(a))
+        alone = np.from_dlpack(a)
+        alone[:] = 3
+        shift(alone, line)
+        assert line.tolist() == [9] * 7 + [7]
+        line[:] = np.arange(8)
     b = ds.ndarray(ds.f64, 8, needs_grad=True)
     shift(line, b)
     assert b.to_numpy().tolist() == [1, 4, 9, 16, 25, 36, 49, 0]
+
+
+def test_indices_without_sign_wrap_around():
+    """x[a - 1] and x[a + 255] are one element where a has 8 bits."""
+    x, loss = field(300), field()
+    x.fill(3)
+
+    @ds.kernel
+    def step(a: ds.u8):
+        loss[None] += x[a - ds.u8(1)] ** 2
+        x[a + ds.u8(255)] = 7.0
+
+    @ds.kernel
+    def turns(a: ds.u8):
+        for i in range(300):
+            x[ds.cast(i, ds.u8) - ds.u8(1)] = x[ds.cast(i, ds.u8) + ds.u8(255)] + a
+
+    refused(lambda: step(5), loss, GlobalDataAccessError)
+    with ds.Tape(loss, in_place="save"):
+        loss[None] = 0
+        x[4] = 3
+        step(5)
+    assert x.grad.to_numpy().nonzero()[0].tolist() == []  # x[4] was set
+    loss[None], x[4] = 0, 3
+    with ds.Tape(loss, in_place="save"):
+        step(5)
+    assert loss[None] == 9
+    assert x.grad[4] == 6
+    refused(lambda: turns(1), loss)
 
 
 # ---- after an error

@@ -1,4 +1,4 @@
-"""What CUDA code claims of memory, read in its LLVM text: nothing that a launch loads as constant is written in it."""
+"""What CUDA code claims of memory, read in its LLVM text: what it loads as constant is not written."""
 
 import re
 
@@ -46,7 +46,9 @@ def _memories(body):
             name, base, word = found.groups()
             of = roots[base]
             roots[name] = {(WORK, int(word))} if of == {(WORK, None)} else of
-        elif found := re.match(rf"  (%\w+) = phi ptr addrspace\(1\) \[ ({_NAME}), .*?\[ ({_NAME}),", line):
+        elif found := re.match(
+            rf"  (%\w+) = phi ptr addrspace\(1\) \[ ({_NAME}), .*?\[ ({_NAME}),", line
+        ):
             roots[found[1]] = roots.get(found[2], set()) | roots.get(found[3], set())
         elif found := re.match(r"  (%\w+) = addrspacecast", line):
             roots[found[1]] = {("heap", None)}

@@ -5,9 +5,9 @@ and barrier: all of those who must be there, at the same place of the code. Bloc
 LLVM's usual passes for the host go over the text first, so that what it claims of memory (what is never
 written, what does not overlap, how it is aligned) is taken at its word.
 
-`watch=True` has every access to global and shared memory noted. After a launch it is an error if something was
-written that was loaded as never written; if one thread wrote what another touched (`races=False` allows what
-users may do: to global memory); if an access was not aligned or (`inside`) outside of all memory.
+`watch=True` has every access to global and shared memory noted. After a launch it is an error if something
+was written that was loaded as never written; if one thread wrote what another touched (`races=False` allows
+what users may do: to global memory); if an access was not aligned or (`inside`) outside of all memory.
 
 What this can not show: memory that is not coherent, threads that run at the same time, what LLVM's NVIDIA
 code generator and ptxas do. It needs Linux: fibers are glibc's.
@@ -186,7 +186,9 @@ class Machine:
         self.threads = threads()
         self.watch = watch
         self.random = random or Random(0)
-        shared = re.findall(r"^(@\S+) = internal addrspace\(3\) global \[(\d+) x (\w+)\]", text, re.M)
+        shared = re.findall(
+            r"^(@\S+) = internal addrspace\(3\) global \[(\d+) x (\w+)\]", text, re.M
+        )
         meets = set()
         for body in re.findall(r"^define ptx_kernel .*?^}", text, re.M | re.S):
             name = re.search(r"@(\w+)", body)[1]
@@ -253,7 +255,7 @@ def _for_host(text, watch):
         elif "call void asm sideeffect" in line:
             line = re.sub(r'asm sideeffect "red\S+\.add\.(v\d)\.f32 .*?", "\S+"', r"@red_\1", line)
             if watch:
-                at, first = re.search(r"(%\w+), float (\S+?)[,)]", line).groups()
+                at = re.search(r"addrspace\(1\) (%\w+),", line)[1]
                 width = int(re.search(r"@red_v(\d)", line)[1])
                 lines.append(f"  call void @note(ptr {at}, i64 {_ATOMIC << 8 | 4 * width})")
         elif watch:
@@ -388,7 +390,11 @@ class Blocks:
         """One launch, its blocks one after the other."""
         grid = min(grid, entry.blocks or grid)
         self.machine.run(
-            entry.name, params.ctypes.data, grid, entry.block_dim, same=words_of_all(self.code, params)
+            entry.name,
+            params.ctypes.data,
+            grid,
+            entry.block_dim,
+            same=words_of_all(self.code, params),
         )
 
     def launch(self, data, args=(), *, seed=0, **more):

@@ -1,9 +1,10 @@
-"""A GPU whose code is run: the fake driver, with the LLVM text of each launch on the CPU (`tests/backends/emulator.py`).
+"""A GPU whose code is run: the fake driver, each launch done on the CPU by `tests/backends/emulator.py`.
 
 Grids, blocks of parameters, the order of launches and all memory are what the host made. Blocks are smaller
 than a GPU's, so that few lanes fill several; what the threads do to memory is watched.
 """
 
+import itertools
 from dataclasses import dataclass, field
 from random import Random
 
@@ -79,9 +80,7 @@ class EmulatedDriver(fake.FakeDriver):
         assert entry.blocks is None or grid <= entry.blocks
         machine = MACHINES.get(code.text)
         if machine is None:
-            machine = MACHINES[code.text] = Machine(
-                code.text, watch=HOW.watch, random=HOW.random
-            )
+            machine = MACHINES[code.text] = Machine(code.text, watch=HOW.watch, random=HOW.random)
         LAUNCHES[0] += 1
         params = np.frombuffer(block, np.int64).copy()
         handed = params.copy()
@@ -127,7 +126,6 @@ class EmulatedDriver(fake.FakeDriver):
                 raise Wrong(f"{mem.name} is at {at:#x}")
             fields.append((at, at + mem.handle().storage.form.nbytes, mem))
         fields.sort(key=lambda f: f[:2])
-        for (_, end, one), (start, _, other) in zip(fields, fields[1:], strict=False):
+        for (_, end, one), (start, _, other) in itertools.pairwise(fields):
             if start < end:
                 raise Wrong(f"{one.name} and {other.name} share memory")
-

@@ -75,6 +75,22 @@ def test_one_component_at_the_end_of_a_block(gpu, size):
     assert y.to_numpy().tolist() == count.tolist()
 
 
+def test_indices_that_wrap_around_keep_tasks_apart(gpu):
+    """x[a - 1] and x[a + 255] are one element where a has 8 bits."""
+    ds = gpu
+    x = ds.field(ds.f64, 8)
+
+    @ds.kernel
+    def both(a: ds.u8):
+        for _ in range(1):
+            x[a - ds.u8(1)] = 3 * x[a - ds.u8(1)] + 5
+        for _ in range(1):
+            x[a + ds.u8(255)] = 2 * x[a + ds.u8(255)] + 1
+
+    both(3)
+    assert x.to_numpy().tolist() == [0, 0, 11, 0, 0, 0, 0, 0]
+
+
 def finds(seeds):
     """What is wrong with one of the programs."""
     for seed in seeds:

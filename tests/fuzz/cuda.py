@@ -35,5 +35,3 @@ def verdict(text, seed, n):
         on_cpu = programs.verdict(text, seed, in_place, n, single=True, arch=programs.ds.cpu)
         return "invalid" if on_cpu != "right" else said
     return said
-
-

@@ -240,7 +240,7 @@ class Cell:
         self.at[self.key(index)] = old + value
 
     def best(self, index, value, larger):
-        """An atomic maximum or minimum; which of equal values has the derivative is not this oracle's to say."""
+        """An atomic maximum or minimum; at a tie it is not said whose derivative counts."""
         old, new = self.at[self.key(index)], dual(value)
         if new.v == old.v and new.d != old.d:
             raise ValueError("a tie")

@@ -1,11 +1,11 @@
 """Random programs of several kernels and of Python between them, as text, and what a right run of one is.
 
 Fields: `x`, `y`, `z` of 4 numbers; `m` of 3 rows of 4; `v` of 4 vectors; `s` of one number; `c` of one, only
-given to kernels in place of a number; `at` of whole numbers. Wide programs (`wide.py`) have more elements, and
-`u` of planes. Kernels keep to what has one meaning in any
-order of lanes: a parallel loop reads of what it writes its own element only, and what it adds to it does not
-read. Steps of `main` launch kernels, in loops, in rollouts with checkpoints, in blocks without gradients;
-write from Python; copy fields. Each tape is replayed too, if it can be.
+given to kernels in place of a number; `at` of whole numbers. Wide programs (`wide.py`) have longer rows, and
+planes `u`. Kernels keep to what has one meaning in any order of lanes: a parallel loop reads of what it
+writes its own element only, and what it adds to it does not read. Steps of `main` launch kernels, in loops,
+in rollouts with checkpoints, in blocks without gradients; write from Python; copy fields. Each tape is
+replayed too, if it can be.
 """
 
 from __future__ import annotations

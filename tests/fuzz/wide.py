@@ -36,8 +36,9 @@ class WideMaker(Maker):
         lo, hi = self.span(self.n)
         shift = self.r.randint(-lo, self.n - max(lo, hi))
         targets = self.r.sample(["x", "y", "z", "v", "m"], self.r.randint(1, 2))
-        self.put(1, f"for i in range({lo}, {hi}):")
-        index = "i" if shift == 0 else f"(i + {shift})" if shift > 0 else f"(i - {-shift})"
+        away = self.pick(0, 0, 3, 50)
+        self.put(1, f"for i in range({lo - away}, {hi - away}):")
+        index = f"(i{_plus(shift + away)})"
         self.scope = Scope(own=targets, index=index, floats=["a"])
         self.body(2, self.r.randint(0, 2))
         for t in targets:
@@ -90,18 +91,20 @@ class WideMaker(Maker):
         of, to = self.planes()
         up, down, left, right = (self.r.randint(0, 2) for _ in range(4))
         rows = f"({up}, {HEIGHT - down})" if up or self.r.random() < 0.5 else str(HEIGHT - down)
-        self.put(1, f"for j, i in ds.ndrange({rows}, ({left}, {self.n - right})):")
-        self.scope = Scope(own=[], index="i", floats=["a"])
+        away = self.pick(0, 0, 0, 2, 33)
+        columns = f"({left - away}, {self.n - right - away})"
+        self.put(1, f"for j, i in ds.ndrange({rows}, {columns}):")
+        self.scope = Scope(own=[], index=f"(i{_plus(away)})", floats=["a"])
         terms = []
         for _ in range(self.r.randint(1, 4)):
             dj, di = self.r.randint(-up, down), self.r.randint(-left, right)
-            at = f"u[{of}, j{_plus(dj)}, i{_plus(di)}]"
+            at = f"u[{of}, j{_plus(dj)}, i{_plus(di + away)}]"
             terms.append(self.pick(f"{self.number()} * {at}", at, f"{at} * {at}", f"ds.sin({at})"))
         if self.r.random() < 0.3:
             self.body(2, 1)
             terms.append(self.expr(1))
         how = self.pick("=", "=", "+=", "*=")
-        self.put(2, f"u[{to}, j, i] {how} 0.5 * ({' + '.join(terms)})")
+        self.put(2, f"u[{to}, j, i{_plus(away)}] {how} 0.5 * ({' + '.join(terms)})")
 
     def edges(self):
         """Rims of a plane from what lies beside them, as boundary conditions have it."""
