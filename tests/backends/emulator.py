@@ -64,7 +64,7 @@ class Threads:
         text = Path(__file__).with_name("threads.ll").read_text()
         text = text.replace("{fiber}", str(_FIBER)).replace("{stack}", str(_STACK))
         self.library = self.jit.load(self.jit.compile(text))
-        for name in (*_DECLARED, "device_malloc", "device_free"):
+        for name in (*_DECLARED, "device_malloc", "device_free", "rsqrt", "rsqrtf"):
             llvm.add_symbol(name, self.library.address(name))
         self.kept = []
         self.order = self.words_of("order", np.uint32, MOST_THREADS)

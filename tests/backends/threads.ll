@@ -250,3 +250,19 @@ define void @red_v4(ptr %p, float %a, float %b, float %c, float %d) {
   call void @red_v2(ptr %q, float %c, float %d)
   ret void
 }
+
+; What libdevice has and libm has not.
+define double @rsqrt(double %x) {
+  %root = call double @llvm.sqrt.f64(double %x)
+  %y = fdiv double 1.0, %root
+  ret double %y
+}
+
+define float @rsqrtf(float %x) {
+  %root = call float @llvm.sqrt.f32(float %x)
+  %y = fdiv float 1.0, %root
+  ret float %y
+}
+
+declare double @llvm.sqrt.f64(double)
+declare float @llvm.sqrt.f32(float)
