@@ -148,14 +148,15 @@ class Threads:
                 if what == -1 or what & _BARRIER:
                     continue
                 mask = what & 0xFFFFFFFF
-                members = [k for k in range(32) if mask >> k & 1]
+                # Blocks of fewer than 32 threads name those too that are not there.
+                members = [k for k in range(len(warp)) if mask >> k & 1]
                 if any(w == what and not mask >> k & 1 for k, w in enumerate(warp)):
                     raise Wrong("a thread is not in the mask of its shuffle")
                 if all(warp[k] == what for k in members):
                     released = True
                     for k in members:
                         there = k + int(self.far[first + k])
-                        ok = there < 32 and mask >> there & 1
+                        ok = there < len(warp) and mask >> there & 1
                         self.got[first + k] = self.words[first + there] if ok else 0xDEADBEEF
                         self.waits[first + k] = 0
         if not released:

@@ -10,7 +10,7 @@ def options(seed):
     """How the code of a program is made and run: options of the emulation, of `verdict`, and the tape's."""
     r = Random(seed)
     how = {
-        "block_dim": r.choice([32, 32, 64]),
+        "block_dim": r.choice([32, 32, 64, 96, 8]),
         "at_once": r.choice([1, 3, 7]),
         "small_tiles": r.random() < 0.6,
         "random": Random(seed),
