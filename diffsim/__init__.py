@@ -6,7 +6,7 @@ is right, or it is refused with an error that names the line.
 
 from typing import TYPE_CHECKING, NoReturn
 
-from diffsim import ad, errors
+from diffsim import ad, errors, math
 from diffsim.ad.copies import clone, copy
 from diffsim.ad.tape import Tape
 from diffsim.errors import (
@@ -36,10 +36,12 @@ from diffsim.ir.ops import (
     cos,
     cosh,
     exp,
+    exp2,
     floor,
     isinf,
     isnan,
     log,
+    log2,
     raw_mod,
     rsqrt,
     select,
@@ -176,6 +178,7 @@ __all__ = [
     "eig",
     "errors",
     "exp",
+    "exp2",
     "f32",
     "f64",
     "field",
@@ -211,7 +214,9 @@ __all__ = [
     "kl",
     "l",
     "log",
+    "log2",
     "loop_config",
+    "math",
     "max",
     "min",
     "ndarray",

@@ -9,6 +9,7 @@ written: the answer is a rule for each argument, ZERO, or REFUSE with the reason
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,8 +125,18 @@ Variadic = Callable[..., Value | None]
 Rules = tuple[Rule, ...] | Zero | REFUSE | Variadic
 
 
-class Traced:
-    """A number that Python holds and something else follows: what an op makes of it is its own business."""
+class Operand:
+    """A thing that Python holds, of which an op makes something itself: a vector, a number on a tape."""
+
+    __slots__ = ()
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """The result of an op of which this is one operand."""
+        raise NotImplementedError
+
+
+class Traced(Operand):
+    """A number that Python holds and something else follows."""
 
     __slots__ = ()
 
@@ -136,10 +147,6 @@ class Traced:
 
     def follows(self) -> bool:
         """Whether what is done with it now is followed."""
-        raise NotImplementedError
-
-    def apply(self, op: Op, args: Sequence[Any]) -> Any:
-        """The result of an op of which this is one operand."""
         raise NotImplementedError
 
 
@@ -215,9 +222,13 @@ class Op:
         if current.active() and any(isinstance(a, Value) for a in args):
             return current.builder().op(self, args)
         for a in args:
-            if isinstance(a, Traced):
+            if isinstance(a, Operand):
                 return a.apply(self, args)
+        if self.name in ("min", "max") and len(args) > 2:
+            return functools.reduce(self, args)
         try:
+            if self.typer is None and len(args) != len(self.operands):
+                raise TypeError
             return self.ref(*args)
         except (TypeError, ValueError):
             shown = ", ".join(map(repr, args))

@@ -43,6 +43,7 @@ from diffsim.ir._row import (
 )
 
 TABLE = _row.TABLE
+_LN_2 = float(np.log(2.0))
 
 # fmt: off
 # ---- arithmetic
@@ -170,6 +171,14 @@ exp: Op = op("exp", "F -> F", "Exponential.",
 log: Op = op("log", "F -> F", "Natural logarithm.",
              ref=np.log, llvm=Libm("log"), cuda=Libdevice("log"),
              rules=(lambda g, x, y: unless_zero(g, g / x),), sample=[(0.1, 9)])
+
+exp2: Op = op("exp2", "F -> F", "2 to the power x.",
+              ref=np.exp2, llvm=Libm("exp2"), cuda=Libdevice("exp2"),
+              rules=(lambda g, x, y: unless_zero(g, g * y * _LN_2),), sample=[(-3, 3)])
+
+log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
+              ref=np.log2, llvm=Libm("log2"), cuda=Libdevice("log2"),
+              rules=(lambda g, x, y: unless_zero(g, g / (x * _LN_2)),), sample=[(0.1, 9)])
 
 # ---- angles [rad]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffsim.errors import FieldError, Span
-from diffsim.ir.types import ScalarType, TensorType, bool_, tensor
+from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
 from diffsim.lang.ports import ports
 
 
@@ -17,10 +17,60 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class ArrayAnnotation:
-    """A NumPy array or `ds.ndarray` of any size; `dtype` and `ndim` are checked where given."""
+    """A NumPy array or `ds.ndarray` of any size; the type and number of axes are checked where given."""
 
-    dtype: ScalarType | TensorType | None = None
+    dtype: Any = None
     ndim: int | None = None
+
+
+class DefaultTensor:
+    """A vector or matrix type of the default float or integer, whatever that is where it is used.
+
+    Args:
+        name: what users call it.
+        kind: of its scalars: "f" the default float, "i" the default integer, "u" that without sign.
+        shape: (n,) or (n, m).
+    """
+
+    __slots__ = ("__name__", "dims", "kind")
+
+    def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
+        self.__name__ = name
+        self.kind = kind
+        self.dims = shape
+
+    @property
+    def now(self) -> TensorType:
+        """The type that it is now."""
+        scalar = ports.default_fp() if self.kind == "f" else ports.default_ip()
+        made = tensor(SCALARS[f"u{scalar.bits}"] if self.kind == "u" else scalar, self.dims)
+        assert isinstance(made, TensorType)
+        return made
+
+    def __call__(self, *elements: Any) -> Any:
+        """A vector or matrix of these numbers, rows or vectors in order; of one number throughout."""
+        return self.now(*elements)
+
+    def field(self, shape: Any = None, **options: Any) -> Any:
+        """A field of elements of this type; see `ds.field` for the options."""
+        return self.now.field(shape, **options)
+
+    def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of elements of this type; see `ds.ndarray`."""
+        return self.now.ndarray(shape, needs_grad=needs_grad)
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def in_words(self) -> str:
+        return f"the type {self.__name__}"
+
+
+def as_of_now(t: Any) -> Any:
+    """A type given by a user; one that follows the defaults as it is now."""
+    if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
+        return ArrayAnnotation(t.dtype.now, t.ndim)
+    return t.now if isinstance(t, DefaultTensor) else t
 
 
 def template() -> Template:

@@ -18,6 +18,7 @@ from diffsim.ir.nodes import Value
 from diffsim.ir.ops import TABLE, transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang import expressions, given, inlining, linalg, struct_code, struct_values
+from diffsim.lang.annotations import as_of_now
 from diffsim.lang.func import BoundFunc, Func, Given
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.scope import (
@@ -83,6 +84,7 @@ def arguments(cx: Context, node: ast.Call) -> list[Any]:
 def _dispatch(
     cx: Context, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
+    function = as_of_now(function)
     if isinstance(function, (Intrinsic, Given, given.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
     if isinstance(function, Op):
@@ -216,6 +218,7 @@ def _method(
 
 def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
     """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices."""
+    t = as_of_now(t)
     if is_python_type(t):
         b = cx.builder
         t = {float: b.default_fp, int: b.default_ip, bool: bool_}[t]

@@ -20,7 +20,7 @@ from diffsim.lang.scope import Context, StructValue, close_to, describe, sample
 
 def attribute_node(cx: Context, node: ast.Attribute) -> Any:
     """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
-    if node.attr in linalg.COMPONENTS or _in_structs(cx, node):
+    if node.attr in linalg.COMPONENTS or is_member(cx, node):
         place = any_place(cx, node)
         if isinstance(place, struct_values.StructPlace):
             return place.load(cx, node)
@@ -50,6 +50,12 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
         chosen = linalg.several(name)
         if chosen is not None and len(owner.type.shape) == 1:
             return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
+        if name == "fill" and owner.type.shape:
+            raise cx.type_error(
+                node,
+                ".fill changes a vector or matrix, and gives nothing",
+                "as a statement of its own write v.fill(0.0), with a local or an element of a field",
+            )
         known = [*linalg.METHODS, "cast", "n", "m", "shape"]
         close = close_to(name, known) if owner.type.shape else None
         raise cx.type_error(
@@ -131,7 +137,7 @@ def any_place(
         return component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
     if not isinstance(node, ast.Subscript):
         return None
-    if isinstance(node.value, ast.Subscript) or _in_structs(cx, node.value):
+    if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
         inner = any_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
@@ -189,10 +195,10 @@ def _reaches_element(cx: Context, node: ast.Attribute) -> bool:
     """Whether `node` names a part of an element of a field: `x[i].y`, `particles[i].pos`."""
     if node.attr in linalg.COMPONENTS and isinstance(node.value, ast.Subscript):
         return True
-    return _in_structs(cx, node)
+    return is_member(cx, node)
 
 
-def _in_structs(cx: Context, node: ast.expr) -> bool:
+def is_member(cx: Context, node: ast.expr) -> bool:
     """Whether `particles[i].a.b` names a place in a field of structs (nothing is emitted)."""
     names: list[str] = []
     base: ast.expr = node

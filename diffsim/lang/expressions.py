@@ -107,7 +107,7 @@ def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
             raise cx.type_error(
                 node,
                 f"{an(thing.type)} is neither true nor false",
-                hint="compare an element or the norm with a number",
+                hint="compare an element or the norm with a number, or ask (a < b).all() or .any()",
             )
         if thing.type is not bool_:
             thing = cx.builder.named("ne", thing, 0)

@@ -6,6 +6,7 @@ outside, and its derivative follows from the rows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,12 @@ from diffsim.ir import current
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import (
     extract,
+    logical_and,
+    logical_or,
     matmul,
     maximum,
     minimum,
+    ne,
     outer,
     reduce_sum,
     sqrt,
@@ -176,6 +180,24 @@ def multiply(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
+def _truths(a: Any) -> list[Any]:
+    return [e if _is_bool(e) else ne(e, 0) for e in elements(a)]
+
+
+def _is_bool(e: Any) -> bool:
+    return e.type.is_bool if isinstance(e, Value) else isinstance(e, (bool, np.bool_))
+
+
+def every(a: Any) -> Any:
+    """Whether all elements are true, or not 0: `(a < b).all()`."""
+    return functools.reduce(logical_and, _truths(a))
+
+
+def some(a: Any) -> Any:
+    """Whether any element is true, or not 0: `(a < b).any()`."""
+    return functools.reduce(logical_or, _truths(a))
+
+
 METHODS: dict[str, Callable[..., Any]] = {
     "dot": dot,
     "norm": norm,
@@ -191,6 +213,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "sum": total,
     "max": largest,
     "min": smallest,
+    "all": every,
+    "any": some,
 }
 
 COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}

@@ -6,18 +6,20 @@ use (`linalg.py`). Inside of kernels the translator recognises the constructors 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from diffsim.errors import FieldError, KernelTypeError, Span
+from diffsim.ir._row import Op, Operand, Traced
 from diffsim.ir.types import TensorType, an
 from diffsim.lang import linalg
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.ports import ports
 
 
-class Matrix:
+class Matrix(Operand):
     """A small vector or matrix of numbers.
 
     Args:
@@ -167,10 +169,24 @@ class Matrix:
                 hint=f"its shape is {self.shape}, and indices start at 0",
             ) from None
 
+    def fill(self, number: Any) -> None:
+        """Set all elements."""
+        self[...] = number
+
     def __repr__(self) -> str:
         return repr(self.entries.tolist())
 
     # ---- arithmetic
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """An op of the table, element by element: `ds.sin(v)`."""
+        for a in args:
+            if isinstance(a, Traced) and not isinstance(a, float):
+                return a.apply(op, args)
+        plain = [_plain(a) for a in args]
+        same_shape(op.sign, plain)
+        made = _wrap(op(*plain))
+        return made if op.name == "stop_grad" else _marked(made, *args)
 
     def _apply(self, other: Any, function: Any) -> Any:
         origins = (self, other)
@@ -232,7 +248,7 @@ class Matrix:
                 Span.of_caller(),
                 hint="as many rows are needed on the right as there are columns on the left",
             )
-        return _method("matmul", linalg.multiply, self, o)
+        return in_python("matmul", linalg.multiply, self, o)
 
     def __eq__(self, o: object) -> Any:
         return self._apply(o, np.equal)
@@ -246,18 +262,24 @@ class Matrix:
     def __gt__(self, o: Any) -> Any:
         return self._apply(o, np.greater)
 
+    def __le__(self, o: Any) -> Any:
+        return self._apply(o, np.less_equal)
+
+    def __ge__(self, o: Any) -> Any:
+        return self._apply(o, np.greater_equal)
+
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
         raise KernelTypeError(
             "a vector or matrix is neither true nor false",
             Span.of_caller(),
-            hint="compare elements, or a norm; all of them: (a == b).to_numpy().all()",
+            hint="compare elements, or a norm; all of them: (a == b).all()",
         )
 
     def __getattr__(self, name: str) -> Any:
         if name in linalg.METHODS:
-            return lambda *args: _method(name, linalg.METHODS[name], self, *args)
+            return lambda *args: in_python(name, linalg.METHODS[name], self, *args)
         chosen = linalg.several(name)
         if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
             return _marked(Matrix(self.entries[chosen]), self)
@@ -280,13 +302,37 @@ for _name, _k in linalg.COMPONENTS.items():
     setattr(Matrix, _name, _component(_k))
 
 
-def _method(name: str, function: Any, *args: Any) -> Any:
+def same_shape(name: str, args: Sequence[Any]) -> None:
+    """Refuse vectors and matrices of different shapes, which NumPy may combine."""
+    shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
+    if len(shapes) > 1:
+        raise KernelTypeError(
+            f"{name} can not combine the shapes {' and '.join(map(str, shapes))}",
+            Span.of_caller(),
+            hint="it works element by element: all need the same shape",
+        )
+
+
+def in_python(name: str, function: Any, *args: Any) -> Any:
+    """A formula of numbers, vectors and matrices, in NumPy; the result remembers what they were read from.
+
+    Raises:
+        KernelTypeError: they do not fit together.
+    """
     try:
-        made = _wrap(function(*(a.entries if isinstance(a, Matrix) else a for a in args)))
-        return _marked(made, *args)
+        return _marked(_wrap(function(*map(_plain, args))), *args)
     except (ValueError, TypeError) as problem:
-        hint = f"{name}: {(function.__doc__ or '').rstrip('.')}"
-        raise KernelTypeError(str(problem), Span.of_caller(), hint) from None
+        about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
+        raise KernelTypeError(str(problem), Span.of_caller(), f"{name}: {about}") from None
+
+
+def _plain(a: Any) -> Any:
+    """What NumPy computes with; a number that a tape follows stays one."""
+    if isinstance(a, (list, tuple)):
+        a = Matrix(a)
+    if isinstance(a, Traced) and isinstance(a, float):
+        return a.value
+    return a.entries if isinstance(a, Matrix) else a
 
 
 def _python(e: Any) -> Any:
@@ -294,25 +340,23 @@ def _python(e: Any) -> Any:
 
 
 def _wrap(x: Any) -> Any:
-    if isinstance(x, np.generic):
-        return x.item()
-    return Matrix(x) if isinstance(x, np.ndarray) and x.ndim else x
+    if isinstance(x, np.ndarray):
+        return Matrix(x) if x.ndim else x.item()
+    return x.item() if isinstance(x, np.generic) else x
 
 
 def _taken_from(rows: Any) -> Any:
-    """What a vector, a number, or one of a list of them was read from."""
-    if isinstance(rows, (list, tuple)):
-        return next((t for t in map(_taken_from, rows) if t is not None), None)
-    return getattr(rows, "taken", None)
+    """What a vector, a number, or one of a list of them was read from; while its tape records, if any is."""
+    if not isinstance(rows, (list, tuple)):
+        return getattr(rows, "taken", None)
+    found = [source for source in map(_taken_from, rows) if source is not None]
+    return next((source for source in found if source.live), found[0] if found else None)
 
 
 def _marked(made: Any, *origins: Any) -> Any:
     """The result, which remembers what the operands were read from."""
-    for origin in origins:
-        source = getattr(origin, "taken", None)
-        if source is not None:
-            return source.mark(made)
-    return made
+    source = _taken_from(origins)
+    return made if source is None else source.mark(made)
 
 
 def _filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:

@@ -6,7 +6,7 @@ from typing import Any
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import TensorType
-from diffsim.lang.annotations import ArrayAnnotation, matrix_type, scalar_type
+from diffsim.lang.annotations import ArrayAnnotation, DefaultTensor, matrix_type, scalar_type
 from diffsim.lang.structs import StructType
 
 
@@ -21,7 +21,7 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
             dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
             ndim: number of axes (without those of the element); any if left out.
         """
-        if dtype is not None and not isinstance(dtype, TensorType):
+        if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
             dtype = scalar_type(dtype)
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
             raise FieldError(

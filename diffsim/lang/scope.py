@@ -491,7 +491,7 @@ def _assigned(statements: list[ast.stmt]) -> set[str]:
 
 
 def changed_names(statements: list[ast.stmt]) -> set[str]:
-    """Names that statements bind, and those they change: `v[0] = `, `v.x += `, `atomic_max(m, x)`.
+    """Names that statements bind, and those they change: `v[0] = `, `v.fill(0)`, `atomic_max(m, x)`.
 
     "p." is the receiver of a method call, which may change p if p is a struct.
     """
@@ -503,7 +503,7 @@ def changed_names(statements: list[ast.stmt]) -> set[str]:
                 while isinstance(receiver, ast.Attribute):
                     receiver = receiver.value
                 if isinstance(receiver, ast.Name):
-                    names.add(f"{receiver.id}.")
+                    names.add(receiver.id if node.func.attr == "fill" else f"{receiver.id}.")
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
                 called = called.id if isinstance(called, ast.Name) else called

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import KernelSyntaxError, Span
+from diffsim.lang.annotations import as_of_now
 
 
 class Source:
@@ -97,6 +98,7 @@ class Source:
                         self.parameter(name),
                         hint="use ds.f32, ds.template(), ...; names in it must be global",
                     ) from None
+            hints[name] = as_of_now(hint)
         return hints
 
     def parameter(self, name: str) -> Span:

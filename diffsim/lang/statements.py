@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Mem, Value
-from diffsim.ir.ops import TABLE
 from diffsim.ir.types import an
 from diffsim.lang import (
     calls,
+    components,
     elements,
     expressions,
     given,
@@ -160,6 +160,12 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         for one, part, at in zip(target.elts, parts, given, strict=True):
             assign_to(cx, one, part, at)
         return
+    several = components.several_places(cx, target)
+    if several:
+        things = components.split(cx, thing, len(several), source)
+        for (mem, index), one in zip(several, things, strict=True):
+            cx.builder.store(mem, index, stored(cx, mem, index, one, source))
+        return
     place = elements.any_place(cx, target)
     if isinstance(place, struct_values.StructPlace):
         new = struct_values.of_type(cx, thing, place.type, "the value", source)
@@ -175,7 +181,7 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
             "a row of a field's matrix can not be assigned",
             "assign its elements, or all of it",
         )
-    _assign_component(cx, target, thing, source)
+    components.assign(cx, target, thing, source)
 
 
 def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
@@ -222,58 +228,6 @@ def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
     env[name] = thing
 
 
-def _assign_component(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
-    """`v[0] = x`, `A[i, j] = x`, `v.y = x` of a local vector or matrix, `p.pos = x` of a struct."""
-    given.refuse_assignment(cx, target)
-    member = struct_values.local_name(cx, target)
-    if member is not None:
-        assign_local(cx, member, thing, target)
-        return
-    if isinstance(target, ast.Attribute):
-        holder = expr(cx, target.value)
-        local = isinstance(holder, (Value, list))
-        if target.attr not in linalg.COMPONENTS or not local:
-            raise cx.syntax(
-                target,
-                f"an attribute of {describe(holder)} can not be assigned in a kernel",
-                "its components are x, y, z and w" if local else "keep what changes in a 0-D field",
-            )
-    if not isinstance(target, (ast.Subscript, ast.Attribute)):
-        raise cx.syntax(target, "this can not be assigned to", "assign to a name or to an element")
-    base = target.value
-    index: list[Value] = []
-    if isinstance(target, ast.Attribute):
-        index = [cx.builder.literal(linalg.COMPONENTS[target.attr])]
-    else:
-        index = elements.index_list(cx, target)
-    while isinstance(base, ast.Subscript):
-        index = elements.index_list(cx, base) + index
-        base = base.value
-    name = struct_values.local_name(cx, base)
-    if name is None and not isinstance(base, ast.Name):
-        raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
-    owner = expr(cx, base)
-    if name is None:
-        raise cx.type_error(
-            target,
-            f"{ast.unparse(base)} is {describe(owner)} from outside of the kernel and can not be "
-            "changed in it",
-            "copy it to a local first, or keep it in a field",
-        )
-    if isinstance(owner, (list, Matrix)):
-        owner = cx.value(owner, base)
-    if not isinstance(owner, Value) or not owner.type.shape:
-        raise cx.type_error(
-            target,
-            f"{name} is {describe(owner)}, which has no elements",
-            "make it a vector: ds.Vector([...])",
-        )
-    new = cx.value(thing, source, "the value", like=owner.type)
-    new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
-    made = cx.builder.op(TABLE["insert"], (owner, new, *index))
-    assign_local(cx, name, made, target)
-
-
 def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any) -> Value:
     """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
     want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
@@ -308,25 +262,15 @@ def _augmented(cx: Context, node: ast.AugAssign) -> None:
     target, kind = node.target, type(node.op)
     if given.add_to_adjoint(cx, node):
         return
+    several = components.several_places(cx, target)
+    if several:
+        things = components.split(cx, expr(cx, node.value), len(several), node.value)
+        for one, thing in zip(several, things, strict=True):
+            _augment_place(cx, node, one, thing)
+        return
     place = place_of(cx, target)
     if place is not None:
-        mem, index = place
-        thing = expr(cx, node.value)
-        if kind in tasks.ATOMIC:
-            v = stored(cx, mem, index, thing, node.value)
-            if kind is ast.Sub:
-                v = -v
-            elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:
-                raise cx.type_error(
-                    node,
-                    f"bitwise operators need integers, an element of {mem.name} is {an(mem.dtype)}",
-                    f"declare {mem.name} with ds.i32",
-                )
-            cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
-            return
-        old = cx.builder.load(mem, index)
-        new = expressions.binary(cx, kind, old, thing, node)
-        cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
+        _augment_place(cx, node, place, expr(cx, node.value))
         return
     name = struct_values.local_name(cx, target)
     if name is not None and isinstance(cx.env.get(name), TempVar) and cx.in_task:
@@ -345,6 +289,27 @@ def _augmented(cx: Context, node: ast.AugAssign) -> None:
         )
     new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
     assign_to(cx, target, new)
+
+
+def _augment_place(
+    cx: Context, node: ast.AugAssign, place: tuple[Mem, tuple[Value, ...]], thing: Any
+) -> None:
+    (mem, index), kind = place, type(node.op)
+    if kind in tasks.ATOMIC:
+        v = stored(cx, mem, index, thing, node.value)
+        if kind is ast.Sub:
+            v = -v
+        elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:
+            raise cx.type_error(
+                node,
+                f"bitwise operators need integers, an element of {mem.name} is {an(mem.dtype)}",
+                f"declare {mem.name} with ds.i32",
+            )
+        cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
+        return
+    old = cx.builder.load(mem, index)
+    new = expressions.binary(cx, kind, old, thing, node)
+    cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
 
 
 def _as_load(node: Any) -> Any:
@@ -546,6 +511,8 @@ def _pass(cx: Context, node: ast.stmt) -> None:
 
 def _expression(cx: Context, node: ast.Expr) -> None:
     if isinstance(node.value, ast.Constant):
+        return
+    if components.fill(cx, node.value):
         return
     expr(cx, node.value)
     if isinstance(node.value, ast.Compare):

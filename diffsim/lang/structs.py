@@ -10,7 +10,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import ScalarType, TensorType, an
-from diffsim.lang.annotations import scalar_type
+from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
@@ -37,7 +37,8 @@ class StructType:
                 Span.of_caller(),
                 hint="write ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)",
             )
-        for member, t in members.items():
+        for member, given in members.items():
+            t = as_of_now(given)
             if member in _RESERVED or member in methods or member.startswith("_"):
                 raise FieldError(
                     f"a member of {name} can not be called {member}",

@@ -9,7 +9,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import TensorType
-from diffsim.lang.annotations import scalar_type
+from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.ports import ports
 from diffsim.runtime.field import Field
 
@@ -121,6 +121,7 @@ def field(
     Raises:
         FieldError: a shape, type or option that makes no sense; no memory.
     """
+    dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):
         return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout)
     return make_field((), dtype, shape, name, needs_grad, layout)
@@ -134,6 +135,7 @@ def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
         shape: number of elements along each axis.
         needs_grad: whether gradients with respect to it are wanted.
     """
+    dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):
         return make_ndarray(dtype.shape, dtype.scalar, shape, needs_grad)
     return make_ndarray((), dtype, shape, needs_grad)

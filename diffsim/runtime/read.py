@@ -16,7 +16,7 @@ import numpy as np
 
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir import ops
-from diffsim.ir._row import Op, Traced
+from diffsim.ir._row import Op, Operand, Traced
 from diffsim.lang.matrix import Matrix
 from diffsim.runtime.context import session
 
@@ -85,13 +85,15 @@ class Taken(float, Traced):
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
         """An op of which this is one operand."""
         for a in args:
-            if isinstance(a, Traced) and not isinstance(a, Taken):
+            if isinstance(a, Operand) and not isinstance(a, Taken):
                 return a.apply(op, args)
         plain = [float(a) if isinstance(a, Taken) else a for a in args]
         made = op(*plain)
         if op is ops.stop_grad:
             return made
-        return self.taken.mark(float(made) if isinstance(made, np.floating) else made)
+        sources = [a.taken for a in args if isinstance(a, Taken)]
+        source = next((s for s in sources if s.live), self.taken)
+        return source.mark(float(made) if isinstance(made, np.floating) else made)
 
 
 def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[Taken, Any], Any]:

@@ -1,0 +1,153 @@
+"""Assignment to parts of vectors and matrices: `v[0] = x`, `v.y = x`, `v.xy = w`, `v.fill(0)`."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from diffsim.ir.nodes import Mem, Value
+from diffsim.ir.ops import TABLE
+from diffsim.lang import elements, given, linalg, statements, struct_values
+from diffsim.lang.expressions import Number, expr
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.regions import keep_type
+from diffsim.lang.scope import Context, StructVar, TempVar, describe
+
+
+def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
+    """`v[0] = x`, `A[i, j] = x`, `v.y = x`, `v.zx = w` of a local, `p.pos = x` of a struct."""
+    given.refuse_assignment(cx, target)
+    member = struct_values.local_name(cx, target)
+    if member is not None:
+        statements.assign_local(cx, member, thing, target)
+        return
+    chosen: list[int] = []
+    if isinstance(target, ast.Attribute):
+        holder = expr(cx, target.value)
+        local = isinstance(holder, (Value, list))
+        chosen = _chosen(cx, target)
+        if not chosen or not local:
+            raise cx.syntax(
+                target,
+                f"an attribute of {describe(holder)} can not be assigned in a kernel",
+                "its components are x, y, z and w" if local else "keep what changes in a 0-D field",
+            )
+    if not isinstance(target, (ast.Subscript, ast.Attribute)):
+        raise cx.syntax(target, "this can not be assigned to", "assign to a name or to an element")
+    base = target.value
+    index: list[Value] = []
+    if isinstance(target, ast.Subscript):
+        index = elements.index_list(cx, target)
+    while isinstance(base, ast.Subscript):
+        index = elements.index_list(cx, base) + index
+        base = base.value
+    name = struct_values.local_name(cx, base)
+    if name is None and not isinstance(base, ast.Name):
+        raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
+    owner = expr(cx, base)
+    if name is None:
+        raise cx.type_error(
+            target,
+            f"{ast.unparse(base)} is {describe(owner)} from outside of the kernel and can not be "
+            "changed in it",
+            "copy it to a local first, or keep it in a field",
+        )
+    if isinstance(owner, (list, Matrix)):
+        owner = cx.value(owner, base)
+    if not isinstance(owner, Value) or not owner.type.shape:
+        raise cx.type_error(
+            target,
+            f"{name} is {describe(owner)}, which has no elements",
+            "make it a vector: ds.Vector([...])",
+        )
+    things = split(cx, thing, len(chosen), source) if len(chosen) > 1 else [thing]
+    ends = [[cx.builder.literal(k)] for k in chosen] or [[]]
+    for one, end in zip(things, ends, strict=True):
+        new = cx.value(one, source, "the value", like=owner.type)
+        new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
+        owner = cx.builder.op(TABLE["insert"], (owner, new, *index, *end))
+    statements.assign_local(cx, name, owner, target)
+
+
+def _chosen(cx: Context, target: ast.Attribute) -> list[int]:
+    """The elements that `.y` or `.zx` names for an assignment; none for other names."""
+    first = linalg.COMPONENTS.get(target.attr)
+    chosen = linalg.several(target.attr) or ([] if first is None else [first])
+    if len(set(chosen)) < len(chosen):
+        raise cx.syntax(
+            target, f".{target.attr} names an element twice", "assign each of them once"
+        )
+    return chosen
+
+
+def several_places(cx: Context, target: ast.expr) -> list[tuple[Mem, tuple[Value, ...]]] | None:
+    """The places of the elements that `x[i].zx` names in a field; None for everything else."""
+    if not isinstance(target, ast.Attribute) or linalg.several(target.attr) is None:
+        return None
+    if struct_values.local_name(cx, target) is not None or elements.is_member(cx, target):
+        return None
+    inner = elements.any_place(cx, target.value)
+    if inner is None or isinstance(inner, struct_values.StructPlace):
+        return None
+    places = [elements.component_place(cx, inner, (k,), target) for k in _chosen(cx, target)]
+    if any(place is None for place in places):
+        raise cx.type_error(
+            target, f"a matrix has no .{target.attr}", "name elements by their indices: [i, j]"
+        )
+    return [place for place in places if place is not None]
+
+
+def split(cx: Context, thing: Any, n: int, source: ast.expr) -> list[Any]:
+    """What is assigned to each of n elements: those of a vector or list, or one number to all."""
+    if isinstance(thing, Value) and len(thing.type.shape) == 1:
+        thing = linalg.elements(thing)
+    elif isinstance(thing, Matrix):
+        thing = list(thing)
+    elif isinstance(thing, Number) or (isinstance(thing, Value) and not thing.type.shape):
+        thing = [thing] * n
+    if not isinstance(thing, (list, tuple)) or len(thing) != n:
+        have = f"{len(thing)} numbers" if isinstance(thing, (list, tuple)) else describe(thing)
+        raise cx.type_error(
+            source,
+            f"{n} elements are assigned {have}",
+            f"give a vector of {n} elements, or one number for all",
+        )
+    return list(thing)
+
+
+def fill(cx: Context, node: ast.expr) -> bool:
+    """Do the statement `v.fill(0)` of a local or an element of a field; False if `node` is no such thing."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    target = node.func.value
+    if node.func.attr != "fill" or any(isinstance(n, ast.Call) for n in ast.walk(target)):
+        return False
+    name = struct_values.local_name(cx, target)
+    place = elements.any_place(cx, target) if name is None else None
+    local = None if name is None else cx.env[name]
+    if isinstance(local, (list, Matrix)):
+        local = cx.value(local, target)
+    if isinstance(local, StructVar) or isinstance(place, struct_values.StructPlace):
+        return False
+    if isinstance(local, (Value, TempVar)):
+        owner = local.mem.dtype if isinstance(local, TempVar) else local.type
+    elif place is not None:
+        owner = place[0].dtype if len(place[1]) == place[0].rank else place[0].dtype.scalar
+    else:
+        return False
+    if not owner.shape:
+        return False
+    if len(node.args) != 1 or node.keywords:
+        raise cx.type_error(node, ".fill takes one number", "write v.fill(0.0)")
+    number = cx.value(expr(cx, node.args[0]), node.args[0], "the number", owner.scalar)
+    if number.type.shape:
+        raise cx.type_error(
+            node.args[0], f".fill takes one number, not {describe(number)}", "assign it with ="
+        )
+    if place is not None:
+        cx.builder.store(*place, statements.stored(cx, *place, number, node.args[0]))
+        return True
+    assert name is not None
+    number = keep_type(cx, number, owner.scalar, f"an element of {name}", node.args[0])
+    statements.assign_local(cx, name, cx.builder.broadcast(number, owner), target)
+    return True

@@ -1,0 +1,168 @@
+"""Vectors and functions of shaders, under Taichi's names: `from diffsim import math as tm`.
+
+`vec3`, `mat4`, `ivec2` and their like are types of the default float and integer: of `ds.init(default_fp=...,
+default_ip=...)`, as it is where they are used. They are annotations, they make values, `vec3(1, 2, 3)`, and
+fields, `vec3.field(shape=n)`. The functions work in kernels and in Python, on numbers and on vectors and
+matrices element by element. Their derivatives are those of the formulas in their documentation.
+"""
+
+from math import e, inf, nan, pi
+from typing import TYPE_CHECKING, NoReturn
+
+from diffsim.ir.ops import absolute as abs
+from diffsim.ir.ops import (
+    acos,
+    asin,
+    atan,
+    atan2,
+    ceil,
+    cos,
+    cosh,
+    exp,
+    exp2,
+    floor,
+    isinf,
+    isnan,
+    log,
+    log2,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)
+from diffsim.ir.ops import maximum as max
+from diffsim.ir.ops import minimum as min
+from diffsim.ir.ops import power as pow
+from diffsim.ir.ops import rint as round
+from diffsim.ir.ops import rsqrt as inversesqrt
+from diffsim.lang import glsl
+from diffsim.lang.absent import absent
+from diffsim.lang.annotations import DefaultTensor
+from diffsim.lang.glsl import formula
+
+vec2, vec3, vec4 = (DefaultTensor(f"vec{n}", "f", (n,)) for n in (2, 3, 4))
+ivec2, ivec3, ivec4 = (DefaultTensor(f"ivec{n}", "i", (n,)) for n in (2, 3, 4))
+uvec2, uvec3, uvec4 = (DefaultTensor(f"uvec{n}", "u", (n,)) for n in (2, 3, 4))
+mat2, mat3, mat4 = (DefaultTensor(f"mat{n}", "f", (n, n)) for n in (2, 3, 4))
+
+clamp = formula(glsl.clamp)
+mix = formula(glsl.mix)
+step = formula(glsl.step)
+smoothstep = formula(glsl.smoothstep)
+fract = formula(glsl.fract)
+mod = formula(glsl.mod)
+radians = formula(glsl.radians)
+degrees = formula(glsl.degrees)
+length = formula(glsl.length)
+distance = formula(glsl.distance)
+dot = formula(glsl.dot)
+cross = formula(glsl.cross)
+normalize = formula(glsl.normalize)
+reflect = formula(glsl.reflect)
+refract = formula(glsl.refract)
+inverse = formula(glsl.inverse)
+determinant = formula(glsl.determinant)
+eye = formula(glsl.eye)
+translate = formula(glsl.translate)
+scale = formula(glsl.scale)
+rotation2d = formula(glsl.rotation2d)
+rotation3d = formula(glsl.rotation3d)
+rot_by_axis = formula(glsl.rot_by_axis)
+rot_yaw_pitch_roll = formula(glsl.rot_yaw_pitch_roll)
+vdir = formula(glsl.vdir)
+cconj = formula(glsl.cconj)
+cmul = formula(glsl.cmul)
+cinv = formula(glsl.cinv)
+cdiv = formula(glsl.cdiv)
+csqrt = formula(glsl.csqrt)
+cpow = formula(glsl.cpow)
+cexp = formula(glsl.cexp)
+clog = formula(glsl.clog)
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> NoReturn:
+        raise absent(__name__, name)
+
+
+__all__ = [
+    "abs",
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
+    "cconj",
+    "cdiv",
+    "ceil",
+    "cexp",
+    "cinv",
+    "clamp",
+    "clog",
+    "cmul",
+    "cos",
+    "cosh",
+    "cpow",
+    "cross",
+    "csqrt",
+    "degrees",
+    "determinant",
+    "distance",
+    "dot",
+    "e",
+    "exp",
+    "exp2",
+    "eye",
+    "floor",
+    "fract",
+    "inf",
+    "inverse",
+    "inversesqrt",
+    "isinf",
+    "isnan",
+    "ivec2",
+    "ivec3",
+    "ivec4",
+    "length",
+    "log",
+    "log2",
+    "mat2",
+    "mat3",
+    "mat4",
+    "max",
+    "min",
+    "mix",
+    "mod",
+    "nan",
+    "normalize",
+    "pi",
+    "pow",
+    "radians",
+    "reflect",
+    "refract",
+    "rot_by_axis",
+    "rot_yaw_pitch_roll",
+    "rotation2d",
+    "rotation3d",
+    "round",
+    "scale",
+    "sign",
+    "sin",
+    "sinh",
+    "smoothstep",
+    "sqrt",
+    "step",
+    "tan",
+    "tanh",
+    "translate",
+    "trunc",
+    "uvec2",
+    "uvec3",
+    "uvec4",
+    "vdir",
+    "vec2",
+    "vec3",
+    "vec4",
+]
