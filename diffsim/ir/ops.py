@@ -78,12 +78,12 @@ floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `/
 
 mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
              ref=np.mod, llvm=Expand(python_modulo), cuda=SAME,
-             rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * floor(a / b)),
+             rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * rint((a - y) / b)),
              sample=[(-9, 9), (1.5, 4)], public=False)
 
 float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
                    ref=np.fmod, llvm=Instr(f="frem"), cuda=SAME,
-                   rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * trunc(a / b)),
+                   rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * rint((a - y) / b)),
                    sample=[(-9, 9), (1.5, 4)], public=False)
 
 truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",

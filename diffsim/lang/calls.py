@@ -282,15 +282,15 @@ def _matrix(
         raise cx.type_error(
             node, "a vector has one axis", hint="for rows and columns use ds.Matrix"
         )
-    if dt is None and _literal(args[0]):
+    if dt is None and is_literal(args[0]):
         return Matrix(args[0])  # takes the precision of what it meets
     return made if dt is None else convert(cx, made, dt, node)
 
 
-def _literal(thing: Any) -> bool:
+def is_literal(thing: Any) -> bool:
     """Whether it is a number or a list of numbers known while compiling, of no certain type."""
     if isinstance(thing, (list, tuple)):
-        return all(map(_literal, thing))
+        return all(map(is_literal, thing))
     return type(thing) in (bool, int, float)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from diffsim.ir.nodes import Mem, Value
 from diffsim.ir.ops import TABLE
+from diffsim.ir.types import an
 from diffsim.lang import elements, given, linalg, statements, struct_values
 from diffsim.lang.expressions import Number, expr
 from diffsim.lang.matrix import Matrix
@@ -59,6 +60,13 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
             target,
             f"{name} is {describe(owner)}, which has no elements",
             "make it a vector: ds.Vector([...])",
+        )
+    dims = owner.type.shape
+    if chosen and len(index) + 1 == len(dims) and max(chosen) >= dims[-1]:
+        raise cx.type_error(
+            target,
+            f"{an(owner.type)} has no element {max(chosen)}",
+            f"the last one is {dims[-1] - 1}",
         )
     things = split(cx, thing, len(chosen), source) if len(chosen) > 1 else [thing]
     ends = [[cx.builder.literal(k)] for k in chosen] or [[]]

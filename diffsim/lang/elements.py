@@ -35,6 +35,12 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     name = node.attr
     if isinstance(owner, StructValue):
         return struct_values.attribute(cx, owner, node)
+    if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
+        raise cx.type_error(
+            node,
+            f".fill can not change this, {describe(owner)}",
+            "write v.fill(0.0) as a statement of its own, with a local or an element of a field",
+        )
     if isinstance(owner, Value):
         if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
             if not owner.type.shape and name not in ("cast",):
@@ -50,12 +56,6 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
         chosen = linalg.several(name)
         if chosen is not None and len(owner.type.shape) == 1:
             return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
-        if name == "fill" and owner.type.shape:
-            raise cx.type_error(
-                node,
-                ".fill changes a vector or matrix, and gives nothing",
-                "as a statement of its own write v.fill(0.0), with a local or an element of a field",
-            )
         known = [*linalg.METHODS, "cast", "n", "m", "shape"]
         close = close_to(name, known) if owner.type.shape else None
         raise cx.type_error(

@@ -38,7 +38,7 @@ from diffsim.ir.ops import (
 )
 from diffsim.lang import calls, expressions, linalg
 from diffsim.lang.linalg import elements, pack, shape
-from diffsim.lang.matrix import Matrix, in_python, same_shape
+from diffsim.lang.matrix import Matrix, in_python, same_shape, wrap
 from diffsim.lang.scope import Context, Intrinsic
 
 # ---- common functions, element by element
@@ -301,15 +301,16 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
     signature = inspect.signature(function)
     usage = f"write ds.{name}({', '.join(signature.parameters)})"
 
-    def bind(args: Any, kwargs: Any, error: Callable[[str, str], Exception]) -> tuple[Any, ...]:
+    def bind(args: Any, kwargs: Any, error: Callable[[str, str], Exception]) -> list[Any]:
         try:
-            return signature.bind(*args, **kwargs).args
+            return list(signature.bind(*args, **kwargs).args)
         except TypeError:
             given = calls.count(len(args) + len(kwargs))
             raise error(f"ds.{name} can not be called with {given}", usage) from None
 
     def in_kernel(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
         bound = bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
+        bound = [Matrix(a) if isinstance(a, list) and calls.is_literal(a) else a for a in bound]
         if all(isinstance(a, (*expressions.Number, Matrix)) for a in bound):
             return expressions.fold(cx, node, made, *bound)
         values = expressions.operands(cx, node, *bound)
@@ -323,7 +324,7 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
     def outside(*args: Any, **kwargs: Any) -> Any:
         bound = bind(args, kwargs, lambda text, hint: KernelTypeError(text, Span.of_caller(), hint))
         if any(isinstance(a, Traced) and not isinstance(a, float) for a in bound):
-            return function(*bound)  # the ops follow
+            return wrap(function(*bound))  # the ops follow
         same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
         return in_python(f"ds.{name}", function, *bound)
 

@@ -185,7 +185,7 @@ class Matrix(Operand):
                 return a.apply(op, args)
         plain = [_plain(a) for a in args]
         same_shape(op.sign, plain)
-        made = _wrap(op(*plain))
+        made = wrap(op(*plain))
         return made if op.name == "stop_grad" else _marked(made, *args)
 
     def _apply(self, other: Any, function: Any) -> Any:
@@ -202,7 +202,7 @@ class Matrix(Operand):
                 Span.of_caller(),
                 hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
-        return _marked(_wrap(function(self.entries, other)), *origins)
+        return _marked(wrap(function(self.entries, other)), *origins)
 
     def __add__(self, o: Any) -> Any:
         return self._apply(o, np.add)
@@ -320,7 +320,7 @@ def in_python(name: str, function: Any, *args: Any) -> Any:
         KernelTypeError: they do not fit together.
     """
     try:
-        return _marked(_wrap(function(*map(_plain, args))), *args)
+        return _marked(wrap(function(*map(_plain, args))), *args)
     except (ValueError, TypeError) as problem:
         about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
         raise KernelTypeError(str(problem), Span.of_caller(), f"{name}: {about}") from None
@@ -336,10 +336,11 @@ def _plain(a: Any) -> Any:
 
 
 def _python(e: Any) -> Any:
-    return e.item() if isinstance(e, np.generic) else _wrap(e)
+    return e.item() if isinstance(e, np.generic) else wrap(e)
 
 
-def _wrap(x: Any) -> Any:
+def wrap(x: Any) -> Any:
+    """What NumPy computed as a number, vector or matrix of ours."""
     if isinstance(x, np.ndarray):
         return Matrix(x) if x.ndim else x.item()
     return x.item() if isinstance(x, np.generic) else x
