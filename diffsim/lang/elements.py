@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 from typing import Any
 
@@ -138,7 +139,7 @@ def any_place(
     if not isinstance(node, ast.Subscript):
         return None
     if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
-        inner = any_place(cx, node.value)
+        inner = None if _slices(node.value) else any_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
         if isinstance(inner, struct_values.StructPlace):
@@ -295,24 +296,68 @@ def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
             made += linalg.elements(one)
         else:
             made.append(cx.value(one, node.slice, "an index"))
-    for i in made:
-        if not i.type.is_int:
-            raise cx.type_error(
-                node.slice,
-                f"an index is a whole number, not {an(i.type)}",
-                hint="divide with //, or convert it: ds.cast(index, ds.i32)",
-            )
-    return made
+    return [_whole(cx, i, node.slice) for i in made]
+
+
+def _whole(cx: Context, index: Value, node: ast.expr) -> Value:
+    """An index, checked."""
+    if not index.type.is_int or index.type.shape:
+        raise cx.type_error(
+            node,
+            f"an index is a whole number, not {an(index.type)}",
+            hint="divide with //, or convert it: ds.cast(index, ds.i32)",
+        )
+    return index
 
 
 def subscript(cx: Context, node: ast.Subscript) -> Any:
     """`x[i]`, of a field or of anything else."""
+    if _slices(node):
+        owner = expressions.expr(cx, node.value)
+        if isinstance(owner, Value) and owner.type.shape:
+            return _sliced(cx, owner, node)
     place = any_place(cx, node)
     if isinstance(place, struct_values.StructPlace):
         return place.load(cx, node)
     if place is not None:
         return cx.builder.load(*place)
     return element(cx, expressions.expr(cx, node.value), node)
+
+
+def _slices(node: ast.expr) -> bool:
+    """Whether it is `v[:3]` or `A[:3, 0]`."""
+    if not isinstance(node, ast.Subscript):
+        return False
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(p, ast.Slice) for p in parts)
+
+
+def _sliced(cx: Context, owner: Value, node: ast.Subscript) -> Value:
+    """`v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; the bounds mean what they mean in Python."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    dims = owner.type.shape
+    if len(parts) > len(dims):
+        raise cx.type_error(
+            node,
+            f"{an(owner.type)} has no {len(parts)} axes",
+            "write one slice or index for each axis",
+        )
+    axes: list[list[Any]] = []
+    shape: list[int] = []
+    for k, n in enumerate(dims):
+        part = parts[k] if k < len(parts) else ast.Slice()
+        if isinstance(part, ast.Slice):
+            bounds = expressions.fold(cx, node, slice_node(cx, part).indices, n)
+            axes.append(list(range(*bounds)))
+            shape.append(len(axes[-1]))
+        else:
+            axes.append([_whole(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)])
+    if 0 in shape:
+        raise cx.type_error(
+            node, f"this slice of {an(owner.type)} is empty", "see what its bounds are"
+        )
+    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in itertools.product(*axes)]
+    return cx.builder.tensor_of(taken, tuple(shape))
 
 
 def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:

@@ -41,6 +41,7 @@ CALLS = {
     "vdir": "tm.vec3(tm.vdir(p), q)",
     "exp2 and log2": "tm.exp2(a) * tm.log2(s)",
     "inversesqrt": "tm.inversesqrt(s)",
+    "slices": "tm.rot_by_axis(b, p)[:3, :3] @ a[::-1] + tm.vec3(m[1:, 0] * s[:2], m[0, 2])",
 }
 
 

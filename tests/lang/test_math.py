@@ -266,6 +266,26 @@ def test_several_elements_are_assigned_at_once():
     assert m[None].to_list() == [[2, 2], [2, 2]]
 
 
+def test_slices():
+    """Of locals, of elements of fields, of results, of slices; with NumPy's meaning."""
+    ds.init(default_fp=ds.f64)
+    x = ds.Matrix.field(4, 5, ds.f64, shape=2)
+    x.from_numpy(numbers(2, 4, 5))
+    n = x.to_numpy()
+    a = np.arange(1.0, 5.0)
+
+    @ds.kernel
+    def run(a: tm.vec4, i: ds.i32) -> tm.mat3:
+        m = x[1]
+        v = m[:3, :3] @ a[:3] + x[0][1:, 0] + m[i, :-2]
+        w = x[1][:2][1]
+        return [v, a[::-1][:3], (tm.translate(1, 2, 3)[:3, 3:] @ a[1:2]) * w[4]]
+
+    expected = n[1][:3, :3] @ a[:3] + n[0][1:, 0] + n[1][2, :-2]
+    rows = [expected, a[::-1][:3], np.array([1, 2, 3]) * 2 * n[1][1, 4]]
+    np.testing.assert_allclose(run(a, 2).to_numpy(), rows, rtol=1e-14)
+
+
 def test_fill_in_loops_and_branches():
     ds.init(default_fp=ds.f64)
     x = ds.field(ds.f64, shape=6)
