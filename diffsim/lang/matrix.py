@@ -168,6 +168,7 @@ class Matrix(Operand):
                 Span.of_caller(),
                 hint=f"its shape is {self.shape}, and indices start at 0",
             ) from None
+        _marked(self, self, value)
 
     def fill(self, number: Any) -> None:
         """Set all elements."""

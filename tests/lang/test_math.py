@@ -390,6 +390,34 @@ def test_on_a_tape_vectors_remember_where_they_come_from(make_it):
         target[None] = made
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda made, v: made.fill(v.x),
+        lambda made, v: made.__setitem__(1, v.x),
+        lambda made, v: setattr(made, "z", v.y),
+    ],
+)
+def test_on_a_tape_a_vector_remembers_what_is_put_into_it(put):
+    ds.init(default_fp=ds.f64)
+    v, w = field(2, n=3), field(2, n=3)
+    with pytest.raises(AutodiffError, match="that Python took from"), ds.Tape():
+        made = ds.Vector([0.0, 1.0, 2.0])
+        put(made, v[0])
+        w[0] = made
+
+
+def test_a_type_as_a_template_argument():
+    for fp in (ds.f32, ds.f64):
+        ds.init(default_fp=fp)
+
+        @ds.kernel
+        def run(t: ds.template()) -> ds.f64:
+            return t(0.1).sum()
+
+        assert run(tm.vec2) == 2 * float(fp.numpy.type(0.1))
+
+
 def test_what_an_ended_tape_read_does_not_hide_what_this_one_reads():
     ds.init(default_fp=ds.f64)
     v, w, loss = field(2, n=3), field(2, n=3), field()
