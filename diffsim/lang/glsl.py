@@ -9,6 +9,7 @@ leaves open (edges in the wrong order, vectors of length 0) is said where it mat
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import math
 from collections.abc import Callable
@@ -298,28 +299,35 @@ def _angle(z: Any) -> Any:
 def formula(function: Callable[..., Any]) -> Intrinsic:
     """A formula as a function of `ds.math`: in kernels of values, in Python of numbers and vectors."""
     name = f"math.{function.__name__}"
-    signature = inspect.signature(function)
-    usage = f"write ds.{name}({', '.join(signature.parameters)})"
+    signature = functools.cache(
+        lambda: inspect.signature(function)
+    )  # slow, and not always asked for
+
+    def usage() -> str:
+        return f"write ds.{name}({', '.join(signature().parameters)})"
 
     def bind(args: Any, kwargs: Any, error: Callable[[str, str], Exception]) -> list[Any]:
         try:
-            return list(signature.bind(*args, **kwargs).args)
+            return list(signature().bind(*args, **kwargs).args)
         except TypeError:
             given = calls.count(len(args) + len(kwargs))
-            raise error(f"ds.{name} can not be called with {given}", usage) from None
+            raise error(f"ds.{name} can not be called with {given}", usage()) from None
 
     def in_kernel(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
         bound = bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
-        bound = [Matrix(a) if isinstance(a, list) and calls.is_literal(a) else a for a in bound]
+        for k, a in enumerate(bound):
+            if isinstance(a, list) and calls.is_literal(a):
+                bound[k] = expressions.fold(cx, node, Matrix, a)
         if all(isinstance(a, (*expressions.Number, Matrix)) for a in bound):
-            return expressions.fold(cx, node, made, *bound)
+            with np.errstate(all="ignore"):
+                return expressions.fold(cx, node, made, *bound)
         values = expressions.operands(cx, node, *bound)
         try:
             return function(*values)
         except ValueError as problem:
             if isinstance(problem, DiffsimError):
                 raise
-            raise cx.type_error(node, str(problem), usage) from None
+            raise cx.type_error(node, str(problem), usage()) from None
 
     def outside(*args: Any, **kwargs: Any) -> Any:
         bound = bind(args, kwargs, lambda text, hint: KernelTypeError(text, Span.of_caller(), hint))
@@ -328,5 +336,5 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
         same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
         return in_python(f"ds.{name}", function, *bound)
 
-    made = Intrinsic(name, inspect.getdoc(function) or "", in_kernel, outside)
+    made = Intrinsic(name, function.__doc__ or "", in_kernel, outside)
     return made
