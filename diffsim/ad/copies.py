@@ -158,6 +158,9 @@ def _stop_grad(x: Any) -> Any:
     """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
     if isinstance(x, Traced):
         return x.value
+    if isinstance(x, (list, tuple)):
+        constants = [_stop_grad(e) for e in x]
+        return constants if isinstance(x, list) else tuple(constants)
     if isinstance(x, Matrix) and x.taken is not None:
         made = Matrix(x.entries)
         made.typed = x.typed

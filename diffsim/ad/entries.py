@@ -10,11 +10,11 @@ import numpy as np
 
 from diffsim.ad.saves import Saved
 from diffsim.errors import Span
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, source_of
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray
-from diffsim.runtime.read import Read, Taken, source_of
+from diffsim.runtime.read import Read, Taken
 from diffsim.runtime.recorded import Recorded
 
 if TYPE_CHECKING:
@@ -211,13 +211,18 @@ class Stored(Wrote):
 
 
 class Computed:
-    """Arithmetic in Python: what was made of which numbers, and how the gradient gets to them."""
+    """Arithmetic in Python: what was made of which numbers, and how the gradient gets to them.
+
+    A number that was read from a field does not keep it alive; `parts` do.
+    """
 
     __slots__ = ("made", "parts")
 
     def __init__(self, made: Recorded, parts: Sequence[tuple[Recorded | Read, Pull]]) -> None:
         self.made = made
-        self.parts = parts
+        self.parts = [
+            (a if isinstance(a, Recorded) else (a.field, a.index), pull) for a, pull in parts
+        ]
 
     def backward(self) -> None:
         """Hand the gradient on."""
@@ -228,9 +233,11 @@ class Computed:
             own = pull(g)
             if isinstance(source, Recorded):
                 source.receive(own)
-            elif source.field.grad is not None:
-                add_held(source.field.grad, source.index, own.sum())
-                source.field.grad._touch()
+                continue
+            field, index = source
+            if field is not None and field.grad is not None:
+                add_held(field.grad, index, own.sum())
+                field.grad._touch()
 
 
 class Copied:

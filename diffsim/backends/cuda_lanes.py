@@ -275,7 +275,7 @@ def _spans(task: Task) -> dict[Value, Span]:
                 continue  # wraps around
             shift = int(more[0].value) if s.op.name == "add" else -int(more[0].value)
             found[s.out] = base, lo + shift, hi + shift
-        elif s.op.name == "cast" and v.type.scalar.bits <= s.out.type.scalar.bits:
+        elif s.op.name == "cast" and s.out.type.scalar.keeps_index(v.type.scalar):
             found[s.out] = span
     return found
 

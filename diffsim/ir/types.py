@@ -56,6 +56,11 @@ class ScalarType:
     def bytes(self) -> int:
         return int(self.numpy.itemsize)
 
+    def keeps_index(self, of: ScalarType) -> bool:
+        """Whether a cast from another integer type changes no index: u8(200) is -56 as an i8."""
+        same_sign = of.kind == self.kind or (of.kind == "u" and of.bits < self.bits)
+        return of.is_int and of.bits <= self.bits and (same_sign or self.bits >= 32)
+
     def holds(self, number: int) -> bool:
         """Whether the Python int fits."""
         if self.kind == "f":

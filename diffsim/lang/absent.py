@@ -31,7 +31,7 @@ ABSENT: dict[str, str] = {
     "logical_and": "write a and b",
     "logical_or": "write a or b",
     "logical_not": "write not a",
-    "bit_shr": "write a >> b",
+    "bit_shr": "write ds.i32(ds.u32(a) >> b); a >> b keeps the sign",
     "bit_sar": "write a >> b",
     "bit_shl": "write a << b",
     "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import operator
 from typing import Any
 
 import numpy as np
@@ -383,6 +382,14 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
     found = expressions.expr(cx, node.slice)
     if isinstance(found, Const):
         found = found.value
+    if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
+        things = owner.values() if isinstance(owner, dict) else owner
+        if any(hasattr(f, "_mem") or hasattr(f, "_struct") for f in things):
+            raise cx.type_error(
+                node,
+                f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
+                "loop over the fields with ds.static, or make one field of them, with an axis more",
+            )
     if isinstance(found, Value) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
         return element(cx, cx.value(owner, node), node)
     if isinstance(owner, np.ndarray):
@@ -393,11 +400,29 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
             f"{describe(owner)} has no elements",
             "only fields, vectors and matrices have them",
         )
-    item = expressions.fold(cx, node, operator.getitem, owner, found)
+    item = expressions.fold(cx, node, _item, owner, found)
     watched = not isinstance(owner, (list, tuple, str, range, np.ndarray, Matrix))
     if watched and not isinstance(found, Value) and not isinstance(item, Value):
         cx.capture(owner, found, (), item, node, item=True)
     return item
+
+
+def _item(owner: Any, key: Any) -> Any:
+    try:
+        return owner[key]
+    except KeyError:
+        close = (
+            close_to(key, [k for k in owner if isinstance(k, str)])
+            if key.__class__ is str
+            else None
+        )
+        raise KernelNameError(
+            f"{key!r} is not in the dictionary",
+            None,
+            hint=f"did you mean {close!r}?"
+            if close
+            else f"its keys are {', '.join(map(repr, owner))}",
+        ) from None
 
 
 def slice_node(cx: Context, node: ast.Slice) -> Any:

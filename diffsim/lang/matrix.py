@@ -35,7 +35,7 @@ class Matrix(Operand):
     entries: np.ndarray
 
     def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
-        self.taken = _taken_from(rows)
+        self.taken = source_of(rows)
         rows = rows.entries if isinstance(rows, Matrix) else rows
         if isinstance(rows, (list, tuple)):
             rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
@@ -97,7 +97,7 @@ class Matrix(Operand):
     @staticmethod
     def diag(n: int, value: Any) -> Matrix:
         """The n x n matrix with `value` on the diagonal."""
-        return Matrix(np.eye(n) * value)
+        return marked(Matrix(np.eye(n) * value), value)
 
     @staticmethod
     def rows(rows: Any) -> Matrix:
@@ -107,7 +107,8 @@ class Matrix(Operand):
     @staticmethod
     def cols(cols: Any) -> Matrix:
         """The matrix with these vectors as columns."""
-        return Matrix(Matrix(cols).entries.T)
+        rows = Matrix(cols)
+        return marked(Matrix(rows.entries.T), rows)
 
     # ---- what it is
 
@@ -140,11 +141,11 @@ class Matrix(Operand):
         return len(self.entries)
 
     def __iter__(self) -> Any:
-        return iter([_marked(_python(e), self) for e in self.entries])
+        return iter([marked(_python(e), self) for e in self.entries])
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return _marked(_python(self.entries[index]), self)
+            return marked(_python(self.entries[index]), self)
         except IndexError:
             raise FieldError(
                 f"index {index} is outside of {self}, which has shape {self.shape}",
@@ -168,7 +169,7 @@ class Matrix(Operand):
                 Span.of_caller(),
                 hint=f"its shape is {self.shape}, and indices start at 0",
             ) from None
-        _marked(self, self, value)
+        marked(self, self, value)
 
     def fill(self, number: Any) -> None:
         """Set all elements."""
@@ -187,7 +188,7 @@ class Matrix(Operand):
         plain = [_plain(a) for a in args]
         same_shape(op.sign, plain)
         made = wrap(op(*plain))
-        return made if op.name == "stop_grad" else _marked(made, *args)
+        return made if op.name == "stop_grad" else marked(made, *args)
 
     def _apply(self, other: Any, function: Any) -> Any:
         origins = (self, other)
@@ -203,7 +204,7 @@ class Matrix(Operand):
                 Span.of_caller(),
                 hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
-        return _marked(wrap(function(self.entries, other)), *origins)
+        return marked(wrap(function(self.entries, other)), *origins)
 
     def __add__(self, o: Any) -> Any:
         return self._apply(o, np.add)
@@ -237,10 +238,10 @@ class Matrix(Operand):
         return self._apply(o, np.power)
 
     def __neg__(self) -> Matrix:
-        return _marked(Matrix(-self.entries), self)
+        return marked(Matrix(-self.entries), self)
 
     def __abs__(self) -> Matrix:
-        return _marked(Matrix(np.abs(self.entries)), self)
+        return marked(Matrix(np.abs(self.entries)), self)
 
     def __matmul__(self, o: Any) -> Any:
         if self.m != np.shape(o)[0] if np.ndim(o) else True:
@@ -283,15 +284,33 @@ class Matrix(Operand):
             return lambda *args: in_python(name, linalg.METHODS[name], self, *args)
         chosen = linalg.several(name)
         if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
-            return _marked(Matrix(self.entries[chosen]), self)
+            return marked(Matrix(self.entries[chosen]), self)
         raise AttributeError(f"{self} has no attribute {name!r}", name=name, obj=self)
+
+    def __copy__(self) -> Matrix:
+        made = Matrix(self.entries)
+        made.typed, made.taken = self.typed, self.taken
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Matrix:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        return _again, (self.entries, self.typed)
+
+
+def _again(entries: np.ndarray, typed: bool) -> Matrix:
+    """A vector or matrix that was pickled."""
+    made = Matrix(entries)
+    made.typed = typed
+    return made
 
 
 def _component(k: int) -> property:
     def get(self: Matrix) -> Any:
         if k >= len(self.entries):
             raise AttributeError("not so many elements")  # __getattr__ says it in full
-        return _marked(_python(self.entries[k]), self)
+        return marked(_python(self.entries[k]), self)
 
     def put(self: Matrix, value: Any) -> None:
         self[k] = value
@@ -321,7 +340,7 @@ def in_python(name: str, function: Any, *args: Any) -> Any:
         KernelTypeError: they do not fit together.
     """
     try:
-        return _marked(wrap(function(*map(_plain, args))), *args)
+        return marked(wrap(function(*map(_plain, args))), *args)
     except (ValueError, TypeError) as problem:
         about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
         raise KernelTypeError(str(problem), Span.of_caller(), f"{name}: {about}") from None
@@ -347,18 +366,31 @@ def wrap(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) else x
 
 
-def _taken_from(rows: Any) -> Any:
-    """What a vector, a number, or one of a list of them was read from; while its tape records, if any is."""
-    if not isinstance(rows, (list, tuple)):
-        return getattr(rows, "taken", None)
-    found = [source for source in map(_taken_from, rows) if source is not None]
-    return next((source for source in found if source.live), found[0] if found else None)
+_BARE = frozenset((float, int, bool, str, np.ndarray))
 
 
-def _marked(made: Any, *origins: Any) -> Any:
+def source_of(thing: Any) -> Any:
+    """What a number, a vector, or one in a list was read from on the tape that records now, or None."""
+    if thing.__class__ in _BARE:
+        return None
+    if isinstance(thing, (float, Matrix)):
+        found = getattr(thing, "taken", None)
+        return found if found is not None and found.live else None
+    if isinstance(thing, dict):
+        thing = list(thing.values())
+    if isinstance(thing, (list, tuple)):
+        for t in thing:
+            if t.__class__ not in _BARE and (found := source_of(t)) is not None:
+                return found
+    return None
+
+
+def marked(made: Any, *origins: Any) -> Any:
     """The result, which remembers what the operands were read from."""
-    source = _taken_from(origins)
-    return made if source is None else source.mark(made)
+    for origin in origins:
+        if origin.__class__ not in _BARE and (source := source_of(origin)) is not None:
+            return source.mark(made)
+    return made
 
 
 def _filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
@@ -430,7 +462,7 @@ class _Maker:
                 hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
             )
         made = Matrix(flat.reshape(t.shape), t.scalar)
-        made.taken = _taken_from(elements)
+        made.taken = source_of(elements)
         return made
 
     @staticmethod

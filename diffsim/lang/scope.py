@@ -24,7 +24,7 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, TensorType, Type, an
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.source import Source
 
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
@@ -299,7 +299,7 @@ class Context:
                 f"the field {'.'.join((name, *attributes))} has no place in memory yet",
                 "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
-        source = getattr(value, "taken", None) if isinstance(value, (float, Matrix)) else None
+        source = source_of(value)
         if source is not None:  # a constant that hides what it was made of
             source.refuse(ast.unparse(node), "read the field in the kernel")
         if hasattr(type(value), "call_it"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +13,7 @@ from diffsim.errors import FieldError, Span
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.func import Func
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, marked
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import close_to, describe
 
@@ -66,7 +67,7 @@ class StructType:
             elif isinstance(t, TensorType):
                 if thing is None or isinstance(thing, (int, float)):
                     thing = np.full(t.shape, thing or 0)
-                made_of = Matrix(thing, t.scalar)
+                made_of = marked(Matrix(thing, t.scalar), given.get(member))
                 if made_of.entries.shape != t.shape:
                     raise FieldError(
                         f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
@@ -75,7 +76,7 @@ class StructType:
                     )
                 thing = made_of
             else:
-                thing = np.asarray(thing or 0, t.numpy).item()
+                thing = marked(np.asarray(thing or 0, t.numpy).item(), thing)
             made[member] = thing
         return Struct(self, made)
 
@@ -171,6 +172,12 @@ class Struct:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __copy__(self) -> Struct:
+        return Struct(self._type, dict(self._values))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Struct:
+        return Struct(self._type, {k: copy.deepcopy(v, memo) for k, v in self._values.items()})
 
     def in_words(self) -> str:
         return f"a {self._type.__name__}"

@@ -29,11 +29,7 @@ def offset_of(v: Value, made_by: dict[Value, Let]) -> Offset:
             shift, v = shift + int(args[0].value), args[1]
         elif name == "sub" and isinstance(args[1], Const):
             shift, v = shift - int(args[1].value), args[0]
-        elif (
-            name == "cast"
-            and args[0].type.is_int
-            and args[0].type.scalar.bits <= v.type.scalar.bits
-        ):
+        elif name == "cast" and v.type.scalar.keeps_index(args[0].type.scalar):
             v = args[0]
         else:
             return v, shift

@@ -155,9 +155,9 @@ class Sums:
             if a is None or b is None or set(b) != {None}:
                 return None
             return _combine({}, a, b[None] if name == "mul" else 1 << b[None])
-        if name == "cast" and args[0].type.is_int:
-            wide = args[0].type.scalar.bits <= v.type.scalar.bits
-            return self.sum(args[0], component) if wide else None
+        if name == "cast":
+            kept = v.type.scalar.keeps_index(args[0].type.scalar)
+            return self.sum(args[0], component) if kept else None
         if name == "broadcast":
             return self.sum(args[0])
         if name == "build":

@@ -18,11 +18,11 @@ from diffsim.errors import FieldError, MissingGradientError, Span
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.scope import describe
 from diffsim.runtime import export
 from diffsim.runtime.context import session
-from diffsim.runtime.read import Read, Source, source_of
+from diffsim.runtime.read import Read, Source
 from diffsim.runtime.storage import Form, HostStorage, Storage
 from diffsim.runtime.versions import Versions
 
@@ -54,6 +54,7 @@ class Field:
         self.grad: Field | None = None
         self.versions = Versions()
         self.given_name = name
+        self.source: Source | None = None  # of what was read from it last on a tape
         self._shape: tuple[int, ...] | None = None
         self._shared: list[Storage] = []
         self._order: tuple[int, ...] = ()
@@ -252,7 +253,7 @@ class Field:
         found = self._storage.element(self._place(key))
         made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
         if self.grad is not None and session.tape is not None and session.tape.records:
-            made.taken = Source(self, session.tape)
+            made.taken = Source.of(self)
         return made
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -305,7 +306,7 @@ class Field:
     def _loses(self, value: Any) -> bool:
         """Whether Python made this of what has a gradient, which this field has not; refused if it has."""
         source = source_of(value)
-        if source is None or not source.live or not self.dtype.is_float or self.is_grad:
+        if source is None or not self.dtype.is_float or self.is_grad:
             return False
         if self.grad is not None:
             source.refuse(self.name, "do this in a kernel (a copy: ds.copy)")

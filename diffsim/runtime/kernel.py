@@ -20,7 +20,7 @@ from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGra
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.ports import ports
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
@@ -206,6 +206,8 @@ class Kernel:
         kinds: list[ArrayKind] = []
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
+                if session.tape is not None and (source := source_of(a)) is not None:
+                    source.refuse(p.name, "give the kernel the field")
                 key.append(_template_key(a))
                 continue
             if p.kind == "array":

@@ -20,7 +20,7 @@ from diffsim.errors import DiffsimError, KernelStateError, KernelTypeError, Span
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.lang.func import Func
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.scope import Capture
 from diffsim.passes.access import Access
 from diffsim.runtime.arguments import flatten, takes_field
@@ -29,6 +29,7 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray, known_as
+from diffsim.runtime.read import Taken
 from diffsim.runtime.storage import HostStorage
 from diffsim.runtime.struct_field import StructField
 
@@ -119,6 +120,10 @@ def _same(now: Any, then: Any) -> bool:
     """Whether a value is what its snapshot says."""
     if now is then:
         return True
+    if source_of(now) is not None:
+        return False
+    if isinstance(now, Taken) or isinstance(then, Taken):
+        return isinstance(now, float) and isinstance(then, float) and float(now) == float(then)
     if isinstance(now, Matrix):
         now = now.entries
     for kind in (list, tuple):
@@ -174,6 +179,7 @@ def recheck(special: Special) -> bool:
 
     Raises:
         KernelStateError: a number (or other constant) that was compiled in has changed.
+        AutodiffError: it is the same, but Python made it of what has a gradient.
     """
     for c in special.translation.captures:
         if c.root is None:
@@ -182,6 +188,9 @@ def recheck(special: Special) -> bool:
                 now = getattr(now, a, None)
         else:
             now = c.now()
+        source = source_of(now)
+        if source is not None:
+            source.refuse(c.text, "read the field in the kernel")
         if isinstance(c.value, (weakref.ref, Func)):
             if now is not (c.value() if isinstance(c.value, weakref.ref) else c.value):
                 return True

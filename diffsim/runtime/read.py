@@ -9,6 +9,7 @@ made of would get lost without a word. So the numbers remember where they come f
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir import ops
 from diffsim.ir._row import Op, Operand, Traced
-from diffsim.lang.matrix import Matrix
+from diffsim.lang.matrix import Matrix, source_of
 from diffsim.runtime.context import session
 
 if TYPE_CHECKING:
@@ -25,54 +26,93 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """Where a number or vector comes from.
+    """Where a number or vector comes from: a list of losses must keep neither tapes nor fields alive.
 
     Attributes:
-        field: has a gradient.
-        tape: what recorded when it was read.
+        field: has a gradient; None if it is gone.
+        tape: what recorded when it was read; None if it is gone.
     """
 
-    __slots__ = ("field", "tape")
+    __slots__ = ("_field", "_tape")
+
+    @classmethod
+    def of(cls, field: Field) -> Source:
+        """What is read from a field now comes from there."""
+        source = field.source
+        if source is None or source._tape() is not session.tape:
+            field.source = source = cls(field, session.tape)
+        return source
 
     def __init__(self, field: Field, tape: Any) -> None:
-        self.field = field
-        self.tape = tape
+        self._field = weakref.ref(field)
+        self._tape = weakref.ref(tape)
+
+    @property
+    def field(self) -> Field | None:
+        return self._field()
+
+    @property
+    def tape(self) -> Any:
+        return self._tape()
 
     @property
     def live(self) -> bool:
-        """Whether the same tape still records, and code with a gradient of its own does not run."""
+        """Whether the same tape still records, and code with a gradient of its own does not run.
+
+        A field that is gone was not on the tape, and nobody can ask for its gradient.
+        """
         tape = session.tape
-        return tape is self.tape and tape is not None and tape.exact
+        return tape is not None and tape.exact and tape is self.tape and self.field is not None
 
     def mark(self, made: Any) -> Any:
         """The same number, vector or matrix, which remembers that it comes from here."""
         if not self.live:
             return made
-        if isinstance(made, float):
-            marked = Taken(made)
-            marked.taken = self
-            return marked
+        if isinstance(made, np.ndarray) and not made.ndim:
+            made = made[()]
+        if isinstance(made, (float, np.floating)):
+            return Taken(float(made), self)
         if isinstance(made, Matrix) and made.entries.dtype.kind == "f":
             made.taken = self
         return made
 
     def refuse(self, into: str, hint: str) -> None:
         """Raise AutodiffError if it would get into the recorded program as a constant."""
-        if self.live:
+        field = self.field
+        if self.live and field is not None:
             raise AutodiffError(
-                f"{into} is given a number that Python took from {self.field.name}; a tape knows it as a "
-                f"constant, and the gradient of {self.field.name} would lack it without a word",
+                f"{into} is given a number that Python took from {field.name}; a tape knows it as a "
+                f"constant, and the gradient of {field.name} would lack it without a word",
                 Span.of_caller(),
                 hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",
             )
 
 
 class Taken(float, Traced):
-    """A number made in Python of an element of a field with a gradient, while a tape records."""
+    """A number made in Python of an element of a field with a gradient, while a tape records.
+
+    Elsewhere, in another process or made by `type(x)(1.0)`, it is a plain float.
+    """
 
     __slots__ = ("taken",)
     __array_priority__ = 50  # NumPy's numbers ask here first
     taken: Source
+
+    def __new__(cls, number: float, taken: Source | None = None) -> Any:
+        if taken is None:
+            return float(number)
+        made = super().__new__(cls, number)
+        made.taken = taken
+        return made
+
+    def __copy__(self) -> Taken:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Taken:
+        return self
+
+    def __reduce__(self) -> Any:
+        return (float, (float(self),))
 
     @property
     def value(self) -> float:
@@ -89,11 +129,8 @@ class Taken(float, Traced):
                 return a.apply(op, args)
         plain = [float(a) if isinstance(a, Taken) else a for a in args]
         made = op(*plain)
-        if op is ops.stop_grad:
-            return made
-        sources = [a.taken for a in args if isinstance(a, Taken)]
-        source = next((s for s in sources if s.live), self.taken)
-        return source.mark(float(made) if isinstance(made, np.floating) else made)
+        source = source_of(args)
+        return made if op is ops.stop_grad or source is None else source.mark(made)
 
 
 def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[Taken, Any], Any]:
@@ -139,23 +176,15 @@ class Read(Taken):
     @classmethod
     def of(cls, field: Field, index: tuple[int, ...]) -> Read:
         """Read an element of a field of scalars."""
-        made = cls(field._flat[field._place(index)])
-        made.taken = Source(field, session.tape)
+        made = float.__new__(cls, field._flat[field._place(index)])
+        made.taken = Source.of(field)
         made.index, made.since = index, session.clock
         return made
 
     @property
-    def field(self) -> Field:
+    def field(self) -> Field | None:
         return self.taken.field
 
     @property
     def tape(self) -> Any:
         return self.taken.tape
-
-
-def source_of(value: Any) -> Source | None:
-    """Where a number, vector, or one in a list comes from, if it remembers."""
-    if isinstance(value, (list, tuple)):
-        return next((s for s in map(source_of, value) if s is not None), None)
-    found: Source | None = getattr(value, "taken", None)
-    return found

@@ -282,10 +282,10 @@ def _is_active(a: Any) -> bool:
     """Whether a gradient flows to this operand; an element read from a field is checked to be fresh."""
     if isinstance(a, Recorded):
         return True
-    if isinstance(a, Read) and a.tape is session.tape:
-        if a.field.versions.latest > a.since:
+    if isinstance(a, Read) and a.tape is session.tape and (field := a.field) is not None:
+        if field.versions.latest > a.since:
             raise GlobalDataAccessError(
-                f"an element of {a.field.name} was read in Python, the field was changed, and then the "
+                f"an element of {field.name} was read in Python, the field was changed, and then the "
                 "number was used together with a value on the tape",
                 Span.of_caller(),
                 hint="use it before the field changes, or do it in a kernel",

@@ -1,6 +1,11 @@
 """Numbers that Python takes from fields while a tape records: never a gradient that lacks a part."""
 
+import copy
+import gc
 import math
+import pickle
+import statistics
+import weakref
 
 import numpy as np
 import pytest
@@ -10,6 +15,21 @@ from diffsim.errors import AutodiffError, MissingGradientError
 from tests.ad.helpers import field
 
 X, V = np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
+
+
+Body = ds.types.struct(mass=ds.f64, velocity=ds.types.vector(2, ds.f64))
+
+
+def filled(value):
+    made = ds.Vector([0.0, 0.0])
+    made[1] = value
+    return made
+
+
+def member(value):
+    body = Body(1.0, [1.0, 1.0])
+    body.mass = value
+    return body
 
 
 class Space:
@@ -45,8 +65,19 @@ class Space:
             for i in w:
                 loss[None] += w[i].norm_sqr()
 
+        @ds.kernel
+        def times(a: ds.template()):
+            loss[None] += a * x[0]
+
+        @ds.kernel
+        def first(a: ds.template()):
+            loss[None] += a[0] * x[0]
+
         self.squares, self.twice, self.scaled = squares, twice, scaled
-        self.along, self.norms = along, norms
+        self.along, self.norms, self.times, self.first = along, norms, times, first
+        self.bodies = Body.field(shape=2, needs_grad=True)
+        with ds.Tape(loss):
+            self.old, self.old_vector = self.x[0] * 2, self.v[0] * 2
 
     def put(self, value):
         self.loss[None] = value
@@ -54,6 +85,9 @@ class Space:
     def put_w(self, value):
         self.w[0] = value
         self.norms()
+
+    def put_body(self, value):
+        self.bodies[0] = value
 
 
 @pytest.fixture
@@ -71,7 +105,13 @@ LOST = {
     "two elements": lambda s: s.put(s.x[0] * s.x[1]),
     "the sum of a list": lambda s: s.put(sum([s.x[0], s.x[1]])),
     "a number of NumPy": lambda s: s.put(np.float64(2) * s.x[0]),
+    "a number of NumPy in f32": lambda s: s.put(np.float32(2) * s.x[0]),
+    "a copy": lambda s: s.put(copy.deepcopy([s.x[0]])[0]),
+    "a copy of a vector": lambda s: s.put_w(copy.deepcopy(2.0 * s.v[0])),
     "an elementary function": lambda s: s.put(ds.sin(s.x[0])),
+    "beside a number of an earlier tape": lambda s: s.put(ds.max(s.old, s.x[0])),
+    "behind a number of an earlier tape": lambda s: s.put_w([s.old, s.x[0]]),
+    "with a vector of an earlier tape": lambda s: s.put_w(s.old_vector + s.v[0]),
     "an argument": lambda s: s.scaled(s.x[0]),
     "an argument, computed": lambda s: s.scaled(1 / s.x[0]),
     "a vector": lambda s: s.put_w(s.v[0]),
@@ -82,6 +122,18 @@ LOST = {
     "a list": lambda s: s.put_w([s.v[0].x, 1.0]),
     "a vector of numbers": lambda s: s.put_w(ds.Vector([s.x[0], 1.0])),
     "a loop over a vector": lambda s: s.put(sum(s.v[1])),
+    "a choice": lambda s: s.put(ds.select(s.x[0] > 0, s.x[1], 0.0)),
+    "a function of a vector": lambda s: s.put_w(ds.sin(s.v[0])),
+    "the larger of a vector and a number": lambda s: s.put_w(ds.max(0.5, s.v[0])),
+    "columns": lambda s: s.put(ds.Matrix.cols([s.v[0], s.v[1]]).determinant()),
+    "a diagonal": lambda s: s.put(ds.Matrix.diag(2, s.x[0]).trace()),
+    "a vector, filled": lambda s: s.put_w(filled(s.x[0])),
+    "a vector and a list": lambda s: s.put_w(ds.Vector([1.0, 2.0]) + [s.x[0], 1.0]),
+    "a struct": lambda s: s.put_body(Body(s.x[0], [1.0, 1.0])),
+    "a vector in a struct": lambda s: s.put_body(Body(1.0, [s.x[0], 1.0])),
+    "a member": lambda s: s.put_body(member(s.x[0])),
+    "a template argument": lambda s: s.times(s.x[0]),
+    "a list as a template argument": lambda s: s.first([s.x[0] * 2]),
     "a vector times a number": lambda s: s.put_w(ds.Vector([1.0, 2.0]) * s.x[0]),
     "a vector argument": lambda s: s.along(s.v[0], 1.0),
     "a list argument": lambda s: s.along([s.x[0], 1.0], 1.0),
@@ -107,6 +159,7 @@ KEPT = {
     "a constant": (lambda s: s.scaled(ds.stop_grad(s.x[0])), [1, 1, 1]),
     "a plain float": (lambda s: s.scaled(float(s.x[0])), [1, 1, 1]),
     "a constant vector": (lambda s: s.along(ds.stop_grad(s.v[1]), 2.0), [6, 0, 0]),
+    "a constant list": (lambda s: s.along(ds.stop_grad([s.x[2], 1.0]), 2.0), [6, 0, 0]),
     "of a field without gradient": (lambda s: s.scaled(s.bare[0] + 2), [2, 2, 2]),
     "looked at": (lambda s: (s.squares(), look(s)), 2 * X),
     "in no_grad": (lambda s: (s.squares(), detached(s)), 2 * X),
@@ -120,6 +173,9 @@ def look(s):
     assert f"{s.x[2] * 2:.1f} {s.v[0] * 2}" == "6.0 [2.0, 4.0]"
     assert (np.arange(2) * s.x[1]).tolist() == (s.x[1] * np.arange(2)).tolist() == [0, 2]
     assert (math.sqrt(s.x[0] * 4), round(s.x[1])) == (2, 2)
+    assert type(statistics.mean([s.x[0], s.x[1] * 2])) is float
+    assert pickle.loads(pickle.dumps((s.x[0], s.x[1] * 2))) == (1, 4)
+    assert (pickle.loads(pickle.dumps(s.v[0] * 2)) == s.v[0] * 2).to_numpy().all()
     assert (s.x[0] // 2, 7 % s.x[1], 2 ** s.x[2]) == (0, 1, 8)
 
 
@@ -302,3 +358,53 @@ def test_two_tapes_in_a_chain():
     second.backward(loss)
     first.backward(grads={y: y.grad})
     np.testing.assert_allclose(x.grad.to_numpy(), 6 * X**5)
+
+
+@pytest.mark.parametrize("kind", ["a number", "a list", "a vector"])
+def test_compiled_in_before_with_the_same_value(space, kind):
+    """A first run without a tape, to warm up, makes no constant of it."""
+    x, v, loss = space.x, space.v, space.loss
+    read = {
+        "a number": lambda: 2 * x[0],
+        "a list": lambda: [2 * x[0]],
+        "a vector": lambda: 2 * v[0],
+    }[kind]
+    made = read()
+
+    @ds.kernel
+    def run():
+        loss[None] += (made if ds.static(kind == "a number") else made[0]) * x[1]
+
+    run()
+    with pytest.raises(AutodiffError, match="that Python took from"), ds.Tape(loss):
+        made = read()
+        run()
+
+
+def test_a_history_of_numbers_keeps_nothing_alive(space):
+    history, tapes = [], []
+    extra = field(3)
+    for _ in range(2):
+        with ds.Tape(space.loss) as tape:
+            space.squares()
+            history += [space.loss[None], space.loss[None] / 2, extra[0], 2 * space.v[0]]
+        tapes.append(weakref.ref(tape))
+        del tape
+    was = weakref.ref(extra)
+    del extra
+    gc.collect()
+    assert [t() for t in tapes] == [None, None]
+    assert was() is None
+    assert history[:2] == [14.0, 7.0]
+
+
+def test_an_element_of_a_field_that_is_gone(space):
+    """Nobody can ask for its gradient; the others are right."""
+    with ds.Tape(space.loss):
+        other = field(2)
+        other[0] = 5.0
+        number = other[0]
+        del other
+        gc.collect()
+        space.put(space.twice() * number)
+    np.testing.assert_allclose(space.x.grad.to_numpy(), [10, 0, 0])

@@ -1437,3 +1437,16 @@ def test_a_written_gradient_may_compute_again():
     k[None] = 2.0  # not computed again by the gradient
     with pytest.raises(GlobalDataAccessError, match=r"k\[None\] = 2\.0"):
         advance.grad(0)
+
+
+def test_casts_of_few_bits_change_the_sign():
+    """Of k = 200: -56 + 56 is element 0, as 200 - 200 is."""
+    x, loss = field(8), field()
+
+    @ds.kernel
+    def step(k: ds.u8):
+        loss[None] += x[ds.i32(k) - 200] ** 2
+        x[ds.i32(ds.i8(k)) + 56] = 0.0
+
+    with pytest.raises(GlobalDataAccessError):
+        step.grad(200)

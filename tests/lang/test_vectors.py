@@ -1,5 +1,7 @@
 """Vectors and matrices, in kernels and in Python, against NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -624,3 +626,12 @@ def test_branches_choose_among_constant_vectors(cpu):
 def test_vectors_have_no_truth_in_python(cpu):
     with pytest.raises(cpu.KernelTypeError, match="neither true nor false"):
         bool(cpu.Vector([1, 2]) == cpu.Vector([3, 4]))
+
+
+def test_functions_of_vectors_in_python(cpu):
+    """Element by element, as in kernels."""
+    v = cpu.Vector([0.0, 4.0])
+    assert cpu.sqrt(v).to_list() == [0.0, 2.0]
+    assert cpu.max(v, 1.0).to_list() == cpu.max(1.0, v).to_list() == [1.0, 4.0]
+    assert cpu.atan2(v, v).to_list() == [0.0, math.atan2(4.0, 4.0)]
+    assert cpu.abs(cpu.Matrix([[-1.0, 2.0], [3.0, -4.0]])).to_list() == [[1.0, 2.0], [3.0, 4.0]]

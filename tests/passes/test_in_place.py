@@ -7,6 +7,7 @@ import diffsim as ds
 from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.walk import statements
 from diffsim.passes import pipeline
+from tests.ad.helpers import make
 
 
 def order(kernel, upto="exclusive"):
@@ -143,3 +144,26 @@ def test_values_keep_the_sign_of_a_zero(cpu):
     x.fill(-0.0)
     run()
     assert not np.signbit(y.to_numpy()).any()
+
+
+@pytest.mark.parametrize("cast", ["ds.i8(k)", "k + ds.u8(100)"])
+def test_indices_of_few_bits_are_other_places(cpu, cast):
+    """In eight bits 200 + 100 is 44, and 200 with a sign -56: neither is 300 with 100 more."""
+    y = ds.field(ds.f64, shape=400, needs_grad=True)
+    small = ds.field(ds.u8, shape=1)
+    small[0] = 200
+    space = {"ds": ds, "y": y, "small": small}
+    shift = 100 if "i8" in cast else 0
+    make(
+        "@ds.kernel\ndef move():\n    k = small[0]\n"
+        f"    y[ds.i32({cast}) + {shift}] = 2.0 * y[ds.i32(k) + 100]\n",
+        space,
+    )
+    y[300] = 1.0
+    space["move"]()
+    assert y[44] == 2.0
+    y.grad.from_numpy(np.arange(400.0))
+    space["move"].grad()
+    expected = np.arange(400.0)
+    expected[44], expected[300] = 0.0, 300.0 + 2 * 44.0
+    assert y.grad.to_numpy().tolist() == expected.tolist()
