@@ -6,6 +6,7 @@ diffsim is imported only inside fixtures, after the environment below is set.
 import functools
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -54,6 +55,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A shell's background jobs ignore Ctrl-C, and some tests send it to themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--fake-gpu"):
         from tests.cuda import fake
 
