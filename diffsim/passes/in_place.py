@@ -13,14 +13,17 @@ are. Promises: the same gradients (a zero may have the other sign).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import TypeGuard
 
-from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Load, Stmt, Store, Task, Value
+from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Load, Mem, Stmt, Store, Task, Value
 from diffsim.ir.walk import statements
 from diffsim.passes.access import definitions
 from diffsim.passes.affine import offset_of
 
 Access = Load | Store | Atomic
+Bases = tuple[Value | None, ...]
+Shifts = tuple[int, ...]
 
 
 def leave_in_place(kernel: Kernel) -> Kernel:
@@ -34,26 +37,28 @@ def leave_in_place(kernel: Kernel) -> Kernel:
 
 def _task(task: Task, made_by: dict[Value, Let]) -> Task:
     stmts = task.body.stmts
+    clears = [
+        (k, s)
+        for k, s in enumerate(stmts)
+        if isinstance(s, Store) and s.mem.is_grad and _is_zero(s)
+    ]
+    if not clears:
+        return task
     loads = {s.out: k for k, s in enumerate(stmts) if isinstance(s, Load)}
+    lane = Lane(stmts, made_by)
     changed: dict[int, Stmt | None] = {}
-    for k, clear in enumerate(stmts):
-        if not (isinstance(clear, Store) and clear.mem.is_grad and _is_zero(clear.value)):
-            continue
-        at, add = next(
-            ((j, s) for j, s in enumerate(stmts) if j > k and touch([s], clear, made_by)),
-            (k, clear),
-        )
-        if not (isinstance(add, Atomic) and add.exclusive and add.op == "add" and add.out is None):
-            continue
-        if not same_place(add, clear, made_by):
+    for k, clear in clears:
+        at = lane.next_touch(clear, k + 1)
+        add = clear if at is None else stmts[at]
+        if at is None or not (is_plain_sum(add) and lane.same_place(add, clear)):
             continue
         changed[k] = None
         changed[at] = Store(add.mem, add.index, add.value, add.span)
         took = loads.get(add.value, k)
         load = stmts[took]
-        if isinstance(load, Load) and took < k and same_place(load, clear, made_by):
-            writes = (s for s in stmts[took:k] if not isinstance(s, Load))
-            if not touch(writes, clear, made_by):
+        if isinstance(load, Load) and took < k and lane.same_place(load, clear):
+            write = lane.next_touch(clear, took, writing=True)
+            if write == k:
                 changed[at] = None
     if not changed:
         return task
@@ -62,27 +67,62 @@ def _task(task: Task, made_by: dict[Value, Let]) -> Task:
     return task.replace(body=body)
 
 
-def _is_zero(v: Value) -> bool:
-    return isinstance(v, Const) and v.value == 0
+def _is_zero(store: Store) -> bool:
+    return isinstance(store.value, Const) and store.value.value == 0
 
 
-def same_place(a: Access, b: Access, made_by: dict[Value, Let]) -> bool:
-    """Whether two statements of a lane certainly mean the same element."""
-    return a.mem is b.mem and all(
-        offset_of(i, made_by) == offset_of(j, made_by)
-        for i, j in zip(a.index, b.index, strict=True)
-    )
+def is_plain_sum(s: Stmt) -> TypeGuard[Atomic]:
+    """Whether a lane adds to an element that is its own."""
+    return isinstance(s, Atomic) and s.exclusive and s.op == "add" and s.out is None
 
 
-def touch(stmts: Iterable[Stmt], one: Access, made_by: dict[Value, Let]) -> bool:
-    """Whether statements of a lane may touch the element that another one means.
+class Lane:
+    """Where the statements of a lane touch which elements.
 
-    Not if some index is the same value plus another constant.
+    An element is told by the bases of its indices, and by what constants are added to them.
     """
-    mine = [offset_of(i, made_by) for i in one.index]
-    for s in statements(Block(list(stmts))):
-        if isinstance(s, (Load, Store, Atomic)) and s.mem is one.mem:
-            theirs = (offset_of(i, made_by) for i in s.index)
-            if not any(a is b and n != m for (a, n), (b, m) in zip(mine, theirs, strict=False)):
-                return True
-    return False
+
+    def __init__(self, stmts: Sequence[Stmt], made_by: dict[Value, Let]) -> None:
+        self._made_by = made_by
+        self._touched: dict[Mem, dict[Bases, dict[Shifts, list[tuple[int, Access]]]]] = {}
+        for k, s in enumerate(stmts):
+            for x in statements(Block([s])):
+                if isinstance(x, (Load, Store, Atomic)):
+                    bases, shifts = self._place(x)
+                    places = self._touched.setdefault(x.mem, {}).setdefault(bases, {})
+                    places.setdefault(shifts, []).append((k, x))
+
+    def _place(self, one: Access) -> tuple[Bases, Shifts]:
+        places = [offset_of(i, self._made_by) for i in one.index]
+        return tuple([base for base, _ in places]), tuple([shift for _, shift in places])
+
+    def same_place(self, one: Access, other: Access) -> bool:
+        """Whether two statements certainly mean the same element."""
+        return one.mem is other.mem and self._place(one) == self._place(other)
+
+    def next_touch(self, one: Access, since: int, *, writing: bool = False) -> int | None:
+        """The first statement from `since` on that may touch (or only write) the element that one means.
+
+        It does not if some index is the same value plus another constant.
+        """
+        bases, shifts = self._place(one)
+        found = []
+        for theirs, places in self._touched.get(one.mem, {}).items():
+            if theirs == bases:
+                close = [places.get(shifts, [])]
+            else:
+                same = [k for k, (a, b) in enumerate(zip(bases, theirs, strict=False)) if a is b]
+                close = [p for at, p in places.items() if all(at[k] == shifts[k] for k in same)]
+            found += [
+                next(
+                    (k for k, x in p if k >= since and not (writing and isinstance(x, Load))), None
+                )
+                for p in close
+            ]
+        return min((k for k in found if k is not None), default=None)
+
+    def loaded_before(self, one: Access, k: int) -> bool:
+        """Whether a statement before the one numbered k loads the element."""
+        bases, shifts = self._place(one)
+        places = self._touched.get(one.mem, {}).get(bases, {})
+        return any(j < k and isinstance(x, Load) for j, x in places.get(shifts, ()))

@@ -12,12 +12,10 @@ Assumes scalar IR whose atomics are marked. Promises: the same values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Load, Stmt, Store, Task, Value
 from diffsim.passes.access import definitions
-from diffsim.passes.in_place import same_place, touch
+from diffsim.passes.in_place import Lane, is_plain_sum
 
 _MOST_LOADS = 12  # of a lane; more of them at a time take too many registers
 _MOST_STATEMENTS = 64
@@ -36,32 +34,29 @@ def _task(task: Task, made_by: dict[Value, Let]) -> Task:
     stmts, straight = task.body.stmts, _is_straight(task)
     if straight:
         stmts = [part for s in stmts for part in _parts(s)]
-    late: list[Stmt] = []
-    for k, s in enumerate(stmts):
-        if (
-            isinstance(s, Store)
-            and s.mem.kind == "field"
-            and (straight or _clears(s, stmts[:k], made_by))
-            and not touch(stmts[k + 1 :], s, made_by)
-        ):
-            late.append(s)
+    lane = Lane(stmts, made_by)
+    late = {
+        k: s
+        for k, s in enumerate(stmts)
+        if isinstance(s, Store)
+        and s.mem.kind == "field"
+        and (straight or (isinstance(s.value, Const) and lane.loaded_before(s, k)))
+        and lane.next_touch(s, k + 1) is None
+    }
     if not late:
         return task
-    body = Block([*(s for s in stmts if s not in late), *late], task.body.yields)
+    first = [s for k, s in enumerate(stmts) if k not in late]
+    body = Block([*first, *late.values()], task.body.yields)
     return task.replace(body=body, wide=None)  # which says nothing of the values made here
 
 
 def _is_straight(task: Task) -> bool:
     stmts = task.body.stmts
     return (
-        all(isinstance(s, (Let, Load, Store)) or _is_plain_sum(s) for s in stmts)
+        all(isinstance(s, (Let, Load, Store)) or is_plain_sum(s) for s in stmts)
         and sum(isinstance(s, (Load, Atomic)) for s in stmts) <= _MOST_LOADS
         and len(stmts) <= _MOST_STATEMENTS
     )
-
-
-def _is_plain_sum(s: Stmt) -> bool:
-    return isinstance(s, Atomic) and s.exclusive and s.op == "add" and s.out is None
 
 
 def _parts(s: Stmt) -> list[Stmt]:
@@ -72,10 +67,3 @@ def _parts(s: Stmt) -> list[Stmt]:
     with b.block() as made:
         b.store(s.mem, s.index, b.named("add", b.load(s.mem, s.index), s.value))
     return made
-
-
-def _clears(store: Store, before: Sequence[Stmt], made_by: dict[Value, Let]) -> bool:
-    """Whether a constant is stored where the lane has loaded something."""
-    return isinstance(store.value, Const) and any(
-        isinstance(s, Load) and same_place(s, store, made_by) for s in before
-    )
