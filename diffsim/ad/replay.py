@@ -70,6 +70,8 @@ class Program:
                 if mem.grad is not None and a.grad is not None:
                     arrays.append((mem.grad, a.grad.address, a.shape))
         self.native().add_launch(compiled, special.scalars(args), seed, arrays)
+        if compiled.prints:
+            self.parts.append(compiled.show)
 
     def copy(self, target: Stretches, source: Stretches, *kept: Any) -> None:
         """Add a copy, between memories that `kept` (or the record) keeps."""

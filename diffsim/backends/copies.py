@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diffsim.backends.llvm import Body, Copy
-from diffsim.ir.nodes import Private, Task, Value, strides_of
+from diffsim.ir.memory import strides_of
+from diffsim.ir.nodes import Private, Task, Value
 from diffsim.ir.types import size_of
 
 

@@ -9,7 +9,7 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-from diffsim.backends import copies
+from diffsim.backends import copies, reports
 from diffsim.backends.jit import VECTOR_MATH, Jit
 from diffsim.backends.lanes import (
     accumulate,
@@ -29,7 +29,6 @@ from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import (
     Atomic,
     Block,
-    Check,
     Const,
     For,
     If,
@@ -96,7 +95,7 @@ class CpuTarget:
         pointer = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
         body.pointers[s.mem] = pointer
         missing = body.let(f"icmp eq ptr {pointer}, null")
-        body.check(s, body.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
+        reports.check(body, s, body.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
         return f"{pool} {mark}"
 
     def release(self, body: Body, ticket: str) -> None:
@@ -105,14 +104,13 @@ class CpuTarget:
 
 
 class CpuCode:
-    """LLVM text of a kernel, its parameter layout, the checks it can report, whether it needs the pool."""
+    """LLVM text of a kernel, its parameter layout, what it can report, whether it needs the pool."""
 
-    def __init__(
-        self, text: str, layout: Layout, checks: list[Check | Scratch], *, needs_pool: bool
-    ) -> None:
+    def __init__(self, text: str, module: Module, *, needs_pool: bool) -> None:
         self.text = text
-        self.layout = layout
-        self.checks = checks
+        self.layout = module.layout
+        self.checks = module.checks
+        self.prints = module.prints
         self.needs_pool = needs_pool
 
 
@@ -135,7 +133,7 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
         math = jit.declare_math(sorted(module.math), vectors=not module.exact)
     parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata()]
     needs_pool = any(name.startswith("@ds_") for name in module.declared)
-    return CpuCode("\n".join(parts) + "\n", layout, module.checks, needs_pool=needs_pool)
+    return CpuCode("\n".join(parts) + "\n", module, needs_pool=needs_pool)
 
 
 def _task(module: Module, k: int, task: Task) -> list[str]:

@@ -65,7 +65,6 @@ from diffsim.errors import BackendError, Span
 from diffsim.ir.nodes import (
     Atomic,
     Block,
-    Check,
     Kernel,
     Let,
     Load,
@@ -129,7 +128,7 @@ class EntryPoint:
 
 
 class CudaCode:
-    """LLVM text of a kernel, its parameter layout, the checks it reports, its launches in order.
+    """LLVM text of a kernel, its parameter layout, what it can report, its launches in order.
 
     Attributes:
         heap: whether threads may take memory from the device's heap (`cuCtxSetLimit` sizes it).
@@ -140,7 +139,7 @@ class CudaCode:
         self,
         text: str,
         layout: CudaLayout,
-        checks: list[Check | Scratch],
+        module: Module,
         entries: list[EntryPoint],
         *,
         heap: bool,
@@ -148,7 +147,8 @@ class CudaCode:
     ) -> None:
         self.text = text
         self.layout = layout
-        self.checks = checks
+        self.checks = module.checks
+        self.prints = module.prints
         self.entries = entries
         self.heap = heap
         self.ordered = ordered
@@ -285,7 +285,7 @@ def lower(
         ]
     heap = "@malloc" in module.declared
     whole = "\n".join(parts) + "\n"
-    return CudaCode(whole, layout, module.checks, entries, heap=heap, ordered=ordered)
+    return CudaCode(whole, layout, module, entries, heap=heap, ordered=ordered)
 
 
 def _symbol(name: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diffsim.backends import reports
 from diffsim.backends.module import memory_type
 from diffsim.ir.nodes import LEAVES, Block, Const, Let, Load, Mem, Scratch, Value
 from diffsim.ir.types import size_of
@@ -108,7 +109,7 @@ class Rooms:
             fit = thread.let(f"select i1 {some}, i64 {whole}, i64 {fit}")
         self.threads = fit
         bytes_ = thread.let(f"mul nsw i64 {cells}, {self.cell}")
-        thread.check(kept[0], thread.let(f"icmp ne i64 {fit}, 0"), [bytes_], leave=True)
+        reports.check(thread, kept[0], thread.let(f"icmp ne i64 {fit}, 0"), [bytes_], leave=True)
 
     def _stack(self, kept: list[Scratch], room: str) -> None:
         thread = self.thread
@@ -179,7 +180,7 @@ class Rooms:
         thread.put(f"store ptr {held}, ptr {self.held[s]}")
         thread.columns[s.mem] = f"addrspace(1) {place}", step
         there = thread.let(f"icmp ne ptr addrspace(1) {place}, null")
-        thread.check(s, there, [bytes_], leave=True)
+        reports.check(thread, s, there, [bytes_], leave=True)
         return f"{old} {held} {self.held[s]}"
 
     def give_back(self, ticket: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import AccessError, BackendError, Span
+from diffsim.ir.formats import fill
 from diffsim.ir.nodes import (
     Atomic,
     Block,
@@ -32,6 +33,7 @@ from diffsim.ir.nodes import (
     Load,
     Mem,
     Native,
+    Print,
     Scratch,
     Seed,
     Stmt,
@@ -210,10 +212,16 @@ class _Interpreter:
         elif isinstance(s, Custom):
             self.bind(s.outs, self.block(s.body))
         else:
-            assert isinstance(s, Check)
-            if not self.value(s.cond):
-                shown = ", ".join(str(x) for x in self.values(s.values))
-                raise AccessError(f"{s.message}: {shown}" if shown else s.message, s.span)
+            assert isinstance(s, (Check, Print))
+            self.report(s)
+
+    def report(self, s: Check | Print) -> None:
+        values = self.values(s.values)
+        if isinstance(s, Print):
+            print(fill(s.pieces, [x for v in values for x in np.ravel(v)]), end="")
+        elif not self.value(s.cond):
+            shown = ", ".join(map(str, values))
+            raise AccessError(f"{s.message}: {shown}" if shown else s.message, s.span)
 
     def _goes_on(self, s: While, carried: Sequence[Any]) -> bool:
         self.bind(s.params, carried)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from diffsim.ir.nodes import Arg, Const, Kernel, Mem
 from diffsim.ir.types import size_of
 
-POOL, ERROR, SEED, THREADS, FIRST = 0, 1, 2, 3, 4
+POOL, ERROR, SEED, THREADS, PRINTED, FIRST = 0, 1, 2, 3, 4, 5
 
 
 class Layout:

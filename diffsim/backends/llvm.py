@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diffsim.backends import native
-from diffsim.backends.layout import ERROR
+from diffsim.backends import native, reports
 from diffsim.backends.module import Module, memory_type, number
 from diffsim.errors import BackendError
 from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
@@ -32,6 +31,7 @@ from diffsim.ir.nodes import (
     Load,
     Mem,
     Native,
+    Print,
     Scratch,
     Seed,
     Stmt,
@@ -354,9 +354,11 @@ class Body:
             self.branch(s)
         elif isinstance(s, Native):
             native.call(self, s)
+        elif isinstance(s, Print):
+            reports.show(self, s)
         else:
             assert isinstance(s, Check)
-            self.check(s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
+            reports.check(self, s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
 
     def load_metadata(self, mem: Mem) -> str:
         return self.module.alias(mem)
@@ -576,25 +578,3 @@ class Body:
     def scratch_count(self, s: Scratch) -> str:
         """How many elements to ask for."""
         return self.index64(s.count)
-
-    def check(self, s: Check | Scratch, ok: str, values: list[str], *, leave: bool = False) -> None:
-        """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
-        module = self.module
-        module.checks.append(s)
-        code = len(module.checks)
-        fail, first, after = (self.new_label(w) for w in ("fail", "first", "pass"))
-        self.put(f"br i1 {ok}, label %{after}, label %{fail}")
-        self.start(fail)
-        buffer = self.base(ERROR)
-        pair = self.let(f"cmpxchg ptr {buffer}, i64 0, i64 {code}{self.scope} monotonic monotonic")
-        won = self.let(f"extractvalue {{ i64, i1 }} {pair}, 1")
-        rest = self.new_label("failed")
-        self.put(f"br i1 {won}, label %{first}, label %{rest}")
-        self.start(first)
-        for k, v in enumerate(values, 1):
-            at = self.offset(buffer, k)
-            self.put(f"store i64 {v}, ptr {at}")
-        self.jump(rest)
-        self.start(rest)
-        self.put(self.exit if leave else f"br label %{after}")
-        self.start(after)

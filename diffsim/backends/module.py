@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffsim.backends.layout import Layout
 from diffsim.ir._row import Libdevice, Libm
-from diffsim.ir.nodes import Atomic, Check, Const, Kernel, Let, Mem, Scratch, Value
+from diffsim.ir.nodes import Atomic, Check, Const, Kernel, Let, Mem, Print, Scratch, Value
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import task_statements
 
@@ -55,6 +55,7 @@ class Module:
         self.math: dict[str, None] = {}
         self.text: list[str] = []
         self.checks: list[Check | Scratch] = []
+        self.prints: list[Print] = []
         self.scopes: dict[object, int] = {}
         self.made_by: dict[Value, Let] = {}
         for mem in kernel.mems:

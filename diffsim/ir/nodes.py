@@ -8,8 +8,8 @@ tasks, and scratch that a loop's reversal saves into.
     Kernel  = name, args, mems, tasks, result
     Task    = axes, bounds: Block -> (lo, hi) of each axis, body: Block      (no axes: a serial task)
     Block   = statements, yields
-    Stmt    = Let | Load | Store | Atomic | For | While | If | Scratch | Check | Custom |
-              Gradient | Native
+    Stmt    = Let | Load | Store | Atomic | For | While | If | Scratch | Check | Print |
+              Custom | Gradient | Native
     Value   = local | Const | Arg | Dim | Seed
 
 The classes are plain slots classes, not dataclasses: an adjoint makes thousands of them, and a frozen
@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir import current
-from diffsim.ir.types import ScalarType, Type, size_of
+from diffsim.ir.types import ScalarType, Type
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir._row import Op
+    from diffsim.ir.formats import Shown
 
 
 class Value:
@@ -367,6 +368,24 @@ class Check:
         self.span = span
 
 
+class Print:
+    """Show a line to the user: `pieces`, with `values` in their places. Lines are sorted by `order`."""
+
+    __slots__ = ("order", "pieces", "span", "values")
+
+    def __init__(
+        self,
+        order: tuple[Value, ...],
+        pieces: tuple[str | Shown, ...],
+        values: tuple[Value, ...],
+        span: Span,
+    ) -> None:
+        self.order = order
+        self.pieces = pieces
+        self.values = values
+        self.span = span
+
+
 class Custom:
     """`outs = body()`: a call whose derivative, or whose replay in an adjoint, is given by the user.
 
@@ -475,7 +494,21 @@ class Native:
         self.span = span
 
 
-Stmt = Let | Load | Store | Atomic | For | While | If | Scratch | Check | Custom | Gradient | Native
+Stmt = (
+    Let
+    | Load
+    | Store
+    | Atomic
+    | For
+    | While
+    | If
+    | Scratch
+    | Check
+    | Print
+    | Custom
+    | Gradient
+    | Native
+)
 
 
 class Private:
@@ -560,24 +593,7 @@ class Kernel:
         self.result = result
 
 
-def is_block_dim(n: int) -> bool:
-    """Whether the blocks of a GPU may have n threads: whole warps of 32, or a power of two; at most 1024."""
-    return 0 < n <= 1024 and (n % 32 == 0 or n & (n - 1) == 0)
-
-
 def zero(t: Type) -> Const:
     """The constant 0 of a type."""
     s: ScalarType = t.scalar
     return Const(t, 0.0 if s.kind == "f" else False if s.kind == "b" else 0)
-
-
-def strides_of(mem: Mem) -> tuple[int, ...]:
-    """Distance in scalars between neighbours along each axis; the shape must be known."""
-    if mem.strides is not None:
-        return mem.strides
-    assert mem.shape is not None
-    strides, n = [], size_of(mem.dtype)
-    for d in reversed(mem.shape):
-        strides.append(n)
-        n *= d
-    return tuple(reversed(strides))

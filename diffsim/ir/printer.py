@@ -31,6 +31,7 @@ from diffsim.ir.nodes import (
     Load,
     Mem,
     Native,
+    Print,
     Scratch,
     Seed,
     Stmt,
@@ -168,7 +169,14 @@ class _Printer:
                 self.block(s.adjoint)
             self.line("}")
         else:
-            assert isinstance(s, Check)
+            assert isinstance(s, (Check, Print))
+            self.report(s)
+
+    def report(self, s: Check | Print) -> None:
+        if isinstance(s, Print):
+            text = "".join(map(str, s.pieces))
+            self.line(", ".join([f"print {text!r}", *map(self.name, s.values)]), s.span)
+        else:
             self.line(f"check {self.name(s.cond)}, {s.message!r}", s.span)
 
     def task(self, t: Task) -> None:

@@ -21,7 +21,6 @@ from diffsim.ir.nodes import (
     Store,
     Value,
     While,
-    is_block_dim,
 )
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import TensorType, bool_
@@ -62,6 +61,11 @@ def _verify(kernel: Kernel) -> None:
         _block(task.body, visible, bound_once, mems)
         if len(task.body.yields) != len(task.reductions):
             raise _Malformed("a task must yield one value for each reduction", None)
+
+
+def is_block_dim(n: int) -> bool:
+    """Whether the blocks of a GPU may have n threads: whole warps of 32, or a power of two; at most 1024."""
+    return 0 < n <= 1024 and (n % 32 == 0 or n & (n - 1) == 0)
 
 
 def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Mem]) -> None:

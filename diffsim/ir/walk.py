@@ -17,6 +17,7 @@ from diffsim.ir.nodes import (
     Load,
     Mem,
     Native,
+    Print,
     Scratch,
     Stmt,
     Store,
@@ -61,6 +62,8 @@ def uses(stmt: Stmt) -> tuple[Value, ...]:
         inside = {*stmt.seeds, *stmt.outs}
         later = (b for b in (stmt.adjoint, stmt.replay) if b is not None)
         return (*stmt.args, *(v for b in later for v in free_values(b) if v not in inside))
+    if isinstance(stmt, Print):
+        return (*stmt.order, *stmt.values)
     return (stmt.cond, *stmt.values)
 
 
@@ -221,6 +224,8 @@ class Copier:
             args, seeds = self.values(s.args), self.values(s.seeds)
             params, body = self.fresh_all(s.params), self.block(s.body)
             return Gradient(self.fresh_all(s.outs), params, args, body, seeds, s.span, s.name)
+        if isinstance(s, Print):
+            return Print(self.values(s.order), s.pieces, self.values(s.values), s.span)
         return Check(self.value(s.cond), s.message, self.values(s.values), s.span)
 
     def custom(self, s: Custom) -> Custom:

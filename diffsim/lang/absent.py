@@ -38,7 +38,7 @@ ABSENT: dict[str, str] = {
     "real_func": "use @ds.func",
     "pyfunc": "use @ds.func in kernels, and a Python function outside",
     "static_assert": "use assert, which debug=True checks; or test in Python, before the launch",
-    "static_print": "print in Python, before the launch",
+    "static_print": "use print, which shows what is known at compile time too",
     "parallelize": "write ds.loop_config(serialize=False), which is the default",
     "serialize": "write ds.loop_config(serialize=True)",
     "block_local": "leave it out: the compiler decides",

@@ -17,7 +17,7 @@ from diffsim.ir._row import Op
 from diffsim.ir.nodes import Value
 from diffsim.ir.ops import TABLE, transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
-from diffsim.lang import expressions, given, inlining, linalg, struct_code, struct_values
+from diffsim.lang import expressions, given, inlining, linalg, printing, struct_code, struct_values
 from diffsim.lang.annotations import as_of_now
 from diffsim.lang.func import BoundFunc, Func, Given
 from diffsim.lang.matrix import Matrix, Vector
@@ -39,11 +39,8 @@ def call(cx: Context, node: ast.Call) -> Any:
     if isinstance(function, Intrinsic) and function.lazy:
         return function.in_kernel(cx, node, node.args, {})
     if function is print:
-        raise cx.syntax(
-            node,
-            "print can not be used in a kernel",
-            "store the value into a field and print that in Python",
-        )
+        printing.show(cx, node)
+        return None
     args = arguments(cx, node)
     kwargs = {}
     for k in node.keywords:

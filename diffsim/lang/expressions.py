@@ -82,7 +82,7 @@ _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Yield: ("yield", _YIELD),
     ast.YieldFrom: ("yield", _YIELD),
     ast.Starred: ("* (unpacking)", "name the elements one by one"),
-    ast.JoinedStr: ("an f-string", "kernels compute with numbers; make texts in Python"),
+    ast.JoinedStr: ("an f-string", "only print takes one; kernels compute with numbers"),
     ast.NamedExpr: (
         "an assignment inside of an expression (:=)",
         "write the assignment as a statement of its own",

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ir.nodes import Const, Mem, Seed, Value, is_block_dim
+from diffsim.ir.nodes import Const, Mem, Seed, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
+from diffsim.ir.verify import is_block_dim
 from diffsim.lang import calls, elements, expressions, spaces, statements, tasks
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix

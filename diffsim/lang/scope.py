@@ -23,7 +23,7 @@ from diffsim.ir._row import Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import ScalarType, TensorType, Type, an
+from diffsim.ir.types import ScalarType, TensorType, Type, an, i32
 from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.source import Source
 
@@ -221,6 +221,10 @@ class Context:
 
     def type_error(self, node: Any, message: str, hint: str | None = None) -> KernelTypeError:
         return KernelTypeError(message, self.span(node), hint)
+
+    def place(self) -> tuple[Value, ...]:
+        """What tells where in a launch a lane is, in order: the task, and the lane's indices."""
+        return self.builder.const(len(self.tasks), i32), *self.lane_axes
 
     def use(self, mem: Mem) -> Mem:
         self.mems[mem] = None

@@ -36,6 +36,7 @@ from diffsim.ir.nodes import (
     Load,
     Mem,
     Native,
+    Print,
     Scratch,
     Stmt,
     Store,
@@ -339,7 +340,7 @@ class Reverser:
                         "differentiated again)",
                     )
             else:
-                assert isinstance(s, (Check, Scratch))
+                assert isinstance(s, (Check, Print, Scratch))
 
     def _load(self, s: Load, adj: Adjoints) -> None:
         g, b = adj.pop(s.out, None), self.builder

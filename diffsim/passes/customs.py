@@ -20,6 +20,7 @@ from diffsim.ir.nodes import (
     Kernel,
     Load,
     Mem,
+    Print,
     Stmt,
     Store,
     Task,
@@ -125,6 +126,6 @@ class Giver(Inliner):
         self.is_inner = is_inner
 
     def stmt(self, s: Stmt) -> list[Stmt]:
-        if isinstance(s, Check) or (self.is_inner and isinstance(s, Atomic)):
+        if isinstance(s, (Check, Print)) or (self.is_inner and isinstance(s, Atomic)):
             return []
         return [self.copy(s)] if self.is_inner else super().stmt(s)

@@ -20,6 +20,7 @@ from diffsim.ir.nodes import (
     Kernel,
     Load,
     Mem,
+    Print,
     Scratch,
     Stmt,
     Store,
@@ -70,7 +71,7 @@ class _Marks:
                     roots.append(stmt)
             elif isinstance(stmt, Scratch):
                 self.writers.setdefault(stmt.mem, []).append(stmt)
-            elif isinstance(stmt, Check):
+            elif isinstance(stmt, (Check, Print)):
                 roots.append(stmt)
             for inner in blocks(stmt):
                 self._survey(inner, stmt, roots)

@@ -36,6 +36,7 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
+    Print,
     Scratch,
     Stmt,
     Store,
@@ -88,7 +89,7 @@ class _Rewriter:
         ):
             return [task]
         inside = list(statements(task.body))
-        if any(isinstance(s, (Check, Scratch)) for s in inside):
+        if any(isinstance(s, (Check, Print, Scratch)) for s in inside):
             return [task]
         self.made_by = {s.out: s for s in inside if isinstance(s, Let)}
         for n, s in enumerate(task.body.stmts):

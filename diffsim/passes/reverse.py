@@ -20,6 +20,7 @@ from diffsim.ir.nodes import (
     Kernel,
     Load,
     Mem,
+    Print,
     Stmt,
     Store,
     Task,
@@ -248,7 +249,7 @@ class _Replayer(Inliner):
     replayed = True
 
     def stmt(self, s: Stmt) -> list[Stmt]:
-        if isinstance(s, Check):
+        if isinstance(s, (Check, Print)):
             return []
         if isinstance(s, (Store, Atomic)) and s.mem.kind not in ("temp", "scratch"):
             if isinstance(s, Atomic) and s.out is not None:

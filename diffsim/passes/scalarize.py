@@ -31,6 +31,7 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Native,
+    Print,
     Scratch,
     Stmt,
     Store,
@@ -127,6 +128,8 @@ class _Scalarizer:
             b.add(Native(self.bind_all(s.outs), s.name, s.names, args, s.text, s.span))
         elif isinstance(s, Scratch):
             b.add(Scratch(s.mem, self.one(s.count), s.span))
+        elif isinstance(s, Print):
+            b.add(Print(self.flat(s.order), s.pieces, self.flat(s.values), s.span))
         else:
             assert isinstance(s, Check)
             b.add(Check(self.one(s.cond), s.message, self.flat(s.values), s.span))

@@ -10,8 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diffsim.errors import KernelSimplicityError, Span
-from diffsim.ir.nodes import Atomic, Block, Custom, For, Kernel, Load, Mem, Stmt, Store, While
-from diffsim.ir.walk import blocks
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Custom,
+    For,
+    Kernel,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    While,
+)
+from diffsim.ir.walk import Copier, blocks, task_statements
+from diffsim.passes.dead import drop_dead
 
 _ADVICE = (
     'split it into several kernels, unroll with ds.static(range(...)), or write @ds.kernel(simplicity="'
@@ -25,6 +38,7 @@ def check_simplicity(kernel: Kernel) -> None:
     Raises:
         KernelSimplicityError: with the line of the loop (or statement) that is too many.
     """
+    kernel = _without_prints(kernel)
     loops = [t for t in kernel.tasks if t.axes]
     plain = [t for t in kernel.tasks if not t.axes]
     if loops and plain:
@@ -33,6 +47,28 @@ def check_simplicity(kernel: Kernel) -> None:
         raise _refused("statements stand beside its loops", (writes or stmts)[0].span, kernel)
     for t in kernel.tasks:
         _check(kernel, t.body, inside=bool(t.axes))
+
+
+def _without_prints(kernel: Kernel) -> Kernel:
+    """The kernel without what it prints, and what it loads for that."""
+    if not any(isinstance(s, Print) for t in kernel.tasks for s in task_statements(t)):
+        return kernel
+    copier = _Silent()
+    tasks = tuple(
+        t.replace(
+            bounds=copier.block(t.bounds),
+            axes=copier.fresh_all(t.axes),
+            body=copier.block(t.body),
+        )
+        for t in kernel.tasks
+    )
+    made = Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return drop_dead(made)
+
+
+class _Silent(Copier):
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        return [] if isinstance(s, Print) else super().stmt(s)
 
 
 def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:

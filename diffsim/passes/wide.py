@@ -20,6 +20,7 @@ Assumes scalar IR with exclusive atomics marked. Runs last: what it says is abou
 from __future__ import annotations
 
 from diffsim.ir._row import Libm
+from diffsim.ir.memory import strides_of
 from diffsim.ir.nodes import (
     Atomic,
     Block,
@@ -32,12 +33,12 @@ from diffsim.ir.nodes import (
     Load,
     Mem,
     Native,
+    Print,
     Stmt,
     Store,
     Task,
     Value,
     While,
-    strides_of,
 )
 from diffsim.ir.types import size_of
 from diffsim.ir.walk import blocks, statements, task_statements
@@ -124,7 +125,7 @@ def _may(task: Task) -> bool:
     made_by = {s.out: s for s in found if isinstance(s, Let)}
     writes: dict[Mem, list[Store | Atomic]] = {}
     for s in found:
-        if isinstance(s, (Check, Native)):
+        if isinstance(s, (Check, Print, Native)):
             return False
         if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
             return False

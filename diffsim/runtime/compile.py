@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends import cpu
-from diffsim.backends.layout import ERROR, POOL, SEED, THREADS, Layout
+from diffsim.backends.layout import ERROR, POOL, PRINTED, SEED, THREADS, Layout
+from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, DiffsimError
 from diffsim.ir.nodes import Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
-from diffsim.runtime import cache
+from diffsim.runtime import cache, printed
 from diffsim.runtime.context import session
 
 _launcher = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
@@ -66,9 +67,13 @@ class Compiled:
         self.lock = threading.RLock()
         self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
         self.block = ctypes.c_void_p(ctypes.addressof(self.params))
+        self.name = kernel.name
+        self.prints = code.prints
+        self.printed = np.zeros(printed.WORDS if code.prints else 0, np.int64)
         self.errors = (ctypes.c_int64 * _ERROR_SLOTS)()
         self.explain = as_it_is
         self.params[ERROR] = ctypes.addressof(self.errors)
+        self.params[PRINTED] = self.printed.ctypes.data
         self.params[THREADS] = 1
         if code.needs_pool:
             self.pool = session.pool  # a reference: its threads live as long as code that uses them
@@ -114,6 +119,14 @@ class Compiled:
         code = slot_code(t.scalar) * size_of(t)
         values = struct.unpack_from("=" + code, self.params, 8 * first)
         return values[0] if not t.shape else list(values)
+
+    def show(self) -> None:
+        """Show what the last launch printed."""
+        head, lines = np.split(self.printed, [HEAD])
+        there = lines[: printed.used(head)]
+        found, lost = there.copy(), int(head[1])
+        there[:] = head[:] = 0
+        printed.show(self.name, self.prints, lost, found)
 
     def raise_errors(self) -> None:
         """Raise what a check of the last launch found."""

@@ -20,13 +20,14 @@ import numpy as np
 from diffsim.backends import cuda
 from diffsim.backends.cuda import WORK, EntryPoint
 from diffsim.backends.driver import DriverError, Launch
-from diffsim.backends.layout import ERROR, SEED
+from diffsim.backends.layout import ERROR, PRINTED, SEED
 from diffsim.backends.ptx import PtxError
+from diffsim.backends.reports import HEAD
 from diffsim.errors import BackendError, Span
 from diffsim.ir.nodes import Kernel, Mem
 from diffsim.ir.types import size_of
 from diffsim.passes import pipeline
-from diffsim.runtime import cache
+from diffsim.runtime import cache, printed
 from diffsim.runtime.compile import array_slots, as_it_is, failed_check, make_block, slot_code
 from diffsim.runtime.context import session
 from diffsim.runtime.device import ERROR_WORDS, Buffer, Device
@@ -69,6 +70,7 @@ class CudaCompiled:
         )
         self.layout = layout = code.layout
         self.checks = code.checks
+        self.prints = code.prints
         self.explain = as_it_is
         self.lock = threading.RLock()
         self.params = (ctypes.c_int64 * layout.fixed)()
@@ -77,6 +79,11 @@ class CudaCompiled:
         device.fill(self.errors.address, b"\0", self.errors.nbytes)
         self.params[WORK] = self.work.address
         self.params[ERROR] = self.errors.address
+        self.printed: Buffer | None = None
+        if self.prints:
+            self.printed = Buffer(device, 8 * printed.WORDS)
+            device.fill(self.printed.address, b"\0", self.printed.nbytes)
+            self.params[PRINTED] = self.printed.address
         if layout.arena_bytes is not None:
             self.arena = device.scratch(options.device_scratch_size)
             self.params[layout.arena] = self.arena.address
@@ -195,6 +202,19 @@ class CudaCompiled:
         self.device.read(self.work.address + 8 * self.layout.temps[self.result], words)
         values = struct.unpack("=" + slot_code(t.scalar) * n, words.tobytes())
         return values[0] if not t.shape else list(values)
+
+    def show(self) -> None:
+        """Wait, and show what the last launch printed."""
+        buffer = self.printed
+        assert buffer is not None
+        head = np.empty(HEAD, np.int64)
+        self.device.read(buffer.address, head)
+        if not head[0]:
+            return
+        lines = np.empty(printed.used(head), np.int64)
+        self.device.read(buffer.address + head.nbytes, lines)
+        self.device.fill(buffer.address, b"\0", head.nbytes + lines.nbytes)
+        printed.show(self.name, self.prints, int(head[1]), lines)
 
     def report(self) -> None:
         """Wait, and raise what a check found since the last look."""

@@ -23,8 +23,8 @@ from diffsim.backends.driver import DriverError
 from diffsim.backends.jit import Jit
 from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
-from diffsim.ir.nodes import is_block_dim
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
+from diffsim.ir.verify import is_block_dim
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import close_to
 from diffsim.runtime.cache import DiskCache, default_folder

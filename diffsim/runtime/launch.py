@@ -473,7 +473,7 @@ def forward(special: Special) -> Callable[..., Any]:
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.put("$result = $returned()")
-    if params or compiled.result is not None or special.translation.uses_random:
+    if params or compiled.result is not None or special.translation.uses_random or compiled.prints:
         w.guard(start, compiled.lock)
     if special.differentiable:
         w.put(f"{me}.last = ($now, {seed})")
@@ -494,15 +494,19 @@ def _write_call(w: Writer, special: Special, compiled: Compiled | CudaCompiled) 
     if isinstance(compiled, CudaCompiled):
         w.space["$failed"] = compiled.failed
         w.put("$code = $call($block)", "if $code:", "    $failed($code)")
+    else:
+        w.put("$call($block)")
+    if compiled.prints:
+        w.space["$show"] = compiled.show
+        w.put("$show()")
+    if isinstance(compiled, CudaCompiled):
         if compiled.checks:
             w.space["$pending"] = functools.partial(compiled.device.note, compiled, compiled.debug)
             w.put("$pending()")
         if any(p.kind == "array" for p in special.values):
             w.space["$copy_back"] = compiled.copy_back
             w.put("$copy_back()")
-        return
-    w.put("$call($block)")
-    if compiled.checks:
+    elif compiled.checks:
         w.space["$errors"], w.space["$raise_errors"] = compiled.errors, compiled.raise_errors
         w.put("if $errors[0]:", "    $raise_errors()")
 
@@ -571,7 +575,7 @@ def backward(special: Special) -> Callable[..., None]:
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
     _write_call(w, special, compiled)
-    if params or special.returns_active:
+    if params or special.returns_active or compiled.prints:
         w.guard(start, compiled.lock)
     return w.finish()
 

@@ -1,0 +1,67 @@
+"""How a value is written in what a kernel prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir.types import Type, f32, size_of
+
+
+class Shown:
+    """The place of a value in a text: its type, and the format specification for each of its scalars."""
+
+    __slots__ = ("spec", "type")
+
+    def __init__(self, type: Type, spec: str = "") -> None:
+        self.type = type
+        self.spec = spec
+
+    @property
+    def scalars(self) -> int:
+        """How many scalars the value has."""
+        return size_of(self.type)
+
+    def text(self, scalars: Sequence[Any]) -> str:
+        """The text of a value, given its scalars in order; vectors and matrices are written as lists."""
+        return _nested(list(map(self.scalar, scalars)), self.type.shape)
+
+    def scalar(self, x: Any) -> str:
+        """The text of one scalar; without a format as many digits as tell it from all others of its type.
+
+        Raises:
+            ValueError: there is no such format for its type.
+        """
+        t = self.type.scalar
+        if t.is_float:
+            return format(float(x), self.spec) if self.spec else str(_FLOATS[t is f32](x))
+        return format(bool(x) if t.is_bool else int(x), self.spec)
+
+    def __str__(self) -> str:
+        return f"{{:{self.spec}}}" if self.spec else "{}"
+
+
+_FLOATS = (np.float64, np.float32)
+
+
+def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return texts[0]
+    n = len(texts) // shape[0]
+    return (
+        "[" + ", ".join(_nested(texts[k : k + n], shape[1:]) for k in range(0, len(texts), n)) + "]"
+    )
+
+
+def fill(pieces: Sequence[str | Shown], scalars: Sequence[Any]) -> str:
+    """The text whose places are filled with these scalars, in order."""
+    made, at = [], 0
+    for p in pieces:
+        if isinstance(p, Shown):
+            made.append(p.text(scalars[at : at + p.scalars]))
+            at += p.scalars
+        else:
+            made.append(p)
+    return "".join(made)

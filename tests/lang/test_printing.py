@@ -1,0 +1,245 @@
+"""`print` in kernels: the text is what Python prints when it runs the same function itself."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.errors import AccessError
+from diffsim.runtime import printed
+from tests.ad.helpers import field, numbers
+
+
+def both(capsys, function, *args):
+    """What a function prints that is run by Python, and as a kernel."""
+    function(*args)
+    by_python = capsys.readouterr().out
+    ds.kernel(function)(*args)
+    return by_python, capsys.readouterr().out
+
+
+def test_what_python_prints(capsys):
+    ds.init(default_fp=ds.f64)
+    x = field(5)
+    x.from_numpy(numbers(5))
+    n, name, table = 3, "x", (1, 2.5)
+
+    def run(a: ds.f64, k: ds.i32):
+        print()
+        print("numbers", k, a, n, -0.0, True, None, table, sep=", ")
+        print(name, "of", k, end=" -> ")
+        print(f"{k:4d}|{k:<6}|{a:.3f}|{a:+.2e}|{a:>{n + 9}.1f}|{name!r}|{{}}|{k:#x}|{k % 2 == 0}")
+        for i in range(5):
+            if i != 2:
+                print(f"{i}: {x[i]} {x[i] > 0} {x[i]:10.4f} {x[i]=} {x[i] * 2=:.1f}")
+            for j in range(i):
+                print(i, j, [i + j, x[j]], (i,), *table)
+        print("end", end="")
+
+    by_python, by_kernel = both(capsys, run, 1 / 3, 7)
+    assert by_python.count("\n") > 15
+    assert by_kernel == by_python
+
+
+def test_vectors_structs_and_funcs(capsys):
+    ds.init(default_fp=ds.f64)
+    x = ds.Vector.field(2, ds.f64, shape=3)
+    x.from_numpy(numbers(3, 2))
+    ball = ds.types.struct(pos=ds.types.vector(2, ds.f64), mass=ds.f64)
+
+    @ds.func
+    def squared(v):
+        print("squared", v)
+        return v.dot(v)
+
+    @ds.kernel
+    def run():
+        for i in range(3):
+            p = ball(x[i], 2.0)
+            print(p, squared(x[i]), x[i].outer_product(x[i]), f"{x[i]:.2f}")
+
+    run()
+    a, want = x.to_numpy(), ""
+    for v in a:
+        outer = [[float(p * q) for q in v] for p in v]
+        want += f"squared {v.tolist()}\n"
+        want += f"struct(pos={v.tolist()}, mass=2.0) {float(v @ v)!r} {outer} [{v[0]:.2f}, {v[1]:.2f}]\n"
+    assert capsys.readouterr().out == want
+
+
+@pytest.mark.parametrize(
+    "name", ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"]
+)
+def test_every_type(capsys, name):
+    ds.init()
+    t = getattr(ds, name)
+    dtype = np.dtype({"i": "int", "u": "uint", "f": "float"}[name[0]] + name[1:])
+    if t.is_float:
+        top = np.finfo(dtype)
+        values = [
+            0.1,
+            -0.0,
+            np.inf,
+            -np.inf,
+            np.nan,
+            top.max,
+            top.tiny,
+            top.smallest_subnormal,
+            1 / 3,
+        ]
+    else:
+        top = np.iinfo(dtype)
+        values = [0, 1, top.min, top.max, top.max // 3]
+    values = np.array(values, dtype)
+    x = ds.field(t, shape=len(values))
+    x.from_numpy(values)
+
+    @ds.kernel
+    def run():
+        for i in x:
+            print(x[i])
+
+    run()
+    assert capsys.readouterr().out.splitlines() == [str(v) for v in values]
+
+
+def test_lanes_are_in_order(capsys):
+    """Whichever thread was first: tasks as they stand, lanes by their indices, and each as it went."""
+    ds.init()
+    n = 40
+
+    @ds.kernel
+    def run():
+        print("first")
+        for i, j in ds.ndrange((-n, n), (5, 5 + n)):
+            print(i, j)
+            for k in range((i + j) % 3):
+                print(i, j, k)
+        print("second")
+        for i in range(3):
+            print(i)
+
+    run()
+    want = ["first"]
+    for i in range(-n, n):
+        for j in range(5, 5 + n):
+            want += [f"{i} {j}", *(f"{i} {j} {k}" for k in range((i + j) % 3))]
+    want += ["second", "0", "1", "2"]
+    assert capsys.readouterr().out.splitlines() == want
+
+
+def test_gradients_do_not_print(capsys):
+    """And printing is nothing to the kernel simplicity rule, nor to what a gradient is."""
+    x, loss = field(4, grad=True), field((), grad=True)
+    x.from_numpy(numbers(4))
+
+    @ds.kernel
+    def run():
+        print("begin", x[0])
+        for i in x:
+            print(i, x[i])
+            for j in range(2):
+                print(j)
+                loss[None] += x[i] ** 3
+
+    tape = ds.Tape(loss)
+    with tape:
+        run()
+    once = capsys.readouterr().out
+    assert once.count("\n") == 1 + 4 + 8
+    np.testing.assert_allclose(x.grad.to_numpy(), 6 * x.to_numpy() ** 2, rtol=1e-12)
+    tape.replay()
+    assert capsys.readouterr().out == once
+    tape.backward()
+    assert capsys.readouterr().out == ""
+    np.testing.assert_allclose(x.grad.to_numpy(), 6 * x.to_numpy() ** 2, rtol=1e-12)
+    loss.grad[None] = 1
+    run()
+    assert capsys.readouterr().out == once
+    run.grad()
+    assert capsys.readouterr().out == ""
+
+
+def test_replays_print_launch_by_launch(capsys):
+    x, loss = field(3, grad=True), field((), grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        for i in x:
+            print(t, i)
+            loss[None] += t * x[i]
+
+    tape = ds.Tape(loss)
+    with tape:
+        for t in range(3):
+            step(t)
+    want = "".join(f"{t} {i}\n" for t in range(3) for i in range(3))
+    assert capsys.readouterr().out == want
+    tape.replay()
+    assert capsys.readouterr().out == want
+    tape.backward()
+    np.testing.assert_array_equal(x.grad.to_numpy(), 3.0)
+
+
+def test_more_lines_than_there_is_room_for(capsys, monkeypatch):
+    ds.init()
+    lanes = 600_000
+
+    @ds.kernel
+    def run():
+        for i in range(lanes):
+            print(i, 2 * i)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run()
+    lines = [tuple(map(int, line.split())) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == printed.ROOM // 5  # a number, the task, the lane, and two values
+    assert lines == sorted(set(lines))
+    assert all(j == 2 * i for i, j in lines)
+    assert [str(lanes - len(lines)) in str(w.message) for w in caught] == [True]
+    assert caught[0].filename == __file__
+    run = None
+
+
+def test_a_failed_check_comes_after_what_was_printed(capsys):
+    ds.init(debug=True)
+    x = ds.field(ds.f32, shape=3)
+
+    @ds.kernel
+    def run(k: ds.i32):
+        print("k is", k)
+        x[k] = 1.0
+
+    with pytest.raises(AccessError):
+        run(5)
+    assert capsys.readouterr().out == "k is 5\n"
+
+
+def test_two_threads(capsys):
+    ds.init()
+
+    @ds.kernel
+    def run(n: ds.i32):
+        for i in range(n):
+            print(n, i)
+
+    threads = [threading.Thread(target=lambda n=n: [run(n) for _ in range(20)]) for n in (30, 40)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    lines = [tuple(map(int, line.split())) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(lines) == sorted((n, i) for n in (30, 40) for i in range(n) for _ in range(20))
+
+
+def test_printed_ir():
+    ds.init()
+
+    @ds.kernel
+    def run(k: ds.i32):
+        print(f"k is {k:3d}", 1.5)
+
+    assert "print 'k is {:3d} 1.5\\n', $k" in run.ir()
