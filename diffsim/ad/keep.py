@@ -8,7 +8,6 @@ element is meant; where two values of it have an effect, it is refused.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from diffsim.passes.serial import serialize
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.field import Field
+from diffsim.runtime.once import made_once
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
 
@@ -76,7 +76,7 @@ class Keeping(Special):
             m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True) for m in mems
         }
 
-    @functools.cached_property
+    @made_once
     def adjoint_compiled(self) -> Compiled | CudaCompiled:
         kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
         adjoint = keep_taken(self.adjoint, kept)

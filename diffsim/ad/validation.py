@@ -8,7 +8,6 @@ on beside it.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +24,7 @@ from diffsim.passes.validation import OVERWRITTEN, RACING, Shadow, watch
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.field import Field
+from diffsim.runtime.once import made_once
 from diffsim.runtime.specialize import Special
 
 _HINT = (
@@ -80,7 +80,7 @@ class Watched(Special):
             and (s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")))
         }
 
-    @functools.cached_property
+    @made_once
     def compiled(self) -> Compiled | CudaCompiled:
         made = self._compile(serialize(self.instrumented))
         made.explain = self._explain

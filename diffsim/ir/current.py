@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diffsim.ir.nodes import Value
 
-_stack: list[Any] = []
+
+class _Builders(threading.local):
+    """Those of each thread of Python: several may compile, or compute with `ds.sin`, at the same time."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+
+
+_at_work = _Builders()
 
 
 def push(builder: Any) -> None:
     """Make a builder the innermost one."""
-    _stack.append(builder)
+    _at_work.stack.append(builder)
 
 
 def pop() -> None:
     """Go back to the builder before."""
-    _stack.pop()
+    _at_work.stack.pop()
 
 
 def active() -> bool:
     """Whether a kernel is being built."""
-    return bool(_stack)
+    return bool(_at_work.stack)
 
 
 def builder() -> Any:
     """The innermost builder."""
-    return _stack[-1]
+    return _at_work.stack[-1]
 
 
 def emit(name: str, *args: Any) -> Value:
     """Emit the op of that name into the innermost builder and return its value."""
-    made: Value = _stack[-1].named(name, *args)
+    made: Value = _at_work.stack[-1].named(name, *args)
     return made

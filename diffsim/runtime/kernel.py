@@ -42,6 +42,7 @@ from diffsim.runtime.compile import llvm_text
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import is_on_gpu, take
+from diffsim.runtime.once import making
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
@@ -225,8 +226,11 @@ class Kernel:
         whole = (*key, *kinds)
         special = self.specials.get(whole)
         if special is None or special.stale:
-            special = self._translate(parameters, args, kinds, by_field=by_field)
-            self.specials[whole] = special
+            with making:
+                special = self.specials.get(whole)
+                if special is None or special.stale:
+                    special = self._translate(parameters, args, kinds, by_field=by_field)
+                    self.specials[whole] = special
         return special, tuple(values)
 
     def _translate(

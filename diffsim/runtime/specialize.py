@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field, array_of
 from diffsim.runtime.foreign import known_as
+from diffsim.runtime.once import made_once
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Special:
             or (returns_float and any(a.mem.dtype.is_float for a in self.read))
         )
 
-    @functools.cached_property
+    @made_once
     def overwrites(self) -> list[Access]:
         """Stores that reach every element of the rows they stay within."""
         return access.overwrites(self.ir)
@@ -182,14 +182,14 @@ class Special:
 
     # ---- forward
 
-    @functools.cached_property
+    @made_once
     def compiled(self) -> Compiled | CudaCompiled:
         return self._compile(self.ir)
 
     def _compile(self, ir: nodes.Kernel) -> Compiled | CudaCompiled:
         return Compiled(ir) if self.device is None else CudaCompiled(ir, self.device)
 
-    @functools.cached_property
+    @made_once
     def launch(self) -> Callable[..., Any]:
         return launch.forward(self)
 
@@ -227,7 +227,7 @@ class Special:
 
     # ---- backward
 
-    @functools.cached_property
+    @made_once
     def _reversed(self) -> tuple[nodes.Kernel, frozenset[Mem]]:
         relaxed = self.simplicity == "relaxed"
         return reverse.reverse(
@@ -262,12 +262,12 @@ class Special:
     def flags(self) -> dict[str, Any]:
         return {"is_detached": self.is_detached, "is_in_place": self.is_in_place}
 
-    @functools.cached_property
+    @made_once
     def detached(self) -> Special:
         """The same kernel for launches that no gradient flows through."""
         return self if self.is_detached else self._variant(is_detached=True)
 
-    @functools.cached_property
+    @made_once
     def in_place(self) -> Special:
         """The same kernel for tapes that put back what it overwrites."""
         if self.is_in_place:
@@ -282,20 +282,20 @@ class Special:
             made.__dict__["compiled"] = self.compiled
         return made
 
-    @functools.cached_property
+    @made_once
     def activity(self) -> Activity:
         return Activity(self.ir, frozenset() if self.is_detached else None)
 
-    @functools.cached_property
+    @made_once
     def returns_active(self) -> bool:
         """Whether derivatives flow through what the kernel returns."""
         return self.ir.result is not None and self.ir.result in self.activity.temps
 
-    @functools.cached_property
+    @made_once
     def read_after_leak(self) -> frozenset[Mem]:
         return read_after_leak(self.ir, self.activity)
 
-    @functools.cached_property
+    @made_once
     def adjoint_reads(self) -> list[Access]:
         """The loads of the adjoint: what must be as it was at the forward launch."""
         return _distinct(
@@ -304,20 +304,20 @@ class Special:
             if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt
         )
 
-    @functools.cached_property
+    @made_once
     def adjoint_written(self) -> list[Access]:
         return _distinct(access.writes(self.adjoint))
 
-    @functools.cached_property
+    @made_once
     def adjoint_compiled(self) -> Compiled | CudaCompiled:
         return self._compile(self.adjoint)
 
-    @functools.cached_property
+    @made_once
     def run_adjoint(self) -> Callable[..., None]:
         """The adjoint's launch function: (args, since, seed)."""
         return launch.backward(self)
 
-    @functools.cached_property
+    @made_once
     def captures_changed(self) -> Callable[[], bool]:
         return launch.captures_changed(self)
 

@@ -1,6 +1,7 @@
 """The builder: what literals become, how operands are promoted, what is known while building."""
 
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -358,3 +359,21 @@ def test_every_pair_of_types_has_a_sum(b):
     scalars = [f32, f64, i8, i32, i64, u8, u32, u64, bool_]
     for s, t in itertools.product(scalars, repeat=2):
         assert b.named("add", Value(s), Value(t)).type is not bool_
+
+
+def test_threads_have_builders_of_their_own():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work():
+        with Builder(SPAN):
+            begun.set()
+            go_on.wait(10)
+
+    thread = threading.Thread(target=work)
+    with Builder(SPAN) as b, b.block() as stmts:
+        thread.start()
+        assert begun.wait(10)
+        v = Value(f32) + 1.0
+        go_on.set()
+        thread.join()
+    assert [s.out for s in stmts] == [v]

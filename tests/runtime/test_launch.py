@@ -259,31 +259,84 @@ def test_launches_from_another_python_thread(cpu):
     assert (x.to_numpy() == 100).all()
 
 
-def test_compiling_in_several_threads(cpu):
-    """One after the other: `ast.parse` of Python 3.11 does not like threads either."""
-    ds = cpu
-    results, lock = {}, threading.Lock()
+@pytest.fixture
+def hasty():
+    """Threads of Python take turns all the time."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
-    def work(number):
-        x = ds.field(ds.i32, shape=100)
-        with lock:
 
-            @ds.kernel
-            def fill(a: ds.i32) -> ds.i32:
-                s = 0
-                for i in x:
-                    x[i] = a + i
-                    s += x[i] * number
-                return s
+def in_threads(work, n=6):
+    """Run work(0), ..., work(n - 1) at the same time."""
+    start, problems = threading.Barrier(n), []
 
-            results[number] = fill(number)
+    def run(k):
+        start.wait()
+        try:
+            work(k)
+        except BaseException as problem:
+            problems.append(problem)
+            raise
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(n)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert results == {k: sum((k + i) * k for i in range(100)) for k in range(6)}
+    assert problems == []
+
+
+def test_compiling_in_several_threads(cpu, hasty):
+    ds = cpu
+    results = {}
+
+    def work(number):
+        x = ds.field(ds.f64, shape=100, needs_grad=True)
+        total = ds.field(ds.f64, shape=(), needs_grad=True)
+
+        @ds.kernel
+        def fill(a: ds.i32) -> ds.i32:
+            s = 0
+            for i in x:
+                x[i] = a + i
+                s += (a + i) * number
+            return s
+
+        @ds.kernel
+        def add_up():
+            for i in x:
+                total[None] += number * x[i] ** 2
+
+        found = fill(number)
+        add_up()
+        total.grad[None] = 1
+        add_up.grad()
+        results[number] = found, (x.grad.to_numpy() == 2 * number * x.to_numpy()).all()
+
+    in_threads(work)
+    assert results == {k: (sum((k + i) * k for i in range(100)), True) for k in range(6)}
+
+
+def test_a_kernel_is_compiled_once(cpu, hasty, monkeypatch):
+    """Code that a thread runs would be freed if another one compiled the kernel again."""
+    from diffsim.runtime.specialize import Special
+
+    ds = cpu
+    x = ds.field(ds.f64, shape=10, needs_grad=True)
+    made = []
+    compile_ = Special._compile
+    monkeypatch.setattr(Special, "_compile", lambda *a: made.append(a) or compile_(*a))
+
+    @ds.kernel
+    def add(a: ds.f64):
+        for i in x:
+            x[i] += a
+
+    in_threads(lambda k: add(k))
+    assert (x.to_numpy() == sum(range(6))).all()
+    assert len(made) == 1
 
 
 LONG = """
