@@ -3,7 +3,7 @@
 #   PYTHON=python3.12 make test     use this interpreter for .venv
 #   ARGS="-k tape -x" make test     hand more arguments to pytest
 
-PYTHON ?= python3 python3.13 python3.12 python3.11
+PYTHON ?= python3 python3.15 python3.14 python3.13 python3.12 python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

@@ -71,6 +71,28 @@ def pytest_unconfigure():
     shutil.rmtree(CACHE_DIR, ignore_errors=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Skip what needs NVIDIA's mathematical library for GPUs where there is none."""
+    try:
+        return (yield)
+    except Exception as problem:
+        if "libdevice" in str(problem) and not _has_libdevice():
+            pytest.skip("no libdevice here")
+        raise
+
+
+@functools.cache
+def _has_libdevice() -> bool:
+    from diffsim.backends.ptx import PtxError, find_libdevice
+
+    try:
+        find_libdevice()
+    except PtxError:
+        return False
+    return True
+
+
 @functools.cache
 def _why_no_gpu() -> str:
     """Why tests marked ``gpu`` cannot run here; empty where they can."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import linecache
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import KernelSyntaxError, Span
 from diffsim.lang.annotations import as_of_now
+
+_parsing = threading.Lock()  # Python 3.11 does not parse in two threads at a time
 
 
 class Source:
@@ -52,7 +56,8 @@ class Source:
         nested = block[0][:1].isspace()
         self.shift = self.first - 1 - nested
         try:
-            module: Any = ast.parse("if True:\n" + text if nested else text)
+            with _parsing:
+                module: Any = ast.parse("if True:\n" + text if nested else text)
         except SyntaxError as problem:
             raise KernelSyntaxError(
                 f"the source of {self.name} can not be read: {problem.msg}",
@@ -72,6 +77,8 @@ class Source:
                 "string: define it in a file or a notebook cell, and run that again",
             )
         self.node = node
+        with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
+            function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
 
     def span(self, node: Any, parent: Span | None = None) -> Span:
         """The place of a syntax node in the user's file."""

@@ -17,6 +17,9 @@ from diffsim.lang.matrix import Matrix, marked
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import close_to, describe
 
+# What Python, from 3.14 on, itself puts into a class for its annotations.
+_OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
+
 
 class StructType:
     """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
@@ -204,7 +207,7 @@ def dataclass(cls: type) -> StructType:
     members = inspect.get_annotations(cls, eval_str=True)
     methods = {name: f for name, f in vars(cls).items() if isinstance(f, Func)}
     for name, f in vars(cls).items():
-        if inspect.isfunction(f):
+        if inspect.isfunction(f) and name not in _OF_PYTHON:
             raise FieldError(
                 f"{cls.__name__}.{name} is a plain function",
                 Span.of_caller(),

@@ -30,7 +30,7 @@ def springs(*more, **changes):
 WRONG = [
     # no JSON
     ("", "line 1, column 1: no valid JSON: Expecting value"),
-    ('{\n  "points": [[0, 0],]\n}', "line 2, column 21: no valid JSON: "),
+    ('{\n  "points": [[0, 0] [0, 1]]\n}', "line 2, column 21: no valid JSON: "),
     ("{'points': []}", "line 1, column 2: no valid JSON: "),
     ('{"points": [}', "line 1, column 13: no valid JSON: Expecting value"),
     ("[" * 100_000, "no valid JSON: nested too deep"),
