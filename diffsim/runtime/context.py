@@ -133,6 +133,12 @@ class Session:
     @property
     def pool(self) -> Pool:
         threads = self.threads
+        if not hasattr(os, "fork"):
+            raise BackendError(
+                "diffsim uses threads of Linux and macOS, which this system does not have",
+                Span.of_caller(),
+                hint="on Windows, run it in WSL (the Windows Subsystem for Linux)",
+            )
         if self._pool is None or self._pool.threads != threads:
             self._pool = Pool(self.jit, threads, self.cache)
         return self._pool

@@ -940,3 +940,20 @@ def test_the_number_of_threads_changes_no_bit(cpu):
         work(x, y, total)
         found.add((y.to_numpy().tobytes(), total[None]))
     assert len(found) == 1
+
+
+def test_a_system_without_its_threads(cpu, monkeypatch):
+    from diffsim.errors import BackendError
+
+    ds = cpu
+    x = ds.field(ds.f32, shape=100_000)
+
+    @ds.kernel
+    def fill():
+        for i in x:
+            x[i] = 1.0
+
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(BackendError, match="threads of Linux and macOS") as caught:
+        fill()
+    assert "WSL" in caught.value.hint
