@@ -59,6 +59,16 @@ from diffsim.ir.ops import power as pow
 from diffsim.ir.ops import rint as round
 from diffsim.ir.types import bool_ as u1
 from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from diffsim.ir.types import f32 as float32
+from diffsim.ir.types import f64 as float64
+from diffsim.ir.types import i8 as int8
+from diffsim.ir.types import i16 as int16
+from diffsim.ir.types import i32 as int32
+from diffsim.ir.types import i64 as int64
+from diffsim.ir.types import u8 as uint8
+from diffsim.ir.types import u16 as uint16
+from diffsim.ir.types import u32 as uint32
+from diffsim.ir.types import u64 as uint64
 from diffsim.lang.absent import absent
 from diffsim.lang.annotations import template
 from diffsim.lang.func import data_oriented, func, func_grad, func_replay
@@ -75,10 +85,12 @@ from diffsim.lang.intrinsics import (
     grouped,
     loop_config,
     ndrange,
+    one,
     randn,
     random,
     static,
     stop_grad,
+    zero,
 )
 from diffsim.lang.matrix import Matrix, Vector
 from diffsim.lang.namespace import types
@@ -182,6 +194,8 @@ __all__ = [
     "f32",
     "f64",
     "field",
+    "float32",
+    "float64",
     "floor",
     "func",
     "func_grad",
@@ -203,6 +217,10 @@ __all__ = [
     "ikl",
     "il",
     "init",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
     "isinf",
     "isnan",
     "j",
@@ -221,6 +239,7 @@ __all__ = [
     "min",
     "ndarray",
     "ndrange",
+    "one",
     "polar_decompose",
     "pow",
     "randn",
@@ -251,4 +270,9 @@ __all__ = [
     "u16",
     "u32",
     "u64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "zero",
 ]

@@ -25,8 +25,6 @@ ABSENT: dict[str, str] = {
     "float16": "use ds.f32",
     "popcnt": "count in a loop: n += (a >> k) & 1",
     "clz": "count in a loop, down from the width: while a >> n: n += 1",
-    "one": "write 1.0, or ds.Vector.one(ds.f32, 3)",
-    "zero": "write 0.0, or ds.Vector.zero(ds.f32, 3)",
     "mod": "write a % b, or ds.raw_mod(a, b) for C's",
     "logical_and": "write a and b",
     "logical_or": "write a or b",
@@ -62,16 +60,6 @@ ABSENT: dict[str, str] = {
     "vulkan": _ON_CPU_OR_CUDA,
     "metal": _ON_CPU_OR_CUDA,
     "opengl": _ON_CPU_OR_CUDA,
-    "float32": "use ds.f32",
-    "float64": "use ds.f64",
-    "int8": "use ds.i8",
-    "int16": "use ds.i16",
-    "int32": "use ds.i32",
-    "int64": "use ds.i64",
-    "uint8": "use ds.u8",
-    "uint16": "use ds.u16",
-    "uint32": "use ds.u32",
-    "uint64": "use ds.u64",
 }
 """What to write for `ds.<name>` (and `ds.ad.<name>`)."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from diffsim.ir.nodes import Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import an
-from diffsim.lang import elements, given, linalg, statements, struct_values
+from diffsim.lang import elements, given, linalg, spaces, statements, struct_values
 from diffsim.lang.expressions import Number, expr
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import keep_type
@@ -123,6 +123,45 @@ def split(cx: Context, thing: Any, n: int, source: ast.expr) -> list[Any]:
     return list(thing)
 
 
+_FIELD, _VALUE, _ELEMENTS, _AT = "fill:field", "fill:value", "fill:elements", "fill:at"
+
+
+def _fill_field(cx: Context, node: ast.Call, target: ast.expr) -> bool:
+    """Do the statement `x.fill(0)` of a field, a loop over it; False if it is no field."""
+    if not isinstance(target, (ast.Name, ast.Attribute)):
+        return False
+    field = expr(cx, target)
+    if not hasattr(field, "_mem"):
+        return False
+    number = _filling(cx, node)
+    dtype = field._mem.dtype
+    if dtype.shape and isinstance(number, Number):
+        number = cx.value(number, node.args[0], "the number", dtype.scalar)
+    if dtype.shape and isinstance(number, Value) and not number.type.shape:
+        number = keep_type(cx, number, dtype.scalar, field._mem.name, node.args[0])
+        number = cx.builder.broadcast(number, dtype)
+    cx.env.update({_FIELD: field, _VALUE: number, _ELEMENTS: spaces.Grouped(field)})
+    at = ast.Name(_AT, ast.Load()) if field._mem.rank else ast.Constant(None)
+    place = ast.Subscript(ast.Name(_FIELD, ast.Load()), at, ast.Store())
+    done: ast.stmt = ast.Assign([place], ast.Name(_VALUE, ast.Load()))
+    if field._mem.rank:
+        turns = ast.Name(_ELEMENTS, ast.Load())
+        done = ast.For(ast.Name(_AT, ast.Store()), turns, [done], [])
+    for part in ast.walk(done):
+        ast.copy_location(part, node)
+    statements.block(cx, [done])
+    for name in (_FIELD, _VALUE, _ELEMENTS, _AT):
+        cx.env.pop(name, None)
+    return True
+
+
+def _filling(cx: Context, node: ast.Call) -> Any:
+    """The argument of `.fill`."""
+    if len(node.args) != 1 or node.keywords:
+        raise cx.type_error(node, ".fill takes one number", "write v.fill(0.0)")
+    return expr(cx, node.args[0])
+
+
 def fill(cx: Context, node: ast.expr) -> bool:
     """Do the statement `v.fill(0)` of a local or an element of a field; False if `node` is no such thing."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -142,12 +181,10 @@ def fill(cx: Context, node: ast.expr) -> bool:
     elif place is not None:
         owner = place[0].dtype if len(place[1]) == place[0].rank else place[0].dtype.scalar
     else:
-        return False
+        return name is None and _fill_field(cx, node, target)
     if not owner.shape:
         return False
-    if len(node.args) != 1 or node.keywords:
-        raise cx.type_error(node, ".fill takes one number", "write v.fill(0.0)")
-    number = cx.value(expr(cx, node.args[0]), node.args[0], "the number", owner.scalar)
+    number = cx.value(_filling(cx, node), node.args[0], "the number", owner.scalar)
     if number.type.shape:
         raise cx.type_error(
             node.args[0], f".fill takes one number, not {describe(number)}", "assign it with ="

@@ -297,6 +297,26 @@ atomic_and = _atomic("and", "atomic_and", _DOC.format("and bits into", "atomic_a
 atomic_or = _atomic("or", "atomic_or", _DOC.format("or bits into", "atomic_or"))
 atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_xor"))
 
+# ---- numbers of the type of others
+
+
+def _like(name: str, number: int) -> Intrinsic:
+    def in_kernel(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        if len(args) != 1 or kwargs:
+            raise cx.type_error(node, f"ds.{name} takes one value", f"write ds.{name}(x)")
+        t = cx.value(args[0], node).type
+        return cx.builder.broadcast(cx.builder.const(number, t.scalar), t)
+
+    def in_python(x: Any) -> Any:
+        return x * 0 + number
+
+    text = f"{number} of the type of a value, in every element: `ds.{name}(x)`."
+    return Intrinsic(name, text, in_kernel, in_python)
+
+
+zero = _like("zero", 0)
+one = _like("one", 1)
+
 # ---- random numbers
 
 

@@ -217,10 +217,13 @@ METHODS: dict[str, Callable[..., Any]] = {
     "any": some,
 }
 
-COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
+_NAMES = ("xyzw", "rgba", "stpq")
+COMPONENTS = {letter: k for names in _NAMES for k, letter in enumerate(names)}
+"""Elements of vectors by name, as in GLSL: of positions, colours and textures."""
 
 
 def several(name: str) -> list[int] | None:
-    """The elements that `.xy` or `.zyx` names; None for other names."""
-    found = [COMPONENTS.get(c) for c in name]
-    return found if len(found) > 1 and None not in found else None  # type: ignore[return-value]
+    """The elements that `.xy`, `.zyx` or `.rgb` names; None for other names."""
+    if len(name) > 1 and any(set(name) <= set(names) for names in _NAMES):
+        return [COMPONENTS[letter] for letter in name]
+    return None

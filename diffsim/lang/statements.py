@@ -141,7 +141,7 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         parts = thing
         if isinstance(thing, Value) and len(thing.type.shape) == 1:
             parts = linalg.elements(thing)
-        elif isinstance(thing, Matrix):
+        elif isinstance(thing, (Matrix, spaces.Static)):
             parts = list(thing)
         if not isinstance(parts, (list, tuple)):
             raise cx.type_error(

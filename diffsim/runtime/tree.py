@@ -102,7 +102,7 @@ class Node:
                 raise FieldError(
                     f"only fields can be placed, not {describe(f)}",
                     Span.of_caller(),
-                    hint="write .place(x, y)",
+                    hint="write .place(x, y); gradients of fields that have needs_grad=True go along",
                 )
             order = tuple(numbers.index(axis) for axis in sizes)
             if f.is_grad:

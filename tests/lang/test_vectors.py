@@ -635,3 +635,86 @@ def test_functions_of_vectors_in_python(cpu):
     assert cpu.max(v, 1.0).to_list() == cpu.max(1.0, v).to_list() == [1.0, 4.0]
     assert cpu.atan2(v, v).to_list() == [0.0, math.atan2(4.0, 4.0)]
     assert cpu.abs(cpu.Matrix([[-1.0, 2.0], [3.0, -4.0]])).to_list() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_elements_by_the_names_of_colours_and_textures(cpu):
+    ds = cpu
+    v = ds.Vector([1.0, 2.0, 3.0, 4.0])
+    assert [v.r, v.g, v.b, v.a] == [v.s, v.t, v.p, v.q] == [1, 2, 3, 4]
+    assert v.bgr.to_list() == [3, 2, 1]
+    with pytest.raises(AttributeError):
+        v.xg  # of two families
+
+    @ds.kernel
+    def run() -> ds.types.vector(4, ds.f32):
+        w = ds.Vector([1.0, 2.0, 3.0, 4.0])
+        w.rgb = w.bgr + w.stp
+        w.a += w.q
+        return w
+
+    assert run().to_list() == [4, 4, 4, 8]
+
+
+def test_zero_and_one_of_the_type_of_a_value(cpu):
+    ds = cpu
+    assert ds.zero(3.5) == 0.0
+    assert ds.one(ds.Vector([2.0, 3.0])).to_list() == [1, 1]
+
+    @ds.kernel
+    def run(a: ds.u8, m: ds.types.matrix(2, 2, ds.f64)) -> ds.types.matrix(2, 2, ds.f64):
+        return (ds.zero(a) - ds.one(a)) * ds.one(m) + ds.zero(m)  # 0 - 1 of u8 is 255
+
+    assert run(7, [[1, 2], [3, 4]]).to_list() == [[255, 255], [255, 255]]
+
+
+def test_other_names_of_types(cpu):
+    for name in ("int", "uint", "float"):
+        for bits in (8, 16, 32, 64):
+            if name != "float" or bits >= 32:
+                t = getattr(cpu, f"{name}{bits}")
+                assert t is getattr(cpu, f"{name[0]}{bits}")
+                assert np.dtype(f"{name}{bits}").itemsize == t.bytes
+
+
+def test_static_values_are_unpacked(cpu):
+    ds = cpu
+    n, m = 3, 4
+
+    @ds.kernel
+    def run() -> ds.i32:
+        a, b = ds.static(n, 2 * m)
+        return 100 * a + b
+
+    assert run() == 308
+
+
+def test_filling_fields_in_kernels(cpu):
+    """With a value of the kernel's, also of vectors; in a loop it is one itself, and it has a gradient."""
+    ds = cpu
+    ds.init(default_fp=ds.f64, kernel_simplicity="relaxed")
+    x = ds.field(ds.f64, shape=(2, 3), needs_grad=True)
+    a, y, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+    v = ds.Vector.field(2, ds.f64, shape=4)
+    a[None] = 1.5
+
+    @ds.kernel
+    def run():
+        x.fill(a[None] ** 2)
+        y.fill(2 * a[None])
+        v.fill(3)
+        for i in range(1):
+            v.fill(ds.Vector([1.0, 2.0]))
+
+    @ds.kernel
+    def add_up():
+        for i, j in x:
+            loss[None] += (i + j) * x[i, j]
+        loss[None] += y[None]
+
+    with ds.Tape(loss):
+        run()
+        add_up()
+    assert (x.to_numpy() == 2.25).all()
+    assert y[None] == 3.0
+    assert v.to_numpy().tolist() == [[1, 2]] * 4
+    assert a.grad[None] == 9 * 2 * 1.5 + 2
