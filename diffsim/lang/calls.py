@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.errors import DiffsimError
 from diffsim.ir._row import Op
 from diffsim.ir.nodes import Value
-from diffsim.ir.ops import TABLE, transpose
+from diffsim.ir.ops import TABLE, ceil, floor, rint, transpose, trunc
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang import expressions, given, inlining, linalg, printing, struct_code, struct_values
 from diffsim.lang.annotations import as_of_now
@@ -31,6 +31,9 @@ from diffsim.lang.scope import (
 from diffsim.lang.structs import StructType
 
 # ---- calls
+
+_WHOLE = (ceil, floor, rint, trunc)
+"""Ops that take the type of their result as well: `ds.floor(x, ds.i32)`."""
 
 
 def call(cx: Context, node: ast.Call) -> Any:
@@ -84,6 +87,10 @@ def _dispatch(
     function = as_of_now(function)
     if isinstance(function, (Intrinsic, Given, given.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
+    if isinstance(function, Op) and function in _WHOLE and (kwargs or len(args) == 2):
+        t = kwargs.pop("dtype", None) or args.pop()
+        _no_keywords(cx, node, kwargs, f"ds.{function.name}")
+        return convert(cx, apply(cx, node, function, args), t, node)
     if isinstance(function, Op):
         _no_keywords(cx, node, kwargs, f"ds.{function.name}")
         return apply(cx, node, function, args)

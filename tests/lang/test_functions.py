@@ -2,6 +2,7 @@
 
 import doctest
 import linecache
+import math
 import types
 
 import numpy as np
@@ -887,3 +888,22 @@ def test_a_kernel_keeps_name_and_documentation(cpu):
     assert documented.__doc__ == "What it does."
     assert "documented" in repr(documented)
     documented(1.0)
+
+
+def test_rounding_to_a_type(cpu):
+    ds = cpu
+
+    @ds.kernel
+    def run(x: ds.f64) -> ds.types.vector(5, ds.i32):
+        v = ds.floor(ds.Vector([x, -x]), ds.i32)
+        return [
+            ds.floor(x, dtype=ds.i32),
+            ds.ceil(x, int),
+            ds.round(x, ds.i32),
+            v[1],
+            ds.trunc(-x, dtype=int),
+        ]
+
+    for x in (2.25, 2.75, -0.5, 3.0):
+        want = [math.floor(x), math.ceil(x), round(x), math.floor(-x), math.trunc(-x)]
+        assert run(x).to_list() == want
