@@ -131,6 +131,10 @@ class WideBody(Vectors):
         if s.out not in self.varying:
             return super().op(s)
         with self.wide_ops():
+            product = self.product(s.args[1]) if s.op.name == "accumulate" else None
+            if product is not None:
+                t, total = s.out.type.scalar, self.name(s.args[0])
+                return self.multiply_add(t, self.lanes, *product, total)
             return super().op(s)
 
     def load(self, s: Load) -> None:
@@ -145,6 +149,9 @@ class WideBody(Vectors):
     def atomic(self, s: Atomic) -> None:
         copy = self.copies.get(s)
         at = self.place(s.mem, s.index, copy)
+        if copy and copy.slots > 1:
+            self.add_to_slots(s, at, copy.slots)
+            return
         same, apart = not at.step and not at.vector, at.step and not at.vector
         t = s.mem.dtype.scalar
         plain = s.exclusive or self.alone or copy is not None
@@ -169,6 +176,24 @@ class WideBody(Vectors):
             self.give(t.llvm, values)
             if where:
                 self.give("ptr", where)
+
+    def add_to_slots(self, s: Atomic, at: Index, slots: int) -> None:
+        """Add each lane to its slot: lane k of every `slots` lanes to the k-th number at its place."""
+        t = s.mem.dtype.scalar
+        if not at.step and not at.vector:
+            kind = f"<{slots} x {t.llvm}>"
+            how = f"align {slots * t.bytes}{self.module.alias(s.mem)}"
+            old = self.let(f"load {kind}, ptr {at.base}, {how}")
+            self.put(f"store {kind} {self.folded(t, s.value, slots, old)}, ptr {at.base}, {how}")
+            return
+        own = ", ".join(f"i64 {k % slots}" for k in range(self.lanes))
+        at = self.plus(at, Index(vector=f"<{own}>"))
+        with self.wide_ops():
+            v = self.name(s.value)
+            for first in range(0, self.lanes, slots):  # lanes of two parts may meet in a slot
+                with self.some_lanes(first, slots):
+                    old = self.get_lanes(s.mem, at)
+                    self.put_lanes(s.mem, at, self.combine("add", t, old, v))
 
     def update_once(self, s: Atomic, at: str, v: str, *, plain: bool) -> None:
         if plain:
