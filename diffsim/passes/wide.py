@@ -77,10 +77,27 @@ def _wide(task: Task) -> frozenset[Value] | None:
 
 
 def _could_pay(task: Task) -> bool:
-    """Whether there are loops inside, and lanes enough."""
+    """Whether there are loops inside, or an extreme is looked for, and lanes enough."""
     lo, hi = task.bounds.yields[-2:]
     few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
-    return not few and any(isinstance(s, (For, While)) for s in statements(task.body))
+    if few:
+        return False
+    return any(isinstance(s, (For, While)) for s in statements(task.body)) or _extreme(task)
+
+
+def _extreme(task: Task) -> bool:
+    """Whether a task only finds the least or largest of floats that lie next to each other.
+
+    LLVM vectorizes that too, but has to ask for NaN in every step.
+    """
+    if not any(op != "add" and mem.dtype.scalar.is_float for op, mem, _ in task.reductions):
+        return False
+    steps = _Estimate(task, varying(task))
+    return all(
+        (isinstance(s, Let) and not isinstance(s.op.llvm, Libm))
+        or (isinstance(s, Load) and steps.step(s.mem, s.index, task.axes[-1]) in (0, 1))
+        for s in task.body.stmts
+    )
 
 
 def varying(task: Task) -> set[Value]:
