@@ -5,7 +5,7 @@ from __future__ import annotations
 from diffsim.ir.nodes import Atomic, Mem, Value
 from diffsim.ir.types import size_of
 
-_NEAR = 1 << 20  # bytes of a copy with slots: what a processor keeps near it
+_NEAR = 1 << 21  # bytes of a copy with slots: about a processor's share of the caches
 _FEWEST_SLOTS = 4
 
 

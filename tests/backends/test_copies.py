@@ -191,7 +191,7 @@ def test_how_many_slots():
         meet()
         return lower(meet._only(()).ir).tasks[0].private[0].slots(most)
 
-    assert [slots(n, 16) for n in (100, 1 << 14, 1 << 15, 1 << 16, 1 << 17)] == [16, 16, 8, 4, 1]
+    assert [slots(n, 16) for n in (100, 1 << 15, 1 << 16, 1 << 17, 1 << 18)] == [16, 16, 8, 4, 1]
     assert slots(100, 2) == 1
     assert slots(100, 16, scatters=10) == 16
     assert slots(100, 16, scatters=50) == 1
