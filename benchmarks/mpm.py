@@ -447,6 +447,7 @@ static void weights(float f, float *w) {
 void to_grid(long n, const float *restrict x, const float *restrict v, const float *restrict C,
              const float *restrict F, float *restrict new_F, float *restrict grid) {
     memset(grid, 0, sizeof(float) * 3 * NG * NG);
+    #pragma omp parallel for reduction(+ : grid[:3 * NG * NG])
     for (long p = 0; p < n; p++) {
         float X = x[2 * p] * INV, Y = x[2 * p + 1] * INV, w0[3], w1[3];
         int k = (int)(X - 0.5f), l = (int)(Y - 0.5f);
@@ -505,29 +506,155 @@ void to_particles(long n, const float *restrict x, const float *restrict u, floa
         new_x[2 * p] = x[2 * p] + DT * a; new_x[2 * p + 1] = x[2 * p + 1] + DT * b;
     }
 }
+// The adjoint by hand. An argument g_y is the derivative of the loss by y; those of inputs are written,
+// but what the grid's nodes give to the positions, which to_grid_adjoint adds.
+static float through_weights(float f, const float *g) {
+    return g[0] * (f - 1.5f) - 2 * g[1] * (f - 1) + g[2] * (f - 0.5f);
+}
+void mean_adjoint(long n, const float *restrict v, float *restrict gx, float *restrict gv) {
+    #pragma omp parallel for
+    for (long p = 0; p < n; p++) {
+        gx[2 * p] = 1.0f / n; gx[2 * p + 1] = 0;
+        gv[2 * p] = 0; gv[2 * p + 1] = v[2 * p + 1] / n;
+    }
+}
+void to_particles_adjoint(long n, const float *restrict x, const float *restrict u,
+                          const float *restrict g_new_x, const float *restrict g_new_v,
+                          const float *restrict g_new_C, float *restrict gx, float *restrict gu) {
+    memset(gu, 0, sizeof(float) * 2 * NG * NG);
+    #pragma omp parallel for reduction(+ : gu[:2 * NG * NG])
+    for (long p = 0; p < n; p++) {
+        float X = x[2 * p] * INV, Y = x[2 * p + 1] * INV, w0[3], w1[3];
+        int k = (int)(X - 0.5f), l = (int)(Y - 0.5f);
+        float f = X - k, h = Y - l, q = 4 * INV, gf = 0, gh = 0, g0[3] = {0}, g1[3] = {0};
+        weights(f, w0);
+        weights(h, w1);
+        const float *c = g_new_C + 4 * p;
+        float a = g_new_v[2 * p] + DT * g_new_x[2 * p];
+        float b = g_new_v[2 * p + 1] + DT * g_new_x[2 * p + 1];
+        float c0 = q * c[0], c1 = q * c[1], c2 = q * c[2], c3 = q * c[3];
+        for (int i = 0; i < 3; i++) for (int j = 0; j < 3; j++) {
+            long at = 2 * ((k + i) * NG + l + j);
+            float u0 = u[at], u1 = u[at + 1], w = w0[i] * w1[j], dx = i - f, dy = j - h;
+            float p0 = a + c0 * dx + c1 * dy, p1 = b + c2 * dx + c3 * dy, gw = u0 * p0 + u1 * p1;
+            gu[at] += w * p0; gu[at + 1] += w * p1;
+            g0[i] += gw * w1[j]; g1[j] += gw * w0[i];
+            gf -= w * (u0 * c0 + u1 * c2); gh -= w * (u0 * c1 + u1 * c3);
+        }
+        gx[2 * p] = g_new_x[2 * p] + INV * (gf + through_weights(f, g0));
+        gx[2 * p + 1] = g_new_x[2 * p + 1] + INV * (gh + through_weights(h, g1));
+    }
+}
+void on_grid_adjoint(const float *restrict grid, const float *restrict gu, float *restrict g_grid) {
+    #pragma omp parallel for
+    for (int i = 0; i < NG; i++) for (int j = 0; j < NG; j++) {
+        const float *g = grid + 3 * (i * NG + j);
+        float q = 1 / (g[2] + 1e-10f), a = g[0] * q, b = g[1] * q + DT * GRAVITY;
+        float ga = gu[2 * (i * NG + j)], gb = gu[2 * (i * NG + j) + 1];
+        if ((i < WALL && a < 0) || (i > NG - WALL && a > 0)) ga = 0;
+        if ((j < WALL && b < 0) || (j > NG - WALL && b > 0)) gb = 0;
+        float *out = g_grid + 3 * (i * NG + j);
+        out[0] = ga * q; out[1] = gb * q; out[2] = -(ga * g[0] + gb * g[1]) * q * q;
+    }
+}
+void to_grid_adjoint(long n, const float *restrict x, const float *restrict v,
+                     const float *restrict C, const float *restrict F,
+                     const float *restrict g_new_F, const float *restrict g_grid,
+                     float *restrict gx, float *restrict gv, float *restrict gC,
+                     float *restrict gF) {
+    #pragma omp parallel for
+    for (long p = 0; p < n; p++) {
+        float X = x[2 * p] * INV, Y = x[2 * p + 1] * INV, w0[3], w1[3];
+        int k = (int)(X - 0.5f), l = (int)(Y - 0.5f);
+        float f = X - k, h = Y - l, gf = 0, gh = 0, g0[3] = {0}, g1[3] = {0};
+        weights(f, w0);
+        weights(h, w1);
+        const float *c = C + 4 * p, *o = F + 4 * p, *t = g_new_F + 4 * p;
+        float a = 1 + DT * c[0], b = DT * c[1], d = DT * c[2], e = 1 + DT * c[3];
+        float A = a * o[0] + b * o[2], B = a * o[1] + b * o[3];
+        float D = d * o[0] + e * o[2], G = d * o[1] + e * o[3];
+        float r = A + G, s = D - B, q = 1 / sqrtf(r * r + s * s), J = A * G - B * D;
+        r *= q; s *= q;
+        float volume = LA * J * (J - 1), shear = 2 * MU;
+        float P0 = A - r, P1 = B + s, P2 = D - s, P3 = G - r;
+        float s00 = STRESS * (shear * (P0 * A + P1 * B) + volume) + MASS * c[0];
+        float s01 = STRESS * shear * (P0 * D + P1 * G) + MASS * c[1];
+        float s10 = STRESS * shear * (P2 * A + P3 * B) + MASS * c[2];
+        float s11 = STRESS * (shear * (P2 * D + P3 * G) + volume) + MASS * c[3];
+        float m0 = MASS * v[2 * p], m1 = MASS * v[2 * p + 1], v0 = 0, v1 = 0;
+        float t00 = 0, t01 = 0, t10 = 0, t11 = 0;
+        for (int i = 0; i < 3; i++) for (int j = 0; j < 3; j++) {
+            const float *g = g_grid + 3 * ((k + i) * NG + l + j);
+            float dx = (i - f) * DX, dy = (j - h) * DX, w = w0[i] * w1[j];
+            float gw = g[0] * (m0 + s00 * dx + s01 * dy) + g[1] * (m1 + s10 * dx + s11 * dy);
+            float wa = w * g[0], wb = w * g[1];
+            gw += g[2] * MASS;
+            v0 += wa; v1 += wb;
+            t00 += wa * dx; t01 += wa * dy; t10 += wb * dx; t11 += wb * dy;
+            g0[i] += gw * w1[j]; g1[j] += gw * w0[i];
+            gf -= wa * s00 + wb * s10; gh -= wa * s01 + wb * s11;
+        }
+        gv[2 * p] = MASS * v0; gv[2 * p + 1] = MASS * v1;
+        gx[2 * p] += INV * (DX * gf + through_weights(f, g0));
+        gx[2 * p + 1] += INV * (DX * gh + through_weights(h, g1));
+        float z = STRESS * shear, h0 = z * t00, h1 = z * t01, h2 = z * t10, h3 = z * t11;
+        float Q0 = h0 * A + h1 * D, Q1 = h0 * B + h1 * G, Q2 = h2 * A + h3 * D, Q3 = h2 * B + h3 * G;
+        float gJ = LA * (2 * J - 1) * STRESS * (t00 + t11), gr = -(Q0 + Q3), gs = Q1 - Q2;
+        float along = gr * r + gs * s;
+        gr = q * (gr - r * along); gs = q * (gs - s * along);
+        float M0 = t[0] + Q0 + h0 * P0 + h2 * P2 + gJ * G + gr;
+        float M1 = t[1] + Q1 + h0 * P1 + h2 * P3 - gJ * D - gs;
+        float M2 = t[2] + Q2 + h1 * P0 + h3 * P2 - gJ * B + gs;
+        float M3 = t[3] + Q3 + h1 * P1 + h3 * P3 + gJ * A + gr;
+        float *C_ = gC + 4 * p, *F_ = gF + 4 * p;
+        C_[0] = DT * (M0 * o[0] + M1 * o[1]) + MASS * t00;
+        C_[1] = DT * (M0 * o[2] + M1 * o[3]) + MASS * t01;
+        C_[2] = DT * (M2 * o[0] + M3 * o[1]) + MASS * t10;
+        C_[3] = DT * (M2 * o[2] + M3 * o[3]) + MASS * t11;
+        F_[0] = a * M0 + d * M2; F_[1] = a * M1 + d * M3;
+        F_[2] = b * M0 + e * M2; F_[3] = b * M1 + e * M3;
+    }
+}
 """
 
 
 def c(b):
-    """Forward only; the scatter to the grid runs on one thread, the rest on all."""
+    """Forward, and the adjoint by hand; each thread adds to a grid of its own, and those are added up."""
     library = b.c(SOURCE % globals())
     n, hx, hv = particles(b)
-    x, v = np.zeros((2, T + 1, n, 2), np.float32)
-    C, F = np.zeros((2, T + 1, n, 2, 2), np.float32)
-    grid, u = np.zeros((T, NG, NG, 3), np.float32), np.zeros((T, NG, NG, 2), np.float32)
+    x, v, gx, gv = np.zeros((4, T + 1, n, 2), np.float32)
+    C, F, gC, gF = np.zeros((4, T + 1, n, 2, 2), np.float32)
+    grid, g_grid = np.zeros((2, T, NG, NG, 3), np.float32)
+    u, gu = np.zeros((2, T, NG, NG, 2), np.float32)
     x[0], v[0], F[0] = hx, hv, np.eye(2)
-    calls = []
+    steps, back = [], [bind(library.mean_adjoint, n, v[T], gx[T], gv[T])]
     for t in range(T):
-        calls.append(bind(library.to_grid, n, x[t], v[t], C[t], F[t], F[t + 1], grid[t]))
-        calls.append(bind(library.on_grid, grid[t], u[t]))
-        calls.append(bind(library.to_particles, n, x[t], u[t], x[t + 1], v[t + 1], C[t + 1]))
+        steps.append(bind(library.to_grid, n, x[t], v[t], C[t], F[t], F[t + 1], grid[t]))
+        steps.append(bind(library.on_grid, grid[t], u[t]))
+        steps.append(bind(library.to_particles, n, x[t], u[t], x[t + 1], v[t + 1], C[t + 1]))
+    for t in reversed(range(T)):
+        later = (gx[t + 1], gv[t + 1], gC[t + 1])
+        states, found = (x[t], v[t], C[t], F[t]), (gx[t], gv[t], gC[t], gF[t])
+        back.append(bind(library.to_particles_adjoint, n, x[t], u[t], *later, gx[t], gu[t]))
+        back.append(bind(library.on_grid_adjoint, grid[t], gu[t], g_grid[t]))
+        back.append(bind(library.to_grid_adjoint, n, *states, gF[t + 1], g_grid[t], *found))
 
     def forward():
-        for call in calls:
+        for call in steps:
             call()
 
+    def backward():
+        for call in back:
+            call()
+
+    def both():
+        forward()
+        backward()
+
     b.time("forward", forward)
-    check(b, hx, hv, (x[T, :, 0] + 0.5 * v[T, :, 1] ** 2).mean())
+    b.time("backward", backward)
+    b.time("on a Tape, with gradient", both)
+    check(b, hx, hv, (x[T, :, 0] + 0.5 * v[T, :, 1] ** 2).mean(), gx[0], gv[0])
 
 
 if __name__ == "__main__":

@@ -43,7 +43,11 @@ TARGETS = [
     ("gradient of heat", "heat", "32 steps backward", "taichi", 5, 193),
     ("sum", "reduce", "sum forward", "C", 0.85),
     ("gradient of the sum", "reduce", "sum backward", "C", 1 / 1.3),
+    ("maximum", "reduce", "maximum", "C", 0.85),
     ("n-body, with fast_math", "nbody", "forward", "C", 0.7),
+    ("gradient of n-body, with fast_math", "nbody", "backward", "C", 0.77),
+    ("MPM", "mpm", "forward", "C", 0.85),
+    ("gradient of MPM", "mpm", "backward", "C", 0.77),
     ("3-D particles to grid, adjoint compiled", "mpm3d", "first call: to grid, adjoint", "s", 3),
     (
         "3-D grid to particles, adjoint compiled",

@@ -3,25 +3,23 @@
 A task's `private` memories are small beside the number of additions to them. Each chunk adds to a copy of
 its own, all of which lie in one block behind the layout's `copies` slot, and `add_up` adds them to the
 memory afterwards, in the order of the chunks.
+
+Where lanes run together (`wide.py`) and all of them add to the same element at a time, as the adjoint of
+what every lane reads does, adding the lanes up would cost more than all the rest. A copy then keeps a
+vector for each scalar, of as many slots as a register has lanes: an addition is one load, one addition
+and one store of it, and the slots are added up once, when the chunk is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from diffsim.backends.llvm import Body, Copy
+from diffsim.backends.llvm import Body
+from diffsim.backends.module import Copy
 from diffsim.ir.memory import strides_of
-from diffsim.ir.nodes import Private, Task, Value
+from diffsim.ir.nodes import Task, Value
+from diffsim.ir.private import Private
 from diffsim.ir.types import size_of
-
-
-def scalars(p: Private) -> int:
-    """Scalars in one copy."""
-    assert p.mem.shape is not None
-    n = size_of(p.mem.dtype)
-    for d in p.mem.shape[len(p.lead) :]:
-        n *= d
-    return n
 
 
 def _axes(p: Private) -> list[tuple[int, int]]:
@@ -49,7 +47,7 @@ def _strides(p: Private) -> list[int]:
 
 
 def _bytes(p: Private) -> int:
-    return (scalars(p) * p.mem.dtype.scalar.bytes + 63) // 64 * 64
+    return (p.scalars * p.mem.dtype.scalar.bytes + 63) // 64 * 64
 
 
 def contiguous(p: Private) -> bool:
@@ -58,35 +56,86 @@ def contiguous(p: Private) -> bool:
     return len(loops) == 1 and loops[0][1] == loops[0][2] == 1
 
 
-def copy_at(p: Private, place: str) -> Copy:
+def copy_at(p: Private, place: str, slots: int = 1) -> Copy:
     """A copy that lies there."""
-    *strides, component = _strides(p)
-    return Copy(place, len(p.lead), strides, component)
+    *strides, component = (s * slots for s in _strides(p))
+    return Copy(place, len(p.lead), strides, component, slots)
 
 
-def chunk_bytes(task: Task) -> int:
-    """Bytes of one chunk's copies."""
-    return sum(map(_bytes, task.private))
+class Chunk:
+    """The copies of one chunk: all memories' copies, and behind them the vectors of those that have slots."""
+
+    def __init__(self, task: Task, lanes: int, register: int) -> None:
+        self.private = task.private
+        self.slots = [
+            p.slots(min(lanes, register // p.mem.dtype.scalar.bits)) for p in task.private
+        ]
+        self.plain = sum(map(_bytes, task.private))
+        self.vectors = sum(n * _bytes(p) for p, n in self._spread())
+        self.bytes = self.plain + self.vectors
+
+    @property
+    def has_slots(self) -> bool:
+        return self.vectors > 0
+
+    @property
+    def scalars(self) -> int:
+        """Scalars that are set to 0 and added up."""
+        return sum(n * p.scalars for p, n in zip(self.private, self.slots, strict=True))
+
+    def _spread(self) -> list[tuple[Private, int]]:
+        return [(p, n) for p, n in zip(self.private, self.slots, strict=True) if n > 1]
+
+    def enter(self, body: Body, k: int) -> str:
+        """At the start of a chunk: find its copies, and set them to 0; returns where they are."""
+        base = body.shared_load(body.module.layout.copies[k], "ptr", constant=False)
+        skip = body.let(f"mul i64 %chunk, {self.bytes}")
+        mine = body.let(f"getelementptr i8, ptr {base}, i64 {skip}")
+        body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        body.put(
+            f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {self.bytes}, i1 false)"
+        )
+        at, behind = 0, self.plain
+        for p, n in zip(self.private, self.slots, strict=True):
+            place = body.let(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
+            body.copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
+            at += _bytes(p)
+            behind += n * _bytes(p) if n > 1 else 0
+        return mine
+
+    def leave(self, body: Body, mine: str) -> None:
+        """At the end of a chunk: add up the slots of each scalar."""
+        at, behind = 0, self.plain
+        for p, n in zip(self.private, self.slots, strict=True):
+            if n > 1:
+                copy = body.let(f"getelementptr i8, ptr {mine}, i64 {at}")
+                vectors = body.let(f"getelementptr i8, ptr {mine}, i64 {behind}")
+                _add_slots(body, p, n, copy, vectors)
+                behind += n * _bytes(p)
+            at += _bytes(p)
 
 
-def enter(body: Body, k: int, task: Task) -> None:
-    """At the start of a chunk: find its copies, and set them to 0."""
-    total = chunk_bytes(task)
-    base = body.shared_load(body.module.layout.copies[k], "ptr", constant=False)
-    mine = body.let(f"getelementptr i8, ptr {base}, i64 {body.let(f'mul i64 %chunk, {total}')}")
-    body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    body.put(f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {total}, i1 false)")
-    at = 0
-    for p in task.private:
-        place = body.let(f"getelementptr i8, ptr {mine}, i64 {at}")
-        body.copies.update(dict.fromkeys(p.atomics, copy_at(p, place)))
-        at += _bytes(p)
+def _add_slots(body: Body, p: Private, n: int, copy: str, vectors: str) -> None:
+    scalar = p.mem.dtype.scalar
+    t, kind = scalar.llvm, f"<{n} x {scalar.llvm}>"
+    word, start, flags = ("fadd", f"{t} -0.0, ", "reassoc ") if scalar.is_float else ("add", "", "")
+    name = f"@llvm.vector.reduce.{word}.v{n}{'f' if scalar.is_float else 'i'}{scalar.bits}"
+    body.module.declare(name, f"declare {t} {name}({f'{t}, ' if scalar.is_float else ''}{kind})")
+
+    def add(i: str) -> None:
+        source = body.let(f"getelementptr inbounds {kind}, ptr {vectors}, i64 {i}")
+        target = body.let(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
+        v = body.let(f"load {kind}, ptr {source}")
+        total = body.let(f"call {flags}{t} {name}({start}{kind} {v})")
+        body.put(f"store {t} {total}, ptr {target}")
+
+    _count_up(body, str(p.scalars), add)
 
 
-def add_up(body: Body, task: Task, copies: str, chunks: str) -> None:
+def add_up(body: Body, chunk: Chunk, copies: str, chunks: str) -> None:
     """Add the copies to their memories, chunk after chunk."""
-    total, at = chunk_bytes(task), 0
-    for p in task.private:
+    total, at = chunk.bytes, 0
+    for p in chunk.private:
         block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
         _add_one(body, p, block, total, chunks)
         at += _bytes(p)

@@ -158,31 +158,43 @@ def _variants(task: Task) -> bool:
 
 def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
-    together = _together(module, task)
-    body = WideBody(module, lines, task, together) if together > 1 else Body(module, lines)
+    together, register = _together(module, task), _jit(module).vector_bits
+    body = Body(module, lines)
+    if together > 1:
+        body = WideBody(module, lines, task, together, register)
     body.alone = kind == "alone"
     body.enter([task.body, Block([], task.bounds.yields)])
     if isinstance(body, WideBody):
         body.enter_wide()
-    if kind == "copies":
-        copies.enter(body, k, task)
+    chunk = _chunk_copies(module, task)
+    mine = chunk.enter(body, k) if kind == "copies" else ""
     if isinstance(body, WideBody):
         _store_partials(body, k, task, run_blocks(body, k, task))
-        body.finish()
     elif task.axes:
         _lanes(body, k, task)
     else:
         body.block(task.body)
+    if mine:
+        chunk.leave(body, mine)
+    if isinstance(body, WideBody):
+        body.finish()
     body.put("ret void")
     lines.append("}")
     return lines
 
 
+def _jit(module: Module) -> Jit:
+    assert isinstance(module.target, CpuTarget)
+    return module.target.jit
+
+
 def _together(module: Module, task: Task) -> int:
     """Lanes that run together."""
-    target = module.target
-    assert isinstance(target, CpuTarget)
-    return lanes_at_once(task, target.jit) if task.wide else 1
+    return lanes_at_once(task, _jit(module)) if task.wide else 1
+
+
+def _chunk_copies(module: Module, task: Task) -> copies.Chunk:
+    return copies.Chunk(task, _together(module, task), _jit(module).vector_bits)
 
 
 def _lanes(body: Body, k: int, task: Task) -> None:
@@ -371,14 +383,17 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         fewer = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {threads})")
         count = _together(module, task) * sum(p.count for p in task.private)
         additions = body.let(f"mul i64 {lanes}, {count}")
-        room = body.let(f"mul i64 {fewer}, {_COPY_WORK * sum(map(copies.scalars, task.private))}")
+        chunk = _chunk_copies(module, task)
+        room = body.let(f"mul i64 {fewer}, {_COPY_WORK * chunk.scalars}")
         worth = body.let(f"icmp sgt i64 {additions}, {room}")
-        several = body.let(f"icmp sgt i64 {threads}, 1")
-        otherwise = fork(body.let(f"and i1 {worth}, {several}"))
-        block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {copies.chunk_bytes(task)}"))
+        if not chunk.has_slots:  # else it pays on one thread, too
+            several = body.let(f"icmp sgt i64 {threads}, 1")
+            worth = body.let(f"and i1 {worth}, {several}")
+        otherwise = fork(worth)
+        block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {chunk.bytes}"))
         body.shared_store(module.layout.copies[k], "ptr", block)
         _pooled(body, f"@copies{k}", (pool, lanes, fewer), released)
-        copies.add_up(body, task, block, fewer)
+        copies.add_up(body, chunk, block, fewer)
         arrive(fewer)
         body.start(otherwise)
     function = f"@task{k}"

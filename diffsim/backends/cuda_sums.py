@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from diffsim.backends import copies
 from diffsim.backends.cuda_thread import SHARED, WARP, Thread
 from diffsim.backends.lanes import identity
-from diffsim.ir.nodes import Private, Task, Value
+from diffsim.ir.nodes import Task, Value
+from diffsim.ir.private import Private
 from diffsim.ir.types import ScalarType
 
 _MOST_SHARED = (
@@ -94,8 +95,8 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Private
         block_dim: threads in a block.
     """
     found, room = [], _MOST_SHARED
-    for p in sorted(task.private, key=copies.scalars):
-        n, width = copies.scalars(p), p.mem.dtype.scalar.bytes
+    for p in sorted(task.private, key=lambda p: p.scalars):
+        n, width = p.scalars, p.mem.dtype.scalar.bytes
         enough = True
         if lanes is not None:
             blocks = min(_MANY_BLOCKS, -(-lanes // block_dim))
@@ -111,7 +112,7 @@ def open_copies(thread: Thread, chosen: list[Private], me: str) -> None:
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
         symbol = _symbol(thread, k)
-        size = f"[{copies.scalars(p)} x {t.llvm}]"
+        size = f"[{p.scalars} x {t.llvm}]"
         text = f"{symbol} = internal addrspace(3) global {size} undef, align 8"
         thread.module.declare(symbol, text)
         zero = "0.0" if t.is_float else "0"
@@ -119,7 +120,7 @@ def open_copies(thread: Thread, chosen: list[Private], me: str) -> None:
         def clear(i: str, symbol: str = symbol, t: ScalarType = t, zero: str = zero) -> None:
             thread.put(f"store {t.llvm} {zero}, ptr {thread.element(SHARED + symbol, t.llvm, i)}")
 
-        thread.strided(me, str(copies.scalars(p)), str(thread.block_dim), clear)
+        thread.strided(me, str(p.scalars), str(thread.block_dim), clear)
         thread.copies.update(dict.fromkeys(p.atomics, copies.copy_at(p, SHARED + symbol)))
     thread.barrier()
 
@@ -147,7 +148,7 @@ def close_copies(thread: Thread, chosen: list[Private], me: str) -> None:
             thread.jump(after)
             thread.start(after)
 
-        thread.strided(me, str(copies.scalars(p)), str(thread.block_dim), add)
+        thread.strided(me, str(p.scalars), str(thread.block_dim), add)
 
 
 def lead_values(chosen: list[Private]) -> tuple[Value, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from diffsim.backends import native, reports
-from diffsim.backends.module import Module, memory_type, number
+from diffsim.backends.module import Copy, Module, memory_type, number
 from diffsim.errors import BackendError
 from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
 from diffsim.ir.nodes import (
@@ -42,21 +42,6 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.ir.walk import blocks, uses
-
-
-class Copy:
-    """A private copy of a part of a memory: its address, how many indices it leaves out, its strides.
-
-    `strides` are those of the indices after `lead`; `component`: that of an element's components.
-    """
-
-    __slots__ = ("base", "component", "lead", "strides")
-
-    def __init__(self, base: str, lead: int, strides: Sequence[int], component: int) -> None:
-        self.base = base
-        self.lead = lead
-        self.strides = [str(s) for s in strides]
-        self.component = component
 
 
 class Body:

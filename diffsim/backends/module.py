@@ -6,6 +6,7 @@ What differs between targets is behind `Target`: how a math function is called, 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from diffsim.backends.layout import Layout
@@ -34,6 +35,25 @@ class Target(Protocol):
 
     def release(self, body: Body, ticket: str) -> None:
         """Emit the end of that scratch's life."""
+
+
+class Copy:
+    """A private copy of a part of a memory: its address, how many indices it leaves out, its strides.
+
+    `strides` are those of the indices after `lead`; `component`: that of an element's components.
+    `slots`: how many numbers there are for each scalar, to be added up later.
+    """
+
+    __slots__ = ("base", "component", "lead", "slots", "strides")
+
+    def __init__(
+        self, base: str, lead: int, strides: Sequence[int], component: int, slots: int = 1
+    ) -> None:
+        self.base = base
+        self.lead = lead
+        self.strides = [str(s) for s in strides]
+        self.component = component
+        self.slots = slots
 
 
 class Module:

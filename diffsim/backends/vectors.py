@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from diffsim.backends.lanes import identity
-from diffsim.backends.llvm import Body, Copy
-from diffsim.backends.module import Module, memory_type, number
+from diffsim.backends.llvm import Body
+from diffsim.backends.module import Copy, Module, memory_type, number
 from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import LEAVES, Const, Mem, Task, Value
 from diffsim.ir.types import ScalarType
@@ -30,11 +30,17 @@ class Index:
 
 
 class Vectors(Body):
-    """A body with vectors of `lanes` lanes: names, indices, memory, functions; no statements yet."""
+    """A body with vectors of `lanes` lanes: names, indices, memory, functions; no statements yet.
 
-    def __init__(self, module: Module, lines: list[str], task: Task, lanes: int) -> None:
+    `register`: bits of a vector register.
+    """
+
+    def __init__(
+        self, module: Module, lines: list[str], task: Task, lanes: int, register: int
+    ) -> None:
         super().__init__(module, lines)
         self.lanes = lanes
+        self.register = register
         self.varying = task.wide or frozenset()
         self.mask = ""
         self.places: list[dict[Value, Index]] = [{}]
@@ -332,11 +338,102 @@ class Vectors(Body):
 
     def sum_of_lanes(self, t: ScalarType, v: str) -> str:
         """The sum over the lanes at work."""
+        return self.reduce("add", t, self.at_work(t, v))
+
+    def at_work(self, t: ScalarType, v: str) -> str:
+        """A vector with 0 for the lanes that are not at work."""
+        if not self.mask:
+            return v
         kind = self.vector(t.llvm)
-        if self.mask:
-            nothing = self.splat(t.llvm, identity("add", t), lasting=True)
-            v = self.let(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
-        return self.reduce("add", t, v)
+        nothing = self.splat(t.llvm, identity("add", t), lasting=True)
+        return self.let(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
+
+    def folded(self, t: ScalarType, v: Value, width: int, total: str) -> str:
+        """`total`, a vector of `width` lanes, plus the lanes at work of a value, as many at a time."""
+        most = max(width, min(self.lanes, self.register // t.bits))
+        sum_ = total if most == width else ""
+        for first in range(0, self.lanes, most):
+            sum_ = self.plus_lanes(t, sum_, v, first, most)
+        while most > width:
+            most //= 2
+            low, high = (self.lanes_of(t, sum_, 2 * most, first, most) for first in (0, most))
+            sum_ = self.sum_of_two(t, most, low, high)
+            if most == width:
+                sum_ = self.sum_of_two(t, most, total, sum_)
+        return sum_
+
+    def plus_lanes(self, t: ScalarType, total: str, v: Value, first: int, count: int) -> str:
+        """`total` ("": nothing) plus `count` lanes of a value, those at work."""
+
+        def part(name: str) -> str:
+            return self.lanes_of(t, name, self.lanes, first, count)
+
+        product = None if self.mask or not total else self.product(v)
+        if product is None:
+            with self.wide_ops():
+                extra = part(self.at_work(t, self.name(v)))
+            return self.sum_of_two(t, count, total, extra) if total else extra
+        x, y = (part(factor) for factor in product)
+        return self.multiply_add(t, count, x, y, total)
+
+    def multiply_add(self, t: ScalarType, lanes: int, x: str, y: str, total: str) -> str:
+        """total + x * y, one instruction where there is one for it."""
+        kind, flags = f"<{lanes} x {t.llvm}>", self.module.flags
+        name = f"@llvm.fmuladd.v{lanes}f{t.bits}"
+        self.module.declare(name, f"declare {kind} {name}({kind}, {kind}, {kind})")
+        return self.let(f"call {flags} {kind} {name}({kind} {x}, {kind} {y}, {kind} {total})")
+
+    def product(self, v: Value) -> tuple[str, str] | None:
+        """The factors of a value, as vectors, if it is a product, twice one (2 x dx), or minus that.
+
+        A sum then takes it in at once, though other sums take it too: LLVM contracts only what is used
+        once, and would multiply, negate and add one after the other.
+        """
+        minus, made_by = False, self.module.made_by
+        let = made_by.get(v)
+        while let is not None and let.op.name == "neg":
+            minus, let = not minus, made_by.get(let.args[0])
+        if let is None or not v.type.is_float or "contract" not in self.module.flags:
+            return None
+        twice = False
+        if let.op.name == "add":
+            let, other = (made_by.get(x) for x in let.args)
+            twice = let is not None and other is not None and let.args == other.args
+            if not twice or other.op.name != "mul":  # type: ignore[union-attr]
+                return None
+        if let is None or let.op.name != "mul":
+            return None
+        with self.wide_ops():
+            x, y = (self.name(a) for a in let.args)
+            t = v.type.scalar
+            if twice:
+                x = self.sum_of_two(t, self.lanes, x, x)
+            if minus:
+                x = self.let(f"fneg {self.module.flags} {self.vector(t.llvm)} {x}")
+        return x, y
+
+    def sum_of_two(self, t: ScalarType, lanes: int, a: str, b: str) -> str:
+        word = f"fadd {self.module.flags}" if t.is_float else "add"
+        return self.let(f"{word} <{lanes} x {t.llvm}> {a}, {b}")
+
+    def lanes_of(self, t: ScalarType, v: str, lanes: int, first: int, count: int) -> str:
+        """Some lanes of a vector."""
+        if count == lanes:
+            return v
+        kind, picks = f"<{lanes} x {t.llvm}>", ", ".join(f"i32 {first + k}" for k in range(count))
+        return self.let(f"shufflevector {kind} {v}, {kind} poison, <{count} x i32> <{picks}>")
+
+    @contextmanager
+    def some_lanes(self, first: int, count: int) -> Iterator[None]:
+        """Only `count` lanes from `first` on are at work."""
+        before = self.mask
+        if count < self.lanes:
+            bits = ", ".join(f"i1 {int(first <= k < first + count)}" for k in range(self.lanes))
+            self.mask = (
+                self.let(f"and {self.vector('i1')} {before}, <{bits}>") if before else f"<{bits}>"
+            )
+        yield
+        self.mask = before
 
     def reduce(self, op: str, t: ScalarType, v: str) -> str:
         """All lanes of a vector combined."""

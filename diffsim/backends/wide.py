@@ -47,7 +47,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.types import i64
+from diffsim.ir.types import ScalarType, i64
 from diffsim.ir.walk import blocks, free_values, outs, statements, uses
 
 _CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
@@ -73,20 +73,34 @@ def lanes_at_once(task: Task, jit: Jit) -> int:
 
 
 def _busiest(block: Block, wide: frozenset[Value]) -> int:
-    """The most vectors that are needed at once in an innermost loop of a block."""
+    """The most vectors that are needed at once in an innermost loop of a block, or in one without loops."""
     most = 1
+    if not any(blocks(s) for s in block.stmts):
+        most = _held(block, set(), wide)
     for s in block.stmts:
-        most = max([most, *(_busiest(b, wide) for b in blocks(s))])
+        most = max([most, *(_busiest(b, wide) for b in blocks(s) if _has_loop(b))])
         if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
-            last: dict[Value, int] = {}
-            for k, x in enumerate(s.body.stmts):
-                last.update(dict.fromkeys(uses(x), k))
-            held = {v for v in free_values(s.body) if v in wide}.union(s.params)
-            last.update(dict.fromkeys((*s.body.yields, *held), len(s.body.stmts)))
-            for k, x in enumerate(s.body.stmts):
-                held.update(v for v in outs(x) if v in wide)
-                most = max(most, len(held))
-                held -= {v for v in uses(x) if last[v] == k}
+            around = {v for v in free_values(s.body) if v in wide}.union(s.params)
+            most = max(most, _held(s.body, around, wide))
+    return most
+
+
+def _has_loop(block: Block) -> bool:
+    return any(isinstance(s, (For, While)) for s in statements(block))
+
+
+def _held(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
+    """The most vectors that are needed at once in a block, `around` from its begin to its end."""
+    last: dict[Value, int] = {}
+    for k, x in enumerate(block.stmts):
+        last.update(dict.fromkeys(uses(x), k))
+    held = set(around)
+    last.update(dict.fromkeys((*block.yields, *held), len(block.stmts)))
+    most = 1
+    for k, x in enumerate(block.stmts):
+        held.update(v for v in outs(x) if v in wide)
+        most = max(most, len(held))
+        held -= {v for v in uses(x) if last[v] == k}
     return most
 
 
@@ -131,6 +145,10 @@ class WideBody(Vectors):
         if s.out not in self.varying:
             return super().op(s)
         with self.wide_ops():
+            product = self.product(s.args[1]) if s.op.name == "accumulate" else None
+            if product is not None:
+                t, total = s.out.type.scalar, self.name(s.args[0])
+                return self.multiply_add(t, self.lanes, *product, total)
             return super().op(s)
 
     def load(self, s: Load) -> None:
@@ -145,6 +163,9 @@ class WideBody(Vectors):
     def atomic(self, s: Atomic) -> None:
         copy = self.copies.get(s)
         at = self.place(s.mem, s.index, copy)
+        if copy and copy.slots > 1:
+            self.add_to_slots(s, at, copy.slots)
+            return
         same, apart = not at.step and not at.vector, at.step and not at.vector
         t = s.mem.dtype.scalar
         plain = s.exclusive or self.alone or copy is not None
@@ -169,6 +190,24 @@ class WideBody(Vectors):
             self.give(t.llvm, values)
             if where:
                 self.give("ptr", where)
+
+    def add_to_slots(self, s: Atomic, at: Index, slots: int) -> None:
+        """Add each lane to its slot: lane k of every `slots` lanes to the k-th number at its place."""
+        t = s.mem.dtype.scalar
+        if not at.step and not at.vector:
+            kind = f"<{slots} x {t.llvm}>"
+            how = f"align {slots * t.bytes}{self.module.alias(s.mem)}"
+            old = self.let(f"load {kind}, ptr {at.base}, {how}")
+            self.put(f"store {kind} {self.folded(t, s.value, slots, old)}, ptr {at.base}, {how}")
+            return
+        own = ", ".join(f"i64 {k % slots}" for k in range(self.lanes))
+        at = self.plus(at, Index(vector=f"<{own}>"))
+        with self.wide_ops():
+            v = self.name(s.value)
+            for first in range(0, self.lanes, slots):  # lanes of two parts may meet in a slot
+                with self.some_lanes(first, slots):
+                    old = self.get_lanes(s.mem, at)
+                    self.put_lanes(s.mem, at, self.combine("add", t, old, v))
 
     def update_once(self, s: Atomic, at: str, v: str, *, plain: bool) -> None:
         if plain:
@@ -367,36 +406,30 @@ def run_blocks(body: WideBody, k: int, task: Task) -> list[str]:
         column = body.let(f"urem i64 {block}, {per_row}")
         around = point(body, task.axes[:-1], lows, sizes, rest)
     first = body.let(f"mul nsw i64 {column}, {lanes}")
-    extent = sizes[-1]
-    if not extent.isdigit() or int(extent) % lanes:
-        left = body.let(f"sub nsw i64 {extent}, {first}")
-        body.mask = body.let(
-            f"icmp slt {body.vector('i64')} {body.iota('i64')}, {body.splat('i64', left)}"
-        )
     base = first if lows[-1] == "0" else body.let(f"add nsw i64 {first}, {lows[-1]}")
     body.wide.append(around)
     for axis in task.axes[:-1]:
         if axis.type.scalar.bits == 64:
             body.names[axis] = around[axis]
-    body.places.append({task.axes[-1]: Index(base, 1)})
-    body.block(task.body)
-    phis = []
-    nexts = []
-    for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
-        t = v.type.scalar
-        with body.wide_ops():
-            extra, nothing = body.name(v), body.splat(t.llvm, identity(op, t), lasting=True)
-            if body.mask:
-                extra = body.choose(body.mask, v, extra, nothing)
-            new = body.combine(op, t, c, extra)
-        nexts.append((c, t, nothing, new))
-    body.places.pop()
+    extent = sizes[-1]
+    left = ""
+    if not extent.isdigit() or int(extent) % lanes:
+        left = body.let(f"sub nsw i64 {extent}, {first}")
+    if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
+        nexts = _whole_or_part(body, task, base, left, carried)
+    else:
+        body.mask = _first_lanes(body, left) if left else ""
+        nexts = _one_block(body, task, base, carried)
     body.wide.pop()
     advanced = body.let(f"add nsw i64 {block}, 1")
     latch = body.label
     body.jump(head)
     phis = [f"  {block} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
-    for c, t, nothing, new in nexts:
+    for (op, _, _), v, c, new in zip(
+        task.reductions, task.body.yields, carried, nexts, strict=True
+    ):
+        t = v.type.scalar
+        nothing = body.splat(t.llvm, identity(op, t), lasting=True)
         phis.append(
             f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
         )
@@ -407,3 +440,68 @@ def run_blocks(body: WideBody, k: int, task: Task) -> list[str]:
         body.reduce(op, v.type.scalar, c)
         for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True)
     ]
+
+
+def _one_block(body: WideBody, task: Task, base: str, carried: list[str]) -> list[str]:
+    """Up to W lanes from `base` on; returns what is carried after them."""
+    body.places.append({task.axes[-1]: Index(base, 1)})
+    body.block(task.body)
+    nexts = []
+    for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
+        t = v.type.scalar
+        with body.wide_ops():
+            extra = body.name(v)
+            if body.mask:
+                nothing = body.splat(t.llvm, identity(op, t), lasting=True)
+                extra = body.choose(body.mask, v, extra, nothing)
+            nexts.append(_accumulated(body, op, t, c, extra))
+    body.places.pop()
+    return nexts
+
+
+def _whole_or_part(
+    body: WideBody, task: Task, base: str, left: str, carried: list[str]
+) -> list[str]:
+    """A block of lanes that only yield what is combined: without a mask if it is whole.
+
+    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
+    """
+    whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
+    full = body.let(f"icmp sge i64 {left}, {body.lanes}")
+    body.put(f"br i1 {full}, label %{whole}, label %{part}")
+    sides = []
+    for label in (whole, part):
+        body.start(label)
+        body.mask = _first_lanes(body, left) if label == part else ""
+        sides.append((_one_block(body, task, base, carried), body.label))
+        body.jump(joined)
+    body.start(joined)
+    (xs, a), (ys, b) = sides
+    return [
+        body.let(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
+        for v, x, y in zip(task.body.yields, xs, ys, strict=True)
+    ]
+
+
+def _first_lanes(body: WideBody, count: str) -> str:
+    """The mask of the first `count` lanes, of which there is at least one: bits shifted from one word."""
+    lanes = body.lanes
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    most = body.let(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
+    bits = body.let(f"lshr i64 -1, {body.let(f'sub nsw i64 64, {most}')}")
+    if lanes < 64:
+        bits = body.let(f"trunc i64 {bits} to i{lanes}")
+    return body.let(f"bitcast i{lanes} {bits} to {body.vector('i1')}")
+
+
+def _accumulated(body: WideBody, op: str, t: ScalarType, carried: str, extra: str) -> str:
+    """What was carried so far, with one vector more taken in.
+
+    A minimum or maximum begins with a number, so it never is NaN, and NaN does not compare: this is one
+    instruction, where LLVM's own has to ask for NaN on both sides.
+    """
+    if op not in ("min", "max") or not t.is_float:
+        return body.combine(op, t, carried, extra)
+    kind, word = body.vector(t.llvm), "olt" if op == "min" else "ogt"
+    better = body.let(f"fcmp {word} {kind} {extra}, {carried}")
+    return body.let(f"select {body.vector('i1')} {better}, {kind} {extra}, {kind} {carried}")

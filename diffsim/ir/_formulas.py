@@ -8,7 +8,7 @@ import numpy as np
 
 from diffsim.ir import current
 from diffsim.ir.current import emit
-from diffsim.ir.nodes import Value
+from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import ScalarType, Type
 
 
@@ -36,6 +36,13 @@ def unless_zero(g: Value, contribution: Value) -> Value:
     return emit("select", wanted, contribution, 0.0)
 
 
+def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
+    """What y = a / b gives to the adjoint of b: -g y / b, without a division where a is a plain number."""
+    if isinstance(a, Const) and 2**-12 <= abs(a.value) <= 2**12:
+        return -(g * y) * (y * _like(1 / a.value, y))
+    return -(g * y) / b
+
+
 def truncated_quotient(a: Value, b: Value) -> Value:
     """a / b; a processor traps where b is 0 or the quotient does not fit, so these are taken out."""
     one, nothing = _like(1, b), _like(0, b)
@@ -58,7 +65,7 @@ def truncated_remainder(a: Value, b: Value) -> Value:
     return emit("select", special, nothing, remainder)
 
 
-def _like(number: int, x: Value) -> Value:
+def _like(number: float, x: Value) -> Value:
     made: Value = current.builder().const(number, x.type)
     return made
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir._row import Op
     from diffsim.ir.formats import Shown
+    from diffsim.ir.private import Private
 
 
 class Value:
@@ -509,28 +510,6 @@ Stmt = (
     | Gradient
     | Native
 )
-
-
-class Private:
-    """Additions of a parallel task to one memory, which may be made in a copy of it first.
-
-    All of them stay within the part of `mem` whose first indices are `lead`, each a leaf plus a
-    constant (leaf None: the constant); a lane makes about `count` of them.
-    """
-
-    __slots__ = ("atomics", "count", "lead", "mem")
-
-    def __init__(
-        self,
-        mem: Mem,
-        lead: tuple[tuple[Value | None, int], ...],
-        atomics: frozenset[Atomic],
-        count: int,
-    ) -> None:
-        self.mem = mem
-        self.lead = lead
-        self.atomics = atomics
-        self.count = count
 
 
 class Task:

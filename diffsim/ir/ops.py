@@ -15,6 +15,7 @@ from diffsim.ir import _row
 from diffsim.ir import _typers as typers
 from diffsim.ir._formulas import (
     broadcast_to,
+    by_denominator,
     cast_to,
     floor_divide,
     python_modulo,
@@ -69,7 +70,7 @@ mul: Op = op("mul", "N N -> N", "Product, element by element.",
 div: Op = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
              ref=np.divide, llvm=Instr(f="fdiv"), cuda=SAME,
              rules=(lambda g, a, b, y: unless_zero(g, g / b),
-                    lambda g, a, b, y: unless_zero(g, -(g * y) / b)),
+                    lambda g, a, b, y: unless_zero(g, by_denominator(g, a, b, y))),
              sample=[(-4, 4), (0.5, 4)], public=False)
 
 floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `//`.",

@@ -21,16 +21,16 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
-    Private,
     Store,
     Task,
     Value,
     While,
 )
-from diffsim.ir.types import size_of
+from diffsim.ir.private import Private, scalars_within
 from diffsim.ir.walk import blocks, task_statements
 from diffsim.passes.access import apart, part_of
 from diffsim.passes.affine import offset_of
+from diffsim.passes.wide import varying
 
 _LARGEST = 1 << 19  # scalars of one copy
 
@@ -52,13 +52,15 @@ def _of_task(task: Task) -> tuple[Private, ...]:
     for s in found:
         if isinstance(s, Atomic) and not s.exclusive:
             groups.setdefault(s.mem, []).append(s)
-    counts = _counts(task.body, 1)
+    if not groups:
+        return ()
+    counts, apart_along = _counts(task.body, 1), varying(task)
     made = []
     for mem, atomics in groups.items():
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
         lead = _lead(atomics, made_by)
-        if len(lead) == mem.rank or slab(mem, len(lead)) > _LARGEST:
+        if len(lead) == mem.rank or scalars_within(mem, len(lead)) > _LARGEST:
             continue
         parts = [part_of(s.index[: mem.rank], made_by) for s in atomics]
         others = [
@@ -70,22 +72,14 @@ def _of_task(task: Task) -> tuple[Private, ...]:
             apart(part, part_of(s.index[: mem.rank], made_by)) for s in others for part in parts
         ):
             count = sum(counts[s] for s in atomics)
-            made.append(Private(mem, lead, frozenset(atomics), count))
+            meeting = sum(counts[s] for s in atomics if not apart_along.intersection(s.index))
+            made.append(Private(mem, lead, frozenset(atomics), count, meeting))
     return tuple(made)
 
 
 def _plain(mem: Mem) -> bool:
     """Whether the memory is a field of numbers whose shape is known."""
     return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
-
-
-def slab(mem: Mem, lead: int) -> int:
-    """Scalars in the part of a memory whose first `lead` indices are given."""
-    assert mem.shape is not None
-    n = size_of(mem.dtype)
-    for d in mem.shape[lead:]:
-        n *= d
-    return n
 
 
 def _lead(atomics: list[Atomic], made_by: dict[Value, Let]) -> Lead:

@@ -41,7 +41,7 @@ from diffsim.ir.nodes import (
     While,
 )
 from diffsim.ir.types import size_of
-from diffsim.ir.walk import blocks, statements, task_statements
+from diffsim.ir.walk import blocks, outs, statements, task_statements, uses
 from diffsim.passes.access import apart, part_of
 from diffsim.passes.meet import Sums
 from diffsim.passes.sums import same_lane
@@ -51,6 +51,7 @@ _FEWEST = 8  # lanes along the last axis
 _UNKNOWN_TURNS = 16
 _FUNCTION = 20  # what a function such as sin costs, in additions
 _ATOMIC = 20
+_TOGETHER = 3  # an addition of all lanes to a vector of a thread's copy
 _NEAR = 4  # scalars between neighbours that one vector load still reaches
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _ALONE = 8  # how much faster LLVM makes an innermost loop that it vectorizes
@@ -76,10 +77,27 @@ def _wide(task: Task) -> frozenset[Value] | None:
 
 
 def _could_pay(task: Task) -> bool:
-    """Whether there are loops inside, and lanes enough."""
+    """Whether there are loops inside, or an extreme is looked for, and lanes enough."""
     lo, hi = task.bounds.yields[-2:]
     few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
-    return not few and any(isinstance(s, (For, While)) for s in statements(task.body))
+    if few:
+        return False
+    return any(isinstance(s, (For, While)) for s in statements(task.body)) or _extreme(task)
+
+
+def _extreme(task: Task) -> bool:
+    """Whether a task only finds the least or largest of floats that lie next to each other.
+
+    LLVM vectorizes that too, but has to ask for NaN in every step.
+    """
+    if not any(op != "add" and mem.dtype.scalar.is_float for op, mem, _ in task.reductions):
+        return False
+    steps = _Estimate(task, varying(task))
+    return all(
+        (isinstance(s, Let) and not isinstance(s.op.llvm, Libm))
+        or (isinstance(s, Load) and steps.step(s.mem, s.index, task.axes[-1]) in (0, 1))
+        for s in task.body.stmts
+    )
 
 
 def varying(task: Task) -> set[Value]:
@@ -155,6 +173,7 @@ class _Estimate:
         self.varying = found
         self.sums = Sums(task)
         self.private = {a for p in task.private for a in p.atomics}
+        self.meeting = {a for p in task.private if p.slots(_LANES) > 1 for a in p.atomics}
 
     def block(self, block: Block) -> tuple[float, float]:
         alone = together = 0.0
@@ -189,13 +208,15 @@ class _Estimate:
         if step == 1 and cost == 2:
             return _LANES * cost, 2
         if step == 0 and s.op == "add":
-            return _LANES * cost, 10 + cost
+            return _LANES * cost, _TOGETHER if s in self.meeting else 10 + cost
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
 
     def loop(self, s: For | While) -> tuple[float, float]:
+        once = _unchanging(s)
+        before = self.block(Block(tuple(once)))
         alone = together = 0.0
         for b in blocks(s):
-            a, t = self.block(b)
+            a, t = self.block(Block([x for x in b.stmts if x not in once]))
             alone, together = alone + a, together + t
         if isinstance(s, While):
             uneven = s.cond.yields[0] in self.varying
@@ -204,7 +225,8 @@ class _Estimate:
             if self.vectorized(s):
                 alone /= _ALONE
         turns = _turns(s)
-        return turns * alone, turns * together * (1.5 if uneven else 1)
+        together *= 1.5 if uneven else 1
+        return before[0] + turns * alone, before[1] + turns * together
 
     def vectorized(self, s: For) -> bool:
         """Whether LLVM makes vectors of the turns of a loop: only sums go from turn to turn."""
@@ -241,6 +263,22 @@ class _Estimate:
         if any(i in self.varying for i in index[mem.rank :]):
             return None
         return total
+
+
+def _unchanging(s: For | While) -> set[Stmt]:
+    """The statements of a loop that LLVM takes out of it: they come to the same in every turn."""
+    inner = [x for b in blocks(s) for x in statements(b)]
+    written = {x.mem for x in inner if isinstance(x, (Store, Atomic))}
+    changing = {*s.params, *(v for x in inner for v in outs(x))}
+    if isinstance(s, For):
+        changing.add(s.index)
+    found: set[Stmt] = set()
+    for x in s.body.stmts:
+        movable = isinstance(x, Let) or (isinstance(x, Load) and x.mem not in written)
+        if movable and changing.isdisjoint(uses(x)):
+            changing.difference_update(outs(x))
+            found.add(x)
+    return found
 
 
 def _strides(mem: Mem) -> tuple[int, ...]:

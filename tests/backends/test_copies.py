@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -121,3 +123,107 @@ def test_copies_of_any_dense_layout(layout, order, wide, monkeypatch):
     hits = np.zeros((3, 40), int)
     np.add.at(hits, (np.arange(lanes) % 3, np.arange(lanes) % 37), 1)
     assert (counts.to_numpy() == hits + 7).all()
+
+
+@pytest.mark.parametrize("near", [1 << 20, 3000, 1500])  # bytes: a register of slots, or fewer
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", [ds.f32, ds.f64, ds.i32])
+@pytest.mark.parametrize("n", [8, 37, 130, 1000])
+def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
+    """Bare values, products and negated ones, under a branch, and lanes that meet by chance."""
+    monkeypatch.setattr("diffsim.ir.private._NEAR", near)
+    monkeypatch.setattr("diffsim.backends.cpu._CHUNK_WORK", 50)
+    monkeypatch.setattr("diffsim.backends.cpu._COPY_WORK", 0)
+    monkeypatch.setattr("diffsim.passes.wide._ALWAYS", True)
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
+    m, vec3 = 41, ds.types.vector(3, dtype)
+    total = ds.Vector.field(3, dtype, shape=(2, m))
+    where, a, b = ds.field(ds.i32, shape=n), ds.field(dtype, shape=n), ds.field(dtype, shape=m)
+
+    @ds.kernel
+    def meet(row: ds.i32):
+        for i in a:
+            for j in range(m):
+                p = a[i] * b[j]
+                total[row, j] += vec3(a[i], p, -p)
+                if a[i] > b[j]:
+                    total[row, j] -= vec3(p, 1, b[j])
+            total[row, where[i]] += vec3(1, 2, a[i])
+
+    rng = np.random.default_rng(n)
+    place = rng.integers(0, 5, n).astype(np.int32)
+    x, y = rng.integers(-9, 9, n), rng.integers(-9, 9, m)  # whole: sums are exact in any order
+    where.from_numpy(place)
+    a.from_numpy(x.astype(a.to_numpy().dtype))
+    b.from_numpy(y.astype(b.to_numpy().dtype))
+    total.fill(1)
+    for _ in range(2):
+        meet(1)
+    (p,) = lower(meet._only((1,)).ir).tasks[0].private
+    assert p.meeting == m * 6
+    assert p.count == m * 6 + 3
+    assert "@copies0" in meet.llvm()
+    product, taken = np.outer(x, y), x[:, None] > y
+    want = np.ones((2, m, 3))
+    for c, (plain, masked) in enumerate(
+        [(x[:, None] + 0 * y, product), (product, 1 + 0 * product), (-product, y + 0 * product)]
+    ):
+        want[1, :, c] += 2 * (plain - np.where(taken, masked, 0)).sum(0)
+        np.add.at(want[1, :, c], place, 2 * (x if c == 2 else c + 1))
+    assert (total.to_numpy() == want).all()
+
+
+def test_how_many_slots():
+    """A register of them while the copies stay near, none for lanes that go different ways."""
+    ds.init(arch=ds.cpu)
+
+    def slots(n, most, scatters=0):
+        s, x = ds.field(ds.f32, shape=n), ds.field(ds.f32, shape=64)
+
+        @ds.kernel
+        def meet():
+            for i in x:
+                for j in range(n):
+                    s[j] += x[i]
+                for j in range(scatters):
+                    s[i + j] += x[i]
+
+        meet()
+        return lower(meet._only(()).ir).tasks[0].private[0].slots(most)
+
+    assert [slots(n, 16) for n in (100, 1 << 15, 1 << 16, 1 << 17, 1 << 18)] == [16, 16, 8, 4, 1]
+    assert slots(100, 2) == 1
+    assert slots(100, 16, scatters=10) == 16
+    assert slots(100, 16, scatters=50) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_pairs_have_the_same_bits_every_time(threads):
+    """The gradient of a sum over pairs, with a number of lanes that no register divides."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads, kernel_simplicity="relaxed")
+    n = 1001
+    x = ds.Vector.field(3, ds.f32, shape=n, needs_grad=True)
+    energy = ds.field(ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def attract():
+        for i in range(n):
+            for j in range(n):
+                d = x[i] - x[j]
+                energy[None] += -1 / ds.sqrt(d.dot(d) + 1e-2)
+
+    h = np.random.default_rng(0).random((n, 3), np.float32)
+    x.from_numpy(h)
+    attract()
+    found = set()
+    for _ in range(10):
+        x.grad.fill(0)
+        energy.grad[None] = 1.0
+        attract.grad()
+        found.add(x.grad.to_numpy().tobytes())
+    assert len(found) == 1
+    d = h[:, None].astype(float) - h
+    want = 2 * (d / ((d * d).sum(2) + 1e-2)[:, :, None] ** 1.5).sum(1)
+    np.testing.assert_allclose(x.grad.to_numpy(), want, rtol=1e-4, atol=2e-5 * abs(want).max())
+    assert "@copies0" in attract.grad.llvm()
+    assert re.search(r"store <\d+ x float> %\w+, ptr %\w+, align \d+", attract.grad.llvm())

@@ -460,3 +460,68 @@ def test_text_written_by_hand_runs_alone():
     x.fill(0.5)
     assert not is_wide(run)
     assert x[63] == pytest.approx(((0.35**2) + 0.1) ** 2 + 0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(8,), (64,), (129,), (3, 40), (2, 64), (300_000,)])
+def test_extremes_of_neighbours(shape, dtype):
+    """NaN counts as nothing, in whole blocks and in the last one of a row; infinities count."""
+    ds.init(arch=ds.cpu)
+    t = ds.f32 if dtype == np.float32 else ds.f64
+    most, least, middle = (ds.field(t, shape=()) for _ in range(3))
+    x = ds.field(t, shape=shape)
+
+    @ds.kernel
+    def extremes(y: ds.types.ndarray()):
+        for i in ds.grouped(x):
+            ds.atomic_max(most[None], x[i])
+            ds.atomic_min(least[None], 2 * x[i] - y[i])
+            middle[None] += 1
+
+    h = np.random.default_rng(1).normal(size=(2, *shape)).astype(dtype)
+    for special, at in ((np.nan, 0), (-np.nan, -1), (np.inf, 5), (-np.inf, 6)):
+        h[0].ravel()[at] = special
+        most[None], least[None], middle[None] = -np.inf, np.inf, 0
+        x.from_numpy(h[0])
+        extremes(h[1])
+        assert most[None] == np.nanmax(h[0])
+        assert least[None] == np.nanmin(2 * h[0] - h[1])
+        assert middle[None] == h[0].size
+    assert found_wide(extremes._only((h[1],)).ir)
+    x.fill(np.nan)
+    most[None], least[None] = -3, np.inf
+    extremes(h[1])
+    assert (most[None], least[None]) == (-3, np.inf)
+
+
+def test_extremes_that_llvm_finds():
+    """Other elements than neighbours, functions, whole numbers: the loop over lanes is left to LLVM."""
+    ds.init(arch=ds.cpu)
+    x, k = ds.Vector.field(2, ds.f32, shape=100), ds.field(ds.i32, shape=100)
+    most, last = ds.field(ds.f32, shape=()), ds.field(ds.i32, shape=())
+
+    @ds.kernel
+    def length():
+        for i in x:
+            ds.atomic_max(most[None], x[i].norm())
+
+    @ds.kernel
+    def sine():
+        for i in k:
+            ds.atomic_max(most[None], ds.sin(ds.f32(k[i])))
+
+    @ds.kernel
+    def latest():
+        for i in k:
+            ds.atomic_max(last[None], k[i])
+
+    h = np.random.default_rng(0).random((100, 2), np.float32)
+    x.from_numpy(h)
+    k.from_numpy(np.arange(100, dtype=np.int32) - 100)
+    last[None] = -500
+    assert not any(is_wide(kernel) for kernel in (length, latest))
+    assert most[None] == pytest.approx(np.linalg.norm(h, axis=1).max(), rel=1e-6)
+    assert last[None] == -1
+    most[None] = -1
+    assert not is_wide(sine)
+    assert most[None] == pytest.approx(np.sin(np.arange(-100.0, 0)).max(), rel=1e-6)

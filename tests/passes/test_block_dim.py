@@ -5,7 +5,8 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import Span
-from diffsim.ir.nodes import Atomic, Block, Const, Mem, Private, Task, Value
+from diffsim.ir.nodes import Atomic, Block, Const, Mem, Task, Value
+from diffsim.ir.private import Private
 from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
 from diffsim.passes.keep import keep_taken
@@ -136,7 +137,7 @@ def test_replace_keeps_what_it_is_not_given():
         Block([add]),
         span,
         (("add", mem, ()),),
-        (Private(mem, (), frozenset([add]), 1),),
+        (Private(mem, (), frozenset([add]), 1, 0),),
         frozenset([axis]),
         128,
     )
