@@ -142,7 +142,7 @@ class _Rewriter:
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
         first = members[0][1]
-        target = part_of(first.index[: group.mem.rank], self.made_by)
+        target = part_of(first, self.made_by)
         writes = [s for s in inside if isinstance(s, (Store, Atomic))]
         work = 0
         for _, s in members:
@@ -166,12 +166,11 @@ class _Rewriter:
         writes: list[Store | Atomic],
     ) -> bool:
         """Whether a load sees the same before the task as in its place."""
-        rank = load.mem.rank
-        part = part_of(load.index[:rank], self.made_by)
+        part = part_of(load, self.made_by)
         if load.mem is group.mem and not apart(part, target):  # type: ignore[arg-type]
             return False
         for w in writes:
-            if w.mem is load.mem and not apart(part, part_of(w.index[:rank], self.made_by)):
+            if w.mem is load.mem and not apart(part, part_of(w, self.made_by)):
                 before = self.order.get(w, -1) < self.order[top]
                 if before:
                     return False
