@@ -243,11 +243,6 @@ class Jit:
         with self._optimised(text) as module:
             return str(module)
 
-    def assembly(self, text: str) -> str:
-        """The host's assembly for a module."""
-        with self._optimised(text) as module:
-            return str(self._machine.emit_assembly(module))
-
     def declare_math(self, names: Iterable[str], *, vectors: bool = True) -> str:
         """Module-level text that declares libm functions, with vector forms where there are some.
 
