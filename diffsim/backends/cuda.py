@@ -206,72 +206,11 @@ def lower(
     layout = CudaLayout(kernel)
     target = CudaTarget(sm)
     module = Module(kernel, layout, target, fast_math=fast_math)
-    name = _symbol(kernel.name)
-    entries: list[EntryPoint] = []
-    text: list[str] = []
-    waiting: list[int] = []
-    ordered: list[Span] = []
-
-    def flush() -> None:
-        if waiting:
-            entry = EntryPoint(f"{name}_serial{waiting[0]}", "serial", waiting[0], 1, 1, blocks=1)
-            text.extend(_serial(module, entry, waiting))
-            entries.append(entry)
-            waiting.clear()
-
-    joined: set[int] = set()
-    for k, task in enumerate(kernel.tasks):
-        if k in joined:
-            continue
-        if not task.axes:
-            waiting.append(k)
-            continue
-        dim = task.block_dim or block_dim
-        group = [task]
-        for other in kernel.tasks[k + 1 : k + _MOST_JOINED]:
-            if (other.block_dim or block_dim) != dim or not can_join(other, group):
-                break
-            group.append(other)
-        if len(group) > 1 or is_tiled(task, dim):
-            flush()
-            joined |= set(range(k, k + len(group)))
-            entry = EntryPoint(f"{name}_task{k}", "parallel", k, rows(group, dim), dim)
-            text += _several(module, entry, group)
-            entries.append(entry)
-            continue
-        lanes = count(task)
-        if lanes is None and not _threads_find_bounds(task):
-            layout.lanes[k] = layout.reserve(1)
-            waiting.append(k)
-        flush()
-        if deterministic and _order_matters(task):
-            ordered.append(task.span)
-            entry = EntryPoint(f"{name}_task{k}", "serial", k, lanes, 1, blocks=1)
-        else:
-            in_order = deterministic and bool(task.reductions)
-            if in_order:
-                layout.blocks[k] = layout.reserve(1)
-                layout.partials[k] = layout.reserve(_MOST_BLOCKS * len(task.reductions))
-            entry = EntryPoint(
-                f"{name}_task{k}",
-                "parallel",
-                k,
-                lanes,
-                dim,
-                lanes_per_thread(task),
-                _MOST_BLOCKS if in_order else None,
-                _fills(task, lanes, dim),
-            )
-        text += _parallel(module, entry, task)
-        entries.append(entry)
-        if k in layout.partials:
-            entry = EntryPoint(f"{name}_combine{k}", "combine", k, None, block_dim, blocks=1)
-            text += _combine(module, entry, task)
-            entries.append(entry)
-    flush()
+    launches = _Launches(module, layout, block_dim, deterministic=deterministic)
+    launches.write(kernel.tasks)
     parts = [
         *(module.declared[symbol] for symbol in sorted(module.declared)),
-        *text,
+        *launches.text,
         *module.metadata(),
         f"!2 = !{{i64 {ALIGNMENT}}}",
         *target.hints,
@@ -285,7 +224,97 @@ def lower(
         ]
     heap = "@malloc" in module.declared
     whole = "\n".join(parts) + "\n"
-    return CudaCode(whole, layout, module, entries, heap=heap, ordered=ordered)
+    return CudaCode(whole, layout, module, launches.entries, heap=heap, ordered=launches.ordered)
+
+
+class _Launches:
+    """Writes the entry points of a kernel, one for each launch, in order.
+
+    Attributes:
+        text: the entry points' functions.
+        ordered: the loops whose lanes run in order, on one thread.
+        waiting: the tasks that the next launch of one thread runs.
+    """
+
+    def __init__(
+        self, module: Module, layout: CudaLayout, block_dim: int, *, deterministic: bool
+    ) -> None:
+        self.name = _symbol(module.kernel.name)
+        self.module = module
+        self.layout = layout
+        self.block_dim = block_dim
+        self.deterministic = deterministic
+        self.entries: list[EntryPoint] = []
+        self.text: list[str] = []
+        self.ordered: list[Span] = []
+        self.waiting: list[int] = []
+
+    def write(self, tasks: Sequence[Task]) -> None:
+        k = 0
+        while k < len(tasks):
+            group = self._group(tasks[k : k + _MOST_JOINED])
+            if not group[0].axes:
+                self.waiting.append(k)
+            elif len(group) > 1 or is_tiled(group[0], self._dim(group[0])):
+                self._together(k, group)
+            else:
+                self._alone(k, group[0])
+            k += len(group)
+        self._flush()
+
+    def _dim(self, task: Task) -> int:
+        return task.block_dim or self.block_dim
+
+    def _group(self, tasks: Sequence[Task]) -> list[Task]:
+        """The first of these tasks, and those after it that belong to the same launch."""
+        group = [tasks[0]]
+        for other in tasks[1:] if tasks[0].axes else ():
+            if self._dim(other) != self._dim(tasks[0]) or not can_join(other, group):
+                break
+            group.append(other)
+        return group
+
+    def _add(self, entry: EntryPoint, text: list[str]) -> None:
+        self.entries.append(entry)
+        self.text += text
+
+    def _flush(self) -> None:
+        if self.waiting:
+            first = self.waiting[0]
+            entry = EntryPoint(f"{self.name}_serial{first}", "serial", first, 1, 1, blocks=1)
+            self._add(entry, _serial(self.module, entry, self.waiting))
+            self.waiting = []
+
+    def _together(self, k: int, group: list[Task]) -> None:
+        self._flush()
+        dim = self._dim(group[0])
+        entry = EntryPoint(f"{self.name}_task{k}", "parallel", k, rows(group, dim), dim)
+        self._add(entry, _several(self.module, entry, group))
+
+    def _alone(self, k: int, task: Task) -> None:
+        layout, lanes, dim = self.layout, count(task), self._dim(task)
+        if lanes is None and not _threads_find_bounds(task):
+            layout.lanes[k] = layout.reserve(1)
+            self.waiting.append(k)
+        self._flush()
+        called = f"{self.name}_task{k}"
+        if self.deterministic and _order_matters(task):
+            self.ordered.append(task.span)
+            entry = EntryPoint(called, "serial", k, lanes, 1, blocks=1)
+        else:
+            in_order = self.deterministic and bool(task.reductions)
+            if in_order:
+                layout.blocks[k] = layout.reserve(1)
+                layout.partials[k] = layout.reserve(_MOST_BLOCKS * len(task.reductions))
+            together, blocks = lanes_per_thread(task), _MOST_BLOCKS if in_order else None
+            fills = _fills(task, lanes, dim)
+            entry = EntryPoint(called, "parallel", k, lanes, dim, together, blocks, fills)
+        self._add(entry, _parallel(self.module, entry, task))
+        if k in layout.partials:
+            entry = EntryPoint(
+                f"{self.name}_combine{k}", "combine", k, None, self.block_dim, blocks=1
+            )
+            self._add(entry, _combine(self.module, entry, task))
 
 
 def _symbol(name: str) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from diffsim.backends.cuda_thread import WARP, Thread
 from diffsim.backends.lanes import accumulate, count, enter_lane, point
 from diffsim.ir.nodes import Arg, Atomic, Const, Let, Load, Scratch, Store, Task, Value
+from diffsim.ir.straight import MOST_LOADS, MOST_PARTS, count_loads, is_straight
 from diffsim.ir.walk import statements
 
-_MOST_STRAIGHT = 96  # statements of lanes that a thread runs side by side
 _TILE = 4  # lanes of a column that a thread runs side by side
 _LINE = 32  # f32 numbers in a line of memory
 _LONG_ROW = 512  # lanes, and at least two blocks: rows that are worth tiles
@@ -185,14 +185,11 @@ class Lanes:
 
 def lanes_per_thread(task: Task) -> int:
     """How many lanes a thread runs at the same time: several if they are short and straight."""
-    straight = all(
-        isinstance(s, (Let, Load, Store)) or (isinstance(s, Atomic) and s.exclusive)
-        for s in task.body.stmts
-    )
-    loads = sum(isinstance(s, (Load, Atomic)) for s in task.body.stmts)
-    if not straight or len(task.body.stmts) > _MOST_STRAIGHT:
+    stmts = task.body.stmts
+    if not is_straight(stmts) or len(stmts) > MOST_PARTS:
         return 1
-    return 8 if loads == 1 else 4 if loads <= 4 else 2 if loads <= 12 else 1
+    loads = count_loads(stmts)
+    return 8 if loads == 1 else 4 if loads <= 4 else 2 if loads <= MOST_LOADS else 1
 
 
 # ---- tasks in one launch

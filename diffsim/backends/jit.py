@@ -64,12 +64,25 @@ VECTOR_MATH: dict[str, int] = {
 sin, cos, exp, log and pow are there since glibc 2.22, the rest since 2.35.
 """
 
+_LONGEST = 12_000
+"""Lines of a function that LLVM's vectorizers are still asked for.
+
+The time that they take grows faster than the square of a block's length: minutes for some hundred turns of an
+unrolled loop over vectors.
+"""
+
 _TRAILER = struct.Struct("<Q8s")
 _TRAILER_MAGIC = b"dsimport"
 
 _init_lock = threading.Lock()
 _initialised = False
 _has_vector_math = False
+
+
+def _longest(text: str) -> int:
+    """The lines of the longest function of a module."""
+    _, *functions = f"\n{text}".split("\ndefine ")
+    return max((f.count("\n") for f in functions), default=0)
 
 
 class LLVMError(RuntimeError):
@@ -230,11 +243,6 @@ class Jit:
         with self._optimised(text) as module:
             return str(module)
 
-    def assembly(self, text: str) -> str:
-        """The host's assembly for a module."""
-        with self._optimised(text) as module:
-            return str(self._machine.emit_assembly(module))
-
     def declare_math(self, names: Iterable[str], *, vectors: bool = True) -> str:
         """Module-level text that declares libm functions, with vector forms where there are some.
 
@@ -331,8 +339,8 @@ class Jit:
             except RuntimeError as error:
                 raise LLVMError(str(error)) from None
             options = llvm.create_pipeline_tuning_options(self._opt_level)
-            options.loop_vectorization = self._opt_level >= 2
-            options.slp_vectorization = self._opt_level >= 2
+            vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
+            options.loop_vectorization = options.slp_vectorization = vectors
             builder = stack.enter_context(llvm.create_pass_builder(self._machine, options))
             stack.enter_context(builder.getModulePassManager()).run(module, builder)
             yield module

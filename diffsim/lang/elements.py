@@ -42,31 +42,7 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
             "write v.fill(0.0) as a statement of its own, with a local or an element of a field",
         )
     if isinstance(owner, Value):
-        if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
-            if not owner.type.shape and name not in ("cast",):
-                raise cx.type_error(
-                    node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
-                )
-            if name in ("n", "m"):
-                dims = owner.type.shape
-                return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
-            return owner.type.shape if name == "shape" else expressions.Method(name, owner)
-        if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
-            return _component(cx, owner, linalg.COMPONENTS[name], node)
-        chosen = linalg.several(name)
-        if chosen is not None and len(owner.type.shape) == 1:
-            return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
-        known = [*linalg.METHODS, "cast", "n", "m", "shape"]
-        close = close_to(name, known) if owner.type.shape else None
-        raise cx.type_error(
-            node,
-            f"{an(owner.type)} has no .{name}",
-            f"did you mean .{close}?"
-            if close
-            else "vectors and matrices have ." + ", .".join(known)
-            if owner.type.shape
-            else "a number has no attributes; its type is changed by ds.cast",
-        )
+        return _of_value(cx, owner, node)
     if isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast"):
         return expressions.Method(
             name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
@@ -100,6 +76,36 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     else:
         cx.capture_of(owner, name, found, node)
     return found
+
+
+def _of_value(cx: Context, owner: Value, node: ast.Attribute) -> Any:
+    """A component, a method or the size of a value of the kernel."""
+    name = node.attr
+    if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
+        if not owner.type.shape and name != "cast":
+            raise cx.type_error(
+                node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
+            )
+        if name in ("n", "m"):
+            dims = owner.type.shape
+            return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
+        return owner.type.shape if name == "shape" else expressions.Method(name, owner)
+    if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
+        return _component(cx, owner, linalg.COMPONENTS[name], node)
+    chosen = linalg.several(name)
+    if chosen is not None and len(owner.type.shape) == 1:
+        return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
+    known = [*linalg.METHODS, "cast", "n", "m", "shape"]
+    close = close_to(name, known) if owner.type.shape else None
+    raise cx.type_error(
+        node,
+        f"{an(owner.type)} has no .{name}",
+        f"did you mean .{close}?"
+        if close
+        else "vectors and matrices have ." + ", .".join(known)
+        if owner.type.shape
+        else "a number has no attributes; its type is changed by ds.cast",
+    )
 
 
 def _component(cx: Context, owner: Value, k: int, node: ast.expr) -> Value:

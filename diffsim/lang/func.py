@@ -198,5 +198,4 @@ def data_oriented(cls: C) -> C:
 
     The marker changes nothing in the class; numbers and fields reached through `self` are compiled in.
     """
-    cls._diffsim_data_oriented = True  # type: ignore[attr-defined]
     return cls

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Let, Load, Mem, Store, Value
 from diffsim.ir.walk import task_statements
 from diffsim.passes.affine import offset_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,12 @@ def definitions(kernel: Kernel) -> dict[Value, Let]:
     }
 
 
-def part_of(index: Iterable[Value], made_by: dict[Value, Let]) -> Part:
+def part_of(s: Load | Store | Atomic, made_by: dict[Value, Let]) -> Part:
+    """The rows that an access stays within."""
+    return rows_of(s.index[: s.mem.rank], made_by)
+
+
+def rows_of(index: Iterable[Value], made_by: dict[Value, Let]) -> Part:
     """The rows that an index tuple stays within."""
     rows = []
     for axis, i in enumerate(index):
@@ -71,7 +79,7 @@ def reads(kernel: Kernel) -> list[Access]:
 def writes(kernel: Kernel) -> list[Access]:
     """Every store to, and atomic update of, a field or array, in program order."""
     return _collect(kernel, (Store, Atomic)) + [
-        Access(mem, part_of(index, {}), Atomic(None, op, mem, index, v, t.span), k)
+        Access(mem, rows_of(index, {}), Atomic(None, op, mem, index, v, t.span), k)
         for k, t in enumerate(kernel.tasks)
         for (op, mem, index), v in zip(t.reductions, t.body.yields, strict=True)
         if mem.kind in ("field", "array")
@@ -86,8 +94,7 @@ def _collect(kernel: Kernel, kinds: tuple[type, ...], *, given: bool = False) ->
             if not isinstance(s, (Load, Store, Atomic)) or not isinstance(s, kinds):
                 continue
             if s.mem.kind in ("field", "array"):
-                part = part_of(s.index[: s.mem.rank], made_by)
-                found.append(Access(s.mem, part, s, k))
+                found.append(Access(s.mem, part_of(s, made_by), s, k))
     return found
 
 
@@ -96,6 +103,44 @@ def apart(a: Part, b: Part) -> bool:
     return any(
         x.axis == y.axis and x.argument is y.argument and x.shift != y.shift for x in a for y in b
     )
+
+
+class ByPart(Generic[T]):
+    """Things kept by the parts that they stay within, all of one memory.
+
+    Parts are told apart by the rows they have along the same axis with the same argument. So things are
+    looked up by those rows, once for each combination of axes and arguments that the parts have rows of.
+    """
+
+    def __init__(self, things: Iterable[tuple[Part, T]]) -> None:
+        self._of: dict[frozenset[object], list[tuple[Part, T]]] = {}
+        for part, thing in things:
+            self._of.setdefault(_directions(part), []).append((part, thing))
+        self._views: dict[tuple[object, object], dict[Part, set[T]]] = {}
+
+    def meeting(self, part: Part) -> set[T]:
+        """The things whose parts are not `apart` from this one."""
+        mine = _directions(part)
+        found: set[T] = set()
+        for theirs, things in self._of.items():
+            shared = mine & theirs
+            view = self._views.get((theirs, shared))
+            if view is None:
+                view = self._views[theirs, shared] = {}
+                for other, thing in things:
+                    view.setdefault(_along(other, shared), set()).add(thing)
+            found |= view.get(_along(part, shared), set())
+        return found
+
+
+def _directions(part: Part) -> frozenset[object]:
+    """What the rows of a part are told by, besides their shifts."""
+    return frozenset([(r.axis, r.argument) for r in part])
+
+
+def _along(part: Part, directions: frozenset[object]) -> Part:
+    """The rows of a part in these directions."""
+    return frozenset([r for r in part if (r.axis, r.argument) in directions])
 
 
 def overwrites(kernel: Kernel) -> list[Access]:
@@ -111,7 +156,7 @@ def overwrites(kernel: Kernel) -> list[Access]:
         for s in t.body.stmts:
             if not isinstance(s, Store) or s.mem.shape is None or len(s.index) != s.mem.rank:
                 continue
-            part = part_of(s.index, made_by)
+            part = part_of(s, made_by)
             rows = {r.axis for r in part}
             loops = [i for axis, i in enumerate(s.index) if axis not in rows]
             sizes = [n for axis, n in enumerate(s.mem.shape) if axis not in rows]

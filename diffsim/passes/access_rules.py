@@ -19,63 +19,19 @@ program already; its gradient is refused too, unless all that meet are additions
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from diffsim.errors import GlobalDataAccessError
 from diffsim.ir.nodes import (
     Atomic,
-    Block,
-    Const,
-    For,
     Kernel,
-    Let,
     Load,
     Mem,
     Store,
-    Task,
-    Value,
-    While,
 )
-from diffsim.ir.walk import blocks, given_blocks, task_statements
-from diffsim.passes.access import apart, definitions, part_of
+from diffsim.ir.walk import task_statements
+from diffsim.passes.access import apart
 from diffsim.passes.activity import Activity
-from diffsim.passes.meet import Sums
-
-Loops = tuple[For | While, ...]
-Write = Store | Atomic
-
-
-class _Place:
-    """A load or write: where it stands in program order, and in which loops."""
-
-    __slots__ = ("count", "loops", "stmt")
-
-    def __init__(self, stmt: Load | Write, count: int, loops: Loops) -> None:
-        self.stmt = stmt
-        self.count = count
-        self.loops = loops
-
-
-class _Section:
-    """A task's bounds, or its body: what it loads and writes, by memory."""
-
-    def __init__(self, task: Task, block: Block, axes: tuple[Value, ...]) -> None:
-        self.task = task
-        self.axes = axes
-        self.loads: dict[Mem, list[_Place]] = {}
-        self.writes: dict[Mem, list[_Place]] = {}
-        for place in _places(block):
-            if place.stmt.mem.kind == "scratch":
-                continue
-            group = self.loads if isinstance(place.stmt, Load) else self.writes
-            group.setdefault(place.stmt.mem, []).append(place)
-
-    def loads_of(self, mems: set[Mem]) -> Iterator[Load]:
-        """The loads of these memories."""
-        for mem in mems:
-            for place in self.loads.get(mem, []):
-                assert isinstance(place.stmt, Load)
-                yield place.stmt
+from diffsim.passes.meet import Access
+from diffsim.passes.places import Place, Section, sections_of
 
 
 def check_access(
@@ -103,26 +59,27 @@ def check_access(
         if isinstance(s, Load) and s.origin is not s
     }
     _check_gradients_read(adjoint)
-    work = _Checker(primal, repeated, activity, in_place=in_place)
-    sections = [
-        _Section(t, block, axes)
-        for t in primal.tasks
-        for block, axes in ((t.bounds, ()), (t.body, t.axes))
-    ]
+    work = _Checker(repeated, activity, in_place=in_place)
+    sections = sections_of(primal)
+    writers: dict[Mem, list[int]] = {}
+    for number, section in enumerate(sections):
+        for mem in section.writes:
+            writers.setdefault(mem, []).append(number)
     for number, section in enumerate(sections):
         for mem, loads in section.loads.items():
-            for later in sections[number + 1 :]:
-                work.later(loads, later.writes.get(mem, []))
-            if mem in section.writes:
-                work.within(section, loads, section.writes[mem])
-        for mem, writes in section.writes.items():
+            for k in writers.get(mem, []):
+                if k > number:
+                    work.later(loads, sections[k])
+            work.within(section, loads)
+        for mem in section.writes:
             if mem.grad is not None and section.axes:
-                work.stores(section, writes)
+                work.stores(section, mem)
     for number, section in enumerate(sections):
         for mem in [m for m in section.loads if m in work.before]:
-            for earlier in sections[:number]:
-                work.later(section.loads[mem], earlier.writes.get(mem, []), final=True)
-            work.unwritten(section, section.loads[mem], section.writes.get(mem, []))
+            for k in writers.get(mem, []):
+                if k < number:
+                    work.later(section.loads[mem], sections[k], final=True)
+            work.unwritten(section, section.loads[mem])
     work.extremes(sections)
     return frozenset(work.before)
 
@@ -142,132 +99,62 @@ def _check_gradients_read(adjoint: Kernel) -> None:
                 )
 
 
-def _places(block: Block) -> Iterator[_Place]:
-    count = 0
-
-    def visit(b: Block, loops: Loops) -> Iterator[_Place]:
-        nonlocal count
-        for s in b.stmts:
-            count += 1
-            if isinstance(s, (Load, Store, Atomic)):
-                yield _Place(s, count, loops)
-            inside = (*loops, s) if isinstance(s, (For, While)) else loops
-            for inner in blocks(s):
-                yield from visit(inner, inside)
-            for inner in given_blocks(s):  # what only the adjoint reads must be there as it is here
-                yield from (p for p in visit(inner, inside) if isinstance(p.stmt, Load))
-
-    yield from visit(block, ())
-
-
 class _Checker:
-    def __init__(
-        self, primal: Kernel, repeated: set[Load | Atomic], activity: Activity, *, in_place: bool
-    ) -> None:
+    def __init__(self, repeated: set[Load | Atomic], activity: Activity, *, in_place: bool) -> None:
         self.in_place = in_place
         self.before: set[Mem] = set()
         self.repeated = repeated
         self.extreme = {s.mem for s in repeated if isinstance(s, Atomic)}
         self.activity = activity
-        self.made_by: dict[Value, Let] = definitions(primal)
-        self.sums: dict[Task, Sums] = {}
 
-    def disjoint(self, a: Load | Write, b: Load | Write) -> bool:
-        """Whether other rows or other components keep the two apart."""
-        rank = a.mem.rank
-        if apart(part_of(a.index[:rank], self.made_by), part_of(b.index[:rank], self.made_by)):
-            return True
-        return any(
-            isinstance(x, Const) and isinstance(y, Const) and x.value != y.value
-            for x, y in zip(a.index[rank:], b.index[rank:], strict=False)
-        )
+    def needed(self, load: Place) -> bool:
+        """Whether the adjoint loads it again."""
+        return load.stmt.origin in self.repeated  # type: ignore[union-attr]
 
-    def needed(self, load: Load) -> bool:
-        return load.origin in self.repeated
+    def active(self, place: Place) -> bool:
+        """Whether a derivative flows through what is loaded or written."""
+        s = place.stmt
+        return (s.out if isinstance(s, Load) else s.value) in self.activity.values
 
-    def sums_of(self, task: Task) -> Sums:
-        found = self.sums.get(task)
-        if found is None:
-            found = self.sums[task] = Sums(task)
-        return found
-
-    def stale(self, load: Load, write: Load | Write, *, final: bool = False) -> None:
+    def stale(self, load: Place, write: Place, *, final: bool = False) -> None:
         """A value that is not there any more after the launch: to be found as it was before, or refused."""
-        kept = self.in_place and load.mem.kind in ("field", "array")
-        if final or not kept or load.mem in self.extreme:
-            raise _stale(load, write, kept)
-        self.before.add(load.mem)
+        mem = load.stmt.mem
+        kept = self.in_place and mem.kind in ("field", "array")
+        if final or not kept or mem in self.extreme:
+            raise _stale(load.stmt, write.stmt, kept)
+        self.before.add(mem)
 
-    def later(self, loads: list[_Place], writes: list[_Place], *, final: bool = False) -> None:
-        """Loads, and writes that come after all of them (`final`: or before them)."""
-        for load in (p.stmt for p in loads):
-            assert isinstance(load, Load)
-            if self.needed(load):
-                for write in writes:
-                    if not self.disjoint(load, write.stmt):
-                        self.stale(load, write.stmt, final=final)
-
-    def within(self, section: _Section, loads: list[_Place], writes: list[_Place]) -> None:
-        """Loads and writes of the same lanes."""
-        sums = self.sums_of(section.task)
+    def later(self, loads: list[Place], section: Section, *, final: bool = False) -> None:
+        """Loads, and the writes of a section that comes after them (`final`: or before them)."""
         for load in loads:
-            stmt = load.stmt
-            assert isinstance(stmt, Load)
-            needed = self.needed(stmt)
-            if not needed and stmt.out not in self.activity.values:
-                continue
-            for write in writes:
-                if self.disjoint(stmt, write.stmt):
-                    continue
-                if not sums.distances(stmt, write.stmt).same(section.axes):
-                    raise _racing(stmt, write.stmt)
-                if needed and not self.written_before(section, load, write):
-                    self.stale(stmt, write.stmt)
+            groups = section.meeting(load) if self.needed(load) else []
+            if groups:
+                self.stale(load, groups[0].first, final=final)
+                return  # what it says of one load, it says of all
 
-    def unwritten(self, section: _Section, loads: list[_Place], writes: list[_Place]) -> None:
+    def within(self, section: Section, loads: list[Place]) -> None:
+        """Loads and writes of the same lanes."""
+        for load in loads:
+            needed = self.needed(load)
+            if not needed and not self.active(load):
+                continue
+            for group in section.meeting(load):
+                if not section.same_lane(load, group.first):
+                    raise _racing(load.stmt, group.first.stmt)
+                if needed and not section.before(group.last, load):
+                    late = (p for p in group.places if not section.before(p, load))
+                    self.stale(load, next(late))
+
+    def unwritten(self, section: Section, loads: list[Place]) -> None:
         """Loads of a memory that will be as it was before: no write may come before them."""
         for load in loads:
-            assert isinstance(load.stmt, Load)
-            if self.needed(load.stmt):
-                for write in writes:
-                    if not self.disjoint(load.stmt, write.stmt) and not self.read_before(
-                        section, load, write
-                    ):
-                        raise _stale(load.stmt, write.stmt, True)
-
-    def read_before(self, section: _Section, load: _Place, write: _Place) -> bool:
-        """Whether, in each lane, the load is done with an element when the write changes it."""
-        found = self.sums_of(section.task).distances(load.stmt, write.stmt, section.axes)
-        if found.never:
-            return True
-        for one, other in zip(load.loops, write.loops, strict=False):
-            if one is not other:
-                break
-            most = found.of(one.index)[1] if isinstance(one, For) else 1
-            if most < 0:  # the load is in an earlier turn
-                return True
-            if most > 0:
-                return False
-        return load.count < write.count
-
-    def written_before(self, section: _Section, load: _Place, write: _Place) -> bool:
-        """Whether, in each lane, the write is done with an element when the load reads it."""
-        found = self.sums_of(section.task).distances(load.stmt, write.stmt, section.axes)
-        if found.never:
-            return True
-        for one, other in zip(load.loops, write.loops, strict=False):
-            if one is not other:
-                break
-            least = found.of(one.index)[0] if isinstance(one, For) else -1
-            if least > 0:  # the load is in a later turn
-                return True
-            if least < 0:
-                return False
-        return write.count < load.count
+            for group in section.meeting(load) if self.needed(load) else ():
+                if not section.before(load, group.first):
+                    raise _stale(load.stmt, group.first.stmt, True)
 
     # ---- minima and maxima
 
-    def extremes(self, sections: list[_Section]) -> None:
+    def extremes(self, sections: list[Section]) -> None:
         """Atomic minima and maxima: what else may happen to their elements."""
         found = [
             (number, place)
@@ -280,72 +167,61 @@ class _Checker:
             summed = _summed(sections)
             for number, place in found:
                 for load in sections[number].loads_of(summed):
-                    raise _summed_up(place.stmt, load)
+                    raise _summed_up(place.stmt, load.stmt)
         for number, place in found:
             mem = place.stmt.mem
             for other, section in enumerate(sections):
                 for write in section.writes.get(mem, []):
-                    if _kind(write) != _kind(place):
+                    if write.kind != place.kind:
                         self._extreme_kept(section, number - other, place, write)
                 for read in section.loads.get(mem, []):
                     self._extreme_read(sections, other, read, number, place, found)
 
-    def _extreme_kept(self, section: _Section, ahead: int, place: _Place, write: _Place) -> None:
+    def _extreme_kept(self, section: Section, ahead: int, place: Place, write: Place) -> None:
         """An update and another kind of write, whose section lies so many before it."""
-        if ahead > 0 or self.disjoint(place.stmt, write.stmt):
+        if ahead > 0 or apart(place.part, write.part):
             return
         if ahead == 0:
-            found = self.sums_of(section.task).distances(place.stmt, write.stmt)
-            if not found.same(section.axes):
+            if not section.same_lane(place, write):
                 raise _unordered(place.stmt, write.stmt)
-            if self.written_before(section, place, write):
+            if section.before(write, place):
                 return
         raise _changed(place.stmt, write.stmt)
 
     def _extreme_read(
         self,
-        sections: list[_Section],
+        sections: list[Section],
         at: int,
-        load: _Place,
+        load: Place,
         number: int,
-        place: _Place,
-        found: list[tuple[int, _Place]],
+        place: Place,
+        found: list[tuple[int, Place]],
     ) -> None:
         """A load that may see what an update made: no other update may come after the load."""
-        stmt = load.stmt
-        assert isinstance(stmt, Load)
-        if not self.needed(stmt) and stmt.out not in self.activity.values:
+        if not self.needed(load) and not self.active(load):
             return
-        if at < number or self.disjoint(stmt, place.stmt):
+        if at < number or apart(load.part, place.part):
             return
-        if at == number and self.read_before(sections[at], load, place):
+        if at == number and sections[at].before(load, place):
             return
         for later, other in found:
-            if other.stmt.mem is not stmt.mem or later < at or self.disjoint(stmt, other.stmt):
+            if other.stmt.mem is not load.stmt.mem or later < at or apart(load.part, other.part):
                 continue
-            if later > at or not self.written_before(sections[at], load, other):
-                raise _between(stmt, other.stmt)
+            if later > at or not sections[at].before(other, load):
+                raise _between(load.stmt, other.stmt)
 
-    def stores(self, section: _Section, writes: list[_Place]) -> None:
+    def stores(self, section: Section, mem: Mem) -> None:
         """Writes of different lanes to one element, which are in no order if one of them stores."""
-        sums = self.sums_of(section.task)
-        for k, one in enumerate(writes):
-            for two in writes[k:]:
-                pair = (one.stmt, two.stmt)
-                active = any(s.value in self.activity.values for s in pair)  # type: ignore[union-attr]
-                if not active or not any(isinstance(s, Store) for s in pair):
-                    continue
-                if self.disjoint(*pair) or sums.distances(*pair).same(section.axes):
-                    continue
-                raise _colliding(*(pair if isinstance(one.stmt, Store) else pair[::-1]))
+        groups = section.groups[mem]
+        active = {g: next((p for p in g.places if self.active(p)), None) for g in groups}
+        for one in groups:
+            for two in section.meeting(one.first) if one.first.kind == "store" else ():
+                store, other = active[one] or one.first, active[two] or two.first
+                if (active[one] or active[two]) and not section.same_lane(store, other):
+                    raise _colliding(store.stmt, other.stmt)
 
 
-def _kind(place: _Place) -> str:
-    """The op of an atomic update; "" for a store."""
-    return place.stmt.op if isinstance(place.stmt, Atomic) else ""
-
-
-def _summed(sections: list[_Section]) -> set[Mem]:
+def _summed(sections: list[Section]) -> set[Mem]:
     """Temporaries that hold a float sum over the turns of a parallel loop, or something made of one.
 
     The adjoint adds them up again, in another order.
@@ -357,14 +233,14 @@ def _summed(sections: list[_Section]) -> set[Mem]:
             carried = next(section.loads_of(found), None) is not None
             for mem, writes in section.writes.items():
                 if mem.kind == "temp" and mem.dtype.is_float:
-                    adds = any(isinstance(p.stmt, Atomic) and p.stmt.op == "add" for p in writes)
+                    adds = any(p.kind == "add" for p in writes)
                     if carried or (adds and section.axes):
                         found.add(mem)
         if before == len(found):
             return found
 
 
-def _summed_up(update: Load | Write, load: Load) -> GlobalDataAccessError:
+def _summed_up(update: Access, load: Access) -> GlobalDataAccessError:
     name = load.mem.name
     return GlobalDataAccessError(
         f"the gradient of this update needs its value again, to the last bit, and {name} is a sum over the "
@@ -375,7 +251,7 @@ def _summed_up(update: Load | Write, load: Load) -> GlobalDataAccessError:
     )
 
 
-def _changed(update: Load | Write, write: Load | Write) -> GlobalDataAccessError:
+def _changed(update: Access, write: Access) -> GlobalDataAccessError:
     name = update.mem.name
     return GlobalDataAccessError(
         f"the gradient of this update needs {name} as the update left it, and the kernel changes it in "
@@ -385,7 +261,7 @@ def _changed(update: Load | Write, write: Load | Write) -> GlobalDataAccessError
     )
 
 
-def _unordered(update: Load | Write, write: Load | Write) -> GlobalDataAccessError:
+def _unordered(update: Access, write: Access) -> GlobalDataAccessError:
     return GlobalDataAccessError(
         f"turns of this parallel loop change the same element of {update.mem.name} in two ways, in no order, "
         f"so there is no defined gradient\n  changed here:\n{write.span.text()}\n  updated here:",
@@ -394,7 +270,7 @@ def _unordered(update: Load | Write, write: Load | Write) -> GlobalDataAccessErr
     )
 
 
-def _between(load: Load, update: Load | Write) -> GlobalDataAccessError:
+def _between(load: Access, update: Access) -> GlobalDataAccessError:
     name = load.mem.name
     return GlobalDataAccessError(
         f"the gradient needs to know which update {name} came from when it was read, and updates come after "
@@ -404,7 +280,7 @@ def _between(load: Load, update: Load | Write) -> GlobalDataAccessError:
     )
 
 
-def _stale(load: Load, write: Load | Write, kept: bool) -> GlobalDataAccessError:
+def _stale(load: Access, write: Access, kept: bool) -> GlobalDataAccessError:
     """`kept`: whether the tape keeps what was there, which is not enough."""
     name = load.mem.name
     if kept:
@@ -424,7 +300,7 @@ def _stale(load: Load, write: Load | Write, kept: bool) -> GlobalDataAccessError
     )
 
 
-def _racing(load: Load, write: Load | Write) -> GlobalDataAccessError:
+def _racing(load: Access, write: Access) -> GlobalDataAccessError:
     return GlobalDataAccessError(
         f"a turn of this parallel loop may read an element of {load.mem.name} that another one writes, so "
         f"there is no defined gradient\n  written here:\n{write.span.text()}\n  read here:",
@@ -433,7 +309,7 @@ def _racing(load: Load, write: Load | Write) -> GlobalDataAccessError:
     )
 
 
-def _colliding(store: Load | Write, other: Load | Write) -> GlobalDataAccessError:
+def _colliding(store: Access, other: Access) -> GlobalDataAccessError:
     name = store.mem.name
     place = (
         "" if other is store else f"\n  and also written here:\n{other.span.text()}\n  stored here:"

@@ -46,7 +46,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import size_of
 from diffsim.ir.walk import Copier, outs, statements, uses
-from diffsim.passes.access import apart, part_of
+from diffsim.passes.access import ByPart, Part, apart, part_of
 from diffsim.passes.affine import offset_of
 
 _MOST_WORK = 600  # statements of one rewritten loop body
@@ -78,6 +78,7 @@ class _Rewriter:
         self.made_by: dict[Value, Let] = {}
         self.defined: dict[Value, Stmt] = {}
         self.order: dict[Stmt, int] = {}
+        self.writes: dict[Mem, ByPart[int]] = {}
 
     def tasks(self) -> list[Task]:
         """The task itself, or what replaces it."""
@@ -96,11 +97,12 @@ class _Rewriter:
             self.order[s] = n
             for v in outs(s):
                 self.defined[v] = s
+        self.writes = self.first_writes(inside)
         made: list[Task] = []
         taken: set[Stmt] = set()
         for group, members in self.groups().items():
             shifts = {shift for shift, _ in members}
-            if len(shifts) < 2 or not self.possible(group, members, inside):
+            if len(shifts) < 2 or not self.possible(group, members):
                 continue
             made += self.rewrite(group, members)
             taken.update(s for _, s in members)
@@ -135,15 +137,21 @@ class _Rewriter:
                     found.setdefault(group, []).append((tuple(shifts[a] for a in axes), s))
         return found
 
-    def possible(
-        self, group: _Group, members: list[tuple[tuple[int, ...], Atomic]], inside: list[Stmt]
-    ) -> bool:
+    def first_writes(self, inside: list[Stmt]) -> dict[Mem, ByPart[int]]:
+        """For each memory and part of it, before which statement of the body it is still as it was."""
+        found: dict[Mem, dict[Part, int]] = {}
+        for s in inside:
+            if isinstance(s, (Store, Atomic)):
+                first = found.setdefault(s.mem, {})
+                part, place = part_of(s, self.made_by), self.order.get(s, -1)
+                first[part] = min(first.get(part, place), place)
+        return {mem: ByPart(first.items()) for mem, first in found.items()}
+
+    def possible(self, group: _Group, members: list[tuple[tuple[int, ...], Atomic]]) -> bool:
         """Whether the values can be computed by the element, and cheaply."""
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
-        first = members[0][1]
-        target = part_of(first.index[: group.mem.rank], self.made_by)
-        writes = [s for s in inside if isinstance(s, (Store, Atomic))]
+        target = part_of(members[0][1], self.made_by)
         work = 0
         for _, s in members:
             for needed in self.slice(s.value):
@@ -153,29 +161,21 @@ class _Rewriter:
                     work += size_of(x.out.type) if isinstance(x, (Let, Load)) else 1
                     if isinstance(x, (Store, Atomic, For, While)):
                         return False
-                    if isinstance(x, Load) and not self.unwritten(x, needed, target, group, writes):
+                    if isinstance(x, Load) and not self.unwritten(x, needed, target, group):
                         return False
-        return work <= _MOST_WORK
-
-    def unwritten(
-        self,
-        load: Load,
-        top: Stmt,
-        target: frozenset[object],
-        group: _Group,
-        writes: list[Store | Atomic],
-    ) -> bool:
-        """Whether a load sees the same before the task as in its place."""
-        rank = load.mem.rank
-        part = part_of(load.index[:rank], self.made_by)
-        if load.mem is group.mem and not apart(part, target):  # type: ignore[arg-type]
-            return False
-        for w in writes:
-            if w.mem is load.mem and not apart(part, part_of(w.index[:rank], self.made_by)):
-                before = self.order.get(w, -1) < self.order[top]
-                if before:
-                    return False
+            if work > _MOST_WORK:
+                return False
         return True
+
+    def unwritten(self, load: Load, top: Stmt, target: Part, group: _Group) -> bool:
+        """Whether a load sees the same before the task as in its place."""
+        part = part_of(load, self.made_by)
+        if load.mem is group.mem and not apart(part, target):
+            return False
+        writes = self.writes.get(load.mem)
+        return (
+            writes is None or min(writes.meeting(part), default=self.order[top]) >= self.order[top]
+        )
 
     def slice(self, v: Value) -> list[Stmt]:
         """The statements at the top of the body that a value needs, in order."""

@@ -13,15 +13,18 @@ are. Promises: the same gradients (a zero may have the other sign).
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TypeGuard
 
 from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Load, Mem, Stmt, Store, Task, Value
 from diffsim.ir.walk import statements
 from diffsim.passes.access import definitions
 from diffsim.passes.affine import offset_of
+from diffsim.passes.meet import Access
 
-Access = Load | Store | Atomic
 Bases = tuple[Value | None, ...]
 Shifts = tuple[int, ...]
 
@@ -106,20 +109,19 @@ class Lane:
         It does not if some index is the same value plus another constant.
         """
         bases, shifts = self._place(one)
-        found = []
+        found: list[int] = []
         for theirs, places in self._touched.get(one.mem, {}).items():
             if theirs == bases:
                 close = [places.get(shifts, [])]
             else:
                 same = [k for k, (a, b) in enumerate(zip(bases, theirs, strict=False)) if a is b]
                 close = [p for at, p in places.items() if all(at[k] == shifts[k] for k in same)]
-            found += [
-                next(
-                    (k for k, x in p if k >= since and not (writing and isinstance(x, Load))), None
-                )
-                for p in close
-            ]
-        return min((k for k in found if k is not None), default=None)
+            for p in close:
+                after = itertools.islice(p, bisect.bisect_left(p, since, key=itemgetter(0)), None)
+                at = next((k for k, x in after if not (writing and isinstance(x, Load))), None)
+                if at is not None:
+                    found.append(at)
+        return min(found, default=None)
 
     def loaded_before(self, one: Access, k: int) -> bool:
         """Whether a statement before the one numbered k loads the element."""

@@ -13,12 +13,10 @@ Assumes scalar IR whose atomics are marked. Promises: the same values.
 from __future__ import annotations
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Load, Stmt, Store, Task, Value
+from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Stmt, Store, Task, Value
+from diffsim.ir.straight import MOST_LOADS, MOST_STATEMENTS, count_loads, is_straight
 from diffsim.passes.access import definitions
 from diffsim.passes.in_place import Lane, is_plain_sum
-
-_MOST_LOADS = 12  # of a lane; more of them at a time take too many registers
-_MOST_STATEMENTS = 64
 
 
 def store_last(kernel: Kernel) -> Kernel:
@@ -53,9 +51,10 @@ def _task(task: Task, made_by: dict[Value, Let]) -> Task:
 def _is_straight(task: Task) -> bool:
     stmts = task.body.stmts
     return (
-        all(isinstance(s, (Let, Load, Store)) or is_plain_sum(s) for s in stmts)
-        and sum(isinstance(s, (Load, Atomic)) for s in stmts) <= _MOST_LOADS
-        and len(stmts) <= _MOST_STATEMENTS
+        is_straight(stmts)
+        and all(is_plain_sum(s) for s in stmts if isinstance(s, Atomic))
+        and count_loads(stmts) <= MOST_LOADS
+        and len(stmts) <= MOST_STATEMENTS
     )
 
 

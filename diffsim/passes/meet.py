@@ -35,13 +35,17 @@ class Distances:
         never: whether they can be told never to touch the same element.
     """
 
-    def __init__(self, known: dict[Value, Interval], *, never: bool) -> None:
-        self.known = known
+    def __init__(
+        self, known: dict[Value, Interval], ranges: dict[Value, Interval], *, never: bool
+    ) -> None:
+        self._known = known
+        self._ranges = ranges
         self.never = never
 
     def of(self, loop: Value) -> Interval:
         """Turn of the first access minus turn of the second one, as (least, most)."""
-        return self.known.get(loop, _ANY)
+        found = self._known.get(loop)
+        return _between(self._ranges.get(loop, _ANY)) if found is None else found
 
     def same(self, loops: Iterable[Value]) -> bool:
         """Whether both are in the same turn of each of these loops."""
@@ -70,8 +74,6 @@ class Sums:
 
     def distances(self, a: Access, b: Access, same: Iterable[Value] = ()) -> Distances:
         """What is known if both touch the same element; `same`: loops in whose turns they agree."""
-        known = {v: (-n, n) for v, (lo, hi) in self.ranges.items() for n in [max(hi - lo, 0)]}
-        known.update(dict.fromkeys(same, _SAME))
         rank = a.mem.rank
         equations = [
             (x, y)
@@ -79,14 +81,22 @@ class Sums:
             for x, y in [(self.sum(i), self.sum(j))]
             if x is not None and y is not None
         ]
+        known = {
+            v: _between(self.ranges[v])
+            for pair in equations
+            for total in pair
+            for v in total
+            if v is not None and v in self.ranges
+        }
+        known.update(dict.fromkeys(same, _SAME))
         for _ in range(_ROUNDS):
             before = dict(known)
             for x, y in equations:
                 if not self._narrow(x, y, known):
-                    return Distances(known, never=True)
+                    return Distances(known, self.ranges, never=True)
             if known == before:
                 break
-        return Distances(known, never=False)
+        return Distances(known, self.ranges, never=False)
 
     def _narrow(
         self, x: dict[Value | None, int], y: dict[Value | None, int], known: dict[Value, Interval]
@@ -187,6 +197,12 @@ def _combine(
     for v, n in b.items():
         made[v] = made.get(v, 0) + factor * n
     return made
+
+
+def _between(turns: Interval) -> Interval:
+    """How far apart two turns of a loop over these can be."""
+    most = max(turns[1] - turns[0], 0)
+    return -most, most
 
 
 def _plus(a: Interval, b: Interval) -> Interval:

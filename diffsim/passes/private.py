@@ -28,7 +28,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.private import Private, scalars_within
 from diffsim.ir.walk import blocks, task_statements
-from diffsim.passes.access import apart, part_of
+from diffsim.passes.access import ByPart, part_of
 from diffsim.passes.affine import offset_of
 from diffsim.passes.wide import varying
 
@@ -62,18 +62,16 @@ def _of_task(task: Task) -> tuple[Private, ...]:
         lead = _lead(atomics, made_by)
         if len(lead) == mem.rank or scalars_within(mem, len(lead)) > _LARGEST:
             continue
-        parts = [part_of(s.index[: mem.rank], made_by) for s in atomics]
-        others = [
-            s
+        added = frozenset(atomics)
+        others = ByPart(
+            (part_of(s, made_by), s)
             for s in found
-            if isinstance(s, (Load, Store, Atomic)) and s.mem is mem and s not in atomics
-        ]
-        if all(
-            apart(part, part_of(s.index[: mem.rank], made_by)) for s in others for part in parts
-        ):
+            if isinstance(s, (Load, Store, Atomic)) and s.mem is mem and s not in added
+        )
+        if not any(others.meeting(part_of(s, made_by)) for s in atomics):
             count = sum(counts[s] for s in atomics)
             meeting = sum(counts[s] for s in atomics if not apart_along.intersection(s.index))
-            made.append(Private(mem, lead, frozenset(atomics), count, meeting))
+            made.append(Private(mem, lead, added, count, meeting))
     return tuple(made)
 
 

@@ -27,7 +27,6 @@ from diffsim.ir.nodes import (
     For,
     If,
     Kernel,
-    Let,
     Load,
     Mem,
     Stmt,
@@ -38,8 +37,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import blocks, outs, statements, task_statements
-from diffsim.passes.access import apart, part_of
-from diffsim.passes.affine import offset_of
+from diffsim.passes.reach import Reach
 
 Key = tuple[str, Mem, tuple[object, ...]]
 _MOST = 64  # accumulators of one loop
@@ -249,27 +247,15 @@ def mark_exclusive(kernel: Kernel) -> Kernel:
     """Atomics that no other lane can interfere with become plain updates."""
     tasks = []
     for task in kernel.tasks:
-        found = list(task_statements(task))
-        made_by = {s.out: s for s in found if isinstance(s, Let)}
-        accesses: dict[Mem, list[tuple[Value, ...]]] = {}
-        for s in found:
-            if isinstance(s, (Load, Store, Atomic)):
-                accesses.setdefault(s.mem, []).append(s.index)
-        alone: set[Stmt] = set()
-        for s in found:
-            if isinstance(s, Atomic):
-                part = part_of(s.index[: s.mem.rank], made_by)
-                rivals = [
-                    i for i in accesses[s.mem] if not apart(part, part_of(i[: s.mem.rank], made_by))
-                ]
-                if same_lane(task, s.mem, rivals, made_by):
-                    alone.add(s)
+        found = [s for s in task_statements(task) if isinstance(s, (Load, Store, Atomic))]
+        reach = Reach(task, found)
+        alone = {s for s in found if isinstance(s, Atomic) and reach.is_own(s)}
         tasks.append(_Marker(alone).task(task))
     return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
 
 
 class _Marker:
-    def __init__(self, alone: set[Stmt]) -> None:
+    def __init__(self, alone: set[Atomic]) -> None:
         self.alone = alone
 
     def task(self, t: Task) -> Task:
@@ -289,24 +275,3 @@ class _Marker:
         if isinstance(s, If):
             return If(s.cond, self.block(s.then), self.block(s.orelse), s.outs, s.span)
         return s
-
-
-def same_lane(
-    task: Task, mem: Mem, indices: list[tuple[Value, ...]], made_by: dict[Value, Let]
-) -> bool:
-    """Whether accesses with these indices to one element can only be made by one lane."""
-    if not task.axes or mem.kind == "scratch":
-        return True
-    for axis in task.axes:
-        places = [
-            {
-                (k, shift)
-                for k, i in enumerate(index)
-                for base, shift in [offset_of(i, made_by)]
-                if base is axis
-            }
-            for index in indices
-        ]
-        if not set.intersection(*places):
-            return False
-    return True

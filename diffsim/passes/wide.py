@@ -42,9 +42,8 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import size_of
 from diffsim.ir.walk import blocks, outs, statements, task_statements, uses
-from diffsim.passes.access import apart, part_of
 from diffsim.passes.meet import Sums
-from diffsim.passes.sums import same_lane
+from diffsim.passes.reach import Reach
 
 _LANES = 16  # lanes that the estimate counts on
 _FEWEST = 8  # lanes along the last axis
@@ -140,8 +139,7 @@ def _mark(block: Block, found: set[Value]) -> None:
 
 def _may(task: Task) -> bool:
     found = list(task_statements(task))
-    made_by = {s.out: s for s in found if isinstance(s, Let)}
-    writes: dict[Mem, list[Store | Atomic]] = {}
+    writes: list[Store | Atomic] = []
     for s in found:
         if isinstance(s, (Check, Print, Native)):
             return False
@@ -150,19 +148,9 @@ def _may(task: Task) -> bool:
         if isinstance(s, (Store, Atomic)):
             if s.mem.kind == "temp":
                 return False
-            if s.mem.kind != "scratch":
-                writes.setdefault(s.mem, []).append(s)
-    for s in found:
-        if not isinstance(s, (Load, Store)) or s.mem not in writes:
-            continue
-        rank = s.mem.rank
-        part = part_of(s.index[:rank], made_by)
-        rivals = [
-            w.index for w in writes[s.mem] if not apart(part, part_of(w.index[:rank], made_by))
-        ]
-        if rivals and not same_lane(task, s.mem, [s.index, *rivals], made_by):
-            return False
-    return True
+            writes.append(s)
+    reach = Reach(task, writes)
+    return all(reach.is_own(s) for s in found if isinstance(s, (Load, Store)))
 
 
 class _Estimate:

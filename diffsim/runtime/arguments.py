@@ -274,34 +274,8 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
             )
         shape, grad, is_grad = value.shape, value.grad is not None, value.is_grad
     elif isinstance(value, (np.ndarray, DeviceArray)):
-        scalar = from_numpy(value.dtype)
-        if scalar is None:
-            raise KernelTypeError(
-                f"{where}: arrays of {value.dtype} can not be used in kernels",
-                Span.of_caller(),
-                hint="convert it: array.astype(np.float32)",
-            )
-        element = want.dtype.shape if isinstance(want.dtype, TensorType) else ()
-        shape, grad, is_grad = value.shape, False, False
-        if element and want.dtype is not None:
-            if shape[len(shape) - len(element) :] != element:
-                raise KernelTypeError(
-                    f"an element of {where} is {an(want.dtype)}, and the array has shape {shape}",
-                    Span.of_caller(),
-                    hint=f"the last axes of the array must be {element}",
-                )
-            shape = shape[: len(shape) - len(element)]
-        dtype = tensor(scalar, element)
-        if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
-            raise KernelTypeError(
-                f"{where}: the array is not contiguous",
-                Span.of_caller(),
-                hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
-            )
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            raise KernelTypeError(
-                f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
-            )
+        dtype, shape = _foreign_kind(value, want.dtype, where)
+        grad = is_grad = False
     else:
         hint = "pass np.array(...), or a ds.ndarray"
         if hasattr(value, "__array_interface__") or type(value).__module__.startswith("torch"):
@@ -321,6 +295,38 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
         )
     large = any(n > 2**31 - 1 for n in shape)
     return ArrayKind(dtype, len(shape), grad, large, is_grad)
+
+
+def _foreign_kind(
+    value: np.ndarray | DeviceArray, wanted: Type | None, where: str
+) -> tuple[Type, tuple[int, ...]]:
+    """The type of an element of another library's array, and how many there are along each axis."""
+    scalar = from_numpy(value.dtype)
+    if scalar is None:
+        raise KernelTypeError(
+            f"{where}: arrays of {value.dtype} can not be used in kernels",
+            Span.of_caller(),
+            hint="convert it: array.astype(np.float32)",
+        )
+    element = wanted.shape if isinstance(wanted, TensorType) else ()
+    axes = len(value.shape) - len(element)
+    if wanted is not None and value.shape[max(axes, 0) :] != element:
+        raise KernelTypeError(
+            f"an element of {where} is {an(wanted)}, and the array has shape {value.shape}",
+            Span.of_caller(),
+            hint=f"the last axes of the array must be {element}",
+        )
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        raise KernelTypeError(
+            f"{where}: the array is not contiguous",
+            Span.of_caller(),
+            hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
+        )
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise KernelTypeError(
+            f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
+        )
+    return tensor(scalar, element), value.shape[:axes]
 
 
 def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:

@@ -306,8 +306,8 @@ class Kernel:
         """The kernel in diffsim's IR.
 
         Args:
-            after: the stage: "frontend", "simplify", "gather", "scalarize", "sums", "exclusive", "dead"
-                or "private".
+            after: the stage: "frontend", "simplify", "gather", "scalarize", "sums", "exclusive", "dead",
+                "private" or "wide".
             args: arguments of a launch, for a kernel that is compiled for its arguments.
         """
         special = self._only(args)

@@ -224,9 +224,6 @@ class Recorded(Traced):
         return format(self.value, spec)
 
 
-Parent = Recorded | Read
-
-
 class _Pull:
     """The derivative rule of one operand of an op, at the values it had."""
 

@@ -9,6 +9,7 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
+from diffsim.backends import jit as jit_module
 from diffsim.backends.jit import VECTOR_MATH, Jit, LLVMError
 
 ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
@@ -125,7 +126,15 @@ def test_loops_are_vectorised(jit: Jit) -> None:
     text = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
     assert re.search(r"<\d+ x float>", jit.optimized(text))
     assert not re.search(r"fadd <\d+ x float>", Jit(1).optimized(text))
-    assert "map" in jit.assembly(text)
+
+
+def test_functions_too_long_for_the_vectorizers(jit: Jit, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
+    function = text[text.index("define ") :].count("\n")
+    monkeypatch.setattr(jit_module, "_LONGEST", function)
+    assert re.search(r"<\d+ x float>", jit.optimized("; a comment\n" * function + text))
+    monkeypatch.setattr(jit_module, "_LONGEST", function - 1)
+    assert not re.search(r"fadd <\d+ x float>", jit.optimized(text))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")

@@ -350,7 +350,7 @@ def test_memory_goes_back_with_the_field(cpu):
             f[i] = 1.0
 
     sizes = []
-    for _ in range(30):
+    for _ in range(10):
         x = ds.field(ds.f64, shape=n)
         touch(x)
         assert x[512] == 1.0
