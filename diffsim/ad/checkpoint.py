@@ -172,6 +172,9 @@ class _Rollout:
                 if t == 0:
                     self.budget(watch)
                     positions = self.plan()
+        except BaseException:
+            tape.cut_short("the checkpointed rollout", Span.of_caller())
+            raise
         finally:
             if session.tape is watch:
                 session.tape = tape

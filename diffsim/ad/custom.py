@@ -93,6 +93,9 @@ class _Inside(Tape):
         if self.script is not None:
             self.script.append(again)
 
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.outer.cut_short(what, span)
+
     def writing(self, field: Field, row: int | None) -> None:
         super().writing(field, row)
         self.outer.writing(field, row)
@@ -129,6 +132,11 @@ class GradReplaced:
         session.tape = inside = _Inside(tape, start)
         try:
             result = self.function(*args, **kwargs)
+        except BaseException:
+            if inside.entries:
+                name = getattr(self.function, "__name__", "the function")
+                tape.cut_short(name, Span.of_caller())
+            raise
         finally:
             if session.tape is inside:
                 session.tape = tape
@@ -309,6 +317,7 @@ class _Detached:
 
     plain = True
     records = False
+    exact = False  # what it stores is a constant, whatever that was made of
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -320,6 +329,9 @@ class _Detached:
 
     def writing(self, field: Field, row: int | None) -> None:
         self.tape.writing(field, row)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.tape.cut_short(what, span)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.tape.launched(special.plain.detached, args, now, seed)
