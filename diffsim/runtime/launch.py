@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import linecache
+import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -342,6 +343,21 @@ def row_text(row: tuple[Arg | None, int]) -> str:
     return f"{argument.hint} + {shift}" if shift else argument.hint
 
 
+def _write_row_numbers(w: Writer, accesses: Iterable[Access]) -> None:
+    """Make plain numbers of arguments that rows are counted from: those of NumPy may wrap around."""
+    rows = dict.fromkeys(r.argument.hint for a in accesses for r in a.part if r.argument is not None)
+    for name in rows:
+        w.space["$plain"] = _plain
+        w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
+
+
+def _plain(number: Any) -> Any:
+    try:
+        return operator.index(number)
+    except TypeError:  # it is refused where it is packed
+        return number
+
+
 def _rows_text(access: Access) -> str:
     """All known rows of an access as the text of a dictionary from axes."""
     rows = sorted(access.part, key=lambda r: (r.axis, r.shift))
@@ -421,6 +437,7 @@ def forward(special: Special) -> Callable[..., Any]:
     params = [p.name for p in special.values]
     w = Writer(special.kernel.source.name, params)
     w.space["$again"] = special.again
+    _write_row_numbers(w, (*special.read, *special.written))
     _write_checks(w, special, f"return $again({', '.join(params)})")
     me = w.use(special, "special")
     if special.written and special.announced:
@@ -522,6 +539,7 @@ def backward(special: Special) -> Callable[..., None]:
     w.params = ["$args", "$since", "$seed", *(["$g"] if special.returns_active else [])]
     if params:
         w.put(f"{_tuple_text(params)} = $args")
+    _write_row_numbers(w, (*special.adjoint_reads, *special.adjoint_written))
     tests: set[str] = set()
     w.space["$stale"] = special.stale_value
     for k, a in enumerate(special.adjoint_reads):
