@@ -173,6 +173,18 @@ class GradReplaced:
         return self.backward
 
 
+def _check_runs_at_once(function: Any, what: str) -> None:
+    """Refuse functions that only begin when they are called."""
+    later = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+    if later or inspect.isasyncgenfunction(function):
+        raise FieldError(
+            f"{what} decorates functions, and {function.__name__} runs after its call is over: it is a "
+            + ("generator" if inspect.isgeneratorfunction(function) else "coroutine"),
+            Span.of_caller(),
+            hint="decorate a function that it calls",
+        )
+
+
 def _contents(a: Any) -> Any:
     """What tells whether arrays and lists of numbers in an argument have changed; None if there are none."""
     if isinstance(a, np.ndarray) and a.dtype != object:
@@ -318,6 +330,7 @@ def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
     On a tape the launches inside of it are not differentiated; `backward` is called in their place,
     with the same arguments.
     """
+    _check_runs_at_once(function, "ds.ad.grad_replaced")
     return GradReplaced(function)
 
 
@@ -431,6 +444,7 @@ class NoGrad:
             raise FieldError(
                 f"ds.ad.no_grad decorates functions, not {function!r}", Span.of_caller()
             )
+        _check_runs_at_once(function, "ds.ad.no_grad")
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -377,6 +377,7 @@ class Tape:
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
+        self.gaps.check()
         again = self._again
         if again is None or not again.complete:
             again = Replay(self.entries, self.generation, self._written())

@@ -345,7 +345,9 @@ def row_text(row: tuple[Arg | None, int]) -> str:
 
 def _write_row_numbers(w: Writer, accesses: Iterable[Access]) -> None:
     """Make plain numbers of arguments that rows are counted from: those of NumPy may wrap around."""
-    rows = dict.fromkeys(r.argument.hint for a in accesses for r in a.part if r.argument is not None)
+    rows = dict.fromkeys(
+        r.argument.hint for a in accesses for r in a.part if r.argument is not None
+    )
     for name in rows:
         w.space["$plain"] = _plain
         w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
