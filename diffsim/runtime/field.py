@@ -40,6 +40,8 @@ class Field:
         number: that no other field of this process has, or ever had.
     """
 
+    grad: Field | None
+
     def __init__(
         self,
         dtype: ScalarType,
@@ -56,7 +58,7 @@ class Field:
         self.soa = soa and bool(element)
         self.kind = kind
         self.is_grad = is_grad
-        self.grad: Field | None = None
+        self.__dict__["grad"] = None
         self.versions = Versions()
         self.given_name = name
         self.source: Source | None = None  # of what was read from it last on a tape
@@ -139,6 +141,15 @@ class Field:
             return made
         return storage
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "grad":
+            raise FieldError(
+                f"the gradient of {self.name} is a field, made with it, and can not be replaced",
+                Span.of_caller(),
+                hint="write to it: x.grad.fill(0), x.grad.from_numpy(array), x.grad.copy_from(field)",
+            )
+        object.__setattr__(self, name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
             raise FieldError(
@@ -213,12 +224,12 @@ class Field:
         if self.grad is not None or not self.dtype.is_float:
             return
         name = f"{self.given_name}.grad" if self.given_name else ""
-        self.grad = Field(
+        grad = self.__dict__["grad"] = Field(
             self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
         )
         if self._shape is not None:
-            self.grad.place(self._shape, self._order)
-            self._mem.grad = self.grad._mem
+            grad.place(self._shape, self._order)
+            self._mem.grad = grad._mem
             session.with_grad.add(self)
             for forget in session.at_new_grad:
                 forget()

@@ -124,6 +124,17 @@ def test_fields_are_not_copied_unseen(way):
             way(thing)
 
 
+def test_a_copied_element_of_structs_is_a_struct():
+    pair = ds.types.struct(place=ds.types.vector(2, ds.f64), mass=ds.f64)
+    x = pair.field(shape=2)
+    x[1] = {"place": [1.0, 2.0], "mass": 3.0}
+    for way in (copy.copy, copy.deepcopy):
+        kept = way(x[1])
+        x.mass[1] = 4.0
+        assert (kept.mass, x[1].mass) == (3, 4)
+        x.mass[1] = 3.0
+
+
 # ---- the text of a kernel
 
 MODULE = """
