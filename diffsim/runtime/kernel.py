@@ -92,7 +92,8 @@ class Kernel:
         """A field that it was compiled for with some arguments is gone."""
         self.launched_before |= special.last is not None
         if self.specials.get(special.key) is special:
-            del self.specials[special.key]
+            # Somebody may be looping over it: fields go at any time.
+            self.specials = {k: s for k, s in self.specials.items() if s is not special}
             self._launch, self._grad = self._first, None
 
     def forget_launch(self) -> None:
