@@ -153,7 +153,7 @@ class Tape:
         self.entries: list[Entry] = []
         self.gaps = Gaps()
         self.newest: Launched
-        self.kept: dict[Special, list[Field]] = {}
+        self.kept: dict[Special, list[Any]] = {}
         self.validator = Validator() if self.validating else None
         self.nan = NanWatch() if self.checking_nan else None
         self.start: Start | None = None
@@ -238,7 +238,7 @@ class Tape:
         """Note a launch (called by the launch function)."""
         special = special.plain
         if special not in self.kept:
-            self.kept[special] = special.fields()  # the adjoint will need them
+            self.kept[special] = special.alive()  # the adjoint will need them
         given = args
         for a in args:
             if a.__class__ not in UNCHANGING:
@@ -308,7 +308,7 @@ class Tape:
         self,
         backward: Callable[[], Any],
         written: Sequence[Field],
-        kept: dict[Special, list[Field]],
+        kept: dict[Special, list[Any]],
         again: Callable[[], Any],
     ) -> None:
         """Note a checkpointed rollout, the fields that it wrote, and how to do it again."""

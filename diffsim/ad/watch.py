@@ -174,7 +174,7 @@ class Watch(Tape):
             self.probe.after_launch(special.in_place, args)
         for a in special.read:
             self._read(special.box(a, args), a.stmt.span)
-        self.kept.setdefault(special, special.fields())
+        self.kept.setdefault(special, special.alive())
         covered = self._covered(special, args)
         for a in special.written:
             box = special.box(a, args)

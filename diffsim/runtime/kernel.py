@@ -302,7 +302,7 @@ class Kernel:
         special = Special(self, made, kernel, values, arrays, simplicity, key)
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
-                special.need(_fields_in(a))
+                special.need(_objects_in(a))
         return special
 
     # ---- gradient and inspection
@@ -476,15 +476,21 @@ def _template_key(a: Any) -> Any:
     return _Identity(a)
 
 
-def _fields_in(a: Any) -> list[Field]:
-    """The fields that a compiled-in argument is, or holds."""
-    if isinstance(a, Field):
-        return [a]
+def _objects_in(a: Any) -> list[Any]:
+    """The fields and other objects that a compiled-in argument is, or holds, and is known by."""
     if isinstance(a, StructField):
         return a.fields()
     if isinstance(a, dict):
         a = list(a.values())
-    return [f for e in a for f in _fields_in(e)] if isinstance(a, (list, tuple)) else []
+    if isinstance(a, (list, tuple)):
+        return [o for e in a for o in _objects_in(e)]
+    if isinstance(a, (np.ndarray, Matrix)):  # known by their values
+        return []
+    try:
+        weakref.ref(a)
+    except TypeError:
+        return []
+    return [a]
 
 
 class _Identity:

@@ -91,7 +91,7 @@ class Special:
         self.forgot_launches = False
         translation.captures = launch.watched(translation.captures)
         self.snapshots = {id(c): launch._snapshot(c.value) for c in translation.captures}
-        self.needed: list[weakref.ref[Field]] = []
+        self.needed: list[weakref.ref[Any]] = []
         self.need(self.fields())
         self.read = _distinct(access.reads(ir))
         self.written = _distinct(access.writes(ir))
@@ -106,10 +106,14 @@ class Special:
             or (returns_float and any(a.mem.dtype.is_float for a in self.read))
         )
 
-    def need(self, fields: Iterable[Field]) -> None:
-        """Without any of these fields it is of no use any more."""
+    def need(self, things: Iterable[Any]) -> None:
+        """Without any of these fields (or other objects) it is of no use any more."""
         gone = functools.partial(_drop, weakref.ref(self))
-        self.needed += [weakref.ref(f, gone) for f in fields]
+        self.needed += [weakref.ref(t, gone) for t in things]
+
+    def alive(self) -> list[Any]:
+        """These things, for somebody who keeps it in use."""
+        return [found for t in self.needed if (found := t()) is not None]
 
     @made_once
     def overwrites(self) -> list[Access]:
@@ -308,6 +312,7 @@ class Special:
 
     def _variant(self, *, is_detached: bool = False, is_in_place: bool = False) -> Special:
         made = Special(*self.parts, is_detached=is_detached, is_in_place=is_in_place)
+        made.need(self.alive())
         if "compiled" in self.__dict__:
             made.__dict__["compiled"] = self.compiled
         return made
@@ -467,7 +472,7 @@ def _distinct(accesses: Iterable[Access]) -> list[Access]:
     return list(found.values())
 
 
-def _drop(special: weakref.ref[Special], _: weakref.ref[Field]) -> None:
+def _drop(special: weakref.ref[Special], _: weakref.ref[Any]) -> None:
     """A field that a kernel was compiled for is gone."""
     found = special()
     if found is not None:

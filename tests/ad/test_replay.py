@@ -961,3 +961,34 @@ def test_a_record_with_a_gap_is_not_replayed(cpu):
             add(4)
     with pytest.raises(ds.AutodiffError, match="add did not run to its end"):
         tape.replay()
+
+
+def test_an_object_that_a_kernel_was_compiled_for_is_kept_by_the_tape(cpu):
+    x, loss = field(3), field()
+
+    class Rule:
+        by = 2.0
+
+    @ds.kernel
+    def weigh(rule: ds.template(), f: ds.template()):
+        for i in x:
+            loss[None] += f(x[i]) * rule.by
+
+    def record(tape):
+        @ds.func
+        def square(v):
+            return v * v
+
+        with tape:
+            weigh(Rule(), square)
+
+    tape = ds.Tape(loss)
+    record(tape)
+    gc.collect()
+    x.fill(3.0)
+    tape.replay()
+    tape.backward()
+    assert (loss[None], x.grad[0]) == (54, 12)
+    del tape
+    gc.collect()
+    assert not weigh.specials

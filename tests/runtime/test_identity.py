@@ -96,6 +96,39 @@ def test_a_field_in_the_place_of_one_that_is_gone():
     assert not rows.specials
 
 
+def test_what_was_compiled_for_an_object_goes_with_it():
+    count = total()
+
+    class Step:
+        by = 1.0
+
+    @ds.kernel
+    def add(what: ds.template()):
+        count[None] += what.by
+
+    @ds.kernel
+    def apply(what: ds.template()):
+        count[None] += what(1.0)
+
+    @ds.kernel
+    def weigh(by: ds.template()):
+        count[None] += by[0]
+
+    for n in range(1, 4):
+
+        @ds.func
+        def double(v):
+            return 2 * v
+
+        add(Step())
+        apply(double)
+        weigh(np.ones(1))
+        assert count[None] == 4 * n
+    del double
+    gc.collect()
+    assert (len(add.specials), len(apply.specials), len(weigh.specials)) == (0, 0, 1)
+
+
 def test_kernels_are_copied_and_pickled_like_functions():
     assert copy.copy(twice) is twice
     assert copy.deepcopy([twice, plus])[0] is twice
