@@ -56,10 +56,10 @@ def follow(entry: Launched, broken: Broken) -> None:
     lost = {key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)}
     lost.update({key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)})
     inside = special.read_after_leak
-    tainted = [m for m, f in objects.items() if m in inside or key(f) in broken]
+    where_broken = {m: find(f, broken) for m, f in objects.items()}
+    tainted = [m for m, where in where_broken.items() if m in inside or where is not None]
     for mem in tainted:
-        name = key(objects[mem])
-        where = broken.get(name) or lost[name]
+        where = where_broken[mem] or lost[key(objects[mem])]
         flow = Activity(special.ir, frozenset([mem]))
         for t in special.ir.tasks:
             for s in task_statements(t):
@@ -108,6 +108,15 @@ def follow_copy(entry: Copied, broken: Broken) -> None:
             broken[key(target)] = (target, entry.span, False)
         elif entry.to is None:
             broken.pop(key(target), None)
+
+
+def find(f: Any, broken: Broken) -> tuple[Any, Store | Atomic | Span | None, bool] | None:
+    """Where an active value was lost in a memory, under whatever name."""
+    found = broken.get(key(f))
+    if found is None and isinstance(f, np.ndarray):
+        arrays = (w for w in broken.values() if isinstance(w[0], np.ndarray))
+        found = next((w for w in arrays if np.may_share_memory(f, w[0])), None)
+    return found
 
 
 def key(f: Any) -> int:

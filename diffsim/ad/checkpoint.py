@@ -16,6 +16,7 @@ Two schedules say where the snapshots stand:
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from array import array
@@ -111,7 +112,7 @@ class _Rollout:
         progress: bool,
     ) -> None:
         where = Span.of_caller()
-        if not callable(step):
+        if not callable(step) or inspect.isgeneratorfunction(step):
             raise FieldError(f"the step is a function of t, not {step!r}", where)
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 0:
             raise FieldError(f"n_steps is a whole number from 0 on, not {n_steps!r}", where)
@@ -172,6 +173,9 @@ class _Rollout:
                 if t == 0:
                     self.budget(watch)
                     positions = self.plan()
+        except BaseException:
+            tape.cut_short("the checkpointed rollout", Span.of_caller())
+            raise
         finally:
             if session.tape is watch:
                 session.tape = tape

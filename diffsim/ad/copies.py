@@ -144,6 +144,8 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
     finally:
         session.tape = tape
     made.versions.by_caller()
+    if tape is not None and needs_grad is False:
+        tape.wrote(made, None, x)  # for a replay: no gradient flows
     return made
 
 

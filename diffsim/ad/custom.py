@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from diffsim.ad.entries import Index, flat, held, put_held, read, written
 from diffsim.ad.gradcheck import run_moved
 from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.lang.matrix import source_of
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.recorded import Recorded
@@ -93,6 +95,9 @@ class _Inside(Tape):
         if self.script is not None:
             self.script.append(again)
 
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.outer.cut_short(what, span)
+
     def writing(self, field: Field, row: int | None) -> None:
         super().writing(field, row)
         self.outer.writing(field, row)
@@ -124,11 +129,19 @@ class GradReplaced:
         tape = session.tape
         if tape is None or tape.plain:
             return self.function(*args, **kwargs)
+        name = getattr(self.function, "__name__", "the function")
+        source = source_of((args, kwargs))
+        if source is not None:
+            source.refuse(name, "give it the field")
         backward: Callable[[], Any] = functools.partial(self._needed(), *args, **kwargs)
         start = None if self.checked else Start()
         session.tape = inside = _Inside(tape, start)
         try:
             result = self.function(*args, **kwargs)
+        except BaseException:
+            if inside.entries:
+                tape.cut_short(name, Span.of_caller())
+            raise
         finally:
             if session.tape is inside:
                 session.tape = tape
@@ -136,6 +149,10 @@ class GradReplaced:
             if self.comparison is not None:
                 self.comparison.drop()  # the last call is the first one to be differentiated
             backward = self.comparison = Comparison(self, backward, start, inside)
+        given = (args, *kwargs.values())
+        contents = _contents(given)
+        if contents is not None:
+            backward = _SameArguments(name, backward, given, contents)
         tape.replaced(backward, inside)
         return result
 
@@ -154,6 +171,56 @@ class GradReplaced:
                 hint=f"write the gradient: @ds.ad.grad_for({name})",
             )
         return self.backward
+
+
+def _check_runs_at_once(function: Any, what: str) -> None:
+    """Refuse functions that only begin when they are called."""
+    later = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+    if later or inspect.isasyncgenfunction(function):
+        raise FieldError(
+            f"{what} decorates functions, and {function.__name__} runs after its call is over: it is a "
+            + ("generator" if inspect.isgeneratorfunction(function) else "coroutine"),
+            Span.of_caller(),
+            hint="decorate a function that it calls",
+        )
+
+
+def _contents(a: Any) -> Any:
+    """What tells whether arrays and lists of numbers in an argument have changed; None if there are none."""
+    if isinstance(a, np.ndarray) and a.dtype != object:
+        return a.shape, a.dtype, hashlib.blake2b(np.ascontiguousarray(a).data).digest()
+    if isinstance(a, list) and a and all(isinstance(e, (int, float)) for e in a):
+        return tuple(a)
+    if isinstance(a, (list, dict, tuple)):
+        inside = tuple(map(_contents, a.values() if isinstance(a, dict) else a))
+        return inside if any(i is not None for i in inside) else None
+    return None
+
+
+class _SameArguments:
+    """A gradient that runs only if the arrays and lists that its function was given are what they were.
+
+    What the gradient itself writes to them is for the next time.
+    """
+
+    def __init__(self, name: str, backward: Callable[[], Any], args: Any, contents: Any) -> None:
+        self.__name__ = name
+        self.func = getattr(backward, "func", backward)  # for pictures of the tape
+        self.backward = backward
+        self.args = args
+        self.contents = contents
+        self.span = Span.of_caller()
+
+    def __call__(self) -> None:
+        if _contents(self.args) != self.contents:
+            raise GlobalDataAccessError(
+                f"an array or list given to {self.__name__} has changed since, and the gradient of "
+                f"{self.__name__} gets it too",
+                self.span,
+                hint="give it a copy: array.copy()",
+            )
+        self.backward()
+        self.contents = _contents(self.args)
 
 
 class Comparison:
@@ -263,6 +330,7 @@ def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
     On a tape the launches inside of it are not differentiated; `backward` is called in their place,
     with the same arguments.
     """
+    _check_runs_at_once(function, "ds.ad.grad_replaced")
     return GradReplaced(function)
 
 
@@ -309,6 +377,7 @@ class _Detached:
 
     plain = True
     records = False
+    exact = False  # what it stores is a constant, whatever that was made of
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -320,6 +389,9 @@ class _Detached:
 
     def writing(self, field: Field, row: int | None) -> None:
         self.tape.writing(field, row)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.tape.cut_short(what, span)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.tape.launched(special.plain.detached, args, now, seed)
@@ -372,6 +444,7 @@ class NoGrad:
             raise FieldError(
                 f"ds.ad.no_grad decorates functions, not {function!r}", Span.of_caller()
             )
+        _check_runs_at_once(function, "ds.ad.no_grad")
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:

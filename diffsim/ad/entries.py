@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from diffsim.ad.saves import Saved
-from diffsim.errors import Span
+from diffsim.errors import AutodiffError, Span
 from diffsim.lang.matrix import Matrix, source_of
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray
+from diffsim.runtime.overlap import shares
 from diffsim.runtime.read import Read, Taken
 from diffsim.runtime.recorded import Recorded
 
@@ -29,7 +30,7 @@ def constant(a: Any) -> Any:
     """An argument as it is now, whatever happens to it later.
 
     Raises:
-        AutodiffError: Python made it of what has a gradient.
+        AutodiffError: Python made it of what has a gradient; it is the memory of such a field.
     """
     source = source_of(a)
     if source is not None:
@@ -37,13 +38,26 @@ def constant(a: Any) -> Any:
     if isinstance(a, Taken):
         return float(a)
     if isinstance(a, np.ndarray):
+        _check_alone(a)
         return a.copy()
     if isinstance(a, DeviceArray):
         assert session.device is not None
+        _check_alone(a)
         return a.copy(session.device)
     if isinstance(a, Matrix):
         return a.entries.copy()
     return np.array(a) if isinstance(a, (list, tuple)) else a
+
+
+def _check_alone(array: np.ndarray | DeviceArray) -> None:
+    """Refuse an array that is the memory of a field with a gradient, which would not see it."""
+    for f in session.exported:
+        if f.grad is not None and shares(array, f):
+            raise AutodiffError(
+                f"this array is the memory of {f.name}, and no gradient would flow to or from {f.name}",
+                Span.of_caller(),
+                hint="give the kernel the field itself; if constants are meant, a copy: array.copy()",
+            )
 
 
 class Run(NamedTuple):

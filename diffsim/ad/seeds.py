@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, MissingGradientError, Span
+from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.lang.scope import describe
 from diffsim.runtime.field import Field
+from diffsim.runtime.recorded import Recorded
 
 
 def check_loss(loss: Any) -> None:
@@ -30,6 +31,20 @@ def check_loss(loss: Any) -> None:
             f"{loss.name} has no gradient, and is the loss of a tape",
             Span.of_caller(),
             hint="declare it with needs_grad=True",
+        )
+
+
+def check_value(loss: Any, tape: Any) -> None:
+    """Refuse a loss that is no number of this tape."""
+    if not isinstance(loss, Recorded):
+        check_loss(loss)
+    if not loss.belongs_to(tape) or loss.array.shape:
+        raise AutodiffError(
+            "the loss is a value of another tape"
+            if not loss.belongs_to(tape)
+            else f"the loss has shape {loss.array.shape}, and a loss is a single number",
+            Span.of_caller(),
+            hint="start from a number that was returned, or computed, on this tape",
         )
 
 

@@ -33,12 +33,13 @@ from diffsim.ad.entries import (
     flat,
     written,
 )
+from diffsim.ad.gaps import Gaps
 from diffsim.ad.graph import draw
 from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.nan import NanWatch
 from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
-from diffsim.ad.seeds import check_loss, of_its_own, start_from
+from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.ad.start import Start
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
@@ -150,8 +151,9 @@ class Tape:
         self.saver = Saver()
         self.pending: list[Saved] = []
         self.entries: list[Entry] = []
+        self.gaps = Gaps()
         self.newest: Launched
-        self.kept: dict[Special, list[Field]] = {}
+        self.kept: dict[Special, list[Any]] = {}
         self.validator = Validator() if self.validating else None
         self.nan = NanWatch() if self.checking_nan else None
         self.start: Start | None = None
@@ -175,6 +177,7 @@ class Tape:
         self.complete = False
         if not self.entries:
             self.generation = session.generation
+        self.gaps.look(self.entries)
         session.tape = self
         return self
 
@@ -189,6 +192,7 @@ class Tape:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         interrupted = session.tape is not self
         session.tape = None
+        self.gaps.left = session.clock
         if error is not None:
             return
         if interrupted:
@@ -219,6 +223,10 @@ class Tape:
             self.nan.before(special.written, special, args)
         return None if self.validator is None else self.validator.instead(special, args)
 
+    def cut_short(self, what: str, span: Span | None) -> None:
+        """Note that a launch, or more, did not run to its end, and that no entry tells of it."""
+        self.gaps.cut_short(what, span)
+
     def save_before(self, special: Special, args: tuple[Any, ...]) -> None:
         """A launch that has no adjoint of its own on this tape is about to start."""
         if self.start is not None:
@@ -230,7 +238,7 @@ class Tape:
         """Note a launch (called by the launch function)."""
         special = special.plain
         if special not in self.kept:
-            self.kept[special] = special.fields()  # the adjoint will need them
+            self.kept[special] = special.alive()  # the adjoint will need them
         given = args
         for a in args:
             if a.__class__ not in UNCHANGING:
@@ -300,7 +308,7 @@ class Tape:
         self,
         backward: Callable[[], Any],
         written: Sequence[Field],
-        kept: dict[Special, list[Field]],
+        kept: dict[Special, list[Any]],
         again: Callable[[], Any],
     ) -> None:
         """Note a checkpointed rollout, the fields that it wrote, and how to do it again."""
@@ -369,6 +377,7 @@ class Tape:
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
+        self.gaps.check()
         again = self._again
         if again is None or not again.complete:
             again = Replay(self.entries, self.generation, self._written())
@@ -377,6 +386,7 @@ class Tape:
         self._clear()
         self._again = again
         again.forward()
+        self.gaps.left = session.clock
 
     # ---- the backward pass
 
@@ -418,7 +428,8 @@ class Tape:
             check_loss(loss)
             seeds[loss] = 1
         elif loss is not None:
-            self._check_value(loss)
+            check_value(loss, self)
+        self.gaps.check()
         self._check_gradients()
         again = self._again
         if again is None or not again.chained:
@@ -438,24 +449,12 @@ class Tape:
             grad.storage.add(value)
             grad._touch()
 
-    def _check_value(self, loss: Any) -> None:
-        """Refuse a loss that is no number of this tape."""
-        if not isinstance(loss, Recorded):
-            check_loss(loss)
-        if not loss.belongs_to(self) or loss.array.shape:
-            raise AutodiffError(
-                "the loss is a value of another tape"
-                if not loss.belongs_to(self)
-                else f"the loss has shape {loss.array.shape}, and a loss is a single number",
-                Span.of_caller(),
-                hint="start from a number that was returned, or computed, on this tape",
-            )
-
     def sweep(self) -> None:
         """Run the adjoints from the gradients as they are: one part of a longer program.
 
         Values that were overwritten stay as they were at the start of that part.
         """
+        self.gaps.check()
         self._check_gradients()
         check_chain(self.entries)
         self._run_adjoints(None, put_back=False)

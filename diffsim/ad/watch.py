@@ -46,16 +46,19 @@ class Trace:
             self.wrote(field, index, value.array)
 
     def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.number = hash((self.number, id(special.kernel), *map(_mark, args)))
+        self.number = hash((self.number, special.identity, *map(_mark, args)))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.number = hash((self.number, id(field), index, _mark(held(field, index))))
+        self.number = hash((self.number, field.number, index, _mark(held(field, index))))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.number = hash((self.number, id(target), id(source), to, at))
+        self.number = hash((self.number, target.number, source.number, to, at))
 
     def stopped(self, field: Field) -> None:
-        self.number = hash((self.number, id(field)))
+        self.number = hash((self.number, field.number))
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        pass
 
 
 def _mark(a: Any) -> Any:
@@ -66,7 +69,7 @@ def _mark(a: Any) -> Any:
         a = a.to_numpy(session.device)
     if isinstance(a, np.ndarray):
         return zlib.crc32(np.ascontiguousarray(a).tobytes())
-    return a if isinstance(a, (int, float)) else id(a) if isinstance(a, Field) else repr(a)
+    return a.number if isinstance(a, Field) else repr(a)  # hash(-1) is hash(-2), and NaN has none
 
 
 class Repeat(Tape):
@@ -145,6 +148,9 @@ class Watch(Tape):
     def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
         self.outer.save_before(special, args)
 
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.outer.cut_short(what, span)
+
     def writing(self, field: Field, row: int | None) -> None:
         if self.probe is not None and not field.is_grad:
             self.probe.before_write(field, row)
@@ -168,7 +174,7 @@ class Watch(Tape):
             self.probe.after_launch(special.in_place, args)
         for a in special.read:
             self._read(special.box(a, args), a.stmt.span)
-        self.kept.setdefault(special, special.fields())
+        self.kept.setdefault(special, special.alive())
         covered = self._covered(special, args)
         for a in special.written:
             box = special.box(a, args)

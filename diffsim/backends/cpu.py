@@ -53,6 +53,8 @@ _ARENA = {
 _COPY_WORK = (
     2  # additions that a scalar of a thread's copy must save, to be worth its zeroing and adding
 )
+_SLICE_WORK = 100_000_000  # estimated operations after which Ctrl-C is to be noticed
+_COPIES_ROOM = 1 << 24  # bytes of copies, where there are more than threads
 _LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
 
 
@@ -390,6 +392,9 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
             several = body.let(f"icmp sgt i64 {threads}, 1")
             worth = body.let(f"and i1 {worth}, {several}")
         otherwise = fork(worth)
+        work = _together(module, task) * cost(task.body)
+        most = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {_COPIES_ROOM // chunk.bytes})")
+        fewer = _slices(body, lanes, work, fewer, most)
         block = _alloc(body, pool, body.let(f"mul i64 {fewer}, {chunk.bytes}"))
         body.shared_store(module.layout.copies[k], "ptr", block)
         _pooled(body, f"@copies{k}", (pool, lanes, fewer), released)
@@ -409,6 +414,15 @@ def _spread(body: Body, k: int, task: Task, lanes: str, chunks: str) -> None:
         _combine_partials(body, task, partials, body.let(f"phi i64 {sources}"))
     if released:
         body.put(released)
+
+
+def _slices(body: Body, lanes: str, work: int, least: str, most: str) -> str:
+    """How many chunks add to copies: one for each thread, in a long loop more, for Ctrl-C to end it."""
+    found = body.let(f"sdiv i64 {lanes}, {max(1, _SLICE_WORK // max(1, work))}")
+    for choice, limit in (("smin", most), ("smax", least)):
+        body.module.declare(f"@llvm.{choice}.i64", f"declare i64 @llvm.{choice}.i64(i64, i64)")
+        found = body.let(f"call i64 @llvm.{choice}.i64(i64 {found}, i64 {limit})")
+    return found
 
 
 def _alloc(body: Body, pool: str, bytes_: str) -> str:

@@ -28,6 +28,10 @@ class Func:
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else BoundFunc(self, owner)
 
+    def __reduce__(self) -> str:
+        """Copied and pickled like a function: by its name."""
+        return self.__qualname__  # type: ignore[attr-defined]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise DiffsimError(
             f"{self.source.name} is a ds.func: it can be called inside of kernels and funcs only",

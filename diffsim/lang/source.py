@@ -8,12 +8,15 @@ import inspect
 import linecache
 import threading
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from diffsim.errors import KernelSyntaxError, Span
 from diffsim.lang.annotations import as_of_now
 
 _parsing = threading.Lock()  # Python 3.11 does not parse in two threads at a time
+_changed: set[str] = set()
+"""Files that changed after a kernel was read from them."""
 
 
 class Source:
@@ -43,7 +46,8 @@ class Source:
                 Span.of_caller(),
                 hint=f"write a def with @ds.{what} above it",
             )
-        lines = linecache.getlines(self.file, function.__globals__)
+        with _parsing:
+            lines = _lines(function, Span(self.file, code.co_firstlineno))
         if len(lines) < self.first:
             raise KernelSyntaxError(
                 f"the source of {self.name} is not available, so it can not be compiled",
@@ -120,6 +124,46 @@ class Source:
     def head(self, parent: Span | None = None) -> Span:
         """The `def` line."""
         return Span(self.file, self.node.lineno + self.shift, where=self.where, parent=parent)
+
+
+def _lines(function: Callable[..., Any], span: Span) -> list[str]:
+    """The lines of the file that a function was defined in, as they were when that was loaded.
+
+    A file that has changed since a kernel was read from it may have been loaded again, or not: which of its
+    texts is the function's, its code decides.
+    """
+    code = function.__code__
+    file = code.co_filename
+    known = linecache.cache.get(file)
+    old = linecache.getlines(file, function.__globals__)
+    linecache.checkcache(file)
+    if known is None or (file in linecache.cache and file not in _changed):
+        return old
+    _changed.add(file)
+    new = linecache.getlines(file, function.__globals__)
+    if _defines(new, code):
+        return new
+    if not new:
+        linecache.cache[file] = known
+    if not _defines(old, code):
+        raise KernelSyntaxError(
+            f"the file that {function.__name__} was defined in changed after it was loaded",
+            span,
+            hint="load it again: importlib.reload, or start the program anew",
+        )
+    linecache.cache[file] = known
+    return old
+
+
+def _defines(lines: list[str], code: CodeType) -> bool:
+    """Whether the text of a file has this function at its place."""
+    try:
+        there = [compile("".join(lines), code.co_filename, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return False
+    for c in there:
+        there += [inner for inner in c.co_consts if isinstance(inner, CodeType)]
+    return any(c.co_firstlineno == code.co_firstlineno and c == code for c in there)
 
 
 def _described(thing: Any) -> str:

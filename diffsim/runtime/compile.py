@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends import cpu
+from diffsim.backends.jit import Jit, Library
 from diffsim.backends.layout import ERROR, POOL, PRINTED, SEED, THREADS, Layout
 from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, DiffsimError
@@ -79,14 +80,7 @@ class Compiled:
             self.pool = session.pool  # a reference: its threads live as long as code that uses them
             self.params[POOL] = self.pool.handle
             self.params[THREADS] = self.pool.threads
-        store = session.cache
-        key = cache.key(code.text, jit.fingerprint)
-        made = store.get(key) if store is not None else None
-        if made is None:
-            made = jit.compile(code.text)
-            if store is not None:
-                store.put(key, made)
-        self.library = jit.load(made)
+        self.library = _loaded(code.text, jit)
         self.address = self.library.address("launch")
         self.call = _launcher(self.address)
         args = lowered.args
@@ -133,6 +127,30 @@ class Compiled:
         check, values = self.checks[self.errors[0] - 1], self.errors[1:]
         self.errors[0] = 0
         raise self.explain(failed_check(check, values), check, values)
+
+
+_libraries: dict[tuple[str, str], Library] = {}
+"""Code loaded lately: LLVM keeps some kilobytes of each library for ever, and loading takes time."""
+_MOST_LIBRARIES = 256
+
+
+def _loaded(text: str, jit: Jit) -> Library:
+    """The code of a module: loaded already, kept on disk, or compiled now."""
+    store = session.cache
+    key = cache.key(text, jit.fingerprint)
+    known = key, "" if store is None else str(store.folder)
+    library = _libraries.pop(known, None)
+    if library is None:
+        made = store.get(key) if store is not None else None
+        if made is None:
+            made = jit.compile(text)
+            if store is not None:
+                store.put(key, made)
+        library = jit.load(made)
+    _libraries[known] = library  # the last one is the latest
+    if len(_libraries) > _MOST_LIBRARIES:
+        _libraries.pop(next(iter(_libraries)), None)
+    return library
 
 
 def as_it_is(error: DiffsimError, check: Check | Scratch, values: list[int]) -> DiffsimError:

@@ -71,7 +71,7 @@ class Session:
         clock: counts launches and writes from Python; versions of fields are readings of it.
         tape: the innermost tape that is recording, or None.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
-        with_grad: fields that have a gradient.
+        with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
         recomputed_from: while a gradient that the user wrote runs, the clock at its start: what it
             writes again counts as what it was.
         at_reset: what to call at `ds.init` and `ds.reset`.
@@ -87,6 +87,7 @@ class Session:
         self.generation = 0
         self.launches = 0
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
         self.recomputed_from: int | None = None

@@ -7,6 +7,7 @@ field too (`x.grad`), and `ds.ndarray` is the same thing passed to kernels as an
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 import weakref
@@ -26,6 +27,8 @@ from diffsim.runtime.read import Read, Source
 from diffsim.runtime.storage import Form, HostStorage, Storage
 from diffsim.runtime.versions import Versions
 
+_numbers = itertools.count()
+
 
 class Field:
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
@@ -34,7 +37,10 @@ class Field:
         shape: number of elements along each axis; () for a single one.
         dtype: scalar type of its elements (of their components).
         grad: the field of its gradient, or None.
+        number: that no other field of this process has, or ever had.
     """
+
+    grad: Field | None
 
     def __init__(
         self,
@@ -46,17 +52,19 @@ class Field:
         kind: str = "field",
         is_grad: bool = False,
     ) -> None:
+        self.number = next(_numbers)
         self.dtype = dtype
         self.element = element
         self.soa = soa and bool(element)
         self.kind = kind
         self.is_grad = is_grad
-        self.grad: Field | None = None
+        self.__dict__["grad"] = None
         self.versions = Versions()
         self.given_name = name
         self.source: Source | None = None  # of what was read from it last on a tape
         self._shape: tuple[int, ...] | None = None
         self._shared: list[Storage] = []
+        self._exported = False
         self._order: tuple[int, ...] = ()
 
     # ---- storage
@@ -133,6 +141,15 @@ class Field:
             return made
         return storage
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "grad":
+            raise FieldError(
+                f"the gradient of {self.name} is a field, made with it, and can not be replaced",
+                Span.of_caller(),
+                hint="write to it: x.grad.fill(0), x.grad.from_numpy(array), x.grad.copy_from(field)",
+            )
+        object.__setattr__(self, name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
             raise FieldError(
@@ -207,12 +224,12 @@ class Field:
         if self.grad is not None or not self.dtype.is_float:
             return
         name = f"{self.given_name}.grad" if self.given_name else ""
-        self.grad = Field(
+        grad = self.__dict__["grad"] = Field(
             self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
         )
         if self._shape is not None:
-            self.grad.place(self._shape, self._order)
-            self._mem.grad = self.grad._mem
+            grad.place(self._shape, self._order)
+            self._mem.grad = grad._mem
             session.with_grad.add(self)
             for forget in session.at_new_grad:
                 forget()
@@ -420,7 +437,7 @@ class Field:
             self.storage.fill(self._element(value) if self.element else self._scalar(value))
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
-        self.versions.dirty = dirty
+        self.versions.dirty = dirty or self._exported
         if session.tape is not None:
             session.tape.wrote(self, None, self._written(value))
             if lost:
@@ -497,12 +514,21 @@ class Field:
             session.clock = now = session.clock + 1
             versions.latest = versions.whole = now
             versions.writer = None
-            versions.dirty = False
+            versions.dirty = self._exported
 
     def assign(self, source: Any) -> None:
         """Copy a field (differentiated on a tape) or an array of the same shape."""
         (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
         self.versions.by_caller()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """`copy`, `deepcopy` and `pickle` come here."""
+        raise FieldError(
+            f"{self.in_words()} can not be copied by copy or deepcopy, nor pickled: it is memory that "
+            "kernels were compiled for",
+            Span.of_caller(),
+            hint="ds.clone(x) makes another field; what can be pickled is x.to_numpy()",
+        )
 
     # ---- the same memory in other libraries
 
@@ -512,9 +538,16 @@ class Field:
             raise AttributeError(f"{self.name} is not on a GPU")
         if self._storage not in self._shared:  # others keep the field, and this has to stay with it
             self._shared.append(self._storage)
+        self._export()
         return export.cuda_array_interface(self._storage, self.element)
 
+    def _export(self) -> None:
+        """Others see the memory now, and may write to it at any time."""
+        self._exported = self.versions.dirty = True
+        session.exported.add(self)
+
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        self._export()
         return export.dlpack(self.storage, self.element, stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -72,7 +72,7 @@ class Kernel:
         self.simplicity = simplicity
         self.owner = owner
         self.source = source or Source(function, "kernel")
-        self.bound: weakref.WeakKeyDictionary[Any, Kernel] = weakref.WeakKeyDictionary()
+        self.bound: dict[int, Kernel] = {}
         self._signature: Signature | None = None
         self.specials: dict[Any, Special] = {}
         self.launched_before = False
@@ -80,13 +80,21 @@ class Kernel:
         _alive.add(self)
 
     def forget(self) -> None:
-        """Compile anew at the next call (after `ds.init`, or when a field it uses is gone)."""
+        """Compile anew at the next call (after `ds.init`, say)."""
         if any(s.last is not None for s in self.specials.values()):
             self.launched_before = True
         self.specials = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._signature = None
+
+    def drop(self, special: Special) -> None:
+        """A field that it was compiled for with some arguments is gone."""
+        self.launched_before |= special.last is not None
+        if self.specials.get(special.key) is special:
+            # Somebody may be looping over it: fields go at any time.
+            self.specials = {k: s for k, s in self.specials.items() if s is not special}
+            self._launch, self._grad = self._first, None
 
     def forget_launch(self) -> None:
         """Ask for the launch function again at the next call."""
@@ -95,18 +103,24 @@ class Kernel:
     def __get__(self, owner: Any, kind: Any = None) -> Kernel | BoundKernel:
         if owner is None:
             return self
+        found = self.bound.get(id(owner))
+        if found is None:
+            found = self._bind_to(owner)
+        return BoundKernel(found, owner)
+
+    def _bind_to(self, owner: Any) -> Kernel:
+        """The kernel of one object: of this very one, whatever else it may be equal to."""
+        bound, number = self.bound, id(owner)
         try:
-            found = self.bound.get(owner)
+            mine = weakref.ref(owner, lambda _: bound.pop(number, None))
         except TypeError:
             raise FieldError(
                 f"objects of class {type(owner).__name__} can not have kernels as methods",
                 Span.of_caller(),
-                hint="the class must be hashable and allow weak references",
+                hint="the class must allow weak references",
             ) from None
-        if found is None:
-            found = Kernel(self.function, self.simplicity, weakref.ref(owner), self.source)
-            self.bound[owner] = found
-        return BoundKernel(found, owner)
+        found = bound[number] = Kernel(self.function, self.simplicity, mine, self.source)
+        return found
 
     @property
     def signature(self) -> Signature:
@@ -229,12 +243,18 @@ class Kernel:
             with making:
                 special = self.specials.get(whole)
                 if special is None or special.stale:
-                    special = self._translate(parameters, args, kinds, by_field=by_field)
+                    special = self._translate(parameters, args, kinds, whole, by_field=by_field)
                     self.specials[whole] = special
         return special, tuple(values)
 
     def _translate(
-        self, parameters: Any, args: tuple[Any, ...], kinds: list[ArrayKind], *, by_field: bool
+        self,
+        parameters: Any,
+        args: tuple[Any, ...],
+        kinds: list[ArrayKind],
+        key: tuple[Any, ...],
+        *,
+        by_field: bool,
     ) -> Special:
         signature = self.signature
         run_time = make_args(signature.parameters)
@@ -279,7 +299,11 @@ class Kernel:
         kernel = read_from_fields(made.kernel, given)
         kernel = pipeline.run(kernel, pipeline.PREPARE, check=options.debug)
         simplicity = self.simplicity or options.kernel_simplicity
-        return Special(self, made, kernel, values, arrays, simplicity)
+        special = Special(self, made, kernel, values, arrays, simplicity, key)
+        for p, a in zip(parameters, args, strict=True):
+            if p.kind == "template":
+                special.need(_objects_in(a))
+        return special
 
     # ---- gradient and inspection
 
@@ -322,6 +346,10 @@ class Kernel:
     def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
         """The kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self._only(args).ir, sm)
+
+    def __reduce__(self) -> str:
+        """Copied and pickled like a function: by its name."""
+        return self.__qualname__  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
@@ -432,11 +460,11 @@ def _as_argument(p: Parameter, a: Recorded) -> Any:
 def _template_key(a: Any) -> Any:
     """What a compiled-in argument is known by: constants by their value, other objects by themselves."""
     if isinstance(a, Field):
-        return id(a)
+        return a.number
     if isinstance(a, (bool, int, float, str)) or a is None:
         return (type(a), repr(a))  # -0.0 is not 0.0
     if isinstance(a, StructField):
-        return tuple(map(id, a.fields()))
+        return tuple(f.number for f in a.fields())
     if isinstance(a, (list, tuple)):
         return (type(a), *map(_template_key, a))
     if isinstance(a, dict):
@@ -446,6 +474,23 @@ def _template_key(a: Any) -> Any:
     if isinstance(a, Matrix):
         return (Matrix, a.typed, *_template_key(a.entries))
     return _Identity(a)
+
+
+def _objects_in(a: Any) -> list[Any]:
+    """The fields and other objects that a compiled-in argument is, or holds, and is known by."""
+    if isinstance(a, StructField):
+        return a.fields()
+    if isinstance(a, dict):
+        a = list(a.values())
+    if isinstance(a, (list, tuple)):
+        return [o for e in a for o in _objects_in(e)]
+    if isinstance(a, (np.ndarray, Matrix)):  # known by their values
+        return []
+    try:
+        weakref.ref(a)
+    except TypeError:
+        return []
+    return [a]
 
 
 class _Identity:

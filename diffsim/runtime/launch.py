@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import linecache
+import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import DiffsimError, KernelStateError, KernelTypeError, Span
+from diffsim.errors import DiffsimError, KernelStateError
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.lang.func import Func
@@ -29,8 +30,8 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray, known_as
+from diffsim.runtime.overlap import check_separate, shares
 from diffsim.runtime.read import Taken
-from diffsim.runtime.storage import HostStorage
 from diffsim.runtime.struct_field import StructField
 
 if TYPE_CHECKING:
@@ -70,6 +71,19 @@ class Writer:
         """Put the lines since `start` under a lock: threads of Python share the parameter block."""
         self.space["$lock"] = lock
         self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]
+
+    def note_failure(self, start: int, note: Callable[[], None]) -> None:
+        """If the lines since `start` fail once the clock has ticked: tell that before anything else."""
+        self.space["$cut_short"] = note
+        self.lines[start:] = [
+            "    $now = 0",
+            "    try:",
+            *("    " + line for line in self.lines[start:]),
+            "    except BaseException:",
+            "        if $now:",
+            "            $cut_short()",
+            "        raise",
+        ]
 
     def finish(self) -> Callable[..., Any]:
         prefix = "_"
@@ -162,7 +176,7 @@ def _write_checks(w: Writer, special: Special, then: str) -> None:
             kept = w.use(_snapshot(c.value), "k")
             tests.append(f"not $same({place}, {kept})")
         elif isinstance(c.value, weakref.ref):  # a field
-            tests.append(f"id({place}) != {id(c.value())}")
+            tests.append(f"{place} is not {w.use(c.value, 'f')}()")
         else:
             tests.append(f"{place} is not {w.use(c.value, 'k')}")
     if not tests:
@@ -289,56 +303,6 @@ def _write_arrays(
         w.put(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
 
 
-def check_separate(special: Special, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
-    """Refuse a launch in which two memories of the kernel are one: it was compiled for separate ones.
-
-    An array passed twice is one memory for the kernel too and comes here once.
-    """
-    found: dict[int, Mem] = {}
-    arrays: list[tuple[np.ndarray | DeviceArray, Mem]] = []
-    fields: list[tuple[Field, Mem]] = []
-    name = special.kernel.source.name
-    for mem in mems:
-        thing = special.object_of(mem, args)
-        if isinstance(thing, Field):
-            other = found.setdefault(id(thing), mem)
-            if other is not mem:
-                raise KernelTypeError(
-                    f"{other.name} and {mem.name} of {name} are the same memory here",
-                    Span.of_caller(),
-                    hint="pass both as arguments, or none; to differentiate, pass no gradient together "
-                    "with what it is the gradient of",
-                )
-            fields.append((thing, mem))
-        elif isinstance(thing, (np.ndarray, DeviceArray)):
-            arrays.append((thing, mem))
-    written = {a.mem for a in special.written}
-    for k, (array, mem) in enumerate(arrays):
-        for thing, other in (*arrays[:k], *fields):
-            if (mem in written or other in written) and _share(array, thing):
-                raise _overlap(name, other, mem)
-
-
-def _share(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Field) -> bool:
-    """Whether an argument has bytes of another memory, if both are on the same side."""
-    storage = other.storage if isinstance(other, Field) else None
-    if isinstance(array, DeviceArray):
-        if storage is not None:
-            return array.overlaps(storage.address, storage.form.nbytes)
-        return isinstance(other, DeviceArray) and array.overlaps(other.address, other.nbytes)
-    if isinstance(storage, HostStorage):
-        return np.may_share_memory(array, storage.array)
-    return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
-
-
-def _overlap(name: str, one: Mem, two: Mem) -> KernelTypeError:
-    return KernelTypeError(
-        f"the arrays {one.name} and {two.name} of {name} overlap, and the kernel writes to them",
-        Span.of_caller(),
-        hint="pass a copy of one of them",
-    )
-
-
 def bind_array(compiled: Compiled | CudaCompiled, mem: Mem, array: Any) -> None:
     """Point a memory (and that of its gradient) to an array given to this launch."""
     if isinstance(array, Field):
@@ -377,6 +341,23 @@ def row_text(row: tuple[Arg | None, int]) -> str:
     if argument is None:
         return str(shift)
     return f"{argument.hint} + {shift}" if shift else argument.hint
+
+
+def _write_row_numbers(w: Writer, accesses: Iterable[Access]) -> None:
+    """Make plain numbers of arguments that rows are counted from: those of NumPy may wrap around."""
+    rows = dict.fromkeys(
+        r.argument.hint for a in accesses for r in a.part if r.argument is not None
+    )
+    for name in rows:
+        w.space["$plain"] = _plain
+        w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
+
+
+def _plain(number: Any) -> Any:
+    try:
+        return operator.index(number)
+    except TypeError:  # it is refused where it is packed
+        return number
 
 
 def _rows_text(access: Access) -> str:
@@ -429,6 +410,12 @@ def touch_array(
             else:
                 versions.rows[row], versions.writers[row] = now, writer
             versions.dirty = True
+        return
+    for f in session.exported:
+        if shares(array, f):
+            versions = f.versions
+            versions.latest = versions.whole = now
+            versions.writer = writer
 
 
 def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:
@@ -452,12 +439,14 @@ def forward(special: Special) -> Callable[..., Any]:
     params = [p.name for p in special.values]
     w = Writer(special.kernel.source.name, params)
     w.space["$again"] = special.again
+    _write_row_numbers(w, (*special.read, *special.written))
     _write_checks(w, special, f"return $again({', '.join(params)})")
     me = w.use(special, "special")
     if special.written and special.announced:
         w.put("$tape = $session.tape", "if $tape is not None and $tape.in_place:")
         w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
         w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
+    whole = len(w.lines)
     start = len(w.lines)
     _write_pack(w, special, compiled)
     _write_arrays(w, special, compiled, special.ir.mems, special.written)
@@ -484,6 +473,8 @@ def forward(special: Special) -> Callable[..., Any]:
         w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
         if special.returns_active:
             w.put("    return $tape.returned($result)")
+    if special.written:
+        w.note_failure(whole, special.cut_short)
     if compiled.result is not None:
         w.put("return $result")
     return w.finish()
@@ -550,6 +541,7 @@ def backward(special: Special) -> Callable[..., None]:
     w.params = ["$args", "$since", "$seed", *(["$g"] if special.returns_active else [])]
     if params:
         w.put(f"{_tuple_text(params)} = $args")
+    _write_row_numbers(w, (*special.adjoint_reads, *special.adjoint_written))
     tests: set[str] = set()
     w.space["$stale"] = special.stale_value
     for k, a in enumerate(special.adjoint_reads):

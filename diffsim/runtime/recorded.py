@@ -8,6 +8,7 @@ that is an error.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,6 +55,16 @@ class Recorded(Traced):
     def value(self) -> Any:
         """The plain number, vector or matrix: a constant for the tape."""
         return Matrix(self.array.copy(), f64) if self.array.shape else float(self.array)
+
+    def __copy__(self) -> Recorded:
+        return self  # the tape follows this very object
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recorded:
+        return self
+
+    def __reduce__(self) -> Any:
+        """In another process it is a number like any other."""
+        return copy.copy, (self.value,)
 
     def follows(self) -> bool:
         """Whether what is done with it now is recorded.

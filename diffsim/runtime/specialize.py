@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Spa
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Load, Mem
 from diffsim.ir.types import TensorType, an
+from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.lang.translate import Translation
@@ -39,13 +41,14 @@ class Special:
 
     Attributes:
         kernel: the user's kernel.
+        key: the compiled-in arguments that it is for.
         translation: the frontend's result, with what it captured.
         ir: the prepared IR.
         values: the parameters that a launch passes.
         launch: the launch function (`launch.py`).
         last: the clock's reading and the random numbers' key of the last launch, or None; `stamps`: of
             the last one with given arguments.
-        stale: whether something that it was compiled for is gone.
+        stale: whether something that it was compiled for is gone; `needed`: what may go.
         is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
         device: the GPU it is compiled for; None: the CPU.
         is_in_place: whether the tape puts back what the kernel overwrites.
@@ -64,11 +67,13 @@ class Special:
         values: list[Parameter],
         arrays: dict[str, Any],
         simplicity: str,
+        key: tuple[Any, ...],
         *,
         is_detached: bool = False,
         is_in_place: bool = False,
     ) -> None:
         self.kernel = kernel
+        self.key = key
         self.device = session.device
         self.moves = session.moves
         self.is_detached = is_detached
@@ -86,9 +91,8 @@ class Special:
         self.forgot_launches = False
         translation.captures = launch.watched(translation.captures)
         self.snapshots = {id(c): launch._snapshot(c.value) for c in translation.captures}
-        for mem in ir.mems:
-            if mem.kind == "field":
-                weakref.finalize(mem.handle(), _drop, weakref.ref(self))
+        self.needed: list[weakref.ref[Any]] = []
+        self.need(self.fields())
         self.read = _distinct(access.reads(ir))
         self.written = _distinct(access.writes(ir))
         for a in (*self.read, *self.written):
@@ -101,6 +105,15 @@ class Special:
             or bool(self.written)
             or (returns_float and any(a.mem.dtype.is_float for a in self.read))
         )
+
+    def need(self, things: Iterable[Any]) -> None:
+        """Without any of these fields (or other objects) it is of no use any more."""
+        gone = functools.partial(_drop, weakref.ref(self))
+        self.needed += [weakref.ref(t, gone) for t in things]
+
+    def alive(self) -> list[Any]:
+        """These things, for somebody who keeps it in use."""
+        return [found for t in self.needed if (found := t()) is not None]
 
     @made_once
     def overwrites(self) -> list[Access]:
@@ -142,6 +155,13 @@ class Special:
     def fields(self) -> list[Field]:
         """The fields that the kernel captured."""
         return [m.handle() for m in self.ir.mems if m.kind == "field"]
+
+    @made_once
+    def identity(self) -> tuple[Any, ...]:
+        """What tells it from the same kernel compiled for other things."""
+        numbers = [f.number for f in self.fields()]
+        funcs = [id(c.value) for c in self.translation.captures if isinstance(c.value, Func)]
+        return id(self.kernel), self.key, *numbers, *funcs
 
     def box(self, a: Access, args: tuple[Any, ...]) -> tuple[Field, int | None] | None:
         """The field that an access reaches in a launch, and the row (None: any) it stays within."""
@@ -216,6 +236,12 @@ class Special:
             raise launch.Anew
         return self.kernel(*args)
 
+    def cut_short(self) -> None:
+        """A launch began to write, and nothing tells a tape of it."""
+        if session.tape is not None:
+            source = self.kernel.source
+            session.tape.cut_short(source.name, source.head())
+
     def returned(self) -> Any:
         found = self.compiled.returned()
         t = self.compiled.result.dtype if self.compiled.result is not None else None
@@ -256,7 +282,15 @@ class Special:
     @property
     def parts(self) -> tuple[Any, ...]:
         """What a variant of it is made from."""
-        return self.kernel, self.translation, self.ir, self.values, self.arrays, self.simplicity
+        return (
+            self.kernel,
+            self.translation,
+            self.ir,
+            self.values,
+            self.arrays,
+            self.simplicity,
+            self.key,
+        )
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -278,6 +312,7 @@ class Special:
 
     def _variant(self, *, is_detached: bool = False, is_in_place: bool = False) -> Special:
         made = Special(*self.parts, is_detached=is_detached, is_in_place=is_in_place)
+        made.need(self.alive())
         if "compiled" in self.__dict__:
             made.__dict__["compiled"] = self.compiled
         return made
@@ -437,9 +472,9 @@ def _distinct(accesses: Iterable[Access]) -> list[Access]:
     return list(found.values())
 
 
-def _drop(special: weakref.ref[Special]) -> None:
+def _drop(special: weakref.ref[Special], _: weakref.ref[Any]) -> None:
     """A field that a kernel was compiled for is gone."""
     found = special()
     if found is not None:
         found.stale = True
-        found.kernel.forget()
+        found.kernel.drop(found)

@@ -6,6 +6,7 @@ gradients and tapes need to know nothing of structs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +185,10 @@ class Element:
 
     def __setattr__(self, member: str, value: Any) -> None:
         getattr(self._field, member)[self._key] = value
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy is a struct: what the element is now."""
+        return copy.copy, (self._field.type(**self.to_dict()),)
 
     def to_dict(self) -> dict[str, Any]:
         """The members by name."""

@@ -552,3 +552,149 @@ def test_a_step_that_is_another_one_when_run_again(cpu, snapshots, kind):
             ds.ad.checkpoint(step, 10, [x], snapshots=snapshots)
             end = x[None]
     assert x[None] == end  # nothing of the program's state is lost
+
+
+# ---- steps that do something else when they are run again
+
+
+class Cells:
+    """One step takes the state from one field into the other, times a weight."""
+
+    def __init__(self):
+        self.a, self.b, self.loss = (ds.field(ds.f64, n, needs_grad=True) for n in (3, 3, ()))
+        self.w = ds.field(ds.f64, (), needs_grad=True)
+        self.here, self.there = self.a, self.b
+        self.rule = double
+        self.a.fill(1.0)
+        self.w[None] = 1.3
+
+    @ds.kernel
+    def move(self, to: ds.template(), of: ds.template(), by: ds.template()):
+        for i in of:
+            to[i] = of[i] * self.w[None] * by
+
+    @ds.kernel
+    def swap(self):
+        for i in self.here:
+            self.there[i] = self.here[i] * self.w[None]
+
+    @ds.kernel
+    def ruled(self, k: ds.i32):
+        for i in self.a:
+            self.a[i] = self.rule(self.a[i]) * self.w[None] * k
+
+    @ds.kernel
+    def measure(self):
+        for i in self.a:
+            self.loss[None] += self.a[i] + 3 * self.b[i]
+
+
+@ds.func
+def double(v):
+    return 2 * v
+
+
+@ds.func
+def triple(v):
+    return 3 * v
+
+
+def with_other_fields(s, k):
+    s.move(*((s.b, s.a) if k % 2 else (s.a, s.b)), 1.0)
+
+
+def with_swapped_attributes(s, k):
+    s.here, s.there = (s.a, s.b) if k % 2 else (s.b, s.a)
+    s.swap()
+
+
+def with_another_constant(s, k):
+    s.move(s.b, s.a, float(1 + k % 2))
+    s.move(s.a, s.b, 1.0)
+
+
+def with_another_func(s, k):
+    s.rule = (double, triple)[k % 2]
+    s.ruled(1)
+
+
+def with_numbers_of_one_hash(s, k):
+    assert hash(-1) == hash(-2)
+    s.ruled(-1 if k % 2 else -2)
+
+
+STEPS = [
+    with_other_fields,
+    with_swapped_attributes,
+    with_another_constant,
+    with_another_func,
+    with_numbers_of_one_hash,
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_counter_that_python_holds_is_noticed(cpu, step):
+    """The launches differ in what they were compiled for, or in an argument, alone."""
+    ds.init(default_fp=ds.f64)
+
+    def gradient(checkpointed, count):
+        s = Cells()
+
+        def one(t):
+            s.count = s.count + 1 if count else t + 1
+            step(s, s.count)
+
+        s.count = 0
+        with ds.Tape(s.loss, in_place="refuse" if checkpointed else "save"):
+            if checkpointed:
+                ds.ad.checkpoint(one, 5, state=[s.a, s.b], snapshots=2)
+            else:
+                for t in range(5):
+                    one(t)
+            s.measure()
+        return s.w.grad[None]
+
+    np.testing.assert_allclose(gradient(True, False), gradient(False, True), rtol=1e-12)
+    with pytest.raises(ds.AutodiffError, match="did something else"):
+        gradient(True, True)
+
+
+def test_an_argument_that_is_no_number_is_the_same_again(cpu):
+    x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+
+    @ds.kernel
+    def step(c: ds.f64):
+        x[None] = 1.5 * x[None] + ds.select(c == c, 1.0, 2.0)
+
+    @ds.kernel
+    def measure():
+        loss[None] += x[None]
+
+    with ds.Tape(loss):
+        ds.ad.checkpoint(lambda t: step(math.nan), 5, state=[x], snapshots=2)
+        measure()
+    np.testing.assert_allclose(x.grad[None], 1.5**5)
+
+
+def test_numbers_kept_in_python_fields_by_steps(cpu):
+    """A step may note in a field without gradient what it read of one that has one."""
+    x, loss = (ds.field(ds.f64, (), needs_grad=True) for _ in range(2))
+    seen = ds.field(ds.f64, ())
+
+    @ds.kernel
+    def grow():
+        x[None] = 1.5 * x[None]
+
+    @ds.kernel
+    def measure():
+        loss[None] += x[None]
+
+    def step(t):
+        grow()
+        seen[None] = x[None]
+
+    x[None] = 1.0
+    with ds.Tape(loss):
+        ds.ad.checkpoint(step, 5, state=[x], snapshots=2)
+        measure()
+    np.testing.assert_allclose([x.grad[None], seen[None]], [1.5**5, 1.5**5])

@@ -303,3 +303,63 @@ def test_a_value_left_in_a_field_without_gradient(cpu, cut, options):
     with ds.Tape(L, **options):
         run()
     assert x.grad[None] == (3 if cut == "inside" else 1)
+
+
+def test_arrays_that_change_before_the_gradient_gets_them(sums):
+    x, total, _ = sums
+
+    @ds.kernel
+    def weigh(by: ds.types.ndarray()):
+        for i in x:
+            total[None] += by[i] * x[i]
+
+    log = []
+
+    @ds.ad.grad_replaced
+    def forward(by, notes=None):
+        log.append("forward")
+        weigh(by["weights"])
+
+    @ds.ad.grad_for(forward)
+    def backward(by, notes=None):
+        log.append("backward")
+        weigh.grad(by["weights"])
+        if notes is not None:
+            notes += 1  # its own business
+
+    weights, notes = np.arange(8.0), np.zeros(2)
+    tape = ds.Tape()
+    with tape:
+        forward({"weights": weights}, notes=notes)
+    tape.backward(total)
+    tape.backward(total)
+    np.testing.assert_array_equal(x.grad.to_numpy(), 2 * weights)
+    assert notes.tolist() == [2, 2]
+    for reused in (weights, [1.0, 2.0]):
+        given = {"weights": weights, "more": reused}
+        with pytest.raises(ds.GlobalDataAccessError, match="given to forward has changed"):
+            with ds.Tape(total):
+                forward(given)
+                reused[0] = 5.0
+                weigh(weights)
+    assert "backward" in log
+
+
+def test_numbers_read_on_the_tape_are_no_arguments(sums):
+    x, total, add = sums
+
+    @ds.ad.grad_replaced
+    def forward(mul):
+        add(mul)
+
+    @ds.ad.grad_for(forward)
+    def backward(mul):
+        add.grad(mul)
+
+    for call in (lambda: forward(2 * x[1]), lambda: forward(mul=x[1])):
+        with pytest.raises(ds.AutodiffError, match="forward is given a number that Python took"):
+            with ds.Tape(total):
+                call()
+    with ds.Tape(total):
+        forward(ds.stop_grad(2 * x[1]))
+    assert (x.grad.to_numpy() == 2).all()

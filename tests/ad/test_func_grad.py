@@ -1,5 +1,7 @@
 """Gradients given for funcs: `@ds.func_grad`, wherever a func can be called."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -456,15 +458,10 @@ def test_checkpoint_sees_what_only_the_gradient_reads():
     for state, right in (([x, c], True), ([x], False)):
         x.fill(1.0)
         c.fill(1.0)
-        with ds.Tape(loss) as tape:
-            if right:
+        with contextlib.nullcontext() if right else pytest.raises(ds.AutodiffError, match="c may"):
+            with ds.Tape(loss):
                 ds.ad.checkpoint(step, 5, state=state, snapshots=2)
                 measure()
-            else:
-                with pytest.raises(ds.AutodiffError, match="c"):
-                    ds.ad.checkpoint(step, 5, state=state, snapshots=2)
-        assert tape is not None
-        if right:
             np.testing.assert_allclose(x.grad.to_numpy(), 2 * 3 * 4 * 5 * 6)
 
 

@@ -924,3 +924,71 @@ def test_what_is_recorded_and_not_replayed(cpu, what):
         end()
     with pytest.raises(ds.AutodiffError, match="replayed"):
         tape.replay()
+
+
+def test_a_clone_without_gradient_is_made_again(cpu):
+    x, loss = field(3), field()
+
+    @ds.kernel
+    def weigh(by: ds.template()):
+        for i in x:
+            loss[None] += by[i] * x[i]
+
+    x.fill(2.0)
+    tape = ds.Tape(loss)
+    with tape:
+        weigh(ds.clone(x, needs_grad=False))
+    assert (loss[None], x.grad[0]) == (12, 2)
+    x.fill(3.0)
+    tape.replay()
+    tape.backward()
+    assert (loss[None], x.grad[0]) == (27, 3)
+
+
+def test_a_record_with_a_gap_is_not_replayed(cpu):
+    ds.init(default_fp=ds.f64, debug=True)
+    x, loss = field(3), field()
+
+    @ds.kernel
+    def add(n: ds.i32):
+        for i in range(n):
+            loss[None] += x[i]
+
+    tape = ds.Tape()
+    with tape:
+        add(3)
+        with pytest.raises(ds.AccessError):
+            add(4)
+    with pytest.raises(ds.AutodiffError, match="add did not run to its end"):
+        tape.replay()
+
+
+def test_an_object_that_a_kernel_was_compiled_for_is_kept_by_the_tape(cpu):
+    x, loss = field(3), field()
+
+    class Rule:
+        by = 2.0
+
+    @ds.kernel
+    def weigh(rule: ds.template(), f: ds.template()):
+        for i in x:
+            loss[None] += f(x[i]) * rule.by
+
+    def record(tape):
+        @ds.func
+        def square(v):
+            return v * v
+
+        with tape:
+            weigh(Rule(), square)
+
+    tape = ds.Tape(loss)
+    record(tape)
+    gc.collect()
+    x.fill(3.0)
+    tape.replay()
+    tape.backward()
+    assert (loss[None], x.grad[0]) == (54, 12)
+    del tape
+    gc.collect()
+    assert not weigh.specials

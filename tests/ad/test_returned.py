@@ -1,6 +1,8 @@
 """Gradients through what kernels return, and through arithmetic on it in Python."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -473,6 +475,18 @@ def test_stale_values_are_refused(space):
         space.loss[None] += space.total()
         space.x.fill(7)
     np.testing.assert_allclose(space.x.grad.to_numpy(), 6)
+
+
+def test_copies_are_the_value_itself(space):
+    """Another object would have got a gradient that nobody hands on."""
+    for way in (copy.copy, copy.deepcopy, lambda r: copy.deepcopy([r])[0]):
+        with ds.Tape(space.loss):
+            space.loss[None] = 3 * way(space.total())
+        np.testing.assert_allclose(space.x.grad.to_numpy(), 6 * space.x.to_numpy())
+    with ds.Tape():
+        kept = [space.total(), space.vector()]
+    number, vector = pickle.loads(pickle.dumps(kept))
+    assert (number, vector.to_numpy().tolist()) == (kept[0], list(kept[1].array))
 
 
 def test_integers_are_numbers():

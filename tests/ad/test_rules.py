@@ -1450,3 +1450,25 @@ def test_casts_of_few_bits_change_the_sign():
 
     with pytest.raises(GlobalDataAccessError):
         step.grad(200)
+
+
+@pytest.mark.parametrize("number", [np.uint8, np.array, int])
+def test_rows_are_counted_in_plain_numbers(number):
+    """np.uint8(255) + 1 is 0 in NumPy, and row 256 in a kernel."""
+    x, seed = field(300), np.zeros(300)
+    x.fill(1.1)
+    seed[257] = 1.0
+
+    @ds.kernel
+    def step(t: ds.i32):
+        x[t + 1] = x[t] ** 2
+
+    tape = ds.Tape()
+    with tape:
+        step(256)
+    step(number(254))
+    tape.backward(grads={x: seed})
+    np.testing.assert_allclose(x.grad[256], 2.2)
+    step(number(255))
+    with pytest.raises(ds.GlobalDataAccessError, match="the kernel step has changed it"):
+        tape.backward(grads={x: seed})

@@ -352,7 +352,7 @@ def long(lanes: ds.i32):
         s = ds.f64(i)
         for k in range(5):
             s = ds.sin(s + k)
-        x[i % 64] = s
+        x[i % 64] {how} s
 
 @ds.kernel
 def short() -> ds.i32:
@@ -376,9 +376,11 @@ print("done")
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("how", ["=", "+="])
 @pytest.mark.host
-def test_ctrl_c_ends_a_long_kernel(tmp_path, threads):
-    with start(tmp_path, LONG.format(threads=threads)) as process:
+def test_ctrl_c_ends_a_long_kernel(tmp_path, threads, how):
+    """Also where each thread adds to a copy of its own."""
+    with start(tmp_path, LONG.format(threads=threads, how=how)) as process:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
         sent = time.time()

@@ -1,0 +1,91 @@
+"""What a tape's record lacks, so that there is no gradient.
+
+Launches that were cut short, and writes between the blocks of one tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from diffsim.ad.entries import Copied, Launched, Replaced, Wrote, flat
+from diffsim.errors import AutodiffError, Span
+
+if TYPE_CHECKING:
+    from diffsim.ad.entries import Entry
+    from diffsim.ad.saves import Box
+    from diffsim.runtime.field import Field
+
+
+class Gaps:
+    """Looks for gaps in one record.
+
+    Attributes:
+        left: the clock's reading when the last block ended.
+    """
+
+    def __init__(self) -> None:
+        self.left = 0
+        self._error: AutodiffError | None = None
+        self._fields: dict[Field, None] = {}
+        self._seen = 0
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        """Something that wrote to fields did not run to its end, and is not on the record."""
+        self._error = AutodiffError(
+            f"{what} did not run to its end on this tape, so what it wrote is not on the record",
+            span,
+            hint="record the tape anew: tape.reset(), and then: with tape: ...",
+        )
+
+    def check(self) -> None:
+        """Raise AutodiffError if something is missing."""
+        if self._error is not None:
+            raise self._error
+
+    def look(self, entries: list[Entry]) -> None:
+        """The record is about to go on.
+
+        Raises:
+            AutodiffError: a field with a gradient has changed since it was recorded.
+        """
+        for entry in flat(entries[self._seen :]):
+            for f, _ in _boxes(entry):
+                if f.grad is not None:
+                    self._fields[f] = None
+        self._seen = len(entries)
+        changed = [f for f in self._fields if f.versions.latest > self.left]
+        if not changed:
+            return
+        for entry in flat(entries):
+            for f, row in _boxes(entry):
+                if f in changed and f.versions.changed(row, self.left):
+                    raise _between(f, row)
+
+
+def _boxes(entry: Entry) -> Iterator[Box]:
+    """What an entry read or wrote."""
+    if isinstance(entry, Launched):
+        special = entry.special
+        for a in (*special.read, *special.written):
+            box = special.box(a, entry.args)
+            if box is not None:
+                yield box
+    elif isinstance(entry, Wrote):
+        yield entry.field, entry.row
+    elif isinstance(entry, Copied):
+        yield entry.target, None
+        yield entry.source, None
+    elif isinstance(entry, Replaced):
+        for f in (*entry.arrays, *entry.written):
+            yield f, None
+
+
+def _between(f: Field, row: int | None) -> AutodiffError:
+    who, place = f.versions.written_by(row)
+    return AutodiffError(
+        f"{f.name} was recorded on this tape, {who} has changed it after the end of the block, and the "
+        "record would go on as if it had not",
+        place,
+        hint="change it inside of the block, or begin a new record: tape.reset()",
+    )
