@@ -98,13 +98,23 @@ def dlpack_device(storage: Storage) -> tuple[int, int]:
     return (_CPU, 0) if storage.device is None else (_CUDA, storage.device.driver.device)
 
 
-def dlpack(storage: Storage, element: tuple[int, ...], stream: Any, options: dict[str, Any]) -> Any:
-    """A capsule with a field's memory, which lives as long as somebody holds it."""
+def dlpack(storage: Storage, element: tuple[int, ...], options: dict[str, Any]) -> Any:
+    """A capsule with a field's memory, which lives as long as somebody holds it.
+
+    Raises:
+        BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for the CPU. The
+            capsule would be of no use, and NumPy's own error is lost where it lets go of it.
+    """
     form = storage.form
+    knows_streams = "stream" in options
+    stream = options.pop("stream", None)
     if isinstance(storage, HostStorage):
         strides = [form.dtype.bytes * s for s in strides_of(form, element)]
         array = np.ndarray(form.shape + element, form.dtype.numpy, storage.scalars.data, 0, strides)
         return array.__dlpack__(**{k: v for k, v in options.items() if v is not None})
+    wanted = options.get("dl_device")
+    if (wanted is not None and wanted[0] == _CPU) or ("max_version" in options and not knows_streams):
+        raise BufferError(f"this field is in the memory of {storage.device}: use x.to_numpy() for a copy")
     if stream not in _IN_ORDER:
         storage.device.driver.wait()
     shape, steps = form.shape + element, strides_of(form, element)

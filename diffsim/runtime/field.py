@@ -546,9 +546,9 @@ class Field:
         self._exported = self.versions.dirty = True
         session.exported.add(self)
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         self._export()
-        return export.dlpack(self.storage, self.element, stream, options)
+        return export.dlpack(self.storage, self.element, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return export.dlpack_device(self.storage)

@@ -585,6 +585,21 @@ def test_fields_are_handed_out(fake):
     assert memory() is None
 
 
+def test_numpy_is_told_that_a_field_is_on_a_gpu(fake):
+    """Its own error would be lost, with a SystemError in its place."""
+    ds = fake
+    x = ds.field(ds.f32, shape=4)
+    memory = weakref.ref(x.storage)
+    with pytest.raises(BufferError, match=r"use x\.to_numpy"):
+        np.from_dlpack(x)
+    with pytest.raises(BufferError):
+        x.__dlpack__(dl_device=(1, 0), stream=None)
+    assert x.__dlpack__(max_version=(1, 0), stream=1, dl_device=(2, 0)) is not None
+    del x
+    gc.collect()
+    assert memory() is None
+
+
 def test_numpy_shares_a_field_on_the_cpu(fake):
     ds = fake
     ds.init(arch=ds.cpu)
