@@ -25,7 +25,7 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     chosen: list[int] = []
     if isinstance(target, ast.Attribute):
         holder = expr(cx, target.value)
-        local = isinstance(holder, (Value, list))
+        local = isinstance(holder, (Value, list, Matrix))
         chosen = _chosen(cx, target)
         if not chosen or not local:
             raise cx.syntax(

@@ -20,13 +20,14 @@ from diffsim.lang.scope import Context, StructValue, close_to, describe, sample
 
 def attribute_node(cx: Context, node: ast.Attribute) -> Any:
     """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
-    if node.attr in linalg.COMPONENTS or is_member(cx, node):
-        place = any_place(cx, node)
-        if isinstance(place, struct_values.StructPlace):
-            return place.load(cx, node)
-        if place is not None:
-            return cx.builder.load(*place)
-    owner = expressions.expr(cx, node.value)
+    with cx.once(node):
+        if node.attr in linalg.COMPONENTS or is_member(cx, node):
+            place = any_place(cx, node)
+            if isinstance(place, struct_values.StructPlace):
+                return place.load(cx, node)
+            if place is not None:
+                return cx.builder.load(*place)
+        owner = expressions.expr(cx, node.value)
     return attribute(cx, owner, node)
 
 
@@ -284,7 +285,15 @@ def component_place(
 
 def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
     """The indices between the brackets as whole-number values; vectors are spread out."""
-    found = expressions.expr(cx, node.slice)
+    made = cx.held.get(node)
+    if made is None:
+        made = _indices(cx, node, expressions.expr(cx, node.slice))
+        if node in cx.held:
+            cx.held[node] = made
+    return list(made)
+
+
+def _indices(cx: Context, node: ast.Subscript, found: Any) -> list[Value]:
     if found is None:
         return []
     if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
@@ -321,12 +330,13 @@ def subscript(cx: Context, node: ast.Subscript) -> Any:
         owner = expressions.expr(cx, node.value)
         if isinstance(owner, Value) and owner.type.shape:
             return _sliced(cx, owner, node)
-    place = any_place(cx, node)
-    if isinstance(place, struct_values.StructPlace):
-        return place.load(cx, node)
-    if place is not None:
-        return cx.builder.load(*place)
-    return element(cx, expressions.expr(cx, node.value), node)
+    with cx.once(node):
+        place = any_place(cx, node)
+        if isinstance(place, struct_values.StructPlace):
+            return place.load(cx, node)
+        if place is not None:
+            return cx.builder.load(*place)
+        return element(cx, expressions.expr(cx, node.value), node)
 
 
 def _slices(node: ast.expr) -> bool:
@@ -386,7 +396,9 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
             return cx.builder.tensor_of(row, (width,))
         return cx.builder.op(TABLE["extract"], (owner, *index))
     found = expressions.expr(cx, node.slice)
-    if isinstance(found, Const):
+    if isinstance(found, tuple):
+        found = tuple(k.value if isinstance(k, Const) else k for k in found)
+    elif isinstance(found, Const):
         found = found.value
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
         things = owner.values() if isinstance(owner, dict) else owner
@@ -396,7 +408,12 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
                 f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
                 "loop over the fields with ds.static, or make one field of them, with an axis more",
             )
-    if isinstance(found, Value) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+    at_run_time = any(
+        isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
+    )
+    if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+        if node in cx.held:
+            cx.held[node] = _indices(cx, node, found)
         return element(cx, cx.value(owner, node), node)
     if isinstance(owner, np.ndarray):
         cx.value(owner, node)  # refuses large ones with advice
