@@ -11,7 +11,7 @@ import numpy as np
 from diffsim.errors import KernelNameError
 from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import an
+from diffsim.ir.types import Type, an
 from diffsim.lang import expressions, linalg, struct_values
 from diffsim.lang.absent import ABSENT
 from diffsim.lang.matrix import Matrix
@@ -145,7 +145,7 @@ def any_place(
     if not isinstance(node, ast.Subscript):
         return None
     if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
-        inner = None if _slices(node.value) else any_place(cx, node.value)
+        inner = None if slices(node.value) else any_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
         if isinstance(inner, struct_values.StructPlace):
@@ -326,11 +326,11 @@ def _whole(cx: Context, index: Value, node: ast.expr) -> Value:
 
 def subscript(cx: Context, node: ast.Subscript) -> Any:
     """`x[i]`, of a field or of anything else."""
-    if _slices(node):
-        owner = expressions.expr(cx, node.value)
-        if isinstance(owner, Value) and owner.type.shape:
-            return _sliced(cx, owner, node)
     with cx.once(node):
+        if slices(node):
+            owner = expressions.expr(cx, node.value)
+            if isinstance(owner, Value) and owner.type.shape:
+                return _sliced(cx, owner, node)
         place = any_place(cx, node)
         if isinstance(place, struct_values.StructPlace):
             return place.load(cx, node)
@@ -339,7 +339,7 @@ def subscript(cx: Context, node: ast.Subscript) -> Any:
         return element(cx, expressions.expr(cx, node.value), node)
 
 
-def _slices(node: ast.expr) -> bool:
+def slices(node: ast.expr) -> bool:
     """Whether it is `v[:3]` or `A[:3, 0]`."""
     if not isinstance(node, ast.Subscript):
         return False
@@ -349,13 +349,25 @@ def _slices(node: ast.expr) -> bool:
 
 def _sliced(cx: Context, owner: Value, node: ast.Subscript) -> Value:
     """`v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; the bounds mean what they mean in Python."""
+    places, shape = slice_of(cx, node, owner.type)
+    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in places]
+    return cx.builder.tensor_of(taken, shape)
+
+
+def slice_of(
+    cx: Context, node: ast.Subscript, owner: Type
+) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
+    """The indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
+    if isinstance(cx.held.get(node), tuple):
+        return cx.held[node]
+    if not slices(node):  # a row
+        row = tuple(index_list(cx, node))
+        return [(*row, k) for k in range(owner.shape[-1])], owner.shape[1:]
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    dims = owner.type.shape
+    dims = owner.shape
     if len(parts) > len(dims):
         raise cx.type_error(
-            node,
-            f"{an(owner.type)} has no {len(parts)} axes",
-            "write one slice or index for each axis",
+            node, f"{an(owner)} has no {len(parts)} axes", "write one slice or index for each axis"
         )
     axes: list[list[Any]] = []
     shape: list[int] = []
@@ -368,11 +380,11 @@ def _sliced(cx: Context, owner: Value, node: ast.Subscript) -> Value:
         else:
             axes.append([_whole(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)])
     if 0 in shape:
-        raise cx.type_error(
-            node, f"this slice of {an(owner.type)} is empty", "see what its bounds are"
-        )
-    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in itertools.product(*axes)]
-    return cx.builder.tensor_of(taken, tuple(shape))
+        raise cx.type_error(node, f"this slice of {an(owner)} is empty", "see what its bounds are")
+    found = list(itertools.product(*axes)), tuple(shape)
+    if node in cx.held:
+        cx.held[node] = found
+    return found
 
 
 def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:

@@ -171,10 +171,17 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         for one, part, at in zip(target.elts, parts, given, strict=True):
             assign_to(cx, one, part, at)
         return
+    with cx.once(target):
+        _assign_part(cx, target, thing, source)
+
+
+def _assign_part(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
+    """`target = thing` for an element, or for several of a vector or matrix."""
     several = components.several_places(cx, target)
     if several:
-        things = components.split(cx, thing, len(several), source)
-        for (mem, index), one in zip(several, things, strict=True):
+        places, shape = several
+        things = components.spread(cx, thing, shape, source)
+        for (mem, index), one in zip(places, things, strict=True):
             cx.builder.store(mem, index, stored(cx, mem, index, one, source))
         return
     place = elements.any_place(cx, target)
@@ -186,12 +193,6 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         mem, index = place
         cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
         return
-    if isinstance(target, ast.Subscript) and place_of(cx, target.value) is not None:
-        raise cx.syntax(
-            target,
-            "a row of a field's matrix can not be assigned",
-            "assign its elements, or all of it",
-        )
     components.assign(cx, target, thing, source)
 
 
@@ -280,8 +281,9 @@ def _augment(cx: Context, node: ast.AugAssign) -> None:
     target, kind = node.target, type(node.op)
     several = components.several_places(cx, target)
     if several:
-        things = components.split(cx, expr(cx, node.value), len(several), node.value)
-        for one, thing in zip(several, things, strict=True):
+        places, shape = several
+        things = components.spread(cx, expr(cx, node.value), shape, node.value)
+        for one, thing in zip(places, things, strict=True):
             _augment_place(cx, node, one, thing)
         return
     place = place_of(cx, target)

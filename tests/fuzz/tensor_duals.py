@@ -123,7 +123,7 @@ class Tensor:
         return Tensor(found.copy()) if isinstance(found, np.ndarray) else found
 
     def __setitem__(self, k, v):
-        self.a[k] = _d(v)
+        self.a[k] = v.a if isinstance(v, Tensor) else _d(v)
 
     def __getattr__(self, name):
         if name == "a" or set(name) - set("xyz"):

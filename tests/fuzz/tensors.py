@@ -257,6 +257,9 @@ class Maker:
                 self.put(depth, f"{place}.s {how} {self.expr('F', 2)}")
             else:
                 self.part(depth, f"{place}.m", "M")
+        elif kind == "M" and self.r.random() < 0.4:
+            at = self.pick(":, 1", "0, :", ":, 0", f"{self.small(2)}, :", self.small(2), "::-1, 1")
+            self.put(depth, f"{place}[{at}] {how} {self.expr(self.pick('V2', 'F'), 1)}")
         elif kind == "M":
             at = self.pick(
                 "0, 1", "1, 1", f"{self.small(2)}, 0", f"{self.small(2)}, {self.small(2)}"
@@ -265,7 +268,10 @@ class Maker:
         else:
             n = LENGTH[kind]
             roll = self.r.random()
-            if roll < 0.4:
+            if roll < 0.15 and n == 3:
+                at = self.pick(":2", "1:", "::2", "::-2")
+                self.put(depth, f"{place}[{at}] {how} {self.expr('V2', 1)}")
+            elif roll < 0.4:
                 letters = self.r.sample("xyz"[:n], 2)
                 self.put(depth, f"{place}.{''.join(letters)} {how} {self.expr('V2', 1)}")
             elif roll < 0.7:
@@ -348,11 +354,15 @@ class Maker:
             place += member
         if kind == "V3" and self.r.random() < 0.5:
             letters, kind = self.pick(
-                (".zx", "V2"), (".y", "F"), (f"[{self.small(3)}]", "F"), (".yz", "V2")
+                *((".zx", "V2"), (".y", "F"), (f"[{self.small(3)}]", "F"), (".yz", "V2")),
+                ("[1:]", "V2"),
             )
             place += letters
         elif kind == "M" and self.r.random() < 0.5:
-            place, kind = f"{place}[{self.small(2)}, 1]", "F"
+            at, kind = self.pick(
+                (f"{self.small(2)}, 1", "F"), (self.small(2), "V2"), (":, 0", "V2")
+            )
+            place = f"{place}[{at}]"
         self.put(depth, f"{place} {how} {self.expr(kind, 2)}")
 
     # ---- expressions

@@ -1,4 +1,4 @@
-"""Funcs that change what they are passed, results of loops, and what is evaluated once."""
+"""Funcs that change what they are passed, results of loops, slices, and what is evaluated once."""
 
 import numpy as np
 
@@ -350,3 +350,97 @@ def test_elements_of_a_constant_matrix_by_a_local(cpu):
         return [ds.Matrix([[1.0, 2.0], [3.0, 4.0]])[k, 0], m[0, k], ds.Matrix([[5.0, 6.0]])[0, n]]
 
     assert run(1).to_list() == [3, 2, 6]
+
+
+def test_slices_and_rows_are_assigned(cpu):
+    ds = cpu
+    ds.init(default_fp=ds.f64)
+    A, v = ds.Matrix.field(3, 3, ds.f64, 2), ds.Vector.field(4, ds.f64, 2)
+    Body = ds.types.struct(pos=ds.types.vector(3, ds.f64), turn=ds.types.matrix(2, 2, ds.f64))
+    bodies = Body.field(shape=2)
+    taken = ds.field(ds.i32, ())
+    values = np.arange(18.0).reshape(2, 3, 3)
+
+    @ds.kernel
+    def run(k: ds.i32):
+        m = A[0]
+        w = ds.Vector([1.0, 2.0, 3.0, 4.0])
+        w[1:3] = [7.0, 8.0]
+        w[::-2] += ds.Vector([10.0, 20.0])
+        m[k] = w[1:]
+        m[:, 0] *= 2.0
+        m[1:, 1:] = ds.Matrix([[-1.0, -2.0], [-3.0, -4.0]])
+        m[ds.atomic_add(taken[None], 1), :2] -= 1.0
+        A[0] = m
+        A[1][k] += [1.0, 2.0, 3.0]
+        A[1][1:, ::2] = 5.0
+        v[1][:3] = w[1:]
+        v[1][2:] -= 1.0
+        body = Body(pos=v[1].xyz)
+        body.pos[:2] += 100.0
+        body.turn[1] = [k, 9.0]
+        bodies[0] = body
+        bodies[1].pos[1:] += body.pos[:2]
+        bodies[1].turn[:, 1] = body.turn[1]
+
+    A.from_numpy(values)
+    run(1)
+    m, w = values[0].copy(), np.array([1.0, 2.0, 3.0, 4.0])
+    w[1:3] = 7, 8
+    w[::-2] += 10, 20
+    m[1] = w[1:]
+    m[:, 0] *= 2
+    m[1:, 1:] = [[-1, -2], [-3, -4]]
+    m[0, :2] -= 1
+    other = values[1].copy()
+    other[1] += 1, 2, 3
+    other[1:, ::2] = 5
+    u = np.append(w[1:], 0.0)
+    u[2:] -= 1
+    pos = u[:3] + [100, 100, 0]
+    assert A.to_numpy().tolist() == [m.tolist(), other.tolist()]
+    assert v.to_numpy().tolist() == [[0] * 4, u.tolist()]
+    assert taken[None] == 1
+    assert bodies.pos.to_numpy().tolist() == [pos.tolist(), [0, *pos[:2]]]
+    assert bodies.turn.to_numpy().tolist() == [[[0, 0], [1, 9]], [[0, 1], [0, 9]]]
+
+
+def test_gradients_through_assigned_slices(cpu):
+    ds = cpu
+    ds.init(default_fp=ds.f64)
+    A, v, out, loss = field(4, n=(3, 3)), field(4, n=3), field(4, n=(3, 3)), field()
+
+    @ds.kernel(simplicity="relaxed")
+    def run():
+        for i in A:
+            m = A[i]
+            for k in range(3):
+                m[k, :2] = ds.sin(m[k, 1:]) * v[i][k]
+                m[:, k] += v[i] * m[k]
+            out[i][1] += m[2] * v[i]
+            out[(i + 1) % 4][:, 0] += m[:, 2]
+
+    @ds.kernel
+    def total():
+        for i in out:
+            loss[None] += out[i].norm_sqr()
+
+    def program():
+        run()
+        total()
+
+    A.from_numpy(numbers(4, 3, 3))
+    v.from_numpy(numbers(4, 3))
+    check(program, loss, A, v, reset=[out])
+
+
+def test_a_constant_vector_times_a_constant_matrix(cpu):
+    ds = cpu
+    m = ds.Matrix([[1.0, 2.0], [3.0, 4.0]])
+
+    @ds.kernel
+    def run(a: ds.f64) -> ds.types.vector(2, ds.f64):
+        return a * (ds.Vector([5.0, 6.0]) @ ds.Matrix([[1.0, 2.0], [3.0, 4.0]]))
+
+    assert run(1.0).to_list() == (ds.Vector([5.0, 6.0]) @ m).to_list() == [23, 34]
+    assert (m @ ds.Vector([5.0, 6.0])).to_list() == [17, 39]
