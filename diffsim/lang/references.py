@@ -198,8 +198,8 @@ def _apart(cx: Context, target: ast.expr, other: ast.expr) -> bool:
         return False  # it stands in an index
     for a, b in zip(_steps(target), _steps(other), strict=False):
         if isinstance(a, ast.Attribute) and isinstance(b, ast.Attribute) and a.attr != b.attr:
-            letters = set(a.attr) & set(b.attr)
-            return not letters or not set(a.attr + b.attr) <= set(linalg.COMPONENTS)
+            x, y = ({linalg.COMPONENTS.get(c, c) for c in s.attr} for s in (a, b))
+            return not x & y or not set(a.attr + b.attr) <= set(linalg.COMPONENTS)
         if isinstance(a, ast.Subscript) and isinstance(b, ast.Subscript):
             at, to = (expressions.expr(cx, s.slice) for s in (a, b))
             if (

@@ -132,6 +132,8 @@ class _Merge:
             except Exception:
                 pass
         cx, builder = self.cx, self.cx.builder
+        if {type(a), type(b)} == {int, float}:  # numbers that were written: 0 if c else 0.5
+            a, b = float(a), float(b)
         with _into(builder, self.then):
             x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
         with _into(builder, self.orelse):

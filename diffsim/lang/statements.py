@@ -150,8 +150,11 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         return
     if isinstance(target, (ast.Tuple, ast.List)):
         parts = thing
-        if isinstance(thing, Value) and len(thing.type.shape) == 1:
-            parts = linalg.elements(thing)
+        if isinstance(thing, Value) and thing.type.shape:
+            flat = parts = linalg.elements(thing)
+            for n in thing.type.shape[1:]:  # the rows of a matrix
+                starts = range(0, len(flat), n)
+                parts = [cx.builder.tensor_of(flat[k : k + n], (n,)) for k in starts]
         elif isinstance(thing, (Matrix, spaces.Static)):
             parts = list(thing)
         if not isinstance(parts, (list, tuple)):

@@ -444,3 +444,17 @@ def test_a_constant_vector_times_a_constant_matrix(cpu):
 
     assert run(1.0).to_list() == (ds.Vector([5.0, 6.0]) @ m).to_list() == [23, 34]
     assert (m @ ds.Vector([5.0, 6.0])).to_list() == [17, 39]
+
+
+def test_a_matrix_is_unpacked_into_rows(cpu):
+    ds = cpu
+
+    @ds.kernel
+    def run(b: ds.f64) -> ds.types.vector(3, ds.f64):
+        m = ds.Matrix([[1.0, 2.0], [3.0, b]])
+        u, v = m
+        (p, q), (r, s) = ds.Matrix([[1.0, 2.0], [3.0, 4.0]])
+        return [u.dot(v), p * 1000 + q * 100 + r * 10 + s, 7 if b > 0 else 0.5]
+
+    assert run(5.0).to_list() == [13, 1234, 7]
+    assert run(-5.0).to_list() == [-7, 1234, 0.5]
