@@ -22,6 +22,9 @@ HOWS = ("save", "refuse")
 
 def tries(seed, on_cuda):
     """The program of a number, and the ways to run it: words for each, and a function of the text."""
+    if on_cuda and seed % 2:
+        text, how = tensors.make(seed), cuda.options(seed)
+        return text, [(str(how), lambda text: cuda.verdict_of_tensors(text, seed))]
     if on_cuda:
         text, n = wide.make(seed)
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
