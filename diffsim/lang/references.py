@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from diffsim.ir.nodes import Value
+from diffsim.ir.nodes import Const, Value
 from diffsim.lang import expressions, linalg, statements
 from diffsim.lang.annotations import Template
 from diffsim.lang.func import BoundFunc, Func
@@ -201,15 +201,18 @@ def _apart(cx: Context, target: ast.expr, other: ast.expr) -> bool:
             x, y = ({linalg.COMPONENTS.get(c, c) for c in s.attr} for s in (a, b))
             return not x & y or not set(a.attr + b.attr) <= set(linalg.COMPONENTS)
         if isinstance(a, ast.Subscript) and isinstance(b, ast.Subscript):
-            at, to = (expressions.expr(cx, s.slice) for s in (a, b))
-            if (
-                at is not to
-                and not isinstance(at, Value)
-                and not isinstance(to, Value)
-                and at != to
+            at, to = (_known(expressions.expr(cx, step.slice)) for step in (a, b))
+            if any(
+                x is not None and y is not None and x != y for x, y in zip(at, to, strict=False)
             ):
                 return True
     return False
+
+
+def _known(index: Any) -> list[Any]:
+    """The integers of an index that are known; None for others."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return [k.value if isinstance(k, Const) else k if isinstance(k, int) else None for k in parts]
 
 
 def _steps(node: ast.expr) -> list[ast.expr]:
