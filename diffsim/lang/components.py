@@ -7,12 +7,14 @@ from typing import Any
 
 from diffsim.ir.nodes import Mem, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import an
+from diffsim.ir.types import Type, an
 from diffsim.lang import elements, given, linalg, spaces, statements, struct_values
 from diffsim.lang.expressions import Number, expr
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import keep_type
 from diffsim.lang.scope import Context, StructVar, TempVar, describe
+
+Place = tuple[Mem, tuple[Value, ...]]
 
 
 def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
@@ -25,7 +27,7 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     chosen: list[int] = []
     if isinstance(target, ast.Attribute):
         holder = expr(cx, target.value)
-        local = isinstance(holder, (Value, list))
+        local = isinstance(holder, (Value, list, Matrix))
         chosen = _chosen(cx, target)
         if not chosen or not local:
             raise cx.syntax(
@@ -33,6 +35,8 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
                 f"an attribute of {describe(holder)} can not be assigned in a kernel",
                 "its components are x, y, z and w" if local else "keep what changes in a 0-D field",
             )
+    if isinstance(target, ast.Subscript) and _assign_slice(cx, target, thing, source):
+        return
     if not isinstance(target, (ast.Subscript, ast.Attribute)):
         raise cx.syntax(target, "this can not be assigned to", "assign to a name or to an element")
     base = target.value
@@ -77,6 +81,44 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     statements.assign_local(cx, name, owner, target)
 
 
+def _assign_slice(cx: Context, target: ast.Subscript, thing: Any, source: ast.expr) -> bool:
+    """`v[:2] = w`, `A[:, 0] = w`, `A[1] = w` of a local; False if `target` is no such thing."""
+    name = struct_values.local_name(cx, target.value)
+    owner = None if name is None else expr(cx, target.value)
+    if isinstance(owner, (list, Matrix)) and elements.slices(target):
+        owner = cx.value(owner, target)
+    if name is None or not isinstance(owner, Value) or not _is_slice(cx, target, owner.type):
+        return False
+    places, shape = elements.slice_of(cx, target, owner.type)
+    for at, one in zip(places, spread(cx, thing, shape, source), strict=True):
+        new = cx.value(one, source, "the value", like=owner.type)
+        new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
+        owner = cx.builder.op(TABLE["insert"], (owner, new, *at))
+    statements.assign_local(cx, name, owner, target)
+    return True
+
+
+def _is_slice(cx: Context, target: ast.Subscript, owner: Type) -> bool:
+    """Whether `owner[...]` names several elements."""
+    if not owner.shape:
+        return False
+    return elements.slices(target) or len(elements.index_list(cx, target)) < len(owner.shape)
+
+
+def spread(cx: Context, thing: Any, shape: tuple[int, ...], source: ast.expr) -> list[Any]:
+    """What is assigned to each element of a slice."""
+    if len(shape) == 1:
+        return split(cx, thing, shape[0], source)
+    v = cx.value(thing, source)
+    if v.type.shape and v.type.shape != shape:
+        raise cx.type_error(
+            source,
+            f"{shape[0]} x {shape[1]} elements are assigned {an(v.type)}",
+            "give a matrix of that shape, or one number for all",
+        )
+    return linalg.elements(v) if v.type.shape else [v] * (shape[0] * shape[1])
+
+
 def _chosen(cx: Context, target: ast.Attribute) -> list[int]:
     """The elements that `.y` or `.zx` names for an assignment; none for other names."""
     first = linalg.COMPONENTS.get(target.attr)
@@ -88,21 +130,31 @@ def _chosen(cx: Context, target: ast.Attribute) -> list[int]:
     return chosen
 
 
-def several_places(cx: Context, target: ast.expr) -> list[tuple[Mem, tuple[Value, ...]]] | None:
-    """The places of the elements that `x[i].zx` names in a field; None for everything else."""
-    if not isinstance(target, ast.Attribute) or linalg.several(target.attr) is None:
-        return None
+def several_places(cx: Context, target: ast.expr) -> tuple[list[Place], tuple[int, ...]] | None:
+    """The places that `x[i].zx`, `x[i][:2]` or `A[i][0]` names in a field, and their shape, else None."""
     if struct_values.local_name(cx, target) is not None or elements.is_member(cx, target):
         return None
+    swizzle = isinstance(target, ast.Attribute) and linalg.several(target.attr) is not None
+    if not swizzle and not isinstance(target, ast.Subscript):
+        return None
+    assert isinstance(target, (ast.Attribute, ast.Subscript))
     inner = elements.any_place(cx, target.value)
     if inner is None or isinstance(inner, struct_values.StructPlace):
         return None
-    places = [elements.component_place(cx, inner, (k,), target) for k in _chosen(cx, target)]
-    if any(place is None for place in places):
-        raise cx.type_error(
-            target, f"a matrix has no .{target.attr}", "name elements by their indices: [i, j]"
-        )
-    return [place for place in places if place is not None]
+    mem, index = inner
+    if isinstance(target, ast.Attribute):
+        places = [elements.component_place(cx, inner, (k,), target) for k in _chosen(cx, target)]
+        if any(place is None for place in places):
+            raise cx.type_error(
+                target,
+                f"a matrix has no .{target.attr}",
+                "name elements by their indices: [i, j]",
+            )
+        return [place for place in places if place is not None], (len(places),)
+    if len(index) > mem.rank or not _is_slice(cx, target, mem.dtype):
+        return None
+    chosen, shape = elements.slice_of(cx, target, mem.dtype)
+    return [(mem, (*index, *(cx.value(k, target) for k in at))) for at in chosen], shape
 
 
 def split(cx: Context, thing: Any, n: int, source: ast.expr) -> list[Any]:

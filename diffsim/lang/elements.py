@@ -11,7 +11,7 @@ import numpy as np
 from diffsim.errors import KernelNameError
 from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import an
+from diffsim.ir.types import Type, an
 from diffsim.lang import expressions, linalg, struct_values
 from diffsim.lang.absent import ABSENT
 from diffsim.lang.matrix import Matrix
@@ -20,13 +20,14 @@ from diffsim.lang.scope import Context, StructValue, close_to, describe, sample
 
 def attribute_node(cx: Context, node: ast.Attribute) -> Any:
     """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
-    if node.attr in linalg.COMPONENTS or is_member(cx, node):
-        place = any_place(cx, node)
-        if isinstance(place, struct_values.StructPlace):
-            return place.load(cx, node)
-        if place is not None:
-            return cx.builder.load(*place)
-    owner = expressions.expr(cx, node.value)
+    with cx.once(node):
+        if node.attr in linalg.COMPONENTS or is_member(cx, node):
+            place = any_place(cx, node)
+            if isinstance(place, struct_values.StructPlace):
+                return place.load(cx, node)
+            if place is not None:
+                return cx.builder.load(*place)
+        owner = expressions.expr(cx, node.value)
     return attribute(cx, owner, node)
 
 
@@ -144,7 +145,7 @@ def any_place(
     if not isinstance(node, ast.Subscript):
         return None
     if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
-        inner = None if _slices(node.value) else any_place(cx, node.value)
+        inner = None if slices(node.value) else any_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
         if isinstance(inner, struct_values.StructPlace):
@@ -284,7 +285,15 @@ def component_place(
 
 def index_list(cx: Context, node: ast.Subscript) -> list[Value]:
     """The indices between the brackets as whole-number values; vectors are spread out."""
-    found = expressions.expr(cx, node.slice)
+    made = cx.held.get(node)
+    if made is None:
+        made = _indices(cx, node, expressions.expr(cx, node.slice))
+        if node in cx.held:
+            cx.held[node] = made
+    return list(made)
+
+
+def _indices(cx: Context, node: ast.Subscript, found: Any) -> list[Value]:
     if found is None:
         return []
     if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
@@ -317,19 +326,20 @@ def _whole(cx: Context, index: Value, node: ast.expr) -> Value:
 
 def subscript(cx: Context, node: ast.Subscript) -> Any:
     """`x[i]`, of a field or of anything else."""
-    if _slices(node):
-        owner = expressions.expr(cx, node.value)
-        if isinstance(owner, Value) and owner.type.shape:
-            return _sliced(cx, owner, node)
-    place = any_place(cx, node)
-    if isinstance(place, struct_values.StructPlace):
-        return place.load(cx, node)
-    if place is not None:
-        return cx.builder.load(*place)
-    return element(cx, expressions.expr(cx, node.value), node)
+    with cx.once(node):
+        if slices(node):
+            owner = expressions.expr(cx, node.value)
+            if isinstance(owner, Value) and owner.type.shape:
+                return _sliced(cx, owner, node)
+        place = any_place(cx, node)
+        if isinstance(place, struct_values.StructPlace):
+            return place.load(cx, node)
+        if place is not None:
+            return cx.builder.load(*place)
+        return element(cx, expressions.expr(cx, node.value), node)
 
 
-def _slices(node: ast.expr) -> bool:
+def slices(node: ast.expr) -> bool:
     """Whether it is `v[:3]` or `A[:3, 0]`."""
     if not isinstance(node, ast.Subscript):
         return False
@@ -339,13 +349,25 @@ def _slices(node: ast.expr) -> bool:
 
 def _sliced(cx: Context, owner: Value, node: ast.Subscript) -> Value:
     """`v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; the bounds mean what they mean in Python."""
+    places, shape = slice_of(cx, node, owner.type)
+    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in places]
+    return cx.builder.tensor_of(taken, shape)
+
+
+def slice_of(
+    cx: Context, node: ast.Subscript, owner: Type
+) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
+    """The indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
+    if isinstance(cx.held.get(node), tuple):
+        return cx.held[node]
+    if not slices(node):  # a row
+        row = tuple(index_list(cx, node))
+        return [(*row, k) for k in range(owner.shape[-1])], owner.shape[1:]
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    dims = owner.type.shape
+    dims = owner.shape
     if len(parts) > len(dims):
         raise cx.type_error(
-            node,
-            f"{an(owner.type)} has no {len(parts)} axes",
-            "write one slice or index for each axis",
+            node, f"{an(owner)} has no {len(parts)} axes", "write one slice or index for each axis"
         )
     axes: list[list[Any]] = []
     shape: list[int] = []
@@ -358,11 +380,11 @@ def _sliced(cx: Context, owner: Value, node: ast.Subscript) -> Value:
         else:
             axes.append([_whole(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)])
     if 0 in shape:
-        raise cx.type_error(
-            node, f"this slice of {an(owner.type)} is empty", "see what its bounds are"
-        )
-    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in itertools.product(*axes)]
-    return cx.builder.tensor_of(taken, tuple(shape))
+        raise cx.type_error(node, f"this slice of {an(owner)} is empty", "see what its bounds are")
+    found = list(itertools.product(*axes)), tuple(shape)
+    if node in cx.held:
+        cx.held[node] = found
+    return found
 
 
 def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
@@ -386,7 +408,9 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
             return cx.builder.tensor_of(row, (width,))
         return cx.builder.op(TABLE["extract"], (owner, *index))
     found = expressions.expr(cx, node.slice)
-    if isinstance(found, Const):
+    if isinstance(found, tuple):
+        found = tuple(k.value if isinstance(k, Const) else k for k in found)
+    elif isinstance(found, Const):
         found = found.value
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
         things = owner.values() if isinstance(owner, dict) else owner
@@ -396,7 +420,12 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
                 f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
                 "loop over the fields with ds.static, or make one field of them, with an axis more",
             )
-    if isinstance(found, Value) and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+    at_run_time = any(
+        isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
+    )
+    if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+        if node in cx.held:
+            cx.held[node] = _indices(cx, node, found)
         return element(cx, cx.value(owner, node), node)
     if isinstance(owner, np.ndarray):
         cx.value(owner, node)  # refuses large ones with advice

@@ -171,6 +171,10 @@ def _binary(cx: Context, node: ast.BinOp) -> Any:
 def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> Any:
     """`a <kind> b` of values or Python objects."""
     name, python = _BINARY[kind]
+    if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
+        repeated = _repeated(cx, node, a, b)
+        if repeated is not None:
+            return repeated
     if not isinstance(a, Value) and not isinstance(b, Value):
         if isinstance(a, (*Number, Matrix)) and isinstance(b, (*Number, Matrix)):
             return fold(cx, node, python, a, b)
@@ -188,6 +192,21 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
     if kind is ast.MatMult:
         return _matrix_product(cx, a, b, node)
     return cx.builder.named(name, a, b)
+
+
+def _repeated(cx: Context, node: Any, a: Any, b: Any) -> Any:
+    """`[0.0] * 3`, the elements several times, as in Python; None if the number is no integer."""
+    things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)
+    times = times.value if isinstance(times, Const) else times
+    if isinstance(times, Value) and times.type.is_int and not times.type.shape:
+        raise cx.type_error(
+            node,
+            "a list times an integer repeats its elements, and this integer is known at run time only",
+            "to multiply each element make it a vector: ds.Vector([...]) * n",
+        )
+    if isinstance(times, (int, np.integer)) and not isinstance(times, bool):
+        return fold(cx, node, operator.mul, things, int(times))
+    return None
 
 
 def operands(cx: Context, node: Any, *things: Any) -> list[Any]:

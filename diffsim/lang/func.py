@@ -100,7 +100,8 @@ class BoundFunc:
 def func(function: Callable[..., Any]) -> Func:
     """Decorate a function so that kernels (and other funcs) can call it.
 
-    Arguments are passed by value; fields, functions and other Python objects as they are. A func may
+    Arguments are passed by value; fields, functions and other Python objects as they are. Those for
+    parameters annotated `ds.template()` are changed where the func changes the parameter. A func may
     return one value or a tuple, from anywhere in its body.
     """
     return Func(function)

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from diffsim.ir.types import ScalarType, TensorType, an
-from diffsim.lang import calls, given, native, statements, struct_values
+from diffsim.lang import calls, given, native, references, statements, struct_values
 from diffsim.lang.func import Func
 from diffsim.lang.scope import (
     ADJOINT,
@@ -41,14 +41,22 @@ def inline(
         )
     bound = bind(cx, node, func, args, kwargs)
     if func.gradient is not None or func.replay is not None:
-        if env is not None:
+        what = next(iter(references.parameters(cx, func)), None if env is None else "its struct")
+        if what is not None:
             raise cx.syntax(
                 node,
-                f"{func.source.name} changes its struct, so it can have no gradient or replay of its own",
+                f"{func.source.name} changes {what}, so it can have no gradient or replay of its own",
                 "return what it changes",
             )
         return given.call(cx, node, func, bound)
-    return body(cx, node, func, bound, after=env)
+    changed = references.parameters(cx, func)
+    if not changed:
+        return body(cx, node, func, bound, after=env)
+    after: dict[str, Any] = {} if env is None else env
+    bound |= {name: struct_values.as_value(cx, bound[name], node) for name in changed}
+    result = body(cx, node, func, bound, after=after)
+    references.assign(cx, node, func, bound, after, len(args) - len(node.args))
+    return result
 
 
 def body(

@@ -244,7 +244,8 @@ class Matrix(Operand):
         return marked(Matrix(np.abs(self.entries)), self)
 
     def __matmul__(self, o: Any) -> Any:
-        if self.m != np.shape(o)[0] if np.ndim(o) else True:
+        axes = self.entries.ndim + np.ndim(o)
+        if np.ndim(o) == 0 or axes == 2 or self.shape[-1] != np.shape(o)[0]:
             raise KernelTypeError(
                 f"shapes do not fit together: {self.shape} @ {np.shape(o)}",
                 Span.of_caller(),

@@ -7,7 +7,7 @@ so they are merged and carried by the same code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,8 @@ class _Merge:
             except Exception:
                 pass
         cx, builder = self.cx, self.cx.builder
+        if {type(a), type(b)} == {int, float}:  # numbers that were written: 0 if c else 0.5
+            a, b = float(a), float(b)
         with _into(builder, self.then):
             x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
         with _into(builder, self.orelse):
@@ -216,6 +218,7 @@ class Carried:
         self.before = dict(cx.env)
         self.names: list[str] = []
         self.inits: list[Value] = []
+        self.forms: dict[str, Any] = {}
         self.changed_objects: dict[str, Any] = {}
         for name in with_members(cx.env, names):
             if name not in cx.env:
@@ -229,37 +232,59 @@ class Carried:
             if isinstance(thing, TempVar) and cx.in_task:
                 continue
             thing = read(cx, thing)
-            if isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
+            if name == RESULT:
+                self.names.append(name)
+                self.inits += _parts(cx, thing, node)
+                self.forms[name] = thing
+            elif isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
                 isinstance(thing, (list, tuple)) and thing
             ):
                 self.names.append(name)
                 self.inits.append(cx.value(thing, node, name))
             else:
                 self.changed_objects[name] = thing
-        self.params = tuple(Value(v.type, "" if n[0] == "%" else n) for n, v in self)
+        hints = ["" if n[0] == "%" else n for n in self.names for _ in range(self._width(n))]
+        self.params = tuple(Value(v.type, n) for n, v in zip(hints, self.inits, strict=True))
 
-    def __iter__(self) -> Any:
-        return iter(list(zip(self.names, self.inits, strict=True)))
+    def _width(self, name: str) -> int:
+        """How many values are carried for a name: several for a result of several."""
+        return _count(self.forms[name]) if name in self.forms else 1
+
+    def _bound(self, values: Iterable[Value]) -> dict[str, Any]:
+        """The names bound to values in order."""
+        left = iter(values)
+        return {
+            n: _rebuilt(self.forms[n], left) if n in self.forms else next(left) for n in self.names
+        }
 
     def enter(self, extra: dict[str, Any] | None = None) -> None:
         """Bind the names to the parameters, for the body."""
         env = dict(self.before)
-        env.update(zip(self.names, self.params, strict=True))
+        env.update(self._bound(self.params))
         env.update(extra or {})
         self.cx.frame.env = env
 
     def leave_body(self) -> tuple[Value, ...]:
         """The next values of the carried names, at the end of the body."""
-        made = []
-        for name, param in zip(self.names, self.params, strict=True):
+        made: list[Value] = []
+        for name in self.names:
             thing = self.cx.env[name]
-            what = "the number of random draws" if name[0] == "%" else name
+            what = {DRAWS: "the number of random draws", RESULT: "the result"}.get(name, name)
             if isinstance(thing, Undefined):
                 raise self.cx.type_error(
                     self.node, f"{name} {thing.why} in this loop", "assign it on every path"
                 )
-            v = self.cx.value(thing, self.node, what)
-            made.append(keep_type(self.cx, v, param.type, name, self.node))
+            form = self.forms.get(name)
+            if form is not None and _outline(form) != _outline(thing):
+                raise self.cx.type_error(
+                    self.node,
+                    "a return in this loop gives something else than another return",
+                    "give as many values of the same kinds everywhere",
+                )
+            found = [thing] if form is None else _parts(self.cx, thing, self.node)
+            for one in found:
+                v, t = self.cx.value(one, self.node, what), self.params[len(made)].type
+                made.append(keep_type(self.cx, v, t, what, self.node))
         for name, thing in self.changed_objects.items():
             after = self.cx.env.get(name)
             if after is not thing and not (isinstance(thing, StructVar) and after == thing):
@@ -274,9 +299,41 @@ class Carried:
         """Bind the names to the loop's results, for what follows."""
         outs = tuple(Value(p.type, p.hint) for p in self.params)
         env = dict(self.before)
-        env.update(zip(self.names, outs, strict=True))
+        env.update(self._bound(outs))
         self.cx.frame.env = env
         return outs
+
+
+def _parts(cx: Context, result: Any, node: Any) -> list[Value]:
+    """The values that a function returns, those of structs one by one."""
+    if isinstance(result, StructValue):
+        return _parts(cx, list(result.members.values()), node)
+    if isinstance(result, (list, tuple)):
+        return [part for one in result for part in _parts(cx, one, node)]
+    return [cx.value(result, node, "the result")]
+
+
+def _count(result: Any) -> int:
+    inner = list(result.members.values()) if isinstance(result, StructValue) else result
+    return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
+
+
+def _rebuilt(form: Any, values: Iterator[Value]) -> Any:
+    """A result of the same form, of these values."""
+    if isinstance(form, StructValue):
+        return StructValue(form.type, {m: _rebuilt(one, values) for m, one in form.members.items()})
+    if isinstance(form, (list, tuple)):
+        return type(form)(_rebuilt(one, values) for one in form)
+    return next(values)
+
+
+def _outline(result: Any) -> Any:
+    """What two results that can stand for each other have in common."""
+    if isinstance(result, StructValue):
+        return result.type
+    if isinstance(result, (list, tuple)):
+        return [_outline(one) for one in result]
+    return None
 
 
 def keep_type(cx: Context, v: Value, t: Type, name: str, node: Any) -> Value:
@@ -336,12 +393,9 @@ def _declare_result(cx: Context, names: Iterable[str], body: Callable[[], None],
         found = cx.env.get(RESULT)
     cx.level -= 1
     cx.frame.env = env
-    if isinstance(found, (list, tuple, StructValue)):
-        raise cx.syntax(
-            node, "return of several values inside of a loop", "assign them, break, return after it"
-        )
     if found is not None:
-        cx.env[RESULT] = _blank(cx.value(found, node))
+        blanks = [zero(part.type) for part in _parts(cx, found, node)]
+        cx.env[RESULT] = _rebuilt(found, iter(blanks))
 
 
 def while_region(

@@ -13,7 +13,7 @@ import contextlib
 import difflib
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, TensorType, Type, an, i32
 from diffsim.lang.matrix import Matrix, source_of
-from diffsim.lang.source import Source
+from diffsim.lang.source import Source, assigned_names
 
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
 ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given for a func
@@ -172,7 +172,7 @@ class Frame:
         names = function.__code__.co_freevars
         self.cells = dict(zip(names, function.__closure__ or (), strict=True))
         self.env: dict[str, Any] = {}
-        self.locals = _assigned(source.node.body)
+        self.locals = assigned_names(source.node.body)
 
 
 class LoopOptions:
@@ -203,6 +203,13 @@ class Context:
         self.next_loop: LoopOptions | None = None  # by ds.loop_config
         self.result: Mem | None = None
         self.giving: list[Any] = []  # the funcs whose given gradients are under translation
+        self.references: dict[
+            Any, dict[str, str]
+        ] = {}  # func -> parameters that callers see changed
+        self.changed_by_calls: set[str] = set()  # locals that funcs changed
+        self.held: dict[
+            ast.expr, Any
+        ] = {}  # indices that are not to be evaluated again: see `once`
 
     @property
     def env(self) -> dict[str, Any]:
@@ -212,6 +219,21 @@ class Context:
     def is_outside(self) -> bool:
         """Whether a loop here would be an outermost one, which runs in parallel."""
         return self.depth == 0 and self.level == 0 and not self.in_task
+
+    @contextlib.contextmanager
+    def once(self, node: ast.expr) -> Iterator[None]:
+        """Evaluate the indices along `x[i].y[j]` once, however often the node is looked at meanwhile."""
+        chain: list[ast.expr] = []
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            if isinstance(node, ast.Subscript) and node not in self.held:
+                chain.append(node)
+            node = node.value
+        self.held.update(dict.fromkeys(chain))
+        try:
+            yield
+        finally:
+            for one in chain:
+                del self.held[one]
 
     def span(self, node: Any) -> Span:
         return self.frame.source.span(node, self.frame.parent)
@@ -483,45 +505,6 @@ def close_to(name: str, known: list[str]) -> str | None:
             return one
     close = difflib.get_close_matches(name, known, 1)
     return close[0] if close else None
-
-
-def _assigned(statements: list[ast.stmt]) -> set[str]:
-    names: set[str] = set()
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-    return names
-
-
-def changed_names(statements: list[ast.stmt]) -> set[str]:
-    """Names that statements bind, and those they change: `v[0] = `, `v.fill(0)`, `atomic_max(m, x)`.
-
-    "p." is the receiver of a method call, which may change p if p is a struct.
-    """
-    names = _assigned(statements)
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                receiver: ast.expr = node.func.value
-                while isinstance(receiver, ast.Attribute):
-                    receiver = receiver.value
-                if isinstance(receiver, ast.Name):
-                    names.add(receiver.id if node.func.attr == "fill" else f"{receiver.id}.")
-            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
-                called = called.id if isinstance(called, ast.Name) else called
-                if isinstance(called, str) and called.startswith("atomic_"):
-                    names.add(node.args[0].id)
-            if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                base: ast.expr = node
-                while isinstance(base, (ast.Subscript, ast.Attribute)):
-                    if isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Name):
-                        names.add(ADJOINT + base.slice.id)  # ds.adjoint[x] += ...
-                    base = base.value
-                if isinstance(base, ast.Name):
-                    names.add(base.id)
-    return names
 
 
 def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:

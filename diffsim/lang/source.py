@@ -173,3 +173,13 @@ def _described(thing: Any) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
     return f"an object of class {type(thing).__name__}"
+
+
+def assigned_names(statements: list[ast.stmt]) -> set[str]:
+    """The names that statements bind."""
+    names: set[str] = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+    return names

@@ -21,6 +21,7 @@ from diffsim.lang import (
     expressions,
     given,
     linalg,
+    references,
     spaces,
     struct_code,
     struct_values,
@@ -40,7 +41,6 @@ from diffsim.lang.scope import (
     StructVar,
     TempVar,
     Undefined,
-    changed_names,
     describe,
     sample,
 )
@@ -68,8 +68,7 @@ def block(cx: Context, statements: list[ast.stmt]) -> None:
         rest = statements[k + 1 :]
         if stop is True or not rest:
             return
-        go = cx.builder.named("not", stop)
-        if_region(cx, go, functools.partial(block, cx, rest), lambda: None, rest[0])
+        _unless(cx, stop, functools.partial(block, cx, rest), rest[0])
         return
 
 
@@ -85,6 +84,18 @@ def _stopped(cx: Context) -> Value | bool:
         if isinstance(state, Value):
             found = state if found is None else cx.builder.named("or", found, state)
     return False if found is None else found
+
+
+def _unless(cx: Context, stop: Value, rest: Callable[[], None], node: ast.stmt) -> None:
+    """Translate what is skipped where a break, continue or return was met."""
+    was = {flag: cx.env[flag] for flag in (BREAK, CONTINUE, RETURN) if flag in cx.env}
+
+    def go_on() -> None:
+        cx.env.update(dict.fromkeys(was, False))
+        rest()
+        cx.env.update({flag: old for flag, old in was.items() if cx.env.get(flag) is False})
+
+    if_region(cx, cx.builder.named("not", stop), go_on, lambda: None, node)
 
 
 _UNSUPPORTED = {
@@ -139,8 +150,11 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         return
     if isinstance(target, (ast.Tuple, ast.List)):
         parts = thing
-        if isinstance(thing, Value) and len(thing.type.shape) == 1:
-            parts = linalg.elements(thing)
+        if isinstance(thing, Value) and thing.type.shape:
+            flat = parts = linalg.elements(thing)
+            for n in thing.type.shape[1:]:  # the rows of a matrix
+                starts = range(0, len(flat), n)
+                parts = [cx.builder.tensor_of(flat[k : k + n], (n,)) for k in starts]
         elif isinstance(thing, (Matrix, spaces.Static)):
             parts = list(thing)
         if not isinstance(parts, (list, tuple)):
@@ -160,10 +174,17 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         for one, part, at in zip(target.elts, parts, given, strict=True):
             assign_to(cx, one, part, at)
         return
+    with cx.once(target):
+        _assign_part(cx, target, thing, source)
+
+
+def _assign_part(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
+    """`target = thing` for an element, or for several of a vector or matrix."""
     several = components.several_places(cx, target)
     if several:
-        things = components.split(cx, thing, len(several), source)
-        for (mem, index), one in zip(several, things, strict=True):
+        places, shape = several
+        things = components.spread(cx, thing, shape, source)
+        for (mem, index), one in zip(places, things, strict=True):
             cx.builder.store(mem, index, stored(cx, mem, index, one, source))
         return
     place = elements.any_place(cx, target)
@@ -175,12 +196,6 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
         mem, index = place
         cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
         return
-    if isinstance(target, ast.Subscript) and place_of(cx, target.value) is not None:
-        raise cx.syntax(
-            target,
-            "a row of a field's matrix can not be assigned",
-            "assign its elements, or all of it",
-        )
     components.assign(cx, target, thing, source)
 
 
@@ -259,13 +274,19 @@ def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: An
 
 def _augmented(cx: Context, node: ast.AugAssign) -> None:
     """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
-    target, kind = node.target, type(node.op)
     if given.add_to_adjoint(cx, node):
         return
+    with cx.once(node.target):
+        _augment(cx, node)
+
+
+def _augment(cx: Context, node: ast.AugAssign) -> None:
+    target, kind = node.target, type(node.op)
     several = components.several_places(cx, target)
     if several:
-        things = components.split(cx, expr(cx, node.value), len(several), node.value)
-        for one, thing in zip(several, things, strict=True):
+        places, shape = several
+        things = components.spread(cx, expr(cx, node.value), shape, node.value)
+        for one, thing in zip(places, things, strict=True):
             _augment_place(cx, node, one, thing)
         return
     place = place_of(cx, target)
@@ -276,11 +297,7 @@ def _augmented(cx: Context, node: ast.AugAssign) -> None:
     if name is not None and isinstance(cx.env.get(name), TempVar) and cx.in_task:
         tasks.accumulate(cx, cx.env[name].mem, kind, value(cx, node.value), node)
         return
-    if isinstance(target, ast.Name):
-        load = ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
-    elif isinstance(target, (ast.Subscript, ast.Attribute)):
-        load = ast.copy_location(_as_load(target), target)
-    old_thing = expr(cx, load)
+    old_thing = expr(cx, target)
     if hasattr(old_thing, "_mem"):
         raise cx.type_error(
             target,
@@ -312,12 +329,6 @@ def _augment_place(
     cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
 
 
-def _as_load(node: Any) -> Any:
-    if isinstance(node, ast.Subscript):
-        return ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
-    return ast.copy_location(ast.Attribute(node.value, node.attr, ast.Load()), node)
-
-
 # ---- control flow
 
 
@@ -331,12 +342,12 @@ def _if(cx: Context, node: ast.If) -> None:
 
 def _while(cx: Context, node: ast.While) -> None:
     _no_else(cx, node)
-    names = sorted(changed_names(node.body))
+    names = sorted(references.changed(cx, node.body))
     while_region(
         cx,
         names,
         lambda: condition(cx, node.test),
-        lambda: block(cx, node.body),
+        lambda: references.loop_body(cx, node, names, block),
         node,
         flags=_exits(node.body),
     )
@@ -395,32 +406,30 @@ def _for(cx: Context, node: ast.For) -> None:
 
 def _static_for(cx: Context, node: ast.For, items: Any) -> None:
     """`for ... in ds.static(...)`: the body once for each item, while compiling."""
-    for kind, word in ((ast.Break, "break"), (ast.Continue, "continue")):
-        found = find(node.body, kind)
-        if found is not None:
-            raise cx.syntax(
-                found,
-                f"{word} can not leave a loop over ds.static, which is unrolled",
-                "leave ds.static out, or put what follows under an if",
-            )
     saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
-    before = {n: cx.env[n] for n in saved if n in cx.env}
-    for item in items:
+    outer = {n: cx.env[n] for n in (*saved, BREAK, CONTINUE) if n in cx.env}
+    cx.env.update({BREAK: False, CONTINUE: False})
+
+    def turn(item: Any) -> None:
         spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
-        if _stopped(cx) is not False:
-            raise cx.syntax(
-                _find_return(node.body) or node,
-                "return can not leave a loop over ds.static, which is unrolled",
-                "leave ds.static out, or assign to a local and return after the loop",
-            )
-    for n in saved:
+
+    for item in items:
+        cx.env[CONTINUE] = False
+        stop = _stopped(cx)
+        if stop is True:
+            break
+        if stop is False:
+            turn(item)
+        else:
+            _unless(cx, stop, functools.partial(turn, item), node)
+    for n in (*saved, BREAK, CONTINUE):
         cx.env.pop(n, None)
-    cx.env.update(before)
+    cx.env.update(outer)
 
 
 def _serial_for(cx: Context, node: ast.For, space: spaces.Space) -> None:
-    names = sorted(changed_names(node.body))
+    names = sorted(references.changed(cx, node.body))
     if _exits(node.body):
         if len(space.axes) != 1:
             raise cx.syntax(
@@ -434,7 +443,7 @@ def _serial_for(cx: Context, node: ast.For, space: spaces.Space) -> None:
     def nest(k: int, indices: list[Value]) -> None:
         if k == len(space.axes):
             spaces.bind_target(cx, node.target, space.item(cx, indices))
-            block(cx, node.body)
+            references.loop_body(cx, node, names, block)
             cx.env[CONTINUE] = False
             return
         lo, hi = space.axes[k]
@@ -454,7 +463,7 @@ def _breakable_for(cx: Context, node: ast.For, space: spaces.Space, names: list[
     def body() -> None:
         index = cx.env[counter]
         spaces.bind_target(cx, node.target, space.item(cx, [index]))
-        block(cx, node.body)
+        references.loop_body(cx, node, names, block)
         cx.env[counter] = index + 1
 
     while_region(

@@ -27,7 +27,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.types import Type, an, u64
 from diffsim.ir.walk import statements
-from diffsim.lang import spaces
+from diffsim.lang import references, spaces
 from diffsim.lang.expressions import expr
 from diffsim.lang.regions import keep_type
 from diffsim.lang.scope import (
@@ -37,7 +37,6 @@ from diffsim.lang.scope import (
     Context,
     LoopOptions,
     TempVar,
-    changed_names,
     with_members,
 )
 
@@ -129,7 +128,7 @@ def parallel_for(
 ) -> None:
     """A loop at kernel level: one task, each turn a lane."""
     b, span = cx.builder, cx.span(node)
-    changed = changed_names(node.body)
+    changed = references.changed(cx, node.body)
     flush(cx, changed)
     with b.block() as bounds:
         space = spaces.iteration_space(cx, node.iter)
@@ -142,7 +141,7 @@ def parallel_for(
     cx.env.pop(BREAK, None)
     with b.block() as stmts:
         spaces.bind_target(cx, node.target, space.item(cx, list(axes)))
-        translate(cx, node.body)
+        references.loop_body(cx, node, (), translate)
     cx.in_task = False
     cx.lane_axes = ()
     cx.frame.env = before

@@ -41,7 +41,9 @@ LOWER: Stages = (
 LOWER_CUDA: Stages = (
     LOWER[0],
     ("scalarize", lambda k: scalarize(k, column="cuda")),
-    *LOWER[2:],
+    LOWER[2],
+    ("exclusive", lambda k: leave_in_place(mark_exclusive(k, in_blocks=True))),
+    *LOWER[4:],
     ("late", store_last),
 )
 

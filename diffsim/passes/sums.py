@@ -243,12 +243,20 @@ def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
     return dict(list(kept.items())[:_MOST])
 
 
-def mark_exclusive(kernel: Kernel) -> Kernel:
-    """Atomics that no other lane can interfere with become plain updates."""
+def mark_exclusive(kernel: Kernel, *, in_blocks: bool = False) -> Kernel:
+    """Atomics that no other lane can interfere with become plain updates.
+
+    Args:
+        kernel: scalar IR, sums taken out.
+        in_blocks: whether reductions update memory while other lanes are still at work, as blocks of a GPU
+            do; on the CPU they do at the end of a launch.
+    """
     tasks = []
     for task in kernel.tasks:
         found = [s for s in task_statements(task) if isinstance(s, (Load, Store, Atomic))]
-        reach = Reach(task, found)
+        totals = zip(task.reductions, task.body.yields, strict=True)
+        sums = [Atomic(None, op, mem, index, v, task.span) for (op, mem, index), v in totals]
+        reach = Reach(task, [*found, *sums] if in_blocks else found)
         alone = {s for s in found if isinstance(s, Atomic) and reach.is_own(s)}
         tasks.append(_Marker(alone).task(task))
     return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)

@@ -12,7 +12,7 @@ from tests.backends.audit import audit
 from tests.backends.emulator import Machine, Wrong
 from tests.cuda import emulated, fake
 from tests.fuzz import cuda as fuzz
-from tests.fuzz import wide
+from tests.fuzz import tensors, wide
 
 COUNT = 24
 
@@ -73,6 +73,34 @@ def test_one_component_at_the_end_of_a_block(gpu, size):
     assert v.to_numpy()[:, size - 1].tolist() == last.tolist()
     assert v.to_numpy()[:, 0].tolist() == first.tolist()
     assert y.to_numpy().tolist() == count.tolist()
+
+
+def test_blocks_add_their_sums_while_lanes_add_to_the_same_elements(gpu):
+    """The addition of the lane that the element belongs to was a plain one, and could be lost."""
+    ds = gpu
+    n = 100
+    x, y = ds.field(ds.f64, n, needs_grad=True), ds.field(ds.f64, n, needs_grad=True)
+
+    @ds.kernel
+    def products():
+        for i in y:
+            y[i] = x[i] * x[i] + x[3] * i
+
+    values = np.linspace(-1.0, 1.0, n)
+    x.from_numpy(values)
+    y.grad.fill(1.0)
+    products()
+    products.grad()  # the emulation watches what threads write and touch
+    expected = 2 * values
+    expected[3] += np.arange(n).sum()
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-12)
+
+
+def test_programs_of_tensors(gpu):
+    """Those of vectors, matrices, structs and funcs."""
+    for seed in range(COUNT):
+        said = fuzz.verdict_of_tensors(tensors.make(seed), seed)
+        assert said in ("right", "refused", "invalid"), f"seed {seed}: {said}"
 
 
 def test_indices_that_wrap_around_keep_tasks_apart(gpu):

@@ -14,7 +14,7 @@ import sys
 import time
 
 from tests.cuda import emulated
-from tests.fuzz import cuda, programs, wide
+from tests.fuzz import cuda, programs, tensors, wide
 from tests.fuzz.shrink import shrink
 
 HOWS = ("save", "refuse")
@@ -22,9 +22,15 @@ HOWS = ("save", "refuse")
 
 def tries(seed, on_cuda):
     """The program of a number, and the ways to run it: words for each, and a function of the text."""
+    if on_cuda and seed % 2:
+        text, how = tensors.make(seed), cuda.options(seed)
+        return text, [(str(how), lambda text: cuda.verdict_of_tensors(text, seed))]
     if on_cuda:
         text, n = wide.make(seed)
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
+    if seed % 2:
+        text = tensors.make(seed)
+        return text, [("tensors", functools.partial(tensors.verdict, seed=seed))]
     ways = [
         (f'in_place="{how}"', functools.partial(programs.verdict, seed=seed, in_place=how))
         for how in HOWS

@@ -3,7 +3,7 @@
 from random import Random
 
 from tests.cuda import emulated
-from tests.fuzz import programs
+from tests.fuzz import programs, tensors
 
 
 def options(seed):
@@ -35,3 +35,10 @@ def verdict(text, seed, n):
         on_cpu = programs.verdict(text, seed, in_place, n, single=True, arch=programs.ds.cpu)
         return "invalid" if on_cpu != "right" else said
     return said
+
+
+def verdict_of_tensors(text, seed):
+    """What `tensors.verdict` says."""
+    how, more, in_place = options(seed)
+    emulated.choose(**how)
+    return tensors.verdict(text, seed, in_place, **{k: v for k, v in more.items() if k != "single"})

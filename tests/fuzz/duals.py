@@ -7,9 +7,27 @@ along one direction. Nothing of diffsim's compiler or tapes takes part.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import types
+
+
+def _clear(a, b):
+    """True; a comparison that rounding decides has no one meaning."""
+    if 0 < abs(a - b) < 1e-11:
+        raise ArithmeticError("a tie but for rounding")
+    return True
+
+
+def _number(operator):
+    """An operator of duals and numbers; what else there is knows itself what to do."""
+
+    @functools.wraps(operator)
+    def apply(self, o):
+        return operator(self, dual(o)) if isinstance(o, (Dual, int, float)) else NotImplemented
+
+    return apply
 
 
 class Dual:
@@ -21,8 +39,8 @@ class Dual:
         self.v = float(v)
         self.d = float(d)
 
+    @_number
     def __add__(self, o):
-        o = dual(o)
         return Dual(self.v + o.v, self.d + o.d)
 
     __radd__ = __add__
@@ -30,42 +48,55 @@ class Dual:
     def __neg__(self):
         return Dual(-self.v, -self.d)
 
+    @_number
     def __sub__(self, o):
-        return self + (-dual(o))
+        return self + (-o)
 
+    @_number
     def __rsub__(self, o):
-        return dual(o) - self
+        return o - self
 
+    @_number
     def __mul__(self, o):
-        if isinstance(o, Vec):
-            return o * self
-        o = dual(o)
+        if abs(self.v) > 1e60:
+            raise OverflowError
         return Dual(self.v * o.v, self.d * o.v + self.v * o.d)
 
     __rmul__ = __mul__
 
+    @_number
     def __truediv__(self, o):
-        o = dual(o)
         return Dual(self.v / o.v, (self.d * o.v - self.v * o.d) / o.v**2)
 
+    @_number
     def __rtruediv__(self, o):
-        return dual(o) / self
+        return o / self
 
     def __pow__(self, n):
-        assert n == 2
-        return self * self
+        made = self
+        for _ in range(n - 1):
+            made = made * self
+        return made
 
     def __abs__(self):
         return -self if self.v < 0 else self
 
+    @_number
     def __lt__(self, o):
-        return self.v < dual(o).v
+        return _clear(self.v, o.v) and self.v < o.v
 
+    @_number
     def __gt__(self, o):
-        return self.v > dual(o).v
+        return _clear(self.v, o.v) and self.v > o.v
+
+    def __bool__(self):
+        return self.v != 0
 
     def __float__(self):
         return self.v
+
+    def __int__(self):
+        return int(self.v)
 
 
 def dual(x):
