@@ -113,8 +113,12 @@ def dlpack(storage: Storage, element: tuple[int, ...], options: dict[str, Any]) 
         array = np.ndarray(form.shape + element, form.dtype.numpy, storage.scalars.data, 0, strides)
         return array.__dlpack__(**{k: v for k, v in options.items() if v is not None})
     wanted = options.get("dl_device")
-    if (wanted is not None and wanted[0] == _CPU) or ("max_version" in options and not knows_streams):
-        raise BufferError(f"this field is in the memory of {storage.device}: use x.to_numpy() for a copy")
+    if (wanted is not None and wanted[0] == _CPU) or (
+        "max_version" in options and not knows_streams
+    ):
+        raise BufferError(
+            f"this field is in the memory of {storage.device}: use x.to_numpy() for a copy"
+        )
     if stream not in _IN_ORDER:
         storage.device.driver.wait()
     shape, steps = form.shape + element, strides_of(form, element)
