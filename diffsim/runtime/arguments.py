@@ -30,7 +30,7 @@ from diffsim.lang.expressions import ArrayRef
 from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
-from diffsim.runtime.field import Field, array_of
+from diffsim.runtime.field import Field, array_of, refuse_mask
 from diffsim.runtime.foreign import DeviceArray
 
 
@@ -301,6 +301,7 @@ def _foreign_kind(
     value: np.ndarray | DeviceArray, wanted: Type | None, where: str
 ) -> tuple[Type, tuple[int, ...]]:
     """The type of an element of another library's array, and how many there are along each axis."""
+    refuse_mask(value, where)
     scalar = from_numpy(value.dtype)
     if scalar is None:
         raise KernelTypeError(

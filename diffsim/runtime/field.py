@@ -455,6 +455,7 @@ class Field:
                 Span.of_caller(),
                 hint=f"write {self.given_name or 'x'}.copy_from(field)",
             )
+        refuse_mask(array, self.name)
         given = array_of(array)
         want = self.shape + self.element
         if given.shape != want:
@@ -558,6 +559,16 @@ class Field:
         self._touch()
         if session.tape is not None:
             session.tape.wrote(self, None, self._storage.take())
+
+
+def refuse_mask(array: Any, where: str) -> None:
+    """Raise FieldError for an array of NumPy some of whose elements do not count."""
+    if isinstance(array, np.ndarray) and hasattr(array, "mask"):  # np.ma would be imported for it
+        raise FieldError(
+            f"{where}: this array has a mask, which would be ignored",
+            Span.of_caller(),
+            hint="pass array.filled(value), or array.data to use all elements",
+        )
 
 
 def array_of(value: Any) -> np.ndarray:
