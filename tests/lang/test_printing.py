@@ -201,7 +201,6 @@ def test_more_lines_than_there_is_room_for(capsys, monkeypatch):
     assert all(j == 2 * i for i, j in lines)
     assert [str(lanes - len(lines)) in str(w.message) for w in caught] == [True]
     assert caught[0].filename == __file__
-    run = None
 
 
 def test_a_failed_check_comes_after_what_was_printed(capsys):
