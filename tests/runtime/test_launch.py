@@ -404,9 +404,11 @@ def test_fork(tmp_path):
     out = run(
         tmp_path,
         """
-        import os, sys
+        import os, sys, warnings
         import diffsim as ds
 
+        # Python 3.12 and later warn of every fork of a process with threads.
+        warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         ds.init(cpu_max_num_threads=2)
         x = ds.field(ds.i32, shape=50000)
 
