@@ -238,8 +238,10 @@ def test_schedules_give_the_same_bits(cpu, schedule, steps):
 
 
 @pytest.mark.parametrize("schedule", ["binomial", "equidistant"])
-def test_memory_stays_within_the_budget(cpu, schedule):
+def test_memory_stays_within_the_budget(cpu, schedule, request):
     """Counted by Python itself, which knows of NumPy's memory."""
+    if request.config.getoption("--emulated-gpu"):
+        pytest.skip("the memory of an emulated GPU is Python's")
     n, steps, budget = 2000, 300, 900_000
     x = ds.field(ds.f64, shape=n, needs_grad=True)
     work = ds.field(ds.f64, shape=n, needs_grad=True)
