@@ -203,13 +203,11 @@ class Context:
         self.next_loop: LoopOptions | None = None  # by ds.loop_config
         self.result: Mem | None = None
         self.giving: list[Any] = []  # the funcs whose given gradients are under translation
-        self.references: dict[
-            Any, dict[str, str]
-        ] = {}  # func -> parameters that callers see changed
         self.changed_by_calls: set[str] = set()  # locals that funcs changed
-        self.held: dict[
-            ast.expr, Any
-        ] = {}  # indices that are not to be evaluated again: see `once`
+        self.references: dict[Any, dict[str, str]] = {}
+        """Of each func the parameters that its callers see changed: see `references.parameters`."""
+        self.held: dict[ast.expr, Any] = {}
+        """Indices that are not to be evaluated again: see `once`."""
 
     @property
     def env(self) -> dict[str, Any]:

@@ -242,3 +242,68 @@ def test_printed_ir():
         print(f"k is {k:3d}", 1.5)
 
     assert "print 'k is {:3d} 1.5\\n', $k" in run.ir()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"validation": True}, {"retain_grad": True}, {"check_nan": True}, {"in_place": "save"}],
+    ids=str,
+)
+def test_funcs_with_gradients_of_their_own(capsys, options):
+    """Their given gradients are parts of adjoints, which print nothing, and right."""
+    x, loss = field(3, grad=True), field((), grad=True)
+    y = field(3, grad=True)
+    x.from_numpy(numbers(3))
+
+    @ds.func
+    def square(a):
+        print("square", a)
+        return a * a
+
+    @ds.func_grad(square)
+    def adjoint_of_square(a, g):
+        print("adjoint")
+        ds.adjoint[a] += 2 * a * g
+
+    @ds.func
+    def cube(a):
+        return a**3
+
+    @ds.kernel
+    def run():
+        for i in x:
+            y[i] = square(x[i]) + ds.grad(cube)(x[i])
+
+    @ds.kernel
+    def add_up():
+        for i in y:
+            loss[None] += y[i]
+
+    with ds.Tape(loss, **options):
+        run()
+        add_up()
+    a = x.to_numpy()
+    assert capsys.readouterr().out == "".join(f"square {v}\n" for v in a)
+    np.testing.assert_allclose(x.grad.to_numpy(), 2 * a + 6 * a, rtol=1e-12)
+
+
+def test_loops_that_are_left(capsys):
+    """x (x + 1) once or twice, until it is above 5: its derivative is that of the turns taken."""
+    x, loss = field(3, grad=True), field((), grad=True)
+    x.from_numpy(np.array([1.0, 2.0, 3.0]))
+
+    @ds.kernel(simplicity="relaxed")
+    def run():
+        for i in x:
+            a = x[i]
+            while a < 10:
+                print(i, a)
+                a *= a + 1
+                if a > 5:
+                    break
+            loss[None] += a
+
+    with ds.Tape(loss):
+        run()
+    assert capsys.readouterr().out == "0 1.0\n0 2.0\n1 2.0\n2 3.0\n"
+    assert x.grad.to_numpy().tolist() == [3 * 5, 5, 7]
