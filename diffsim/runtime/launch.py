@@ -485,11 +485,14 @@ def _write_call(w: Writer, special: Special, compiled: Compiled | CudaCompiled) 
     if isinstance(compiled, CudaCompiled):
         w.space["$failed"] = compiled.failed
         w.put("$code = $call($block)", "if $code:", "    $failed($code)")
+    elif compiled.prints:  # Ctrl-C may end it
+        w.put("try:", "    $call($block)", "finally:", "    $show()")
     else:
         w.put("$call($block)")
     if compiled.prints:
         w.space["$show"] = compiled.show
-        w.put("$show()")
+        if isinstance(compiled, CudaCompiled):
+            w.put("$show()")
     if isinstance(compiled, CudaCompiled):
         if compiled.checks:
             w.space["$pending"] = functools.partial(compiled.device.note, compiled, compiled.debug)

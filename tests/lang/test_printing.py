@@ -1,5 +1,6 @@
 """`print` in kernels: the text is what Python prints when it runs the same function itself."""
 
+import signal
 import threading
 import warnings
 
@@ -307,3 +308,35 @@ def test_loops_that_are_left(capsys):
         run()
     assert capsys.readouterr().out == "0 1.0\n0 2.0\n1 2.0\n2 3.0\n"
     assert x.grad.to_numpy().tolist() == [3 * 5, 5, 7]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers for signals")
+@pytest.mark.host
+def test_lines_before_an_interrupt(capsys):
+    """They are shown, and not with those of the next launch."""
+    ds.init()
+    x = ds.field(ds.f64, shape=64)
+
+    @ds.kernel
+    def run(lanes: ds.i32):
+        for i in range(lanes):
+            if i == 0:
+                print("begun", lanes)
+            s = ds.f64(i)
+            for k in range(50):
+                s = ds.sin(s + k)
+            x[i % 64] = s
+
+    run(1)
+    assert capsys.readouterr().out == "begun 1\n"
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(2_000_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert capsys.readouterr().out == "begun 2000000000\n"
+    run(2)
+    assert capsys.readouterr().out == "begun 2\n"
