@@ -12,7 +12,7 @@ process of its own. The ceiling for bytes is a copy on the device by the driver,
 multiprocessor. That for atomic additions is an assumption: in each of 96 slices of the L2 cache one a clock
 of 1.6 GHz, be it of a number or of a vector in one sector of 32 bytes. Times are of many launches between
 two waits, divided by their number: the least of five such runs. They count only if the values were right;
-else the table says WRONG.
+else the table says WRONG. If anything failed or was wrong, the status is 1.
 """
 
 import argparse
@@ -32,7 +32,7 @@ import gpu_tune
 import gpu_warp
 import mpm
 import numpy as np
-from gpu_rows import SOFT, Bench, attempt
+from gpu_rows import SOFT, Bench, attempt, problems
 from heat import K
 
 import diffsim as ds
@@ -561,16 +561,16 @@ def main():
         text = registers()
         print(text)
         (HERE / "ptx.md").write_text(text, encoding="utf-8")
-        return
+        return 0
     b = Bench(dry=given.dry, kept=given.keep)
     if given.keep:
         attempt(lambda: COLUMNS[given.only](b), given.only)
         b.keep()
-        return
+        return len(problems) > 0
     found = ceilings(b)
     if given.tune:
         gpu_tune.tune(Bench(dry=given.dry or not has_gpu(), run_s=0.05), *found[::2])
-        return
+        return len(problems) > 0
     for name, run in COLUMNS.items():
         there = name not in NEEDS or importlib.util.find_spec(NEEDS[name])
         if there and given.only in ("", name):
@@ -582,7 +582,8 @@ def main():
         head = f"# Measurements on a GPU\n\n{__doc__.split('.')[0]}.\n"
         head += "Made by `python benchmarks/gpu.py --write`, which says what is timed and how.\n\n"
         (HERE / "gpu.md").write_text(head + text, encoding="utf-8")
+    return len(problems) > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

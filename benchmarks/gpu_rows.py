@@ -10,6 +10,7 @@ from harness import relative_error
 
 RUNS, RUN_S = 5, 0.15  # runs, and the least length of one [s]
 SOFT = 1e-4  # softening of the n-body row, squared [m^2]
+problems = []  # what failed or was wrong: with any, the process ends with status 1
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Bench:
         error = relative_error(found, exact)
         if error <= tolerance:
             return True
-        print(f"{column}: {row.name}: WRONG by {error:.2g} of the largest value", flush=True)
+        report(f"{column}: {row.name}: WRONG by {error:.2g} of the largest value")
         row.seconds[column] = math.nan
         return False
 
@@ -106,7 +107,13 @@ class Bench:
 
 
 def attempt(run, name):
+    """Run one case; if it fails, that is reported and costs no other case."""
     try:
         run()
-    except Exception as problem:  # one case must not cost the others
-        print(f"{name} failed: {type(problem).__name__}: {problem}", flush=True)
+    except Exception as problem:
+        report(f"{name} failed: {type(problem).__name__}: {problem}")
+
+
+def report(problem):
+    problems.append(problem)
+    print(problem, flush=True)

@@ -10,9 +10,8 @@ Registers are those that ptxas gives for compute capability 9.0, and warps how m
 run at the same time, of 64.
 """
 
-import contextlib
-import functools
 import re
+from unittest import mock
 
 import numpy as np
 from gpu_rows import attempt
@@ -37,26 +36,15 @@ def variants():
     """(tile, block_dim, layout): the first layout with all, the others with what diffsim takes."""
     first, *others = LAYOUTS
     yield from ((tile, block, first) for tile in TILES for block in BLOCKS)
-    yield from ((cuda_lanes._TILE, cuda.BLOCK_DIM, layout) for layout in others)
-
-
-@contextlib.contextmanager
-def built_with(tile, block_dim):
-    """Kernels that are compiled in here have this tile and this block."""
-    before = cuda_lanes._TILE, cuda.lower
-    cuda_lanes._TILE, cuda.lower = tile, functools.partial(cuda.lower, block_dim=block_dim)
-    try:
-        yield
-    finally:
-        cuda_lanes._TILE, cuda.lower = before
+    yield from ((8, cuda.BLOCK_DIM, layout) for layout in others)
 
 
 class Heat:
     """A new kernel, and the fields it is about, of which it takes n x n cells."""
 
-    def __init__(self, n, layout):
+    def __init__(self, n, layout, block):
         fields, *plane = layout
-        self.n = n
+        self.n, self.block = n, block
         if fields == 1:
             self.fields = [ds.field(ds.f32, shape=(2, *plane), needs_grad=True)]
             self.step = self.in_one(*self.fields)
@@ -65,10 +53,11 @@ class Heat:
             self.step = self.in_two(*self.fields)
 
     def in_one(self, u):
-        n = self.n
+        n, block = self.n, self.block
 
         @ds.kernel
         def step(t: ds.i32):
+            ds.loop_config(block_dim=block)
             for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
                 around = u[t, i - 1, j] + u[t, i + 1, j] + u[t, i, j - 1] + u[t, i, j + 1]
                 u[t + 1, i, j] = u[t, i, j] + K * (around - 4.0 * u[t, i, j])
@@ -76,10 +65,11 @@ class Heat:
         return step
 
     def in_two(self, u, v):
-        n = self.n
+        n, block = self.n, self.block
 
         @ds.kernel
         def step(t: ds.i32):
+            ds.loop_config(block_dim=block)
             for i, j in ds.ndrange((1, n - 1), (1, n - 1)):
                 around = u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1]
                 v[i, j] = u[i, j] + K * (around - 4.0 * u[i, j])
@@ -150,9 +140,9 @@ def tune(b, ceiling, machine):
 def variant(b, ceiling, how, texts, best):
     """Print a step's line and its gradient's, and take note of the fastest."""
     tile, block, layout = how
-    with built_with(tile, block):
-        heat = Heat(8192, LAYOUTS[layout])
-        own = Heat(1027, (LAYOUTS[layout][0], 1030, 1030)) if b.dry else heat
+    with mock.patch.object(cuda_lanes, "tile_height", return_value=tile):
+        heat = Heat(8192, LAYOUTS[layout], block)
+        own = Heat(1027, (LAYOUTS[layout][0], 1030, 1030), block) if b.dry else heat
         own.check()
         for name, kernel, run in (
             ("a step", heat.step, own.step),

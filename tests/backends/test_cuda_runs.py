@@ -564,10 +564,19 @@ def test_what_can_not_run_at_the_same_time_is_not_one_launch():
     assert x.to_numpy().tolist() == [*range(20), *(k + 5.0 for k in range(19, -1, -1))]
 
 
-@pytest.mark.parametrize(("m", "n", "grid"), [(6, 514, 1), (9, 600, 3), (23, 700, 50)])
+@pytest.mark.parametrize(("m", "n", "grid"), [(10, 514, 1), (13, 600, 3), (23, 700, 50)])
 def test_tiles(m, n, grid):
+    """Of eight lanes, and where they load more, of four; whole tiles and parts of some."""
     u = ds.field(ds.f64, shape=(2, m, n), needs_grad=True)
     w = ds.field(ds.f64, shape=(3, m, n))
+    v = ds.field(ds.f64, shape=(m, n))
+
+    @ds.kernel
+    def around():
+        for i, j in ds.ndrange((1, m - 1), (1, n - 1)):
+            near = u[0, i - 1, j] + u[0, i + 1, j] * u[0, i, j - 1] + u[0, i, j + 1] * u[0, i, j]
+            far = u[0, i - 1, j - 1] * u[0, i + 1, j + 1] + u[0, i - 1, j + 1] * u[0, i + 1, j - 1]
+            v[i, j] = near - far
 
     @ds.kernel
     def step(t: ds.i32):
@@ -585,16 +594,17 @@ def test_tiles(m, n, grid):
         u.from_numpy(numbers[0])
         u.grad.from_numpy(numbers[1])
         w.fill(0.0)
-        run = [step, shift]
+        v.fill(0.0)
         if emulated:
-            run = [Emulated(step, block_dim=64), Emulated(shift, block_dim=64)]
-            run[0](0, grid=grid)
-            run[1](grid=grid)
+            for kernel in (around, shift):
+                Emulated(kernel, block_dim=64)(grid=grid)
+            Emulated(step, block_dim=64)(0, grid=grid)
             Emulated(step, grad=True, block_dim=64)(0, grid=grid)
         else:
-            step(0)
+            around()
             shift()
+            step(0)
             step.grad(0)
-        results.append([f.to_numpy() for f in (u, u.grad, w)])
+        results.append([f.to_numpy() for f in (u, u.grad, v, w)])
     for cpu, gpu in zip(*results, strict=True):
         np.testing.assert_allclose(gpu, cpu, rtol=1e-12, atol=1e-14)

@@ -25,7 +25,7 @@ class How:
         at_once: blocks that the GPU says it can run at the same time.
         watch: whether all accesses to memory are looked at.
         races: whether two threads may not write and touch the same memory; users' kernels may.
-        small_tiles: whether short rows have tiles.
+        small_tiles: whether short rows have tiles, of half the height.
         random: the order of threads and blocks.
     """
 
@@ -42,6 +42,7 @@ HOW = How()
 MACHINES = {}
 """LLVM text -> its machine."""
 LONG_ROW, LINE = cuda_lanes._LONG_ROW, cuda_lanes._LINE
+tile_height = cuda_lanes.tile_height
 LAUNCHES = [0]
 
 
@@ -51,8 +52,13 @@ def choose(**options):
         assert hasattr(HOW, name), name
         setattr(HOW, name, value)
     cuda_lanes._LONG_ROW, cuda_lanes._LINE = (9, 4) if HOW.small_tiles else (LONG_ROW, LINE)
+    cuda_lanes.tile_height = _half_height if HOW.small_tiles else tile_height
     MACHINES.clear()
     fake.KERNELS.clear()
+
+
+def _half_height(task):
+    return tile_height(task) // 2
 
 
 def install(replace=setattr, *, by_default=False):

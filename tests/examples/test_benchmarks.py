@@ -1,0 +1,50 @@
+"""The benchmarks still run, in small sizes, and what they time is right. No time is looked at.
+
+Not here: `launch.py` and `checks.py`, which do nothing but time what other tests run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 300  # [s]
+
+
+def run(script, *arguments, folder):
+    """What a benchmark prints."""
+    found = os.pathsep.join([str(ROOT), *filter(None, [os.getenv("PYTHONPATH")])])
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": found, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return made.stdout
+
+
+@pytest.mark.parametrize(
+    "workload", ["stream", "heat", "reduce", "nbody", "mpm", "mpm3d", "spring", "loop"]
+)
+def test_workload_is_right(workload, tmp_path):
+    lines = run(f"{workload}.py", "--quick", folder=tmp_path).splitlines()
+    checks = [line for line in map(json.loads, lines) if "check" in line]
+    assert checks
+    for line in checks:
+        assert line["error"] <= line["tolerance"], line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heading"),
+    [(("--only", "diffsim"), "| what | counted |"), (("--tune",), "| 8192 x 8192 | layout |")],
+    ids=["table", "tune"],
+)
+def test_gpu_benchmark_runs_dry(arguments, heading, tmp_path):
+    assert heading in run("gpu.py", "--dry", *arguments, folder=tmp_path)
