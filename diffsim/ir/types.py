@@ -61,8 +61,8 @@ class ScalarType:
         same_sign = of.kind == self.kind or (of.kind == "u" and of.bits < self.bits)
         return of.is_int and of.bits <= self.bits and (same_sign or self.bits >= 32)
 
-    def holds(self, number: int) -> bool:
-        """Whether the Python int fits."""
+    def holds(self, number: float) -> bool:
+        """Whether a whole number (or infinity, which an integer does not hold) fits."""
         if self.kind == "f":
             return True
         if self.kind == "b":

@@ -164,7 +164,9 @@ class Sums:
                 a, b = b, a
             if a is None or b is None or set(b) != {None}:
                 return None
-            return _combine({}, a, b[None] if name == "mul" else 1 << b[None])
+            if name == "shl":
+                return self._shifted(a, b[None], v.type.scalar)
+            return _combine({}, a, b[None])
         if name == "cast":
             kept = v.type.scalar.keeps_index(args[0].type.scalar)
             return self.sum(args[0], component) if kept else None
@@ -179,12 +181,26 @@ class Sums:
             return self.sum(args[0], tuple(int(k.value) for k in args[1:]))  # type: ignore[attr-defined]
         return None
 
+    def _shifted(
+        self, a: dict[Value | None, int], by: int, t: ScalarType
+    ) -> dict[Value | None, int] | None:
+        """A sum shifted to the left, if no bit of it can be lost."""
+        if not 0 <= by < t.bits:
+            return None
+        made = _combine({}, a, 1 << by)
+        assert made is not None
+        lo, hi = _SAME
+        for v, n in made.items():
+            ends = (n, n) if v is None else _times(n, self.ranges.get(v, _ANY))
+            lo, hi = _plus((lo, hi), ends)
+        return made if t.holds(lo) and t.holds(hi) else None
+
 
 def _wraps(name: str, t: ScalarType) -> bool:
     """Whether an index may be off by a power of two; signed sums are carried out in 64 bits."""
-    if name in ("neg", "shl") and t.bits < 32:
+    if name == "neg" and t.bits < 32:
         return True
-    return t.kind == "u" and name in ("add", "sub", "neg", "mul", "shl")
+    return t.kind == "u" and name in ("add", "sub", "neg", "mul")
 
 
 def _combine(

@@ -113,3 +113,23 @@ def test_bounds_that_are_not_known():
     assert [sums.distances(s, s).same(task.axes) for s in found] == [True, False, True]
     assert sums.distances(found[0], found[2]).of(task.axes[0]) == (1, 1)
     assert sums.distances(found[1], found[1]).of(task.axes[0]) == (-math.inf, math.inf)
+
+
+def test_shifts_that_lose_bits():
+    """A shift is 0 where all bits are lost; the turns that it leaves alike can meet."""
+    y = ds.field(ds.f64, shape=(64, 64))
+    task, found = stores(
+        "    for i in range(16):\n"
+        "        y[i << 2, 0] = 0.0\n"
+        "        y[(4 * i) << 30, 0] = 0.0\n"
+        "        y[(i - 8) << 28, 0] = 0.0\n"
+        "        y[(i - 8) << 29, 0] = 0.0\n"
+        "        y[ds.i64(i) << 29, 0] = 0.0\n"
+        "        y[i << 32, 0] = 0.0\n"
+        "        y[i << -1, 0] = 0.0\n"
+        "        y[n << 1, i] = 0.0\n",
+        y=y,
+    )
+    sums = Sums(task)
+    alone = [sums.distances(s, s).same(task.axes) for s in found]
+    assert alone == [True, False, True, False, True, False, False, True]
