@@ -20,6 +20,8 @@ from diffsim.ir.nodes import Arg, Atomic, Const, Dim, For, Let, Load, Store, Tas
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import task_statements
 
+Sum = dict[Value | None, int]
+"""Factors of loop variables and of values that are the same in all turns (None: the constant)."""
 Interval = tuple[float, float]
 _ANY: Interval = (-math.inf, math.inf)
 _SAME: Interval = (0, 0)
@@ -66,7 +68,7 @@ class Sums:
                 self.made_by[s.out] = s
             elif isinstance(s, For):
                 self._loop(s.index, s.lo, s.hi)
-        self.cache: dict[tuple[Value, tuple[int, ...]], dict[Value | None, int] | None] = {}
+        self.cache: dict[tuple[Value, tuple[int, ...]], Sum | None] = {}
 
     def _loop(self, index: Value, lo: Value, hi: Value) -> None:
         known = isinstance(lo, Const) and isinstance(hi, Const)
@@ -98,9 +100,7 @@ class Sums:
                 break
         return Distances(known, self.ranges, never=False)
 
-    def _narrow(
-        self, x: dict[Value | None, int], y: dict[Value | None, int], known: dict[Value, Interval]
-    ) -> bool:
+    def _narrow(self, x: Sum, y: Sum, known: dict[Value, Interval]) -> bool:
         """Use one equation; False if it can not hold."""
         terms: dict[Value | None, Interval] = {}
         for v in {**x, **y}:
@@ -135,14 +135,14 @@ class Sums:
             known[v] = (lo, hi)
         return True
 
-    def sum(self, v: Value, component: tuple[int, ...] = ()) -> dict[Value | None, int] | None:
-        """Factors of loop variables and of values that are the same in all turns (None: the constant)."""
+    def sum(self, v: Value, component: tuple[int, ...] = ()) -> Sum | None:
+        """The sum that a value, or a component of one, is, if it is one."""
         key = (v, component)
         if key not in self.cache:
             self.cache[key] = self._sum(v, component)
         return self.cache[key]
 
-    def _sum(self, v: Value, component: tuple[int, ...]) -> dict[Value | None, int] | None:
+    def _sum(self, v: Value, component: tuple[int, ...]) -> Sum | None:
         if isinstance(v, Const):
             return {None: int(v.value)}
         if v in self.ranges or (isinstance(v, (Arg, Dim)) and not v.type.shape):
@@ -160,13 +160,9 @@ class Sums:
             return _combine({}, self.sum(args[0], component), -1)
         if name in ("mul", "shl"):
             a, b = (self.sum(x, component if x.type.shape else ()) for x in args)
-            if name == "mul" and a is not None and set(a) == {None}:
-                a, b = b, a
-            if a is None or b is None or set(b) != {None}:
-                return None
             if name == "shl":
-                return self._shifted(a, b[None], v.type.scalar)
-            return _combine({}, a, b[None])
+                return self._shifted(a, b, v.type.scalar)
+            return _product(a, b)
         if name == "cast":
             kept = v.type.scalar.keeps_index(args[0].type.scalar)
             return self.sum(args[0], component) if kept else None
@@ -181,18 +177,14 @@ class Sums:
             return self.sum(args[0], tuple(int(k.value) for k in args[1:]))  # type: ignore[attr-defined]
         return None
 
-    def _shifted(
-        self, a: dict[Value | None, int], by: int, t: ScalarType
-    ) -> dict[Value | None, int] | None:
-        """A sum shifted to the left, if no bit of it can be lost."""
-        if not 0 <= by < t.bits:
+    def _shifted(self, a: Sum | None, b: Sum | None, t: ScalarType) -> Sum | None:
+        """A sum shifted to the left by a constant, if no bit of it can be lost."""
+        if a is None or b is None or set(b) != {None} or not 0 <= b[None] < t.bits:
             return None
-        made = _combine({}, a, 1 << by)
-        assert made is not None
+        made = {v: n << b[None] for v, n in a.items()}
         lo, hi = _SAME
         for v, n in made.items():
-            ends = (n, n) if v is None else _times(n, self.ranges.get(v, _ANY))
-            lo, hi = _plus((lo, hi), ends)
+            lo, hi = _plus((lo, hi), (n, n) if v is None else _times(n, self.ranges.get(v, _ANY)))
         return made if t.holds(lo) and t.holds(hi) else None
 
 
@@ -203,9 +195,14 @@ def _wraps(name: str, t: ScalarType) -> bool:
     return t.kind == "u" and name in ("add", "sub", "neg", "mul")
 
 
-def _combine(
-    a: dict[Value | None, int] | None, b: dict[Value | None, int] | None, factor: int
-) -> dict[Value | None, int] | None:
+def _product(a: Sum | None, b: Sum | None) -> Sum | None:
+    """a * b, if one of them is a constant."""
+    if a is not None and set(a) == {None}:
+        a, b = b, a
+    return None if b is None or set(b) != {None} else _combine({}, a, b[None])
+
+
+def _combine(a: Sum | None, b: Sum | None, factor: int) -> Sum | None:
     """a + factor * b."""
     if a is None or b is None:
         return None
