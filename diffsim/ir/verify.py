@@ -24,7 +24,7 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import TensorType, bool_
-from diffsim.ir.walk import blocks, entered, given_blocks, outs, uses
+from diffsim.ir.walk import blocks, entered, given_blocks, has_effects, outs, uses
 
 
 def verify(kernel: Kernel, after: str = "") -> Kernel:
@@ -53,6 +53,8 @@ def _verify(kernel: Kernel) -> None:
     for task in kernel.tasks:
         visible: set[Value] = set()
         _block(task.bounds, visible, bound_once, mems)
+        if has_effects(task.bounds):
+            raise _Malformed("the bounds of a task write something", None)
         if len(task.bounds.yields) != 2 * len(task.axes):
             raise _Malformed("a task needs lo and hi for each axis", None)
         if task.block_dim is not None and not (task.axes and is_block_dim(task.block_dim)):
@@ -139,6 +141,8 @@ def _types(stmt: Stmt) -> None:
         _same("carried values", stmt, stmt.params, stmt.inits, stmt.body.yields, stmt.outs)
         if [v.type for v in stmt.cond.yields] != [bool_]:
             raise _Malformed("a while needs one boolean", stmt)
+        if has_effects(stmt.cond):
+            raise _Malformed("the condition of a while writes something", stmt)
     elif isinstance(stmt, If):
         _same("branch results", stmt, stmt.then.yields, stmt.orelse.yields, stmt.outs)
         if stmt.cond.type is not bool_:

@@ -103,6 +103,11 @@ def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
             yield from statements(inner, given=given)
 
 
+def has_effects(block: Block) -> bool:
+    """Whether a block does more than to compute its values: whether it writes something, or prints."""
+    return any(isinstance(s, (Store, Atomic, Print)) for s in statements(block, given=True))
+
+
 def task_statements(task: Task, *, given: bool = False) -> Iterator[Stmt]:
     """All statements of a task: those of its bounds, then those of its body."""
     yield from statements(task.bounds, given=given)

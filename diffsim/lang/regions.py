@@ -16,6 +16,7 @@ from diffsim.errors import Span
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
 from diffsim.ir.types import Type, an, bool_
+from diffsim.ir.walk import has_effects
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
     BREAK,
@@ -406,10 +407,14 @@ def while_region(
     node: Any,
     *,
     flags: tuple[str, ...],
-) -> None:
-    """A loop that goes on while `test` holds and none of `flags` (BREAK, RETURN) was set."""
+) -> bool:
+    """A loop that goes on while `test` holds and none of `flags` (BREAK, RETURN) was set.
+
+    Returns:
+        Whether there is one now: none is made if `test` does more than to compute a value.
+    """
     b, span = cx.builder, cx.builder.span
-    outer_break = cx.env.get(BREAK)
+    before, outer_break = cx.frame.env.copy(), cx.env.get(BREAK)
     if flags:
         cx.env[BREAK] = False
     if RETURN in flags:
@@ -420,6 +425,7 @@ def while_region(
     carried = Carried(cx, (*names, *flags, DRAWS), node)
     cx.level += 1
     carried.enter({CONTINUE: False})
+    entered = cx.frame.env.copy()
     with b.block() as cond_stmts:
         go: Any
         if flags:
@@ -435,6 +441,11 @@ def while_region(
             go = test()
         b.span = span
     go = go if isinstance(go, Value) else b.const(go, bool_)
+    cond = Block(cond_stmts, (go,))
+    if has_effects(cond) or cx.has_changed(entered):
+        cx.level -= 1
+        cx.frame.env = before
+        return False
     carried.enter({CONTINUE: False})
     with b.block() as stmts:
         body()
@@ -449,9 +460,10 @@ def while_region(
         While(
             carried.params,
             tuple(carried.inits),
-            Block(cond_stmts, (go,)),
+            cond,
             Block(stmts, yields),
             outs,
             span,
         )
     )
+    return True

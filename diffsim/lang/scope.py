@@ -233,6 +233,10 @@ class Context:
             for one in chain:
                 del self.held[one]
 
+    def has_changed(self, env: dict[str, Any]) -> bool:
+        """Whether some name is bound to something else than it is in `env`."""
+        return self.env.keys() != env.keys() or any(self.env[n] is not env[n] for n in env)
+
     def span(self, node: Any) -> Span:
         return self.frame.source.span(node, self.frame.parent)
 

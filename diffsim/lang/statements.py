@@ -342,15 +342,30 @@ def _if(cx: Context, node: ast.If) -> None:
 
 def _while(cx: Context, node: ast.While) -> None:
     _no_else(cx, node)
-    names = sorted(references.changed(cx, node.body))
-    while_region(
-        cx,
-        names,
-        lambda: condition(cx, node.test),
-        lambda: references.loop_body(cx, node, names, block),
-        node,
-        flags=_exits(node.body),
-    )
+
+    def translate(loop: ast.While) -> bool:
+        names = sorted(references.changed(cx, loop.body))
+        return while_region(
+            cx,
+            names,
+            lambda: condition(cx, loop.test),
+            lambda: references.loop_body(cx, loop, names, block),
+            loop,
+            flags=_exits(loop.body),
+        )
+
+    if not translate(node):
+        translate(_tested_inside(node))
+
+
+def _tested_inside(node: ast.While) -> ast.While:
+    """The same loop, tested in its body: `while True:`, then `if test: pass` with `else: break`."""
+    go, leave, always = ast.Pass(), ast.Break(), ast.Constant(True)
+    test = ast.If(node.test, [go], [leave])
+    loop = ast.While(always, [test, *node.body], [])
+    for made in (go, leave, always, test):
+        ast.copy_location(made, node.test)
+    return ast.copy_location(loop, node)
 
 
 def _no_else(cx: Context, node: ast.For | ast.While) -> None:

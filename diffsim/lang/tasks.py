@@ -26,7 +26,7 @@ from diffsim.ir.nodes import (
     Value,
 )
 from diffsim.ir.types import Type, an, u64
-from diffsim.ir.walk import statements
+from diffsim.ir.walk import has_effects, statements
 from diffsim.lang import references, spaces
 from diffsim.lang.expressions import expr
 from diffsim.lang.regions import keep_type
@@ -130,8 +130,16 @@ def parallel_for(
     b, span = cx.builder, cx.span(node)
     changed = references.changed(cx, node.body)
     flush(cx, changed)
+    entered = cx.env.copy()
     with b.block() as bounds:
         space = spaces.iteration_space(cx, node.iter)
+    if has_effects(Block(bounds)) or cx.has_changed(entered):
+        raise cx.syntax(
+            node.iter,
+            "the turns of this parallel loop run at the same time, and finding out how many there are "
+            "changes something",
+            "do it in a line before the loop: n = ..., then for i in range(n)",
+        )
     yields = tuple(v for axis in space.axes for v in axis)
     axes = tuple(Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes))
     before = dict(cx.env)

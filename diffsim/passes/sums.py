@@ -116,7 +116,7 @@ class _Lifter:
             inside |= _bound_in(s.cond)
         found = _candidates(body, inside)
         if isinstance(s, While):
-            used = {x.mem for x in statements(s.cond) if isinstance(x, (Load, Store, Atomic))}
+            used = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
             found = {k: a for k, a in found.items() if a.mem not in used and _always_there(a)}
         params, inits, results, after = s.params, s.inits, s.outs, []
         if found:

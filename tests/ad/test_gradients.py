@@ -402,6 +402,56 @@ def test_while_break_continue():
     check(lambda: f(7), loss, x)
 
 
+def test_conditions_that_write():
+    x, y, loss = field(6), field(6), field()
+    x.from_numpy(numbers(6, lo=0.2, hi=1.4))
+
+    @ds.func
+    def noted(i, v):
+        y[i] += 0.3 * v * v * x[i]
+        return v
+
+    @ds.kernel(simplicity="relaxed")
+    def f():
+        for i in x:
+            s = x[i]
+            while noted(i, s) < 3.0 and noted(5 - i, 2.0 * s) < 5.0:
+                k = 0
+                while noted(i, s * s) < 2.0 and k < 2:
+                    k += 1
+                    s += 0.3 * x[i] * s
+                s += 0.1 + (0.2 if noted(i, s) > 1.0 else x[i])
+                if noted(i, s * x[i]) > 4.0:
+                    continue
+                s *= 1.01
+            y[i] += s
+
+    @ds.kernel
+    def end():
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    check(lambda: (f(), end()), loss, x, reset=[y])
+
+
+def test_conditions_that_change_what_was_read_are_refused():
+    x, y, loss = field(3), field(3), field()
+
+    @ds.func
+    def more(i):
+        y[i] += x[i]
+        return y[i]
+
+    @ds.kernel(simplicity="relaxed")
+    def f():
+        for i in x:
+            while more(i) < 3.0:
+                loss[None] += y[i] ** 2
+
+    with pytest.raises(ds.errors.GlobalDataAccessError, match="as it was read"):
+        f.grad()
+
+
 def test_early_return_from_a_loop():
     x, loss = field(6), field()
     x.from_numpy(numbers(6, lo=0.1, hi=3.0))

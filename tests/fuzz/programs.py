@@ -1,7 +1,8 @@
 """Random programs of several kernels and of Python between them, as text, and what a right run of one is.
 
 Fields: `x`, `y`, `z` of 4 numbers; `m` of 3 rows of 4; `v` of 4 vectors; `s` of one number; `c` of one, only
-given to kernels in place of a number; `at` of whole numbers. Wide programs (`wide.py`) have longer rows, and
+given to kernels in place of a number; `at` of whole numbers; `h` of 4, to which `heard` adds wherever an
+expression may stand, also in conditions. Wide programs (`wide.py`) have longer rows, and
 planes `u`. Kernels keep to what has one meaning in any order of lanes: a parallel loop reads of what it
 writes its own element only, and what it adds to it does not read. Steps of `main` launch kernels, in loops,
 in rollouts with checkpoints, in blocks without gradients; write from Python; copy fields. Each tape is
@@ -29,8 +30,24 @@ PLANES, HEIGHT = 4, 6  # of u, in wide programs
 
 def shapes(n):
     """The shape of each field that is differentiated, where rows have n elements."""
-    found = {"x": (n,), "y": (n,), "z": (n,), "m": (ROWS, n), "v": (n,), "s": (), "c": ()}
+    found = {
+        "x": (n,),
+        "y": (n,),
+        "z": (n,),
+        "m": (ROWS, n),
+        "v": (n,),
+        "s": (),
+        "c": (),
+        "h": (n,),
+    }
     return found if n == N else {**found, "u": (PLANES, HEIGHT, n)}
+
+
+HEARD = """@ds.func
+def heard(k, q):
+    h[k] += 0.2 * q * q
+    return q
+"""
 
 
 class Maker:
@@ -52,7 +69,8 @@ class Maker:
         self.put(0, "def main():")
         for _ in range(self.r.randint(1, 6)):
             self.step(1)
-        return "\n".join(self.lines) + "\n"
+        text = "\n".join(self.lines) + "\n"
+        return HEARD + text if "heard(" in text else text
 
     def put(self, depth, line):
         self.lines.append("    " * depth + line)
@@ -176,7 +194,8 @@ class Maker:
         name, k = f"q{next(self.names)}", f"n{next(self.names)}"
         self.put(depth, f"{name} = {self.expr(1)}")
         self.put(depth, f"{k} = 0")
-        self.put(depth, f"while {k} < {self.pick(2, 3)} and {name} < 2.0:")
+        test = self.pick(name, name, f"heard({self.index()}, {name})")
+        self.put(depth, f"while {k} < {self.pick(2, 3)} and {test} < 2.0:")
         self.scope.floats.append(name)
         self.scope.ints.append(k)
         self.put(depth + 1, f"{name} = {name} * {self.expr(1)} + 0.6")
@@ -222,6 +241,7 @@ class Maker:
             f"({a} if {self.condition()} else {b})",
             f"{self.vec(0)}.dot({self.vec(0)})",
             f"ds.stop_grad({a}) * {b}",
+            f"heard({self.index()}, {a})",
         )
 
     def leaf(self):
@@ -386,6 +406,7 @@ def expected(text, seed, n=N):
         tree = ast.fix_missing_locations(_Atomics().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
         space["main"]()
+        end, loss = _weighed({k: space[k] for k in values}, weights)
     except (
         ArithmeticError,
         ValueError,
@@ -396,18 +417,22 @@ def expected(text, seed, n=N):
         SyntaxError,
     ) as e:
         raise Invalid(repr(e)) from None
-    loss, end = Dual(0.0), {}
-    for k in values:
-        cells = space[k].at
-        rows = [c.e if isinstance(c, Vec) else [c] for c in cells.values()]
-        flat = [c for row in rows for c in row]
-        end[k] = np.array([c.v for c in flat]).reshape(values[k].shape)
-        for c, w in zip(flat, weights[k].ravel(), strict=True):
-            loss = loss + c * w
     largest = max(abs(loss.v), abs(loss.d), *(np.abs(e).max() for e in end.values()))
     if not largest < 1e6:
         raise Invalid("numbers out of bounds")
     return end, loss.v, loss.d
+
+
+def _weighed(cells, weights):
+    """The values of fields at the end, and the loss."""
+    loss, end = Dual(0.0), {}
+    for k, cell in cells.items():
+        rows = [c.e if isinstance(c, Vec) else [c] for c in cell.at.values()]
+        flat = [c for row in rows for c in row]
+        end[k] = np.array([c.v for c in flat]).reshape(weights[k].shape)
+        for c, w in zip(flat, weights[k].ravel(), strict=True):
+            loss = loss + c * w
+    return end, loss
 
 
 def run(text, seed, in_place, n=N, single=False, **options):
@@ -470,14 +495,14 @@ def run(text, seed, in_place, n=N, single=False, **options):
 
 
 def _weigh(fields, weights):
-    x, y, z, m, v, s, c, loss = (fields[k] for k in (*shapes(N), "loss"))
-    wx, wy, wz, wm, wv, ws, wc = (weights[k] for k in shapes(N))
+    x, y, z, m, v, s, c, h, loss = (fields[k] for k in (*shapes(N), "loss"))
+    wx, wy, wz, wm, wv, ws, wc, wh = (weights[k] for k in shapes(N))
 
     @ds.kernel(simplicity="relaxed")
     def weigh():
         for i in x:
             loss[None] += wx[i] * x[i] + wy[i] * y[i] + wz[i] * z[i]
-            loss[None] += wv[i, 0] * v[i].x + wv[i, 1] * v[i].y
+            loss[None] += wv[i, 0] * v[i].x + wv[i, 1] * v[i].y + wh[i] * h[i]
         for i, j in m:
             loss[None] += wm[i, j] * m[i, j]
         loss[None] += ws[None] * s[None] + wc[None] * c[None]

@@ -244,6 +244,16 @@ MALFORMED = {
     "carried values": lambda: kernel([loop(inits=())]),
     "carried values differ": lambda: kernel([while_loop(inits=(HALF,))]),
     "a while needs one boolean": lambda: kernel([while_loop(cond=Block([], (HALF,)))]),
+    "the condition of a while writes": lambda: kernel(
+        [while_loop(cond=Block([Store(LOSS, (), HALF, SPAN)], (Const(bool_, True),)))]
+    ),
+    "the bounds of a task write": lambda: Kernel(
+        "step",
+        (),
+        (LOSS,),
+        (Task((), Block([Store(LOSS, (), HALF, SPAN)]), Block([]), SPAN),),
+        SPAN,
+    ),
     "branch results differ": lambda: kernel([branch(outs=(Value(f32),))]),
     "an if needs a boolean": lambda: kernel([branch(cond=EIGHT)]),
     "needs lo and hi for each axis": lambda: kernel([], axes=(Value(i32),), bounds=(ZERO_I,)),

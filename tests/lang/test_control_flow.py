@@ -982,3 +982,113 @@ def test_functions_are_not_called_where_they_do_not_decide(cpu):
 
     assert [run(a) for a in (-1, 2, 4, 9)] == [0, 3, 7, 7]
     assert calls[None] == 1 + 1 + 2 + 1
+
+
+# ---- conditions that do something
+
+
+def test_condition_of_a_while_that_writes(cpu):
+    ds = cpu
+    calls = ds.field(ds.i32, shape=())
+
+    @ds.func
+    def told(v):
+        calls[None] += 1
+        return v
+
+    @ds.kernel
+    def run(n: ds.i32) -> ds.i32:
+        s = 0
+        k = 0
+        while told(k) < n and told(s) < 20:
+            k += 1
+            if told(k) % 3 == 0:
+                continue
+            while told(s) % 4 != 3:
+                s += 1
+            s += k
+        return s * 100 + k
+
+    def by_python(n):
+        count = s = k = 0
+        while True:
+            count += 1
+            if not k < n:
+                break
+            count += 1
+            if not s < 20:
+                break
+            k += 1
+            count += 1
+            if k % 3 == 0:
+                continue
+            count += 1
+            while s % 4 != 3:
+                s += 1
+                count += 1
+            s += k
+        return s * 100 + k, count
+
+    for n in (0, 1, 4, 50):
+        calls[None] = 0
+        assert (run(n), calls[None]) == by_python(n)
+
+
+def test_condition_of_a_while_that_changes_a_local(cpu):
+    ds = cpu
+
+    @ds.func
+    def next_of(v: ds.template()):
+        v += 1
+        return v
+
+    @ds.kernel
+    def run() -> ds.i32:
+        a, s = 0, 0
+        while next_of(a) < 5:
+            s += a
+        return s * 100 + a
+
+    assert run() == (1 + 2 + 3 + 4) * 100 + 5
+
+
+def test_condition_of_a_while_that_prints(cpu, capfd):
+    ds = cpu
+
+    @ds.func
+    def shown(v):
+        print("v =", v)
+        return v
+
+    @ds.kernel
+    def run():
+        k = 0
+        while shown(k) < 2:
+            k += 1
+
+    run()
+    assert capfd.readouterr().out.split("\n") == ["v = 0", "v = 1", "v = 2", ""]
+
+
+def test_condition_of_a_while_that_draws(cpu):
+    """Each draw is a new number: the turns have a geometric distribution, apart from what the body draws."""
+    ds = cpu
+    n = 20_000
+    turns, total = ds.field(ds.i32, shape=n), ds.field(ds.f64, shape=n)
+
+    @ds.kernel
+    def run():
+        for i in turns:
+            k, s = 0, 0.0
+            while ds.random(ds.f64) < 0.5 and k < 40:
+                s += ds.random(ds.f64)
+                k += 1
+            turns[i] = k
+            total[i] = s
+
+    run()
+    found = np.bincount(turns.to_numpy(), minlength=8)[:8] / n
+    exact = 0.5 ** np.arange(1, 9)
+    assert (abs(found - exact) < 5 * np.sqrt(exact / n)).all()
+    drawn = turns.to_numpy().sum()
+    assert abs(total.to_numpy().sum() / drawn - 0.5) < 5 / np.sqrt(12 * drawn)

@@ -269,28 +269,16 @@ def test_a_while_carries_its_sum():
     assert [mem for _, mem, _ in task.reductions] == [S]
 
 
-def while_that_reads(b, read):
-    with b.block() as cond:
-        more = read() < 3.0
-    with b.block() as stmts:
-        b.atomic("add", S, (), Const(f64, 1.0))
-    b.add(While((), (), Block(cond, (more,)), Block(stmts), (), SPAN))
-
-
 def test_a_while_that_reads_its_sum_keeps_it():
     def body(b, i):
-        while_that_reads(b, lambda: b.load(S, ()))
+        with b.block() as cond:
+            more = b.load(S, ()) < 3.0
+        with b.block() as stmts:
+            b.atomic("add", S, (), Const(f64, 1.0))
+        b.add(While((), (), Block(cond, (more,)), Block(stmts), (), SPAN))
 
     task = taken(parallel(body))
     assert not task.reductions
-    assert task.body.stmts[0].params == ()
-
-
-def test_a_while_that_reads_its_sum_by_an_atomic_keeps_it():
-    def body(b, i):
-        while_that_reads(b, lambda: b.atomic("add", S, (), Const(f64, 0.5), wants_old=True))
-
-    task = taken(parallel(body, hi=1))
     assert task.body.stmts[0].params == ()
 
 
