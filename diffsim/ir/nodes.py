@@ -19,7 +19,7 @@ dataclass costs five times as much. They are not changed after they were built; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from diffsim.ir import current
 from diffsim.ir.types import ScalarType, Type
@@ -198,7 +198,19 @@ class Block:
         self.yields = yields
 
 
-class Let:
+class Node:
+    """What `replace` works on: a statement, a task, a kernel. Its parameters are its attributes."""
+
+    __slots__ = ()
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with these attributes changed: a pass that makes a node with it loses none by accident."""
+        cls = type(self)
+        names: tuple[str, ...] = cls.__slots__
+        return cls(**{name: getattr(self, name) for name in names} | changes)
+
+
+class Let(Node):
     """`out = op(args)`."""
 
     __slots__ = ("args", "op", "out", "span")
@@ -210,7 +222,7 @@ class Let:
         self.span = span
 
 
-class Load:
+class Load(Node):
     """`out = mem[index]`. An index longer than the memory's rank reaches into the element's components.
 
     `origin` is the statement of the user's program that a copy of it (in an adjoint) stands for. If that is
@@ -234,7 +246,7 @@ class Load:
         self.origin = origin or self
 
 
-class Store:
+class Store(Node):
     """`mem[index] = value`."""
 
     __slots__ = ("index", "mem", "span", "value")
@@ -246,7 +258,7 @@ class Store:
         self.span = span
 
 
-class Atomic:
+class Atomic(Node):
     """`out = mem[index]; mem[index] = op(mem[index], value)`, indivisible.
 
     `op` is "add", "min", "max", "and", "or", "xor", or "xchg" (the value takes the element's place; made by
@@ -277,7 +289,7 @@ class Atomic:
         self.origin = origin or self
 
 
-class For:
+class For(Node):
     """Serial loop over `index` in lo..hi (downwards from hi - 1 if `reverse`), carrying values.
 
     `params` hold the carried values inside of the body (first turn: `inits`); the body yields their
@@ -309,7 +321,7 @@ class For:
         self.reverse = reverse
 
 
-class While:
+class While(Node):
     """`while cond(params): params = body(params)`; `cond` is a block that yields one boolean."""
 
     __slots__ = ("body", "cond", "inits", "outs", "params", "span")
@@ -331,7 +343,7 @@ class While:
         self.span = span
 
 
-class If:
+class If(Node):
     """`outs = then() if cond else orelse()`; only the branch taken is evaluated."""
 
     __slots__ = ("cond", "orelse", "outs", "span", "then")
@@ -346,7 +358,7 @@ class If:
         self.span = span
 
 
-class Scratch:
+class Scratch(Node):
     """Room for `count` elements of `mem`, which lives to the end of the block it stands in."""
 
     __slots__ = ("count", "mem", "span")
@@ -357,7 +369,7 @@ class Scratch:
         self.span = span
 
 
-class Check:
+class Check(Node):
     """With `debug=True`: unless `cond`, report `message` with the values and this line."""
 
     __slots__ = ("cond", "message", "span", "values")
@@ -369,7 +381,7 @@ class Check:
         self.span = span
 
 
-class Print:
+class Print(Node):
     """Show a line to the user: `pieces`, with `values` in their places. Lines are sorted by `order`."""
 
     __slots__ = ("order", "pieces", "span", "values")
@@ -387,7 +399,7 @@ class Print:
         self.span = span
 
 
-class Custom:
+class Custom(Node):
     """`outs = body()`: a call whose derivative, or whose replay in an adjoint, is given by the user.
 
     Runs as its body does, and is replaced by it on the way to a backend. `adjoint` binds `seeds`, the
@@ -441,7 +453,7 @@ class Custom:
         return self.adjoint is not None or bool(self.refusal)
 
 
-class Gradient:
+class Gradient(Node):
     """`outs`: the adjoints of `args`, given `seeds`, those of what `body(params)` yields.
 
     The frontend writes what a kernel asks for; `expand_gradients` puts the code in its place before any
@@ -469,7 +481,7 @@ class Gradient:
         self.name = name
 
 
-class Native:
+class Native(Node):
     """`outs = name(args)`, scalars all, computed by LLVM text that the user wrote.
 
     `text` holds for each backend ("cpu", "cuda") the body of a function whose parameters are called
@@ -512,7 +524,7 @@ Stmt = (
 )
 
 
-class Task:
+class Task(Node):
     """One parallel loop nest (each point of the box `axes` is a lane), or serial code without axes.
 
     `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
@@ -544,13 +556,8 @@ class Task:
         self.wide = wide
         self.block_dim = block_dim
 
-    def replace(self, **changes: Any) -> Task:
-        """The task with these attributes changed and all others kept: what passes make tasks with."""
-        kept = {name: getattr(self, name) for name in Task.__slots__ if name not in changes}
-        return Task(**kept, **changes)
 
-
-class Kernel:
+class Kernel(Node):
     """A kernel: its arguments, the memories it touches, its tasks in order, the type it returns."""
 
     __slots__ = ("args", "mems", "name", "result", "span", "tasks")

@@ -34,7 +34,7 @@ def check_bounds(kernel: Kernel) -> Kernel:
         bounds = work.block(t.bounds)
         body = work.block(t.body)
         tasks.append(t.replace(bounds=bounds, body=body))
-    return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
+    return kernel.replace(tasks=tuple(tasks))
 
 
 class _Checker(Copier):
@@ -63,14 +63,7 @@ class _Checker(Copier):
             if len(s.index) > s.mem.rank:
                 what += f" and elements of shape {s.mem.dtype.shape}"
             place = self.check(s.index, sizes, what, s.mem.rank, s.span)
-        if isinstance(s, Load):
-            return [*made, Load(s.out, s.mem, place, s.span, s.origin)]
-        if isinstance(s, Store):
-            return [*made, Store(s.mem, place, s.value, s.span)]
-        return [
-            *made,
-            Atomic(s.out, s.op, s.mem, place, s.value, s.span, s.exclusive, s.origin),
-        ]
+        return [*made, s.replace(index=place)]
 
     def element(self, s: Let) -> list[Stmt]:
         """The check of a run-time index into a local vector or matrix."""

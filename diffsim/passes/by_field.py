@@ -23,7 +23,7 @@ def read_from_fields(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
     args = tuple(a for a in kernel.args if a not in given)
     mems = (*kernel.mems, *dict.fromkeys(given.values()))
     tasks = tuple(_task(t, given) for t in kernel.tasks)
-    return Kernel(kernel.name, args, mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(args=args, mems=mems, tasks=tasks)
 
 
 def _task(task: Task, given: Mapping[Arg, Mem]) -> Task:

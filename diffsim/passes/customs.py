@@ -38,7 +38,7 @@ def take_bodies(kernel: Kernel) -> Kernel:
     tasks = tuple(
         t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in kernel.tasks
     )
-    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(tasks=tasks)
 
 
 def bind(env: dict[Value, Value], call: Custom, results: tuple[Value, ...]) -> None:

@@ -127,30 +127,25 @@ def drop_dead(kernel: Kernel) -> Kernel:
     def kept(stmt: Stmt, values: tuple[Value, ...]) -> tuple[Value, ...]:
         return tuple(v for k, v in enumerate(values) if (stmt, k) in marks.positions)
 
+    def carried(s: For | While) -> dict[str, tuple[Value, ...]]:
+        return {"params": kept(s, s.params), "inits": kept(s, s.inits), "outs": kept(s, s.outs)}
+
     def sweep(block: Block, stmt: Stmt | None = None) -> Block:
         yields = block.yields if stmt is None else kept(stmt, block.yields)
         return Block([prune(s) for s in block.stmts if s in marks.live], yields)
 
     def prune(s: Stmt) -> Stmt:
         if isinstance(s, For):
-            return For(
-                s.index, s.lo, s.hi, kept(s, s.params), kept(s, s.inits), sweep(s.body, s),
-                kept(s, s.outs), s.span, s.reverse,
-            )  # fmt: skip
+            return s.replace(body=sweep(s.body, s), **carried(s))
         if isinstance(s, While):
-            return While(
-                kept(s, s.params), kept(s, s.inits), sweep(s.cond), sweep(s.body, s),
-                kept(s, s.outs), s.span,
-            )  # fmt: skip
+            return s.replace(cond=sweep(s.cond), body=sweep(s.body, s), **carried(s))
         if isinstance(s, If):
-            return If(s.cond, sweep(s.then, s), sweep(s.orelse, s), kept(s, s.outs), s.span)
+            then, orelse = sweep(s.then, s), sweep(s.orelse, s)
+            return s.replace(then=then, orelse=orelse, outs=kept(s, s.outs))
         if isinstance(s, Custom):
-            return Custom(
-                s.outs, s.args, sweep(s.body), s.span, name=s.name, seeds=s.seeds, adjoint=s.adjoint,
-                targets=s.targets, replay=s.replay, refusal=s.refusal,
-            )  # fmt: skip
+            return s.replace(body=sweep(s.body))
         if isinstance(s, Atomic) and s.out is not None and (s, 0) not in marks.positions:
-            return Atomic(None, s.op, s.mem, s.index, s.value, s.span, s.exclusive, s.origin)
+            return s.replace(out=None)
         return s
 
     tasks = []
@@ -158,4 +153,4 @@ def drop_dead(kernel: Kernel) -> Kernel:
         body = sweep(task.body)
         if body.stmts or body.yields:
             tasks.append(task.replace(bounds=sweep(task.bounds), body=body))
-    return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
+    return kernel.replace(tasks=tuple(tasks))

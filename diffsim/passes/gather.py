@@ -68,7 +68,7 @@ def gather(kernel: Kernel) -> Kernel:
     tasks: list[Task] = []
     for task in kernel.tasks:
         tasks += _Rewriter(kernel, task).tasks()
-    return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
+    return kernel.replace(tasks=tuple(tasks))
 
 
 class _Rewriter:

@@ -33,7 +33,7 @@ def expand_gradients(kernel: Kernel) -> Kernel:
     tasks = tuple(
         t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in kernel.tasks
     )
-    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(tasks=tasks)
 
 
 class _Expander(Copier):

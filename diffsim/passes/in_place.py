@@ -35,7 +35,7 @@ def leave_in_place(kernel: Kernel) -> Kernel:
     tasks = tuple(_task(t, made_by) for t in kernel.tasks)
     if all(a is b for a, b in zip(tasks, kernel.tasks, strict=True)):
         return kernel
-    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(tasks=tasks)
 
 
 def _task(task: Task, made_by: dict[Value, Let]) -> Task:

@@ -32,7 +32,7 @@ def keep_taken(adjoint: Kernel, kept: Mapping[Mem, Mem]) -> Kernel:
         t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in adjoint.tasks
     )
     mems = (*adjoint.mems, *kept.values())
-    return Kernel(adjoint.name, adjoint.args, mems, tasks, adjoint.span, adjoint.result)
+    return adjoint.replace(mems=mems, tasks=tasks)
 
 
 class _Keeper(Copier):

@@ -40,7 +40,7 @@ Lead = tuple[tuple[Value | None, int], ...]
 def find_private(kernel: Kernel) -> Kernel:
     """The kernel with `Task.private` filled in."""
     tasks = tuple(t.replace(private=_of_task(t)) for t in kernel.tasks)
-    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(tasks=tasks)
 
 
 def _of_task(task: Task) -> tuple[Private, ...]:

@@ -211,7 +211,7 @@ def _keep_temps(kernel: Kernel) -> Kernel:
         return kernel
     mems = (*kernel.mems, *work.made)
     result = None if kernel.result is None else work.mem(kernel.result)
-    return Kernel(kernel.name, kernel.args, mems, tuple(tasks), kernel.span, result)
+    return kernel.replace(mems=mems, tasks=tuple(tasks), result=result)
 
 
 class _TempCopier(Copier):

@@ -253,6 +253,4 @@ def scalarize(kernel: Kernel, *, column: str = "llvm") -> Kernel:
         bounds = work.block(task.bounds)
         axes = work.bind_all(task.axes)
         tasks.append(task.replace(axes=axes, bounds=bounds, body=work.block(task.body)))
-    return Kernel(
-        kernel.name, tuple(work.args), kernel.mems, tuple(tasks), kernel.span, kernel.result
-    )
+    return kernel.replace(args=tuple(work.args), tasks=tuple(tasks))

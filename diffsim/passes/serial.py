@@ -12,7 +12,7 @@ from diffsim.ir.nodes import Block, For, Kernel, Task
 def serialize(kernel: Kernel) -> Kernel:
     """The kernel with serial tasks only."""
     tasks = tuple(_serial(t) if t.axes else t for t in kernel.tasks)
-    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(tasks=tasks)
 
 
 def _serial(task: Task) -> Task:

@@ -62,7 +62,7 @@ def _without_prints(kernel: Kernel) -> Kernel:
         )
         for t in kernel.tasks
     )
-    made = Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    made = kernel.replace(tasks=tasks)
     return drop_dead(made)
 
 

@@ -47,14 +47,7 @@ _COMBINE = {"add": "accumulate", "min": "min", "max": "max"}
 def take_out_sums(kernel: Kernel) -> Kernel:
     """Loops carry what they add up; parallel loops become reductions."""
     work = _Lifter(kernel)
-    return Kernel(
-        kernel.name,
-        kernel.args,
-        kernel.mems,
-        tuple(work.task(t) for t in kernel.tasks),
-        kernel.span,
-        kernel.result,
-    )
+    return kernel.replace(tasks=tuple(work.task(t) for t in kernel.tasks))
 
 
 def identity(op: str, t: ScalarType) -> Const:
@@ -100,7 +93,7 @@ class _Lifter:
         done: list[Stmt] = []
         for s in block.stmts:
             if isinstance(s, If):
-                s = If(s.cond, self.block(s.then), self.block(s.orelse), s.outs, s.span)
+                s = s.replace(then=self.block(s.then), orelse=self.block(s.orelse))
             if isinstance(s, (For, While)):
                 done.extend(self.loop(s))
             else:
@@ -135,10 +128,7 @@ class _Lifter:
                 results = (*results, result)
                 after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
             body = Block(stmts, tuple(yields))
-        if isinstance(s, For):
-            loop: Stmt = For(s.index, s.lo, s.hi, params, inits, body, results, s.span, s.reverse)
-        else:
-            loop = While(params, inits, s.cond, body, results, s.span)
+        loop = s.replace(params=params, inits=inits, body=body, outs=results)
         sure = [a for a in after if _always_there(a)]
         unsure: list[Stmt] = [a for a in after if not _always_there(a)]
         if unsure and isinstance(s, For):  # a loop without turns must not touch the element
@@ -259,7 +249,7 @@ def mark_exclusive(kernel: Kernel, *, in_blocks: bool = False) -> Kernel:
         reach = Reach(task, [*found, *sums] if in_blocks else found)
         alone = {s for s in found if isinstance(s, Atomic) and reach.is_own(s)}
         tasks.append(_Marker(alone).task(task))
-    return Kernel(kernel.name, kernel.args, kernel.mems, tuple(tasks), kernel.span, kernel.result)
+    return kernel.replace(tasks=tuple(tasks))
 
 
 class _Marker:
@@ -274,12 +264,9 @@ class _Marker:
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Atomic) and s in self.alone:
-            return Atomic(s.out, s.op, s.mem, s.index, s.value, s.span, True, s.origin)
-        if isinstance(s, For):
-            body = self.block(s.body)
-            return For(s.index, s.lo, s.hi, s.params, s.inits, body, s.outs, s.span, s.reverse)
-        if isinstance(s, While):
-            return While(s.params, s.inits, s.cond, self.block(s.body), s.outs, s.span)
+            return s.replace(exclusive=True)
+        if isinstance(s, (For, While)):
+            return s.replace(body=self.block(s.body))
         if isinstance(s, If):
-            return If(s.cond, self.block(s.then), self.block(s.orelse), s.outs, s.span)
+            return s.replace(then=self.block(s.then), orelse=self.block(s.orelse))
         return s

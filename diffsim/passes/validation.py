@@ -66,7 +66,7 @@ def watch(
     tasks = tuple(work.task(t) for t in kernel.tasks)
     beside = [m for s in shadows.values() for m in (s.read, s.written, s.lane)]
     mems = (*kernel.mems, *beside, start)
-    made = Kernel(kernel.name, kernel.args, mems, tasks, kernel.span, kernel.result)
+    made = kernel.replace(mems=mems, tasks=tasks)
     return made, work.statements
 
 

@@ -61,7 +61,7 @@ _ALWAYS = False
 def find_wide(kernel: Kernel) -> Kernel:
     """The kernel with `Task.wide` filled in."""
     tasks = tuple(t.replace(wide=_wide(t)) for t in kernel.tasks)
-    return Kernel(kernel.name, kernel.args, kernel.mems, tasks, kernel.span, kernel.result)
+    return kernel.replace(tasks=tasks)
 
 
 def _wide(task: Task) -> frozenset[Value] | None:
