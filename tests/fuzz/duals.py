@@ -180,7 +180,7 @@ class Shim:
         return Dual(dual(x).v)
 
     def cast(self, x, t):
-        return t(x) if not isinstance(x, Dual) else x
+        return t(x.v if isinstance(x, Dual) and t is int else x)
 
     def ndrange(self, *sizes):
         return itertools.product(*(range(*s) if isinstance(s, tuple) else range(s) for s in sizes))
@@ -258,7 +258,9 @@ class Cell:
 
     def __setitem__(self, index, value):
         old = self.at[self.key(index)]
-        if isinstance(old, Vec):
+        if isinstance(old, int):
+            self.at[self.key(index)] = int(value)
+        elif isinstance(old, Vec):
             self.at[self.key(index)] = Vec(value.e if isinstance(value, Vec) else value)
         else:
             self.at[self.key(index)] = dual(value)

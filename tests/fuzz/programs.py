@@ -95,7 +95,7 @@ class Maker:
 
     def pieces(self):
         """What a kernel is made of."""
-        return self.map, self.map, self.map, self.scatter, self.serial, self.recurrence
+        return self.map, self.map, self.map, self.scatter, self.serial, self.recurrence, self.renumber
 
     def map(self):
         """Each turn writes its own elements."""
@@ -126,6 +126,14 @@ class Maker:
         self.put(1, f"if a < 9.0 and {self.condition()}:")  # never known before the launch
         self.body(2, self.r.randint(0, 2))
         self.write(2, self.pick("x", "y", "z", "s", "v"), self.pick("=", "+=", "*="))
+
+    def renumber(self):
+        """Other whole numbers, some of which depend on what is differentiated."""
+        self.put(1, f"for i in range({self.n}):")
+        self.scope = Scope(index="i", floats=["a"], hidden=["at"])
+        far = f"ds.cast(7.0 * abs({self.expr(1)}), ds.i32)"
+        step = self.pick("1", "i", far, far)
+        self.put(2, f"at[i] = (at[i] + {step}) % {self.n}")
 
     def recurrence(self):
         """A loop in order, that reads what it wrote."""
@@ -221,7 +229,8 @@ class Maker:
         """Any element."""
         i = self.pick(self.scope.index, *self.scope.ints)
         shift = self.r.randrange(self.n)
-        return self.pick(i, i, f"({i} + {shift}) % {self.n}", f"at[{i}]", f"{self.n - 1} - {i}")
+        at = i if "at" in self.scope.hidden else f"at[{i}]"
+        return self.pick(i, i, f"({i} + {shift}) % {self.n}", at, f"{self.n - 1} - {i}")
 
     def expr(self, depth):
         if depth == 0 or self.r.random() < 0.2:
@@ -305,7 +314,7 @@ class Maker:
             for _ in range(self.r.randint(1, 2)):
                 self.put(depth + 1, self.launch(f"t % {ROWS}"))
             how = self.pick(*self.hows)
-            state = f"[{', '.join(shapes(self.n))}]"
+            state = f"[{', '.join(shapes(self.n))}, at]"
             self.put(depth, f"ds.ad.checkpoint({name}, {self.r.randint(1, 5)}, {state}, {how})")
         elif roll < 0.76:
             self.put(depth, "with ds.ad.no_grad():")
@@ -484,6 +493,7 @@ def run(text, seed, in_place, n=N, single=False, **options):
         look()
         for k in values:
             fields[k].from_numpy(values[k])
+        fields["at"].from_numpy(at)
         with contextlib.suppress(AutodiffError):  # what can not be replayed
             tape.replay()
             tape.backward()
