@@ -95,7 +95,8 @@ class Maker:
 
     def pieces(self):
         """What a kernel is made of."""
-        return self.map, self.map, self.map, self.scatter, self.serial, self.recurrence, self.renumber
+        rare = self.scatter, self.serial, self.recurrence, self.renumber
+        return self.map, self.map, self.map, *rare
 
     def map(self):
         """Each turn writes its own elements."""
