@@ -43,7 +43,7 @@ def trial(text, verdict):
     try:
         said = verdict(text)
     except Exception as error:  # whatever it is, it is no answer to a user
-        return f"crash: {type(error).__name__}: {str(error).splitlines()[0]}"
+        return f"crash: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return None if said in ("right", "refused", "invalid") else said
 
 
