@@ -11,6 +11,8 @@ no longer exists, `AccessError` while a kernel runs. `InternalError` is a fault 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import linecache
 import os
 import sys
@@ -18,6 +20,8 @@ from types import FrameType
 
 _MOST_CALLERS = 2  # shown at each end of a long chain of calls
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OWN = (_PACKAGE, "<diffsim ", contextlib.__file__, functools.__file__)
+"""How the files of code begin that users do not know: what diffsim is made of, and what calls it for them."""
 
 
 class Span:
@@ -78,7 +82,7 @@ class Span:
     def of_caller() -> Span | None:
         """The innermost line of the running Python program that is not diffsim's own."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<diffsim ")):
+        while frame is not None and frame.f_code.co_filename.startswith(_OWN):
             frame = frame.f_back
         if frame is None:
             return None

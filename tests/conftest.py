@@ -96,7 +96,8 @@ def _has_libdevice() -> bool:
 @functools.cache
 def _why_no_gpu() -> str:
     """Why tests marked ``gpu`` cannot run here; empty where they can."""
-    from diffsim.backends.driver import Driver, DriverError
+    from diffsim.backends.driver import Driver
+    from diffsim.backends.libcuda import DriverError
 
     try:
         Driver()

@@ -263,7 +263,7 @@ class _Rollout:
                 hi = lo
         finally:
             for saved in final:
-                saved.swap()
+                saved.put()
             session.launches = launches
         self.other_bytes = self.own_bytes
         if self.progress:

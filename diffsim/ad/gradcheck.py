@@ -214,7 +214,7 @@ def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Sta
 def _back(start: Start) -> None:
     """Leave the fields as they were at the start."""
     for saved in start.saved.values():
-        saved.swap()
+        saved.put()
     session.launches = start.launches
 
 
@@ -244,7 +244,7 @@ def _jacobian(
                     saved.box[0].clear()
     finally:
         for saved in grads:
-            saved.swap()
+            saved.put()
             saved.box[0].versions.dirty = True
         _back(start)
     return made

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.field import Field
 from diffsim.runtime.storage import Stretches, address_of
 
@@ -34,7 +35,7 @@ class Saved:
     def __init__(self, box: Box) -> None:
         self.box = box
         self.own = False
-        self.data: Any = box[0].storage.take(*_part(box))
+        self.data: Any = _copied(box)
         self.versions = _versions(box)
 
     @property
@@ -76,6 +77,23 @@ def _part(box: Box) -> tuple[int | None, int]:
     """The axis and the row of a box, as storages take them."""
     field, row = box
     return (None, 0) if row is None else (field.versions.axis, row)
+
+
+def _copied(box: Box) -> Any:
+    """What a box holds now."""
+    field, row = box
+    storage = field.storage
+    try:
+        return storage.take(*_part(box))
+    except MemoryError as problem:
+        size = storage.form.row(storage.address, *_part(box)).nbytes / 2**30
+        left = f", and {storage.device.left()}" if storage.device is not None else ""
+        what = field.name if row is None else f"row {row} of {field.name}"
+        raise AutodiffError(
+            f"there is no memory to save {what}: it takes {size:.3g} GiB{left}",
+            Span.of_caller(),
+            hint="record fewer steps, or let ds.ad.checkpoint save a few and compute the others again",
+        ) from problem
 
 
 def _versions(box: Box) -> tuple[Any, ...]:

@@ -48,7 +48,7 @@ class Start:
         finally:
             session.tape, session.launches = tape, launches
             for saved in now:
-                saved.swap()
+                saved.put()
 
 
 def moved(start: Start, by: Mapping[Field, np.ndarray]) -> None:

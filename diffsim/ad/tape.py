@@ -492,7 +492,7 @@ class Tape:
                 keeper.finish()
         finally:
             for saved in reversed(final):
-                saved.swap()
+                saved.put()
 
     def _run_adjoint(self, entry: Launched, step: int, keeper: Keeper | None) -> None:
         special = entry.special

@@ -15,100 +15,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
-import functools
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_ushort, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from typing import Any, NamedTuple
 
 from diffsim.backends.jit import Jit
+from diffsim.backends.libcuda import DriverError, OutOfMemory, c_ptr, load
 from diffsim.backends.pool import load_native
 
-c_ptr = ctypes.c_uint64  # an address on the device
-
-_LIBRARIES = (
-    ("nvcuda.dll",)
-    if sys.platform == "win32"
-    else (
-        "libcuda.so.1",
-        "libcuda.so",
-        "/usr/local/nvidia/lib64/libcuda.so.1",
-        "/usr/lib/wsl/lib/libcuda.so.1",
-    )
-)
-_CALLS: dict[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,),
-    "cuDriverGetVersion": (c_void_p,),
-    "cuDeviceGetCount": (c_void_p,),
-    "cuDeviceGet": (c_void_p, c_int),
-    "cuDeviceGetName": (c_char_p, c_int, c_int),
-    "cuDeviceGetAttribute": (c_void_p, c_int, c_int),
-    "cuDeviceTotalMem_v2": (c_void_p, c_int),
-    "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
-    "cuCtxGetCurrent": (c_void_p,),
-    "cuCtxPushCurrent_v2": (c_void_p,),
-    "cuCtxPopCurrent_v2": (c_void_p,),
-    "cuCtxSetLimit": (c_int, c_size_t),
-    "cuMemGetInfo_v2": (c_void_p, c_void_p),
-    "cuMemAlloc_v2": (c_void_p, c_size_t),
-    "cuMemFree_v2": (c_ptr,),
-    "cuMemHostAlloc": (c_void_p, c_size_t, c_uint),
-    "cuMemcpyHtoDAsync_v2": (c_ptr, c_void_p, c_size_t, c_void_p),
-    "cuMemcpyDtoHAsync_v2": (c_void_p, c_ptr, c_size_t, c_void_p),
-    "cuMemcpyDtoDAsync_v2": (c_ptr, c_ptr, c_size_t, c_void_p),
-    "cuMemcpy2DAsync_v2": (c_void_p, c_void_p),
-    "cuMemsetD8Async": (c_ptr, c_ubyte, c_size_t, c_void_p),
-    "cuMemsetD16Async": (c_ptr, c_ushort, c_size_t, c_void_p),
-    "cuMemsetD32Async": (c_ptr, c_uint, c_size_t, c_void_p),
-    "cuStreamCreate": (c_void_p, c_uint),
-    "cuStreamDestroy_v2": (c_void_p,),
-    "cuStreamBeginCapture_v2": (c_void_p, c_int),
-    "cuStreamEndCapture": (c_void_p, c_void_p),
-    "cuGraphInstantiateWithFlags": (c_void_p, c_void_p, ctypes.c_uint64),
-    "cuGraphLaunch": (c_void_p, c_void_p),
-    "cuGraphDestroy": (c_void_p,),
-    "cuGraphExecDestroy": (c_void_p,),
-    "cuStreamQuery": (c_void_p,),
-    "cuEventCreate": (c_void_p, c_uint),
-    "cuEventRecord": (c_void_p, c_void_p),
-    "cuEventQuery": (c_void_p,),
-    "cuStreamSynchronize": (c_void_p,),
-    "cuModuleLoadData": (c_void_p, c_char_p),
-    "cuModuleUnload": (c_void_p,),
-    "cuModuleGetFunction": (c_void_p, c_void_p, c_char_p),
-    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (c_void_p, c_void_p, c_int, c_size_t),
-    "cuLinkCreate_v2": (c_uint, c_void_p, c_void_p, c_void_p),
-    "cuLinkAddData_v2": (
-        c_void_p,
-        c_int,
-        c_char_p,
-        c_size_t,
-        c_char_p,
-        c_uint,
-        c_void_p,
-        c_void_p,
-    ),
-    "cuLinkComplete": (c_void_p, c_void_p, c_void_p),
-    "cuLinkDestroy": (c_void_p,),
-    "cuLaunchKernel": (
-        c_void_p,
-        *(c_uint,) * 7,
-        c_void_p,
-        c_void_p,
-        c_void_p,
-    ),
-    "cuPointerGetAttribute": (c_void_p, c_int, c_ptr),
-    "cuGetErrorName": (c_int, c_void_p),
-    "cuGetErrorString": (c_int, c_void_p),
-}
-_BRIEF = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
-_BRIEF |= {"cuStreamQuery", "cuEventQuery"}
-"""Calls too short to be worth releasing the GIL for."""
 _STARTS_WITH = ("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel")
-_OUT_OF_MEMORY, _NOT_READY = 2, 600
+_INVALID_VALUE, _OUT_OF_MEMORY, _NOT_READY = 1, 2, 600
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -119,24 +37,9 @@ _PTX = 1  # CU_JIT_INPUT_PTX
 _DEVICE_MEMORY = 2  # CU_MEMORYTYPE_DEVICE
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _LARGEST_PITCH = 2**31 - 1  # bytes
+_LEAST_VERSION, _LEAST_SM = 11080, 50  # of PTX 7.8, and of what LLVM writes
 _SPIN_S = 2e-4
 _LONGEST_SLEEP_S = 1e-3
-
-
-class DriverError(RuntimeError):
-    """The driver refused a call, or is not there.
-
-    Attributes:
-        code: the driver's number (CUresult); 0 where there is no driver.
-    """
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class OutOfMemory(DriverError):
-    """The device has no memory left for an allocation."""
 
 
 class Launch(NamedTuple):
@@ -153,6 +56,11 @@ class Launch(NamedTuple):
     grid: int
     block_dim: int
     params: Any
+
+
+def _in_words(version: int) -> str:
+    """A version of CUDA: 12.4 for 12040."""
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 class _Plan(c_void_p):
@@ -203,7 +111,7 @@ class Driver:
         Raises:
             DriverError: no driver, no such GPU; the message says what is missing.
         """
-        self._functions = _load()
+        self._functions = load()
         self._local = threading.local()
         self._check("cuInit", self._functions["cuInit"](0))
         count = self._number("cuDeviceGetCount")
@@ -220,6 +128,7 @@ class Driver:
         self._check("cuDeviceGetName", self._functions["cuDeviceGetName"](text, 256, handle))
         self.name = text.value.decode(errors="replace")
         self.sm = 10 * self.attribute(_MAJOR) + self.attribute(_MINOR)
+        self._refuse_old()
         self.processors = self.attribute(_PROCESSORS)
         total = c_size_t()
         self._check(
@@ -236,6 +145,18 @@ class Driver:
         self._call("cuStreamCreate", byref(made), 0)
         self.stream = made.value or 0
         self._start: Callable[[Any], int] | None = None
+
+    def _refuse_old(self) -> None:
+        if self.version < _LEAST_VERSION:
+            raise DriverError(
+                f"NVIDIA's driver is too old: it knows CUDA {_in_words(self.version)}, and diffsim needs one "
+                f"that knows CUDA {_in_words(_LEAST_VERSION)} (driver 520) or later"
+            )
+        if self.sm < _LEAST_SM:
+            raise DriverError(
+                f"GPU {self.device} ({self.name}) is too old: its compute capability is "
+                f"{self.sm // 10}.{self.sm % 10}, and diffsim needs {_LEAST_SM // 10}.0 or later"
+            )
 
     # ---- calls
 
@@ -382,7 +303,7 @@ class Driver:
 
     def wait_for(self, stream: int) -> None:
         """Wait until the work of another stream is done."""
-        self._call("cuStreamSynchronize", stream)
+        self._wait("cuStreamQuery", stream)
 
     def where(self, address: int) -> int | None:
         """Number of the device that an address is on; None for memory of the host."""
@@ -390,7 +311,9 @@ class Driver:
         try:
             self._call("cuPointerGetAttribute", byref(kind), 2, address)
             self._call("cuPointerGetAttribute", byref(device), _DEVICE_ORDINAL, address)
-        except DriverError:
+        except DriverError as problem:
+            if problem.code != _INVALID_VALUE:
+                raise
             return None
         return device.value if kind.value == _DEVICE_MEMORY else None
 
@@ -420,7 +343,7 @@ class Driver:
                 if code:
                     problem = self._error("cuLinkAddData", code)
                     log = logs[1].value.decode(errors="replace").strip()
-                    raise DriverError(f"{problem}\n{log}", code)
+                    raise DriverError(f"{problem.reason}\n{log}", code)
                 return ctypes.string_at(image.value or 0, length.value)
             finally:
                 run["cuLinkDestroy"](state)
@@ -554,44 +477,3 @@ class Driver:
                     pause = min(2 * pause, _LONGEST_SLEEP_S)
                 code = query(handle)
             self._check(call, code)
-
-
-@functools.cache
-def _load() -> dict[str, Any]:
-    """The driver's functions."""
-    found = None
-    for name in _LIBRARIES:
-        try:
-            found = name, ctypes.CDLL(name)
-            break
-        except OSError:
-            continue
-    if found is None:
-        library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-        raise DriverError(f"NVIDIA's driver ({library}) is not installed")
-    name, slow = found
-    brief = ctypes.PyDLL(name)
-    made = {}
-    for call, types in _CALLS.items():
-        try:
-            function = getattr(brief if call in _BRIEF else slow, call)
-        except AttributeError:
-            raise DriverError(f"NVIDIA's driver is too old: it has no {call}") from None
-        function.argtypes, function.restype = types, c_int
-        made[call] = function
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=functools.partial(_after_fork, made))
-    return made
-
-
-def _after_fork(functions: dict[str, Any]) -> None:
-    """CUDA does not survive a fork: say so, rather than let the driver fail."""
-
-    def gone(*_: Any) -> int:
-        raise DriverError(
-            "this process was forked from one that uses the GPU, and CUDA does not work in it: "
-            'start processes with multiprocessing.get_context("spawn")'
-        )
-
-    for name in functions:
-        functions[name] = gone

@@ -9,6 +9,7 @@ mode that is after each launch.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import threading
@@ -19,8 +20,9 @@ import numpy as np
 
 from diffsim.backends import cuda
 from diffsim.backends.cuda import WORK, EntryPoint
-from diffsim.backends.driver import DriverError, Launch
+from diffsim.backends.driver import Launch
 from diffsim.backends.layout import ERROR, PRINTED, SEED
+from diffsim.backends.libcuda import DriverError
 from diffsim.backends.ptx import PtxError
 from diffsim.backends.reports import HEAD
 from diffsim.errors import BackendError, Span
@@ -74,14 +76,14 @@ class CudaCompiled:
         self.explain = as_it_is
         self.lock = threading.RLock()
         self.params = (ctypes.c_int64 * layout.fixed)()
-        self.work = Buffer(device, 8 * max(layout.work, 1))
-        self.errors = Buffer(device, 8 * ERROR_WORDS)
+        self.work = Buffer(device, 8 * max(layout.work, 1), f"the work of {self.name}")
+        self.errors = Buffer(device, 8 * ERROR_WORDS, f"errors of {self.name}")
         device.fill(self.errors.address, b"\0", self.errors.nbytes)
         self.params[WORK] = self.work.address
         self.params[ERROR] = self.errors.address
         self.printed: Buffer | None = None
         if self.prints:
-            self.printed = Buffer(device, 8 * printed.WORDS)
+            self.printed = Buffer(device, 8 * printed.WORDS, f"what {self.name} prints")
             device.fill(self.printed.address, b"\0", self.printed.nbytes)
             self.params[PRINTED] = self.printed.address
         if layout.arena_bytes is not None:
@@ -90,7 +92,7 @@ class CudaCompiled:
             self.params[layout.arena_bytes] = self.arena.nbytes
         if code.heap:
             device.need_heap(options.device_scratch_size)
-        self.module = _Module(device, _machine_code(kernel, code.text, device))
+        self.module = _module(kernel, code.text, device)
         self._tasks = [self._task(entry) for entry in code.entries]
         launches, self._first = self._launches(self.params)
         self._start, self.block = device.driver.prepare(launches, device.jit)
@@ -119,7 +121,7 @@ class CudaCompiled:
         first: Any = block
         kept = None
         if not self.layout.by_value:
-            kept = Buffer(self.device, ctypes.sizeof(block))
+            kept = Buffer(self.device, ctypes.sizeof(block), f"the arguments of {self.name}")
             self.device.write(kept.address, np.frombuffer(block, np.int64))
             first = ctypes.c_uint64(kept.address)
         made = []
@@ -164,7 +166,7 @@ class CudaCompiled:
             self.device.driver.failed(code)
         except DriverError as problem:
             raise BackendError(
-                f"{self.name} can not be launched on {self.device}: {problem}",
+                f"{self.name} can not be launched on {self.device}: {problem.reason}",
                 Span.of_caller(),
                 hint="if an earlier launch failed: run the program with ds.init(debug=True) to find it",
             ) from None
@@ -188,7 +190,7 @@ class CudaCompiled:
     def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
         """Point an argument's memory to a copy of an array, copied back after the launch if written."""
         if mem in self.layout.pointers:
-            copy = Buffer(self.device, array.nbytes)
+            copy = Buffer(self.device, array.nbytes, f"the array {mem.name} of {self.name}")
             self.device.write(copy.address, array)
             self.bind_array(mem, copy.address, array.shape[: mem.rank])
             self._copies[mem] = array, copy
@@ -240,18 +242,26 @@ class _Module:
             self.handle = 0
 
 
-def _machine_code(kernel: Kernel, text: str, device: Device) -> bytes:
-    """Machine code of LLVM text, from the disk cache if it is there."""
+def _module(kernel: Kernel, text: str, device: Device) -> _Module:
+    """LLVM text as loaded machine code, from the disk cache if it is there and the driver takes it."""
     store = session.cache
     key = cache.key("cubin", text, device.identity, session.jit.fingerprint)
-    made = store.get(key) if store is not None else None
-    if made is None:
-        try:
-            made = device.machine_code(text)
-        except (PtxError, DriverError) as problem:
-            raise BackendError(
-                f"{kernel.name} can not be compiled for {device}: {problem}", kernel.span
-            ) from None
-        if store is not None:
-            store.put(key, made)
+    image = store.get(key) if store is not None else None
+    if image is not None:
+        with contextlib.suppress(DriverError):
+            return _Module(device, image)
+    try:
+        image = device.machine_code(text)
+        made = _Module(device, image)
+    except (PtxError, DriverError) as problem:
+        reason = str(problem)
+        if isinstance(problem, DriverError):
+            if problem.is_fatal:
+                raise
+            reason = problem.reason
+        raise BackendError(
+            f"{kernel.name} can not be compiled for {device}: {reason}", kernel.span
+        ) from None
+    if store is not None:
+        store.put(key, image)
     return made

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from diffsim.backends.cuda import BLOCK_DIM
-from diffsim.backends.driver import DriverError
 from diffsim.backends.jit import Jit
+from diffsim.backends.libcuda import DriverError
 from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
@@ -227,19 +227,19 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
             Span.of_caller(),
             hint="use arch=ds.cpu, ds.cuda or ds.gpu",
         )
-    problem = None
+    reason = ""
     for arch in wanted:
         if arch is cpu:
             return cpu, None
         try:
             return cuda, open_device(number, lambda: session.jit, lambda: session.pool)
         except DriverError as error:
-            problem = error
+            reason = error.reason
     if gpu in wanted:
-        warnings.warn(f"using the CPU, because no GPU can be used: {problem}", stacklevel=3)
+        warnings.warn(f"using the CPU, because no GPU can be used: {reason}", stacklevel=3)
         return cpu, None
     raise BackendError(
-        f"arch=ds.cuda can not be used here: {problem}",
+        f"arch=ds.cuda can not be used here: {reason}",
         Span.of_caller(),
         hint="it takes an NVIDIA GPU and its driver (the program nvidia-smi shows both); "
         "ds.init(arch=ds.gpu) uses the CPU where there is none",

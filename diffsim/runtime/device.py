@@ -9,16 +9,16 @@ from __future__ import annotations
 import atexit
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from diffsim.backends.driver import Driver, DriverError, OutOfMemory
+from diffsim.backends.driver import Driver
 from diffsim.backends.jit import Jit
+from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.backends.pool import Pool
 from diffsim.backends.ptx import to_ptx
-from diffsim.errors import BackendError, Span
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.device_pairs import Pairs
 from diffsim.runtime.staging import Staging
@@ -30,7 +30,8 @@ _LARGEST_SPARE = 64 << 20
 _PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles it
 _SCRATCH_PART = 32  # of the device's memory, for values that kernels save
 _LEAST_SCRATCH = 1 << 20
-_LARGEST_SM = 90  # newer GPUs run its PTX
+# GPUs run the PTX of older ones; that for 9.0 is of version 8.1, which drivers know from CUDA 12.1 on.
+_VERSION_OF_SM_90 = 12010
 
 
 def copy(driver: Any, to: Stretches, of: Stretches) -> None:
@@ -42,15 +43,15 @@ def copy(driver: Any, to: Stretches, of: Stretches) -> None:
 
 
 class Buffer:
-    """Memory on a device, freed with this object (from any thread)."""
+    """Memory on a device, freed with this object (from any thread); `what` it is for, if there is none."""
 
     __slots__ = ("address", "device", "nbytes")
 
-    def __init__(self, device: Device, nbytes: int) -> None:
+    def __init__(self, device: Device, nbytes: int, what: str) -> None:
         self.device = device
         self.nbytes = nbytes
         self.address = 0
-        self.address = device.take(nbytes)
+        self.address = device.take(nbytes, what)
 
     def __del__(self) -> None:
         if self.address:
@@ -73,7 +74,7 @@ class Device:
     def __init__(self, driver: Any, jit: Jit, pool: Callable[[], Pool]) -> None:
         self.driver = driver
         self.jit = jit
-        self.sm = min(driver.sm, _LARGEST_SM)
+        self.sm = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
         self.pending: dict[Any, None] = {}
         self.closed = False
         self._spare: dict[int, list[int]] = {}
@@ -98,14 +99,12 @@ class Device:
         """How much memory is free, in words."""
         return f"{self} has {self.driver.free_memory() / 2**30:.3g} GiB left"
 
-    def take(self, nbytes: int) -> int:
+    def take(self, nbytes: int, what: str) -> int:
         """Memory of that many bytes; what is in it is not defined.
 
         Raises:
-            MemoryError: there is not so much left.
+            OutOfMemory: there is not so much left for `what`.
         """
-        if nbytes > self.driver.memory:
-            raise MemoryError(f"{self} has {self.driver.memory} bytes in all")
         spare = self._spare.get(nbytes)
         if spare:
             try:
@@ -115,14 +114,14 @@ class Device:
             else:
                 self._spare_bytes -= nbytes
                 return address
-        try:
-            return int(self.driver.alloc(nbytes))
-        except OutOfMemory:
-            self._release_spare()
-        try:
-            return int(self.driver.alloc(nbytes))
-        except OutOfMemory as problem:
-            raise MemoryError(str(problem)) from None
+        if nbytes <= self.driver.memory:
+            for _ in range(2):
+                try:
+                    return int(self.driver.alloc(nbytes))
+                except OutOfMemory:
+                    self._release_spare()
+        size = f"{nbytes / 2**30:.3g} GiB"
+        raise OutOfMemory(f"there is no memory for {what}: it takes {size}, and {self.left()}")
 
     def give(self, address: int, nbytes: int) -> None:
         """Free memory, or keep it for the next one who wants that much."""
@@ -164,10 +163,7 @@ class Device:
 
     def write(self, address: int, array: np.ndarray) -> None:
         """Copy a contiguous array, which may change afterwards, to the device."""
-        try:
-            self.staging.write(address, array)
-        except DriverError as problem:
-            raise self._failure(problem) from None
+        self.staging.write(address, array)
 
     def read(self, address: int, array: np.ndarray) -> None:
         """Wait, report errors of kernels, and copy to a contiguous array."""
@@ -177,8 +173,7 @@ class Device:
 
     def read_raw(self, address: int, array: np.ndarray) -> None:
         """Wait, and copy to a contiguous array."""
-        with self.reported():
-            self.staging.read(array, address)
+        self.staging.read(array, address)
 
     def add(self, to: Stretches, of: Stretches, dtype: ScalarType) -> None:
         """Add scalars to others."""
@@ -212,9 +207,9 @@ class Device:
             asked = nbytes or self.driver.memory // _SCRATCH_PART
             while True:
                 try:
-                    found = self._scratch = Buffer(self, asked)
+                    found = self._scratch = Buffer(self, asked, "what loops save for gradients")
                     break
-                except MemoryError:
+                except OutOfMemory:
                     if nbytes or asked < _LEAST_SCRATCH:
                         raise
                     asked //= 2
@@ -240,7 +235,7 @@ class Device:
             self._warned = True
             warnings.warn(
                 f"replayed tapes launch their kernels one by one, because {self} makes no graph of them: "
-                f"{problem}",
+                f"{problem.reason}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -249,27 +244,8 @@ class Device:
 
     def sync(self) -> None:
         """Wait for all work, and raise what a check of a kernel found."""
-        with self.reported():
-            self.driver.wait()
+        self.driver.wait()
         self.check()
-
-    @contextlib.contextmanager
-    def reported(self) -> Iterator[None]:
-        """Name what the driver says went wrong with the work done so far."""
-        try:
-            yield
-        except DriverError as problem:
-            raise self._failure(problem) from None
-
-    def _failure(self, problem: DriverError) -> BackendError:
-        if not problem.code:  # the driver was not even asked: this is a forked child
-            return BackendError(str(problem), Span.of_caller())
-        return BackendError(
-            f"something that was launched before has failed on {self}: {problem}",
-            Span.of_caller(),
-            hint="run the program with ds.init(debug=True) to find the kernel; after such an error this "
-            "process can not use the GPU any more",
-        )
 
     def note(self, launched: Any, now: bool) -> None:
         """Something was launched that may note an error: look now, or when Python next waits."""
@@ -335,11 +311,11 @@ class DeviceStorage:
         """Allocate, all zeros.
 
         Raises:
-            MemoryError: there is not so much.
+            OutOfMemory: there is not so much.
         """
         self.form = form
         self.device = device
-        self.buffer = Buffer(device, form.nbytes)
+        self.buffer = Buffer(device, form.nbytes, "a field")
         device.fill(self.buffer.address, b"\0", form.nbytes)
         self.flat = _Flat(self.buffer, form.dtype)
 
@@ -433,12 +409,12 @@ class DeviceStorage:
 
     def take(self, axis: int | None = None, row: int = 0) -> Buffer:
         where = self.form.row(self.address, axis, row)
-        made = Buffer(self.device, where.nbytes)
+        made = Buffer(self.device, where.nbytes, "a copy of a field")
         copy(self.device.driver, where.packed(made.address), where)
         return made
 
     def hold(self, values: np.ndarray) -> Buffer:
-        made = Buffer(self.device, values.nbytes)
+        made = Buffer(self.device, values.nbytes, "values of a field")
         self.device.write(made.address, values)
         return made
 

@@ -14,7 +14,8 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from diffsim.backends.driver import DriverError, Launch
+from diffsim.backends.driver import Launch
+from diffsim.backends.libcuda import DriverError
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.compile_cuda import CudaCompiled
@@ -75,11 +76,10 @@ class DeviceSequence:
         self.done = begin
         if not self._rows:
             return
-        with self._device.reported():
-            if begin == 0 and end is None and not self._debugging():
-                self._run_all()
-            else:
-                self._run_each(begin, len(self) if end is None else end)
+        if begin == 0 and end is None and not self._debugging():
+            self._run_all()
+        else:
+            self._run_each(begin, len(self) if end is None else end)
 
     def _debugging(self) -> bool:
         return any(compiled.debug for compiled in self._launched.values())

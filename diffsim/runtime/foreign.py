@@ -45,7 +45,7 @@ class DeviceArray:
 
     def copy(self, device: Device) -> DeviceArray:
         """Its values as they are now."""
-        made = Buffer(device, self.nbytes)
+        made = Buffer(device, self.nbytes, "a copy of an array")
         device.driver.copy(made.address, self.address, self.nbytes)
         return DeviceArray(made.address, self.shape, self.dtype, made.address, made)
 

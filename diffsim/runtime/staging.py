@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.backends.driver import DriverError
+from diffsim.backends.libcuda import DriverError
 from diffsim.backends.pool import Pool
 
 AT_ONCE = 1 << 16  # bytes; up to here the driver takes pageable memory without a wait

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diffsim.backends import cpu, cuda
-from diffsim.backends.driver import DriverError, OutOfMemory
 from diffsim.backends.layout import ERROR, POOL, THREADS, Layout
+from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.ir._row import Expand
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Let
@@ -37,6 +37,7 @@ KERNELS = {}
 
 DEFAULT_ARCH = context._default_arch
 LOWER_FOR_CPU = cpu.lower  # tests that count compilations see CUDA's
+LOWER_FOR_CUDA = cuda.lower
 
 
 def install(replace=setattr, *, by_default=False, driver=None, options=dict):
@@ -49,7 +50,6 @@ def install(replace=setattr, *, by_default=False, driver=None, options=dict):
         options: makes more options of `cuda.lower`.
     """
     make = driver or FakeDriver
-    lower = cuda.lower
     devices = {}
 
     def opened(number, jit, pool):
@@ -62,7 +62,7 @@ def install(replace=setattr, *, by_default=False, driver=None, options=dict):
         return devices[number]
 
     def noting(kernel, **given):
-        code = lower(kernel, **{**given, **options()})
+        code = LOWER_FOR_CUDA(kernel, **{**given, **options()})
         KERNELS[code.text] = kernel, code
         return code
 

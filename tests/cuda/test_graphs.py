@@ -8,7 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from diffsim.backends.driver import Driver, DriverError, Launch
+from diffsim.backends.driver import Driver, Launch
+from diffsim.backends.libcuda import DriverError
 from diffsim.backends.ptx import to_ptx
 from diffsim.runtime import context
 from diffsim.runtime.device_pairs import text_of

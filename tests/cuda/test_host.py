@@ -1,5 +1,6 @@
 """The host's side of GPU runs, on a GPU that is not there (`fake.py`)."""
 
+import contextlib
 import gc
 import struct
 import subprocess
@@ -11,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffsim.backends import driver
-from diffsim.backends.driver import DriverError
+from diffsim.backends import driver, libcuda
 from diffsim.backends.layout import ERROR, SEED
-from diffsim.runtime import context
+from diffsim.backends.libcuda import DriverError
+from diffsim.backends.ptx import to_ptx
+from diffsim.runtime import context, device
 from tests.cuda import fake as fakes
 from tests.cuda.fake import live
 
@@ -187,6 +189,92 @@ def test_out_of_memory_names_the_field_and_nothing_breaks(fake):
     x = ds.field(ds.f32, shape=3)
     x.fill(1)
     assert x[2] == 1
+
+
+@contextlib.contextmanager
+def little_memory(ds, left=0):
+    """A GPU that is as good as full."""
+    gc.collect()
+    context.session.device._release_spare()
+    memory, ds.driver.memory = ds.driver.memory, ds.driver.used + left
+    yield
+    ds.driver.memory = memory
+
+
+def test_out_of_memory_names_an_argument_or_a_kernel(fake):
+    ds = fake
+
+    @ds.kernel
+    def double(a: ds.types.ndarray()):
+        for i in a:
+            a[i] *= 2
+
+    given = np.ones(1 << 18)
+    with little_memory(ds), pytest.raises(ds.BackendError, match="work of double") as caught:
+        double(given)
+    assert "double(given)" in str(caught.value)
+    double(given)
+    words = (
+        r"no memory for the array a of double: it takes 0\.00195 GiB, and GPU 0 .* has 9.31e-07 GiB"
+    )
+    with little_memory(ds, 1000), pytest.raises(MemoryError, match=words) as caught:
+        double(given)
+    assert isinstance(caught.value, ds.BackendError)
+    assert "double(given)" in str(caught.value)
+    double(given)
+    assert (given == 4).all()
+
+
+def test_out_of_memory_on_a_tape_names_the_field_and_puts_values_back(fake):
+    """Forward, and backward in the middle of what is put back for the adjoints."""
+    ds = fake
+    n = 100_000
+    x, y, loss = (ds.field(ds.f64, shape=k, needs_grad=True) for k in (n, n, ()))
+
+    @ds.kernel
+    def square():
+        for i in x:
+            x[i] = x[i] ** 2
+        for i in y:
+            y[i] = y[i] ** 2
+
+    @ds.kernel
+    def measure():
+        for i in x:
+            loss[None] += x[i] + y[i]
+
+    def record():
+        x.fill(3)
+        y.fill(2)
+        tape = ds.Tape(in_place="save")
+        with tape:
+            square()
+            square()
+            measure()
+        return tape
+
+    record().backward(loss)
+    assert (x.grad[5], y.grad[5]) == (4 * 27, 4 * 8)
+    words = r"no memory to save [xy]: it takes 0\.000745 GiB, and GPU 0 .*checkpoint"
+    with little_memory(ds), pytest.raises(ds.AutodiffError, match=f"(?s){words}"):
+        record()
+    tape = record()
+    failed = 0
+    for room in range(20):
+        with little_memory(ds, 8 * n * room + 100):
+            try:
+                tape.backward(loss)
+            except ds.DiffsimError as problem:
+                assert "no memory" in problem.message
+                failed += 1
+        assert (x[7], y[7]) == (81, 16)
+        if failed <= room:
+            break
+    assert failed >= 4
+    for f in (x, y):
+        f.grad.fill(0)
+    tape.backward(loss)
+    assert (x.grad[5], y.grad[5]) == (4 * 27, 4 * 8)
 
 
 def test_kept_memory_is_given_up_before_an_allocation_fails(fake):
@@ -394,6 +482,31 @@ def test_code_is_compiled_once(fake, tmp_path):
     assert program() == 1
 
 
+def test_code_on_disk_that_the_driver_refuses_is_compiled_again(fake, tmp_path, monkeypatch):
+    ds = fake
+    x = ds.field(ds.f32, shape=7)
+    load, asked = ds.driver.load, []
+
+    @ds.kernel
+    def fill():
+        for i in x:
+            x[i] = 3.0 * i
+
+    def picky(image):
+        asked.append(image)
+        if len(asked) == 2:
+            raise DriverError("cuModuleLoadData: CUDA_ERROR_NO_BINARY_FOR_GPU", 209)
+        return load(image)
+
+    monkeypatch.setattr(ds.driver, "load", picky)
+    before = ds.driver.linked
+    for _ in range(3):
+        ds.init(arch=ds.cuda, offline_cache_file_path=str(tmp_path / "cache"))
+        fill()
+        assert x[2] == 6
+    assert (len(asked), ds.driver.linked - before) == (4, 2)
+
+
 # ---- which backend
 
 
@@ -441,7 +554,7 @@ def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
 
 def test_the_cpu_needs_no_driver():
     code = (
-        "import diffsim.backends.driver as driver; driver._load = None\n"
+        "import diffsim.backends.driver as driver; driver.load = None\n"
         "import diffsim as ds; ds.init(arch=ds.cpu); x = ds.field(ds.f32, shape=3); x.fill(1); print(x[2])"
     )
     run = subprocess.run(
@@ -451,13 +564,82 @@ def test_the_cpu_needs_no_driver():
 
 
 def test_no_driver_is_one_error(monkeypatch):
-    monkeypatch.setattr(driver, "_LIBRARIES", ("libnothing.so.1",))
-    driver._load.cache_clear()
+    monkeypatch.setattr(libcuda, "LIBRARIES", ("libnothing.so.1",))
+    libcuda.load.cache_clear()
     try:
         with pytest.raises(DriverError, match="is not installed"):
             driver.Driver()
     finally:
-        driver._load.cache_clear()
+        libcuda.load.cache_clear()
+
+
+class Library:
+    """The driver's library as far as opening a GPU goes."""
+
+    def __init__(self, version, sm):
+        self.numbers = {
+            "cuDriverGetVersion": version,
+            "cuDeviceGetCount": 1,
+            75: sm // 10,
+            76: sm % 10,
+        }
+
+    def __getitem__(self, name):
+        def call(*args):
+            kinds = libcuda.CALLS[name]
+            assert len(args) == len(kinds)
+            if name == "cuDeviceGetName":
+                args[0].value = b"a card"
+            which = args[1] if name == "cuDeviceGetAttribute" else name
+            if which in self.numbers:
+                args[0]._obj.value = self.numbers[which]
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("version", "sm", "message"),
+    [
+        (11040, 80, r"driver is too old: it knows CUDA 11\.4, .* CUDA 11\.8 \(driver 520\)"),
+        (12090, 37, r"GPU 0 \(a card\) is too old: its compute capability is 3\.7, .* 5\.0"),
+        (11080, 50, None),
+        (13000, 120, None),
+    ],
+)
+def test_what_is_too_old_is_refused_before_anything_runs(monkeypatch, version, sm, message):
+    """So that ds.gpu and lists can fall back to the CPU."""
+    import diffsim as ds
+
+    monkeypatch.setattr(driver, "load", lambda: Library(version, sm))
+    monkeypatch.setattr(device, "_devices", {})
+    monkeypatch.setattr(context, "open_device", device.open_device)
+    if message is None:
+        ds.init(arch=ds.cuda)
+    else:
+        with pytest.raises(ds.BackendError, match=message):
+            ds.init(arch=ds.cuda)
+        with pytest.warns(UserWarning, match=message):
+            ds.init(arch=ds.gpu)
+    ds.init(arch=ds.cpu)
+
+
+@pytest.mark.parametrize(
+    ("sm", "version", "target", "ptx"),
+    [
+        (75, 11080, 75, 7.8),
+        (90, 11080, 89, 7.8),
+        (90, 12000, 89, 7.8),
+        (90, 12010, 90, 8.1),
+        (120, 12080, 90, 8.1),
+    ],
+)
+def test_no_newer_ptx_than_the_driver_takes(sm, version, target, ptx):
+    """Versions of PTX by NVIDIA's table of release notes: 7.8 is of CUDA 11.8, 8.1 of 12.1."""
+    opened = device.Device(fakes.FakeDriver(sm=sm, version=version), None, None)
+    assert opened.sm == target
+    text = to_ptx("define ptx_kernel void @k() {\n  ret void\n}\n", opened.sm)
+    assert f".version {ptx}\n.target sm_{target}\n" in text
 
 
 # ---- other libraries

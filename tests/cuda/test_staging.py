@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from diffsim.backends import driver as drivers
-from diffsim.backends.driver import Driver, DriverError
+from diffsim.backends import libcuda
+from diffsim.backends.driver import Driver
+from diffsim.backends.libcuda import DriverError
 from diffsim.runtime import context, staging
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -401,7 +403,7 @@ class Library:
 
     def __getitem__(self, name):
         def call(*args):
-            types = drivers._CALLS[name]
+            types = libcuda.CALLS[name]
             assert len(args) == len(types)
             for kind, arg in zip(types, args, strict=True):
                 kind.from_param(arg)  # what ctypes does with it
