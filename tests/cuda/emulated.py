@@ -72,10 +72,10 @@ def _options():
 
 @dataclass
 class EmulatedDriver(fake.FakeDriver):
-    """A GPU of one gigabyte."""
+    """A GPU of three gigabytes."""
 
     name: str = "an emulated GPU"
-    memory: int = 1 << 30
+    memory: int = 3 << 30
 
     def blocks_at_once(self, function, block_dim):
         return HOW.at_once

@@ -167,7 +167,7 @@ def test_sums_and_returned_values(gpu):
 
     @ds.kernel
     def total() -> ds.f64:
-        s = 0.0
+        s = ds.f64(0.0)
         for i in x:
             s += x[i]
         return s
@@ -402,7 +402,7 @@ def test_a_replay_is_the_record_made_anew(gpu, in_place):
 def test_many_replays_take_no_more_memory(gpu):
     """And wait for nothing: the allocations of the first are all there are."""
     ds = gpu
-    x = ds.field(ds.f32, shape=1 << 16, needs_grad=True)
+    x = ds.field(ds.f32, shape=1000, needs_grad=True)
     loss = ds.field(ds.f32, shape=(), needs_grad=True)
 
     @ds.kernel
@@ -433,9 +433,9 @@ def test_many_replays_take_no_more_memory(gpu):
     before = device()._spare_bytes, x.grad[77]
     taken = []
     take = device().take
-    device().take = lambda nbytes: taken.append(nbytes) or take(nbytes)
+    device().take = lambda *of: taken.append(of) or take(*of)
     try:
-        train(tape, 300)
+        train(tape, 100)
     finally:
         del device().take
     assert taken == []

@@ -946,6 +946,7 @@ def test_the_number_of_threads_changes_no_bit(cpu):
     assert len(found) == 1
 
 
+@pytest.mark.host
 def test_a_system_without_its_threads(cpu, monkeypatch):
     from diffsim.errors import BackendError
 
