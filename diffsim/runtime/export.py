@@ -7,21 +7,20 @@ waited for here.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffsim.runtime.device import Buffer
 from diffsim.runtime.storage import Form, HostStorage, Storage
 
 _CPU, _CUDA = 1, 2  # DLDeviceType
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode
-_IN_ORDER = (
-    None,
-    0,
-    1,
-    -1,
-)  # streams of a consumer that are in order with ours, or not to be waited for
+NOT_GIVEN = object()
+# Streams of a consumer that are in order with ours, or not to be waited for.
+_IN_ORDER = (NOT_GIVEN, None, 0, 1, -1)
 
 
 def strides_of(form: Form, element: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,10 +69,28 @@ class _Managed(ctypes.Structure):
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
-_NAME = b"dltensor"
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned, of version 1.0."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
+_NAMES = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
 _handed_out: dict[int, Any] = {}
 """What others hold, by the address of its DLManagedTensor."""
 _api = ctypes.pythonapi
+_api.Py_IncRef.argtypes = (ctypes.py_object,)
+_api.Py_IncRef(
+    _handed_out
+)  # its memory outlives this module: others may look at it to the very end
 _api.PyCapsule_New.restype = ctypes.py_object
 _api.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _api.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
@@ -89,8 +106,25 @@ def _deleter(managed: int) -> None:
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _destructor(capsule: int) -> None:
     """Of a capsule that nobody has taken."""
-    if _api.PyCapsule_IsValid(capsule, _NAME):
-        _handed_out.pop(_api.PyCapsule_GetPointer(capsule, _NAME), None)
+    for name in _NAMES.values():
+        if _api.PyCapsule_IsValid(capsule, name):
+            _handed_out.pop(_api.PyCapsule_GetPointer(capsule, name), None)
+
+
+@atexit.register
+def _keep_to_the_end() -> None:
+    """Python ends: who lets go after it can not call it any more, and the process frees everything."""
+    for managed, *_ in list(_handed_out.values()):
+        managed.deleter = None
+
+
+class Asked(NamedTuple):
+    """The arguments of `__dlpack__`, by the rules of the Python array API."""
+
+    max_version: tuple[int, int] | None
+    dl_device: tuple[int, int] | None
+    copy: bool | None
+    stream: Any
 
 
 def dlpack_device(storage: Storage) -> tuple[int, int]:
@@ -98,38 +132,37 @@ def dlpack_device(storage: Storage) -> tuple[int, int]:
     return (_CPU, 0) if storage.device is None else (_CUDA, storage.device.driver.device)
 
 
-def dlpack(storage: Storage, element: tuple[int, ...], options: dict[str, Any]) -> Any:
-    """A capsule with a field's memory, which lives as long as somebody holds it.
+def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
+    """A capsule with a field's memory (or with a copy of it), which lives as long as somebody holds it.
 
     Raises:
-        BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for the CPU. The
-            capsule would be of no use, and NumPy's own error is lost where it lets go of it.
+        BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for another device.
+            The capsule would be of no use, and NumPy's own error is lost where it lets go of it.
     """
     form = storage.form
-    knows_streams = "stream" in options
-    stream = options.pop("stream", None)
     if isinstance(storage, HostStorage):
         strides = [form.dtype.bytes * s for s in strides_of(form, element)]
         array = np.ndarray(form.shape + element, form.dtype.numpy, storage.scalars.data, 0, strides)
-        return array.__dlpack__(**{k: v for k, v in options.items() if v is not None})
-    wanted = options.get("dl_device")
-    if (wanted is not None and wanted[0] == _CPU) or (
-        "max_version" in options and not knows_streams
-    ):
-        raise BufferError(
-            f"this field is in the memory of {storage.device}: use x.to_numpy() for a copy"
-        )
-    if stream not in _IN_ORDER:
-        storage.device.driver.wait()
+        given: dict[str, Any] = asked._asdict()
+        del given["stream"]
+        return array.__dlpack__(**{k: v for k, v in given.items() if v is not None})
+    device = storage.device
+    for_host = asked.max_version is not None and asked.stream is NOT_GIVEN  # NumPy knows no streams
+    if for_host or asked.dl_device not in (None, dlpack_device(storage)):
+        raise BufferError(f"this field is in the memory of {device}: use x.to_numpy() for a copy")
+    owner: Any = storage
+    if asked.copy:
+        owner = Buffer(device, form.nbytes, "a copy of a field")
+        device.driver.copy(owner.address, storage.address, form.nbytes)
+    if asked.stream not in _IN_ORDER:
+        device.driver.wait()
     shape, steps = form.shape + element, strides_of(form, element)
     axes = ctypes.c_int64 * len(shape)
     numbers = axes(*shape), axes(*steps)
-    kind, number = dlpack_device(storage)
     dtype = form.dtype.numpy
     tensor = _Tensor(
-        storage.address,
-        kind,
-        number,
+        owner.address,
+        *dlpack_device(storage),
         len(shape),
         _CODES[dtype.kind],
         8 * dtype.itemsize,
@@ -137,7 +170,11 @@ def dlpack(storage: Storage, element: tuple[int, ...], options: dict[str, Any]) 
         *map(ctypes.addressof, numbers),
         0,
     )
-    managed = _Managed(tensor, None, ctypes.cast(_deleter, ctypes.c_void_p))
+    deleter = ctypes.cast(_deleter, ctypes.c_void_p)
+    managed: _Managed | _Versioned = _Managed(tensor, None, deleter)
+    if asked.max_version is not None and asked.max_version[0] >= 1:
+        managed = _Versioned(1, 0, None, deleter, _IS_COPIED if asked.copy else 0, tensor)
     address = ctypes.addressof(managed)
-    _handed_out[address] = managed, numbers, storage
-    return _api.PyCapsule_New(address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+    _handed_out[address] = managed, numbers, owner
+    capsule_of = ctypes.cast(_destructor, ctypes.c_void_p)
+    return _api.PyCapsule_New(address, _NAMES[type(managed)], capsule_of)

@@ -547,9 +547,18 @@ class Field:
         self._exported = self.versions.dirty = True
         session.exported.add(self)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        self._export()
-        return export.dlpack(self.storage, self.element, options)
+    def __dlpack__(
+        self,
+        *,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        stream: Any = export.NOT_GIVEN,
+    ) -> Any:
+        if not copy:
+            self._export()
+        asked = export.Asked(max_version, dl_device, copy, stream)
+        return export.dlpack(self.storage, self.element, asked)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return export.dlpack_device(self.storage)

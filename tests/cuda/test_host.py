@@ -2,6 +2,8 @@
 
 import contextlib
 import gc
+import os
+import re
 import struct
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from diffsim.backends import driver, libcuda
 from diffsim.backends.layout import ERROR, SEED
 from diffsim.backends.libcuda import DriverError
 from diffsim.backends.ptx import to_ptx
-from diffsim.runtime import context, device
+from diffsim.runtime import context, device, export
 from tests.cuda import fake as fakes
 from tests.cuda.fake import live
 
@@ -780,6 +782,113 @@ def test_numpy_is_told_that_a_field_is_on_a_gpu(fake):
     del x
     gc.collect()
     assert memory() is None
+
+
+class OnHost:
+    """A field of the fake GPU as a library sees it that knows streams and works on the host's memory."""
+
+    def __init__(self, field, stream=1, **more):
+        self.field, self.more = field, {"stream": stream, **more}
+
+    def __dlpack_device__(self):
+        return self.field.__dlpack_device__()
+
+    def __dlpack__(self, **asked):
+        self.capsule = self.field.__dlpack__(**{**asked, **self.more})
+        self.name = re.search(r'"(\w+)"', repr(self.capsule))[1]
+        return self.capsule
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [((1, 0), "dltensor_versioned"), (None, "dltensor"), ((0, 8), "dltensor")]
+)
+def test_capsules_of_both_kinds_are_read_by_numpy(fake, monkeypatch, version, name):
+    ds = fake
+    monkeypatch.setattr(export, "_CUDA", export._CPU)
+    values = np.arange(60.0).reshape(4, 5, 3)
+    x = ds.Vector.field(3, ds.f64, shape=(4, 5), layout=ds.Layout.SOA)
+    x.from_numpy(values)
+    given = OnHost(x, max_version=version)
+    a = np.from_dlpack(given)
+    ds.sync()
+    assert given.name == name
+    assert a.ctypes.data == x.address
+    assert (a == values).all()
+    assert a.flags.writeable == (version == (1, 0))  # by the old kind NumPy is not told
+    if a.flags.writeable:
+        a[2, 3, 1] = -1
+        assert x[2, 3][1] == -1
+    x.fill(5)
+    ds.sync()
+    assert (a == 5).all()
+    memory, held = weakref.ref(x.storage), len(export._handed_out)
+    del x, given
+    gc.collect()
+    assert memory() is not None
+    del a
+    gc.collect()
+    assert (memory(), len(export._handed_out)) == (None, held - 1)
+
+
+def test_a_copy_is_one_if_it_is_asked_for(fake, monkeypatch):
+    ds = fake
+    monkeypatch.setattr(export, "_CUDA", export._CPU)
+    x = ds.field(ds.i32, shape=1000)
+    x.fill(3)
+    used = live(ds)
+    a = np.from_dlpack(OnHost(x, copy=True, max_version=(1, 0)))
+    x.fill(4)
+    ds.sync()
+    assert (a == 3).all()
+    assert live(ds) > used
+    del a
+    assert live(ds) == used
+    x.fill(5)
+    waits = ds.driver.waits
+    for stream in (None, 1, -1):
+        x.__dlpack__(stream=stream)
+    assert ds.driver.waits == waits
+    for stream in (2, 12345):  # of its own, or a thread's: in no order with ours
+        x.__dlpack__(stream=stream)
+        assert ds.driver.waits == waits + 1
+        waits += 1
+    for place in ((2, 1), (1, 7), (13, 0)):
+        with pytest.raises(BufferError, match=r"in the memory of GPU 0 .*to_numpy"):
+            x.__dlpack__(stream=1, dl_device=place)
+
+
+def test_memory_may_be_let_go_after_pythons_end(tmp_path):
+    """As by a static variable of another library."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import ctypes\n"
+        "from tests.cuda import fake\n"
+        "fake.install()\n"
+        "import diffsim as ds\n"
+        "ds.init(arch=ds.cuda)\n"
+        "capsule = ds.field(ds.f32, 4).__dlpack__(stream=1)\n"
+        "take = ctypes.pythonapi.PyCapsule_GetPointer\n"
+        "take.restype, take.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)\n"
+        "at = take(capsule, b'dltensor') + 56\n"  # after DLTensor and the manager's own pointer
+        "keep = ctypes.pythonapi.Py_IncRef\n"
+        "keep.argtypes = (ctypes.py_object,)\n"
+        "class Late:\n"
+        "    def __del__(self, at=at, word=ctypes.c_void_p, write=__import__('os').write):\n"
+        "        write(1, b'%d' % (word.from_address(at).value or 0))\n"
+        "import numpy\n"  # its module is among the last to be emptied
+        "numpy.late = Late()\n"
+        "assert ctypes.c_void_p.from_address(at).value\n"
+        "keep(capsule)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout) == (0, "0"), run.stderr
 
 
 def test_numpy_shares_a_field_on_the_cpu(fake):
