@@ -167,7 +167,7 @@ class MissingGradientError(AutodiffError):
 
 
 class AccessError(DiffsimError, IndexError):
-    """An index out of bounds or a failed assertion, seen while a kernel ran with `debug=True`."""
+    """An index out of bounds, a failed assertion or an integer divided by 0, seen with `debug=True`."""
 
 
 class BackendError(DiffsimError):

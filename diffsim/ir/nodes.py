@@ -369,6 +369,10 @@ class Scratch(Node):
         self.span = span
 
 
+DIVIDED_BY_0 = "an integer is divided by 0"
+"""What a Check of a divisor says."""
+
+
 class Check(Node):
     """With `debug=True`: unless `cond`, report `message` with the values and this line."""
 

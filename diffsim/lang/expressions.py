@@ -7,6 +7,7 @@ folded in double precision and `0.1 * x` means f64's 0.1 where x is f64.
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError
-from diffsim.ir.nodes import Const, Dim, Mem, Value
+from diffsim.ir.nodes import DIVIDED_BY_0, Check, Const, Dim, Mem, Value
 from diffsim.ir.ops import matmul, transpose
-from diffsim.ir.types import ScalarType, an, bool_
+from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang import calls, elements, linalg, spaces
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import if_region
@@ -191,7 +192,21 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
         return _power(cx, a, b, node)
     if kind is ast.MatMult:
         return _matrix_product(cx, a, b, node)
-    return cx.builder.named(name, a, b)
+    found = cx.builder.named(name, a, b)
+    if cx.debug and kind in (ast.FloorDiv, ast.Mod) and found.type.is_int:
+        _check_divisor(cx, b)
+    return found
+
+
+def _check_divisor(cx: Context, divisor: Any) -> None:
+    """Report a 0 among the components. The check is a statement, so it stays where the program has it."""
+    if not isinstance(divisor, Value):
+        divisor = cx.builder.const(divisor, i64)
+    for place in itertools.product(*map(range, divisor.type.shape)):
+        one = cx.builder.named("extract", divisor, *place) if place else divisor
+        if not isinstance(one, Const) or one.value == 0:
+            some = cx.builder.named("ne", one, 0)
+            cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
 
 
 def _repeated(cx: Context, node: Any, a: Any, b: Any) -> Any:
@@ -335,8 +350,8 @@ def _chain(cx: Context, node: ast.Compare, left: Any, k: int) -> Any:
     def rest() -> Any:
         return _chain(cx, node, right, k + 1)
 
-    later = (n for c in node.comparators[k + 1 :] for n in ast.walk(c))
-    if not isinstance(first, Value) or first.type.shape or all(map(_is_cheap, later)):
+    cheap = all(_is_cheap(cx, later) for later in node.comparators[k + 1 :])
+    if not isinstance(first, Value) or first.type.shape or cheap:
         return _both(cx, first, rest())
     never = cx.builder.const(False, bool_)
     return if_region(cx, first, lambda: _both(cx, Const(bool_, True), rest()), lambda: never, node)
@@ -389,7 +404,7 @@ def _bool_op(cx: Context, node: ast.BoolOp) -> Any:
                 return left
             left = condition(cx, right_node)
             continue
-        if all(_is_cheap(n) for n in ast.walk(right_node)):
+        if _is_cheap(cx, right_node):
             right = condition(cx, right_node)
             if not isinstance(right, Value):
                 right = cx.builder.const(right, bool_)
@@ -411,8 +426,12 @@ def _bool_op(cx: Context, node: ast.BoolOp) -> Any:
     return left
 
 
-def _is_cheap(n: ast.AST) -> bool:
-    return not isinstance(n, (ast.Subscript, ast.Call, ast.IfExp))
+def _is_cheap(cx: Context, node: ast.AST) -> bool:
+    """Whether an expression may as well be evaluated where its value does not count."""
+    dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
+    if cx.debug:
+        dear += (ast.FloorDiv, ast.Mod)  # they are checked
+    return not any(isinstance(n, dear) for n in ast.walk(node))
 
 
 def _if_expression(cx: Context, node: ast.IfExp) -> Any:

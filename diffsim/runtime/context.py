@@ -259,7 +259,7 @@ def init(  # noqa: D417 - each option has its line
             variable DIFFSIM_ARCH says, else `ds.cpu`.
         default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
-        debug: check bounds and assertions in every kernel (slower).
+        debug: check bounds, divisions of integers and assertions in every kernel (slower).
         fast_math: let the compiler reorder floating-point arithmetic and approximate divisions. Off by
             default: f64 means f64.
         random_seed: start of the random numbers.

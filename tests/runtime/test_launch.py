@@ -635,6 +635,71 @@ def test_local_vectors_are_checked_too(cpu):
             pick(k)
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_division_of_integers_by_zero(cpu, debug):
+    """An error in debug mode: of scalars, of one component, in bounds, and nowhere where it is not made."""
+    ds = cpu
+    ds.init(debug=debug)
+    x = ds.field(ds.i32, shape=4)
+
+    @ds.kernel
+    def divide(how: ds.template(), b: ds.i32):
+        for i in x:
+            if ds.static(how == "//"):
+                x[i] = 7 // b
+            elif ds.static(how == "%"):
+                x[i] = 7 % b
+            elif ds.static(how == "in place"):
+                x[i] = 7
+                x[i] //= b
+            elif ds.static(how == "vector"):
+                x[i] = (ds.Vector([7, 8]) // ds.Vector([1, b]))[1]
+            elif ds.static(how == "guarded"):
+                if b != 0 and 7 // b > 0:
+                    x[i] = 1
+                x[i] += 7 // b if b != 0 else 2
+                if 0 < b < 7 // b:
+                    x[i] += 10
+            elif ds.static(how == "constant"):
+                x[i] = b // 7
+            elif ds.static(how == "constant 0"):
+                x[i] = (b + 7) // 0
+
+    @ds.kernel
+    def count(b: ds.i32):
+        for i in range(8 // b):
+            x[0] += 1
+
+    ways = {"//": (3, 0), "%": (1, 0), "in place": (3, 0), "vector": (4, 0)}
+    for how, (by_2, by_0) in ways.items():
+        divide(how, 2)
+        assert x[3] == by_2
+        if debug:
+            with pytest.raises(ds.AccessError, match="an integer is divided by 0") as caught:
+                divide(how, 0)
+            assert "//" in str(caught.value) or "%" in str(caught.value)
+            assert "^" in str(caught.value)
+        else:
+            divide(how, 0)
+            assert x[3] == by_0
+    for b, guarded in ((0, 2), (2, 14)):
+        x.fill(0)
+        divide("guarded", b)
+        assert x[1] == guarded
+        divide("constant", b)
+        assert x[1] == 0
+    x.fill(0)
+    count(2)
+    assert x[0] == 4
+    if debug:
+        with pytest.raises(
+            ds.AccessError, match=r"an integer is divided by 0(?s:.)*range\(8 // b\)"
+        ):
+            count(0)
+        with pytest.raises(ds.AccessError, match="an integer is divided by 0"):
+            divide("constant 0", 2)
+
+
 def test_assertions(cpu):
     ds = cpu
     x = ds.field(ds.i32, shape=10)
