@@ -33,6 +33,9 @@ import llvmlite.binding as llvm
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
+TARGETS = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
+"""The compute capabilities, times ten, that there is PTX for. LLVM ends the process on others."""
+
 _FATAL = re.compile(
     r"call([^@\n]*)@llvm\."
     r"(a?sin|a?cos|a?tan|atan2|sinh|cosh|tanh|sincos|sincospi|exp|exp2|exp10|log|log2|log10"
@@ -75,8 +78,13 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
         libdevice: the bitcode file; None to look for it with ``find_libdevice`` if needed.
 
     Raises:
-        PtxError: bad text, an intrinsic or function that has no NVIDIA code, or no libdevice.
+        PtxError: bad text, an intrinsic or function that has no NVIDIA code, no libdevice, or no such
+            compute capability.
     """
+    if sm not in TARGETS:
+        raise PtxError(
+            f"there is no PTX for sm={sm!r}: choose one of {', '.join(map(str, TARGETS))}"
+        )
     _refuse_fatal_intrinsics(text)
     _initialise()
     machine = _target_machine(sm)

@@ -18,7 +18,7 @@ from diffsim.backends.driver import Driver
 from diffsim.backends.jit import Jit
 from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.backends.pool import Pool
-from diffsim.backends.ptx import to_ptx
+from diffsim.backends.ptx import TARGETS, to_ptx
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.device_pairs import Pairs
 from diffsim.runtime.staging import Staging
@@ -74,7 +74,8 @@ class Device:
     def __init__(self, driver: Any, jit: Jit, pool: Callable[[], Pool]) -> None:
         self.driver = driver
         self.jit = jit
-        self.sm = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
+        most = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
+        self.sm = max(sm for sm in TARGETS if sm <= most)
         self.pending: dict[Any, None] = {}
         self.closed = False
         self._spare: dict[int, list[int]] = {}

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends.cuda import emit_ptx
-from diffsim.errors import DiffsimError, FieldError, KernelTypeError, MissingGradientError, Span
+from diffsim.backends.ptx import PtxError
+from diffsim.errors import (
+    BackendError,
+    DiffsimError,
+    FieldError,
+    KernelTypeError,
+    MissingGradientError,
+    Span,
+)
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
@@ -441,11 +449,18 @@ def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
 
 
 def _ptx(kernel: nodes.Kernel, sm: int) -> str:
-    lowered = pipeline.run(kernel, pipeline.LOWER_CUDA)
     options = session.options
-    return emit_ptx(
-        lowered, sm, fast_math=options.fast_math, block_dim=options.default_gpu_block_dim
-    )
+    stages = pipeline.LOWER_CUDA_DEBUG if options.debug else pipeline.LOWER_CUDA
+    try:
+        return emit_ptx(
+            pipeline.run(kernel, stages),
+            sm,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            block_dim=options.default_gpu_block_dim,
+        )
+    except PtxError as problem:
+        raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller()) from None
 
 
 def _as_argument(p: Parameter, a: Recorded) -> Any:

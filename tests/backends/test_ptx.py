@@ -56,6 +56,18 @@ def test_kernel_without_libdevice(sm: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert "fma.rn.f32" in ptx
 
 
+@pytest.mark.parametrize("sm", module.TARGETS)
+def test_every_target(sm: int) -> None:
+    assert f".target sm_{sm}\n" in to_ptx("define ptx_kernel void @k() {\n  ret void\n}\n", sm)
+
+
+@pytest.mark.parametrize("sm", [0, 30, 88, 91, 122, 1000, "90"])
+def test_what_llvm_has_no_code_for_is_refused(sm: int) -> None:
+    """It would end the process."""
+    with pytest.raises(PtxError, match=f"no PTX for sm={sm!r}: choose one of 50, .* 90, "):
+        to_ptx(SAXPY, sm)
+
+
 def test_annotations_make_kernels() -> None:
     text = SAXPY.replace("ptx_kernel ", "") + (
         '!nvvm.annotations = !{!0}\n!0 = !{ptr @saxpy, !"kernel", i32 1}\n'

@@ -634,6 +634,7 @@ def test_what_is_too_old_is_refused_before_anything_runs(monkeypatch, version, s
         (90, 12000, 89, 7.8),
         (90, 12010, 90, 8.1),
         (120, 12080, 90, 8.1),
+        (88, 13000, 87, 7.8),  # LLVM's PTX for 8.8 itself is newer
     ],
 )
 def test_no_newer_ptx_than_the_driver_takes(sm, version, target, ptx):

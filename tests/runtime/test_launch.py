@@ -635,6 +635,28 @@ def test_local_vectors_are_checked_too(cpu):
             pick(k)
 
 
+def test_ptx_is_what_would_run(cpu):
+    """With the options of the session."""
+    ds = cpu
+    x = ds.field(ds.f32, shape=100)
+    total = ds.field(ds.f32, shape=())
+
+    @ds.kernel
+    def add_up(k: ds.i32):
+        for i in x:
+            total[None] += x[i] / x[k]
+
+    plain = add_up.ptx()
+    assert "_combine" not in plain
+    assert ".cas." not in plain
+    ds.init(deterministic=True)
+    assert "add_up_combine0" in add_up.ptx()
+    ds.init(fast_math=True)
+    assert "div.approx" in add_up.ptx()
+    ds.init(debug=True)
+    assert re.search(r"\.cas\.b64", add_up.ptx())  # of the error buffer
+
+
 @pytest.mark.parametrize("debug", [False, True])
 def test_division_of_integers_by_zero(cpu, debug):
     """An error in debug mode: of scalars, of one component, in bounds, and nowhere where it is not made."""
@@ -907,6 +929,11 @@ def test_kernels_show_what_became_of_them(cpu):
     for text in (measure.ptx(), measure.grad.ptx(sm=90)):
         assert re.search(r"\.visible \.entry", text)
     assert ".target sm_80" in measure.ptx()
+    with pytest.raises(
+        ds.BackendError, match="measure has no PTX: there is no PTX for sm=91"
+    ) as caught:
+        measure.ptx(sm=91)
+    assert "measure.ptx(sm=91)" in str(caught.value)
     with pytest.raises(ds.DiffsimError, match="no stage"):
         measure.ir(after="nothing")
     # looking is not launching
