@@ -111,6 +111,12 @@ def take(value: Any, device: Device | None, where: str) -> DeviceArray:
                 Span.of_caller(),
                 hint="pass array.contiguous() (PyTorch) or ascontiguousarray(array) (CuPy)",
             )
+    if given.get("mask") is not None:
+        raise KernelTypeError(
+            f"{where}: this array has a mask, which would be ignored",
+            Span.of_caller(),
+            hint="pass a copy without one",
+        )
     if read_only:
         raise KernelTypeError(
             f"{where}: the array is read-only", Span.of_caller(), hint="pass a copy"
