@@ -108,6 +108,14 @@ def _render(message: str, span: Span | None, hint: str | None) -> str:
     return "\n".join(parts)
 
 
+def memory_size(nbytes: int) -> str:
+    """An amount of memory in words, such as "1.5 GiB"."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes} bytes"
+
+
 class DiffsimError(Exception):
     """Base of all errors raised by diffsim.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, Span
+from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.field import Field
 from diffsim.runtime.storage import Stretches, address_of
 
@@ -86,11 +86,11 @@ def _copied(box: Box) -> Any:
     try:
         return storage.take(*_part(box))
     except MemoryError as problem:
-        size = storage.form.row(storage.address, *_part(box)).nbytes / 2**30
+        size = storage.form.row(storage.address, *_part(box)).nbytes
         left = f", and {storage.device.left()}" if storage.device is not None else ""
         what = field.name if row is None else f"row {row} of {field.name}"
         raise AutodiffError(
-            f"there is no memory to save {what}: it takes {size:.3g} GiB{left}",
+            f"there is no memory to save {what}: it takes {memory_size(size)}{left}",
             Span.of_caller(),
             hint="record fewer steps, or let ds.ad.checkpoint save a few and compute the others again",
         ) from problem

@@ -43,12 +43,14 @@ Vector width
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import platform
 import struct
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import count
+from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -150,6 +152,14 @@ class Library:
         return found
 
 
+def digest_of(file: str) -> str:
+    """What tells a version of this package's code that makes machine code, for cache keys."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:  # an archive, whose files do not change one by one
+        return file
+
+
 class Jit:
     """A compiler for the CPU this process runs on, with all of its instructions.
 
@@ -184,6 +194,7 @@ class Jit:
                 llvmlite.__version__,
                 f"O{opt_level}",
                 "libmvec" if self.vector_math else "scalar",
+                digest_of(__file__),
             )
         )
 

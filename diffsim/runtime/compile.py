@@ -21,7 +21,7 @@ from diffsim.backends import cpu
 from diffsim.backends.jit import Jit, Library
 from diffsim.backends.layout import ERROR, POOL, PRINTED, SEED, THREADS, Layout
 from diffsim.backends.reports import HEAD
-from diffsim.errors import AccessError, DiffsimError
+from diffsim.errors import AccessError, DiffsimError, memory_size
 from diffsim.ir.nodes import DIVIDED_BY_0, Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
@@ -199,7 +199,7 @@ def failed_check(check: Check | Scratch, values: list[int], *, device: bool = Fa
         if device:
             hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
         return AccessError(
-            f"no memory to save the values of this loop: {values[0] / 2**30:.3g} GiB for one lane",
+            f"no memory to save the values of this loop: {memory_size(values[0])} for one lane",
             check.span,
             hint=hint,
         )

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.backends import ptx
 from diffsim.backends.driver import Driver
-from diffsim.backends.jit import Jit
+from diffsim.backends.jit import Jit, digest_of
 from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.backends.pool import Pool
-from diffsim.backends.ptx import TARGETS, to_ptx
+from diffsim.errors import memory_size
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.device_pairs import Pairs
 from diffsim.runtime.staging import Staging
@@ -75,7 +76,7 @@ class Device:
         self.driver = driver
         self.jit = jit
         most = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
-        self.sm = max(sm for sm in TARGETS if sm <= most)
+        self.sm = max(sm for sm in ptx.TARGETS if sm <= most)
         self.pending: dict[Any, None] = {}
         self.closed = False
         self._spare: dict[int, list[int]] = {}
@@ -98,7 +99,7 @@ class Device:
 
     def left(self) -> str:
         """How much memory is free, in words."""
-        return f"{self} has {self.driver.free_memory() / 2**30:.3g} GiB left"
+        return f"{self} has {memory_size(self.driver.free_memory())} left"
 
     def take(self, nbytes: int, what: str) -> int:
         """Memory of that many bytes; what is in it is not defined.
@@ -121,8 +122,9 @@ class Device:
                     return int(self.driver.alloc(nbytes))
                 except OutOfMemory:
                     self._release_spare()
-        size = f"{nbytes / 2**30:.3g} GiB"
-        raise OutOfMemory(f"there is no memory for {what}: it takes {size}, and {self.left()}")
+        raise OutOfMemory(
+            f"there is no memory for {what}: it takes {memory_size(nbytes)}, and {self.left()}"
+        )
 
     def give(self, address: int, nbytes: int) -> None:
         """Free memory, or keep it for the next one who wants that much."""
@@ -187,12 +189,12 @@ class Device:
 
     def machine_code(self, text: str) -> bytes:
         """LLVM text of GPU functions as machine code for this device."""
-        return bytes(self.driver.link(to_ptx(text, self.sm)))
+        return bytes(self.driver.link(ptx.to_ptx(text, self.sm)))
 
     @property
     def identity(self) -> str:
-        """All of the device and its driver that machine code depends on."""
-        return f"cuda {self.driver.sm} driver {self.driver.version}"
+        """All of the device, its driver and the way to its code that machine code depends on."""
+        return f"cuda {self.driver.sm} driver {self.driver.version} {digest_of(ptx.__file__)}"
 
     def need_heap(self, nbytes: int) -> None:
         """Kernels will allocate on the device: size their heap (once: it can not grow later)."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, MissingGradientError, Span
+from diffsim.errors import FieldError, MissingGradientError, Span, memory_size
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
@@ -103,11 +103,10 @@ class Field:
         try:
             return session.new_storage(form)
         except (MemoryError, ValueError):
-            size = form.nbytes / 2**30
             left = "" if session.device is None else f", and {session.device.left()}"
             raise FieldError(
-                f"there is no memory for {self.name} of shape {form.shape}: it takes {size:.3g} GiB"
-                f"{left}",
+                f"there is no memory for {self.name} of shape {form.shape}: it takes "
+                f"{memory_size(form.nbytes)}{left}",
                 Span.of_caller(),
                 hint="use fewer elements, or ds.f32 in place of ds.f64",
             ) from None

@@ -67,7 +67,7 @@ def install(replace=setattr, *, by_default=False, driver=None, options=dict):
         return code
 
     replace(cuda, "lower", noting)
-    replace(device, "to_ptx", lambda text, sm: text)
+    replace(device.ptx, "to_ptx", lambda text, sm: text)
     replace(context, "open_device", opened)
     if by_default:  # all of the tests copy by way of slots
         replace(staging, "AT_ONCE", 64)
