@@ -23,6 +23,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from diffsim.ad.gaps import Gaps
 from diffsim.ad.saves import Saved
 from diffsim.ad.watch import Repeat, Trace, Watch
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
@@ -147,6 +148,7 @@ class _Rollout:
         self.other_bytes = self.own_bytes
         self.kept: dict[int, Snapshot] = {}
         self.written: list[Field] = []
+        self.gaps = Gaps()
 
     # ---- forward
 
@@ -184,7 +186,9 @@ class _Rollout:
         self.now = session.clock
         if tape.in_place:
             tape.saver.will_need(self.inputs)
-        tape.rolled_out(self.backward, [*self.state, *self.written], watch.kept, self.all_of_it)
+        read = dict.fromkeys(field for field, _ in self.inputs)
+        written = [*self.state, *self.written]
+        tape.rolled_out(self.backward, read, written, watch.kept, self.all_of_it)
 
     def all_of_it(self) -> None:
         """Run all steps."""
@@ -242,6 +246,7 @@ class _Rollout:
 
     def backward(self) -> None:
         """The adjoint of the rollout: gradients of the state go from its end to its start."""
+        self.gaps.check()
         for (field, row), span in self.inputs.items():
             if field.versions.changed(row, self.now):
                 raise _changed(field, row, span)
@@ -262,9 +267,8 @@ class _Rollout:
                     self.held -= 1
                 hi = lo
         finally:
-            for saved in final:
-                saved.put()
             session.launches = launches
+            self.gaps.put_back(final)
         self.other_bytes = self.own_bytes
         if self.progress:
             sys.stderr.write("\n")

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from diffsim.lang.matrix import source_of
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.recorded import Recorded
+from diffsim.runtime.spoil import ZERO, spoil, written_since
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -87,11 +88,12 @@ class _Inside(Tape):
     def rolled_out(
         self,
         backward: Callable[[], Any],
-        written: Sequence[Field],
+        read: Iterable[Field],
+        written: Iterable[Field],
         kept: Any,
         again: Callable[[], Any],
     ) -> None:
-        super().rolled_out(backward, written, kept, again)
+        super().rolled_out(backward, read, written, kept, again)
         if self.script is not None:
             self.script.append(again)
 
@@ -159,8 +161,13 @@ class GradReplaced:
     def grad(self, *args: Any, **kwargs: Any) -> None:
         """Run the gradient, with the arguments of the call that it belongs to."""
         backward = self._needed()
-        with session.recomputing():
-            backward(*args, **kwargs)
+        clock = session.clock
+        try:
+            with session.recomputing():
+                backward(*args, **kwargs)
+        except BaseException as error:
+            spoil(error, lambda: written_since(clock), ZERO)
+            raise
 
     def _needed(self) -> Callable[..., Any]:
         if self.backward is None:

@@ -5,6 +5,7 @@ Launches that were cut short, and writes between the blocks of one tape.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from diffsim.errors import AutodiffError, Span
 
 if TYPE_CHECKING:
     from diffsim.ad.entries import Entry
-    from diffsim.ad.saves import Box
+    from diffsim.ad.saves import Box, Saved
     from diffsim.runtime.field import Field
 
 
@@ -37,6 +38,30 @@ class Gaps:
             span,
             hint="record the tape anew: tape.reset(), and then: with tape: ...",
         )
+
+    def put_back(self, final: list[Saved]) -> None:
+        """At the end of a pass: put back what was there at its start, last first."""
+        with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
+            for saved in final:
+                stack.callback(self._put_back, saved)
+
+    def _put_back(self, saved: Saved) -> None:
+        with self.if_cut_short(saved.box[0]):
+            saved.put()
+
+    @contextlib.contextmanager
+    def if_cut_short(self, saved: Field) -> Iterator[None]:
+        """Exchange a saved value with what overwrote it; one of the two is lost if that fails."""
+        try:
+            yield
+        except BaseException:
+            self._error = AutodiffError(
+                f"a backward pass failed while it put back what {saved.name} had held, and this tape has "
+                "lost it",
+                None,
+                hint="set the fields anew and record the tape anew: tape.reset(), and then: with tape: ...",
+            )
+            raise
 
     def check(self) -> None:
         """Raise AutodiffError if something is missing."""

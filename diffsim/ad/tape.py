@@ -7,8 +7,7 @@ the launch saw. A tape saves no field values, unless it is asked to (`in_place="
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,20 +40,18 @@ from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
 from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.ad.start import Start
+from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.read import Read
 from diffsim.runtime.recorded import Recorded
-from diffsim.runtime.storage import Copy
+from diffsim.runtime.spoil import spoil, written_since
 
 if TYPE_CHECKING:
     from diffsim.ad.watch import Trace
     from diffsim.runtime.specialize import Special
-
-
-Hook = Callable[[int, dict[Field, Field]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +304,14 @@ class Tape:
     def rolled_out(
         self,
         backward: Callable[[], Any],
-        written: Sequence[Field],
+        read: Iterable[Field],
+        written: Iterable[Field],
         kept: dict[Special, list[Any]],
         again: Callable[[], Any],
     ) -> None:
-        """Note a checkpointed rollout, the fields that it wrote, and how to do it again."""
+        """Note a checkpointed rollout, the fields that it read or wrote, and how to do it again."""
         self.kept.update(kept)
-        self.entries.append(Replaced(backward, [], (), tuple(written), by_user=False))
+        self.entries.append(Replaced(backward, [], tuple(read), tuple(written), by_user=False))
 
     def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
         """Record a function that the backward pass calls at this place.
@@ -401,7 +399,8 @@ class Tape:
             grads: for any fields the gradients to start from: numbers, arrays or fields of their shape.
 
         Raises:
-            AutodiffError: and its kind: a value that is needed has changed, a gradient is missing.
+            AutodiffError: and its kind: a value that is needed has changed, a gradient is missing. Whatever
+                is raised once the pass has begun, all gradients on the tape are NaN then.
         """
         if session.tape is not None:
             raise AutodiffError(
@@ -436,18 +435,40 @@ class Tape:
             check_chain(self.entries)
         if again is not None:
             again.chained = True
-        self._forget_values()
-        before = self._start_from_zero(self._written() if again is None else again.written)
+        make_adjoints(self.entries)
+        clock = session.clock
+        try:
+            self._compute_gradients(loss, seeds)
+        except BaseException as error:
+            if session.clock != clock:
+                spoil(
+                    error,
+                    lambda: self._touched(seeds, clock),
+                    "tape.zero(), or a new run of a tape with a loss, sets them to 0.",
+                )
+            raise
+
+    def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
+        forget_values(self.entries)
+        again = self._again
+        before = start_from_zero(self._written() if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
             start_from(f, seed)
-        watched = bool(self.retained or self.hooks)
-        if again is None or not again.backward(native=not watched):
-            self._run_adjoints(Keeper(self.retained) if self.retained else None)
+        if again is None or not again.backward(native=not (self.retained or self.hooks)):
+            keeper = Keeper(self.retained) if self.retained else None
+            run_adjoints(self.entries, self.gaps, keeper=keeper, nan=self.nan, hooks=self.hooks)
         for grad, value in before.items():
             grad.storage.add(value)
             grad._touch()
+
+    def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
+        """The gradients that a backward pass, which began at that reading of the clock, was to compute."""
+        yield from self.gradients.values()
+        yield from (f.grad for f in seeds if isinstance(f, Field) and f.grad is not None)
+        if self.hooks or any(isinstance(e, Replaced) for e in self.entries):
+            yield from written_since(clock)  # the user's code may have written to any
 
     def sweep(self) -> None:
         """Run the adjoints from the gradients as they are: one part of a longer program.
@@ -457,79 +478,7 @@ class Tape:
         self.gaps.check()
         self._check_gradients()
         check_chain(self.entries)
-        self._run_adjoints(None, put_back=False)
-
-    def _run_adjoints(self, keeper: Keeper | None, *, put_back: bool = True) -> None:
-        final: list[Saved] = []
-        step = sum(isinstance(e, (Launched, Replaced)) for e in self.entries) if self.hooks else 0
-        plain = keeper is None and self.nan is None and not self.hooks
-        try:
-            for entry in reversed(self.entries):
-                if isinstance(entry, Launched):
-                    step -= 1
-                    if plain:
-                        entry.backward()
-                    else:
-                        self._run_adjoint(entry, step, keeper)
-                elif isinstance(entry, Saved):
-                    if put_back:
-                        final.append(entry.swap())
-                    else:
-                        entry.put()
-                elif isinstance(entry, (Wrote, Copied, Computed)):
-                    if keeper is not None:
-                        keeper.taken_by(entry)
-                    entry.backward()
-                elif isinstance(entry, Replaced):
-                    step -= 1
-                    before = None if keeper is None else keeper.before(entry)
-                    with session.recomputing() if entry.by_user else contextlib.nullcontext():
-                        entry.backward()
-                    if keeper is not None:
-                        keeper.after(before)
-                    self._tell(step, entry)
-            if keeper is not None:
-                keeper.finish()
-        finally:
-            for saved in reversed(final):
-                saved.put()
-
-    def _run_adjoint(self, entry: Launched, step: int, keeper: Keeper | None) -> None:
-        special = entry.special
-        if special.differentiable:
-            if keeper is not None:
-                special = keeper.instead(special, entry.args)
-            if self.nan is not None:
-                self.nan.before(special.adjoint_written, special, entry.args)
-            entry.backward(special)
-            if self.nan is not None:
-                self.nan.after(special.adjoint_written, entry, adjoint=True)
-        self._tell(step, entry)
-
-    def _tell(self, step: int, entry: Launched | Replaced) -> None:
-        if self.hooks:
-            grads = {f: f.grad for f in fields_of([entry]) if f.grad is not None}
-            for hook in self.hooks:
-                hook(step, grads)
-
-    def _forget_values(self) -> None:
-        """Gradients of values that the tape followed start from nothing."""
-        for entry in self.entries:
-            if isinstance(entry, Launched) and entry.returned is not None:
-                entry.returned.take()
-            elif isinstance(entry, Computed):
-                entry.made.take()
-
-    @staticmethod
-    def _start_from_zero(written: Iterable[Field]) -> dict[Field, Copy]:
-        """Set the gradients of all that was written to 0; what they were is added at the end."""
-        before: dict[Field, Copy] = {}
-        for f in written:
-            if f.grad is not None and f.grad.versions.dirty:
-                if f.grad.storage.may_be_nonzero():
-                    before[f.grad] = f.grad.storage.take()
-                f.grad.clear()
-        return before
+        run_adjoints(self.entries, self.gaps, put_back=False)
 
     def _written(self) -> dict[Field, None]:
         """The fields that the recorded program wrote: their gradients belong to the backward pass."""

@@ -13,7 +13,7 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ class Session:
             writes again counts as what it was.
         at_reset: what to call at `ds.init` and `ds.reset`.
         at_new_grad: what to call when a field that kernels may use already gets a gradient.
+        on_device_failure: what to call when a GPU tells late that a check has failed (`Device`).
         arch: the backend; None until it is needed, if `ds.init` was not called.
         moves: counts changes of the backend, after each of which fields may move.
     """
@@ -90,6 +91,7 @@ class Session:
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
+        self.on_device_failure: Callable[[BaseException, int], None]
         self.recomputed_from: int | None = None
         self.arch: Arch | None = None
         self.moves = 0
@@ -232,7 +234,9 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
         if arch is cpu:
             return cpu, None
         try:
-            return cuda, open_device(number, lambda: session.jit, lambda: session.pool)
+            device = open_device(number, lambda: session.jit, lambda: session.pool)
+            device.on_failure = session.on_device_failure
+            return cuda, device
         except DriverError as error:
             reason = error.reason
     if gpu in wanted:

@@ -19,7 +19,7 @@ from diffsim.backends.driver import Driver
 from diffsim.backends.jit import Jit, digest_of
 from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.backends.pool import Pool
-from diffsim.errors import memory_size
+from diffsim.errors import DiffsimError, memory_size
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.device_pairs import Pairs
 from diffsim.runtime.staging import Staging
@@ -69,7 +69,9 @@ class Device:
         sm: compute capability that code is made for, ten times the version.
         pairs: sums and exchanges of memory.
         staging: copies from and to the host.
-        pending: what may have noted an error since the last look: `report()` raises it.
+        pending: what may have noted an error since the last look, which `report()` raises, and the
+            clock's reading before it was launched first.
+        on_failure: what to call with such an error, and that reading, before it is raised.
     """
 
     def __init__(self, driver: Any, jit: Jit, pool: Callable[[], Pool]) -> None:
@@ -77,7 +79,8 @@ class Device:
         self.jit = jit
         most = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
         self.sm = max(sm for sm in ptx.TARGETS if sm <= most)
-        self.pending: dict[Any, None] = {}
+        self.pending: dict[Any, int] = {}
+        self.on_failure: Callable[[BaseException, int], None] = lambda error, clock: None
         self.closed = False
         self._spare: dict[int, list[int]] = {}
         self._spare_bytes = 0
@@ -250,9 +253,15 @@ class Device:
         self.driver.wait()
         self.check()
 
-    def note(self, launched: Any, now: bool) -> None:
-        """Something was launched that may note an error: look now, or when Python next waits."""
-        self.pending[launched] = None
+    def note(self, launched: Any, now: bool, clock: int) -> None:
+        """Something was launched that may note an error: look now, or when Python next waits.
+
+        Args:
+            launched: what it was.
+            now: whether to look now.
+            clock: the clock's reading before.
+        """
+        self.pending.setdefault(launched, clock)
         if now:
             self.sync()
 
@@ -262,8 +271,12 @@ class Device:
         try:
             while pending:
                 first = next(iter(pending))
-                del pending[first]
-                first.report()
+                clock = pending.pop(first)
+                try:
+                    first.report()
+                except DiffsimError as error:
+                    self.on_failure(error, clock)
+                    raise
         finally:
             self.pending = {**pending, **self.pending}
 

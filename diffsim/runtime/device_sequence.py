@@ -19,6 +19,7 @@ from diffsim.backends.libcuda import DriverError
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.compile_cuda import CudaCompiled
+from diffsim.runtime.context import session
 from diffsim.runtime.device import Device, copy
 from diffsim.runtime.storage import Stretches
 
@@ -94,7 +95,7 @@ class DeviceSequence:
                 row(driver)
             compiled = self._launched.get(k)
             if compiled is not None and compiled.checks:
-                self._device.note(compiled, compiled.debug)
+                self._device.note(compiled, compiled.debug, session.clock)
             self.done = k + 1
 
     def _run_all(self) -> None:
@@ -112,7 +113,7 @@ class DeviceSequence:
             self.done = done
         for compiled in dict.fromkeys(self._launched.values()):
             if compiled.checks:
-                self._device.note(compiled, False)
+                self._device.note(compiled, False, session.clock)
 
     def _prepare(self) -> None:
         """Make the graph, or else what does the same without one."""

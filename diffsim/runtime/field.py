@@ -516,6 +516,11 @@ class Field:
             versions.writer = None
             versions.dirty = self._exported
 
+    def spoil(self) -> None:
+        """Set all elements to NaN, which no tape is told of."""
+        self.storage.fill(float("nan"))
+        self._touch()
+
     def assign(self, source: Any) -> None:
         """Copy a field (differentiated on a tape) or an array of the same shape."""
         (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)

@@ -496,7 +496,7 @@ def _write_call(w: Writer, special: Special, compiled: Compiled | CudaCompiled) 
     if isinstance(compiled, CudaCompiled):
         if compiled.checks:
             w.space["$pending"] = functools.partial(compiled.device.note, compiled, compiled.debug)
-            w.put("$pending()")
+            w.put("$pending($now - 1)")
         if any(p.kind == "array" for p in special.values):
             w.space["$copy_back"] = compiled.copy_back
             w.put("$copy_back()")

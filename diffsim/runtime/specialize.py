@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from diffsim.runtime.context import session
 from diffsim.runtime.field import Field, array_of
 from diffsim.runtime.foreign import known_as
 from diffsim.runtime.once import made_once
+from diffsim.runtime.spoil import ZERO, spoil
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -376,17 +377,28 @@ class Special:
             raise self._not_launched("since a field that it uses was made anew")
         if self.activity.leaks:
             raise missing_gradient(self.activity.leaks[0])
-        since, seed = self._launched(args)
-        if self.returns_active:
-            self.run_adjoint(args, since, seed, self.seeds(returned))
-        elif returned is None:
-            self.run_adjoint(args, since, seed)
-        else:
+        if returned is not None and not self.returns_active:
             raise AutodiffError(
                 f"what {name} returns does not depend on anything with a gradient",
                 Span.of_caller(),
                 hint="leave out returned=",
             )
+        since, seed = self._launched(args)
+        seeds = (self.seeds(returned),) if self.returns_active else ()
+        clock = session.clock
+        try:
+            self.run_adjoint(args, since, seed, *seeds)
+        except BaseException as error:
+            if session.clock != clock:
+                spoil(error, lambda: self._adds_to(args), ZERO)
+            raise
+
+    def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
+        """The gradients that the adjoint writes in a launch with these arguments."""
+        for a in self.adjoint_written:
+            f = self.object_of(a.mem, args)
+            if isinstance(f, Field) and f.is_grad:
+                yield f
 
     def seeds(self, returned: Any) -> list[float]:
         """The gradient of what the kernel returns as a list of scalars."""

@@ -410,7 +410,7 @@ def test_a_failed_check_is_seen_when_python_next_looks(fake):
     for look in (ds.sync, x.to_numpy, lambda: x[0]):
         compiled.params[compiled.layout.args[next(iter(compiled.layout.args))]] = 99
         assert compiled.call(compiled.block) == 0  # as without debug
-        device.note(compiled, False)
+        device.note(compiled, False, 0)
         with pytest.raises(ds.AccessError, match="99"):
             look()
         look()
@@ -948,3 +948,44 @@ def test_threads_share_a_device(fake):
     for t in threads:
         t.join()
     assert x.to_numpy().tolist() == [800] * 8
+
+
+@pytest.mark.parametrize("how", ["tape", "replay", "kernel.grad"])
+def test_gradients_of_a_pass_that_failed_late_are_nan(fake, how, monkeypatch):
+    """An adjoint notes on the GPU that something is wrong; Python hears of it when it next looks."""
+    ds = fake
+    x, other = (ds.field(ds.f64, shape=4, needs_grad=True) for _ in range(2))
+    loss, turns = ds.field(ds.f64, shape=(), needs_grad=True), ds.field(ds.i32, shape=())
+
+    @ds.kernel(simplicity="relaxed")
+    def iterate():
+        for i in x:
+            y = x[i]
+            for _ in range(turns[None]):
+                y = ds.sin(y)
+            loss[None] += y
+
+    turns[None] = 3
+    tape = ds.Tape()
+    with tape:
+        iterate()
+    if how == "replay":
+        tape.replay()
+    x.grad.fill(7.0)
+    other.grad.fill(2.0)
+    loss.grad.fill(1.0)
+    if how == "kernel.grad":
+        iterate.grad()
+    else:
+        tape.backward(loss)
+    special = next(iter(iterate.specials.values()))
+
+    def report():
+        raise ds.AccessError("no memory", None)
+
+    monkeypatch.setattr(special.adjoint_compiled, "report", report)
+    with pytest.raises(ds.AccessError, match="no memory") as caught:
+        x.grad.to_numpy()
+    assert "are NaN now" in caught.value.__notes__[0]
+    assert np.isnan(x.grad.to_numpy()).all()
+    assert other.grad[0] == 2.0
