@@ -36,6 +36,28 @@ def unless_zero(g: Value, contribution: Value) -> Value:
     return emit("select", wanted, contribution, 0.0)
 
 
+def times(g: Value, factor: Value) -> Value:
+    """The incoming adjoint times a factor, which may be infinite.
+
+    Products are most of what adjoints do, so only those whose adjoint a `select` or a branch may have set
+    to 0 pay for looking at it.
+    """
+    product = g * factor
+    return unless_cut(g, product) if not isinstance(factor, Const) else product
+
+
+def unless_cut(g: Value, contribution: Value) -> Value:
+    """The contribution, but 0 where a `select` or a branch has set the incoming adjoint to 0."""
+    return unless_zero(g, contribution) if g in current.builder().cut else contribution
+
+
+def unless_all_cut(g: Value, contribution: Value) -> Value:
+    """The same for a contribution each of whose elements is made of several of the incoming adjoint."""
+    if g not in current.builder().cut:
+        return contribution
+    return unless_zero(emit("sum", emit("abs", g)), contribution)
+
+
 def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
     """What y = a / b gives to the adjoint of b: -g y / b, without a division where a is a plain number."""
     if isinstance(a, Const) and 2**-12 <= abs(a.value) <= 2**12:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 
@@ -54,6 +54,7 @@ class Builder:
         self.default_ip = default_ip
         self.stmts: list[Stmt] = []
         self.is_inner = False  # whether derivatives emitted here may be differentiated again
+        self.cut: Container[Value] = ()  # adjoints that are 0 where their value was thrown away
         self.expand = ""  # the column of the op table whose formulas are written out
 
     def __enter__(self) -> Builder:

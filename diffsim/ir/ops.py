@@ -3,8 +3,9 @@
 How to read a row: `_row.py`. How to add one: docs/add-an-op.md. A rule gets the incoming adjoint `g`, the
 arguments and the result `y`, and returns the contribution to that argument's adjoint, written as a
 formula. Where a derivative does not exist (a kink, a pole) the rule picks a value, says so in the row's
-documentation, and never returns NaN where the op's result is finite. Rules of ops with poles are written
-with `unless_zero`: where the incoming adjoint is 0 (the branch of a `select` not taken) so is theirs.
+documentation, and never returns NaN where the op's result is finite. Where the incoming adjoint is 0 (the
+branch of a `select` not taken) so is theirs, whatever the arguments are: rules with a factor that may be
+infinite or undefined are written with `unless_zero`, those of products with `times` and the like.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from diffsim.ir._formulas import (
     shift_left,
     shift_right,
     sign_of,
+    times,
     truncated_quotient,
     truncated_quotient_reference,
     truncated_remainder,
+    unless_all_cut,
+    unless_cut,
     unless_zero,
 )
 from diffsim.ir._row import (
@@ -64,7 +68,7 @@ sub: Op = op("sub", "N N -> N", "Difference.",
 
 mul: Op = op("mul", "N N -> N", "Product, element by element.",
              ref=np.multiply, llvm=Instr(f="fmul", i="mul"), cuda=SAME,
-             rules=(lambda g, a, b, y: g * b, lambda g, a, b, y: g * a),
+             rules=(lambda g, a, b, y: times(g, b), lambda g, a, b, y: times(g, a)),
              sample=[(-4, 4), (-4, 4)], public=False)
 
 div: Op = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
@@ -79,12 +83,12 @@ floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `/
 
 mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
              ref=np.mod, llvm=Expand(python_modulo), cuda=SAME,
-             rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * rint((a - y) / b)),
+             rules=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
              sample=[(-9, 9), (1.5, 4)], public=False)
 
 float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
                    ref=np.fmod, llvm=Instr(f="frem"), cuda=SAME,
-                   rules=(lambda g, a, b, y: g, lambda g, a, b, y: -g * rint((a - y) / b)),
+                   rules=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
                    sample=[(-9, 9), (1.5, 4)], public=False)
 
 truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
@@ -109,11 +113,11 @@ neg: Op = op("neg", "N -> N", "Negative.",
 
 absolute: Op = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
                   ref=np.abs, llvm=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
-                  cuda=SAME, rules=(lambda g, x, y: g * sign(x),), sample=[(-4, 4)])
+                  cuda=SAME, rules=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)])
 
 fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
               ref=np.fabs, llvm=Intrinsic(f="fabs"), cuda=SAME,
-              rules=(lambda g, x, y: g * sign(x),), sample=[(-4, 4)], public=False)
+              rules=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)], public=False)
 
 sign: Op = op("sign", "N -> N", "-1, 0 or 1.",
               ref=np.sign, llvm=Expand(sign_of), cuda=SAME, rules=ZERO, sample=[(0.5, 4)])
@@ -185,11 +189,11 @@ log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
 
 sin: Op = op("sin", "F -> F", "Sine of x [rad].",
              ref=np.sin, llvm=Libm("sin"), cuda=Libdevice("sin"),
-             rules=(lambda g, x, y: g * cos(x),), sample=[(-6, 6)])
+             rules=(lambda g, x, y: unless_zero(g, g * cos(x)),), sample=[(-6, 6)])
 
 cos: Op = op("cos", "F -> F", "Cosine of x [rad].",
              ref=np.cos, llvm=Libm("cos"), cuda=Libdevice("cos"),
-             rules=(lambda g, x, y: -g * sin(x),), sample=[(-6, 6)])
+             rules=(lambda g, x, y: unless_zero(g, -g * sin(x)),), sample=[(-6, 6)])
 
 tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
              ref=np.tan, llvm=Libm("tan"), cuda=Libdevice("tan"),
@@ -207,15 +211,15 @@ acos: Op = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
 
 atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
               ref=np.arctan, llvm=Libm("atan"), cuda=Libdevice("atan"),
-              rules=(lambda g, x, y: g / (1.0 + x * x),), sample=[(-4, 4)])
+              rules=(lambda g, x, y: unless_cut(g, g / (1.0 + x * x)),), sample=[(-4, 4)])
 
 atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 "
                "at the origin.",
                ref=np.arctan2, llvm=Libm("atan2"), cuda=Libdevice("atan2"),
-               rules=(lambda g, v, u, y: select(u * u + v * v > 0,
-                                                g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0),
-                      lambda g, v, u, y: select(u * u + v * v > 0,
-                                                -g * v / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
+               rules=(lambda g, v, u, y: unless_zero(g, select(
+                          u * u + v * v > 0, g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
+                      lambda g, v, u, y: unless_zero(g, select(
+                          u * u + v * v > 0, -g * v / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0))),
                sample=[(0.5, 4), (0.5, 4)])
 
 sinh: Op = op("sinh", "F -> F", "Hyperbolic sine.",
@@ -228,7 +232,7 @@ cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine.",
 
 tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
               ref=np.tanh, llvm=Libm("tanh"), cuda=Libdevice("tanh"),
-              rules=(lambda g, x, y: g * (1.0 - y * y),), sample=[(-3, 3)])
+              rules=(lambda g, x, y: times(g, 1.0 - y * y),), sample=[(-3, 3)])
 
 # ---- comparisons and logic
 
@@ -337,13 +341,14 @@ transpose: Op = op("transpose", "V", "Matrix with rows and columns exchanged.",
 
 matmul: Op = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
                 ref=np.matmul, llvm=SPECIAL, cuda=SAME, typer=typers.matmul,
-                rules=lambda k, g, xs, y: (
+                rules=lambda k, g, xs, y: unless_all_cut(g, (
                     (matmul(g, transpose(xs[1])) if len(xs[1].type.shape) == 2 else outer(g, xs[1]))
-                    if k == 0 else matmul(transpose(xs[0]), g)), sample=[], public=False)
+                    if k == 0 else matmul(transpose(xs[0]), g))), sample=[], public=False)
 
 outer: Op = op("outer", "V V", "Matrix of the products of two vectors' elements.",
                ref=np.outer, llvm=SPECIAL, cuda=SAME, typer=typers.outer,
-               rules=lambda k, g, xs, y: matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0]),
+               rules=lambda k, g, xs, y: unless_all_cut(
+                   g, matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0])),
                sample=[], public=False)
 # fmt: on
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diffsim.errors import AutodiffError
+from diffsim.ir import ops
 from diffsim.ir._row import REFUSE, Zero
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
@@ -52,6 +53,9 @@ from diffsim.passes.segments import Saved, downwards, index_hint
 
 Adjoints = dict[Value, Value]
 
+_CUTTING = (ops.select, ops.minimum, ops.maximum)
+"""What throws one of its arguments away."""
+
 
 class Reverser:
     """Emits the adjoint of a region.
@@ -69,12 +73,14 @@ class Reverser:
             did; `finding`: whether the lanes are looking for it; `lane`: the number of this one.
         split: loops that save a segment of so many turns at a time; `loop_of`: whose saves a scratch holds.
         rooms: the scratch that stands for the region's own, and the adjoints of what it holds.
+        cut: adjoints that are 0 where their value was thrown away (see `_formulas.times`).
     """
 
     def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
         self.builder = builder
         self.active = active
         self.is_inner = builder.is_inner = is_inner
+        builder.cut = self.cut = set[Value]()
         self.env: dict[Value, Value] = {}
         self.split: dict[Stmt, int] = {}
         self.saved: dict[Stmt, Saved] = {}
@@ -305,14 +311,18 @@ class Reverser:
         """Add a contribution to the adjoint of a value of the primal."""
         if v not in self.active:
             return
-        b = self.builder
+        b, is_cut = self.builder, g in self.cut
         if g.type is not v.type:
             if not v.type.shape:
                 g = b.named("sum", g)
             elif not g.type.shape:
                 g = b.broadcast(g, v.type)
         have = adj.get(v)
-        adj[v] = g if have is None else have + g
+        if have is not None:
+            is_cut, g = is_cut and have in self.cut, have + g
+        adj[v] = g
+        if is_cut:
+            self.cut.add(g)
 
     def backward(self, block: Block, adj: Adjoints) -> None:
         """Emit the adjoint of a block whose forward code stands before it in the same block."""
@@ -368,6 +378,8 @@ class Reverser:
                 raise AutodiffError(rule.why, s.span, hint=rule.hint)
             made = rule(g, *args, y)
             if made is not None:
+                if g in self.cut or s.op in _CUTTING:
+                    self.cut.add(made)
                 self.add(adj, arg, made)
 
     def _write(self, s: Store | Atomic, adj: Adjoints) -> None:
@@ -440,6 +452,8 @@ class Reverser:
             )
         )
         for v, g in zip(targets, outs, strict=True):
+            if any(v not in side or side[v] in self.cut for side in (then_adj, else_adj)):
+                self.cut.add(g)
             self.add(adj, v, g)
 
     def _custom(self, s: Custom, adj: Adjoints) -> None:

@@ -257,6 +257,7 @@ class _Pull:
         arrays = [g, *self.args, self.result]
         names = [Value(tensor(f64, a.shape)) for a in arrays]
         builder = Builder(self.span or Span("", 0), f64, i64)
+        builder.cut = names[:1]  # who knows what other code makes of it
         with builder:
             made: Any = self.op.rule(self.k)(*names)  # type: ignore[operator]
         if made is None:

@@ -848,15 +848,36 @@ SINGULAR = {
     "max with 0": ("ds.max(v.x, 0.0) + ds.max(0.0, v.y)", [0, 0], [1, 0]),
     "min with 0": ("ds.min(v.x, 0.0) + ds.min(0.0, v.y)", [0, 0], [1, 0]),
     "max of three": ("ds.max(v.y, v.x, 2.0)", [2, 2], [0, 1]),
+    "an infinite factor by select": ("ds.select(v.x > 0, v.y * v.y / v.x, v.y)", [0, 3], [0, 1]),
+    "a factor by select": ("ds.select(v.x > 0, (1 / v.x) * v.y, v.y)", [0, 3], [0, 1]),
+    "an infinite factor in a branch": ("in_a_branch(1 / v.x, v)", [0, 3], [0, 2]),
+    "an overflow by min": ("ds.min(ds.exp(v.x) * ds.exp(v.x) * v.y, 5.0)", [1e3, 3], [0, 0]),
+    "an overflow squared by max": ("ds.max(-(ds.exp(v.x) ** 2) * v.y, -5.0)", [1e3, 3], [0, 0]),
+    "an infinite matrix by select": (
+        "ds.select(v.x > 0, (ds.Matrix([[1 / v.x, v.y], [v.y, 1.0]]) @ v).y, v.y)",
+        [0, 3],
+        [0, 1],
+    ),
+    "tan of infinity": ("ds.select(v.x > 0, ds.sin(v.y / v.x) * v.y, v.y)", [0, 3], [0, 1]),
+    "not a number by select": ("ds.select(v.x > 0, ds.tanh(v.x / v.x) * v.y, v.y)", [0, 3], [0, 1]),
     "guarded 1/x": ("v.y if v.x == 0 else 1 / v.x", [0, 3], [0, 1]),
 }
+
+
+@ds.func
+def in_a_branch(factor, v):
+    product = factor * v.y
+    result = 2 * v.y
+    if v.x > 0:
+        result += product
+    return result
 
 
 @pytest.mark.parametrize("name", SINGULAR)
 def test_singular_points(name):
     text, at, expected = SINGULAR[name]
     v, loss = field(n=2), field()
-    space = {"ds": ds, "v": v, "loss": loss}
+    space = {"ds": ds, "v": v, "loss": loss, "in_a_branch": in_a_branch}
     make(
         f"@ds.func\ndef g(v):\n    return {text}\n\n"
         "@ds.kernel\ndef f():\n    for i in range(1):\n        loss[None] += g(v[None])\n",

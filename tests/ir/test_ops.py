@@ -425,6 +425,48 @@ def test_no_nan_where_the_op_is_finite(row, g):
             assert not np.isnan(found).any(), (point, found)
 
 
+EXTREMES = [0.0, -0.0, 0.5, 1.0, 1e-300, 5e-324, 1e3, 1e200, 1.7e308, np.inf, np.nan]
+EXTREMES = np.array([*EXTREMES, *(-x for x in EXTREMES[2:])])
+
+
+class Everything:
+    def __contains__(self, _):
+        return True
+
+
+def adjoints_of_nothing(make, inputs, y):
+    """What the rules make of an incoming adjoint of 0 that a select has set to 0."""
+
+    def formula(g, *xs):
+        make(*xs)
+        let = current.builder().stmts[-1]
+        assert isinstance(let, Let)
+        current.builder().cut = Everything()
+        rules = [let.op.rule(k) for k in range(len(let.args))]
+        made = [r(g, *let.args, let.out) for r in rules if callable(r)]
+        return tuple(v for v in made if v is not None)
+
+    zeros = np.zeros((len(inputs[0][1]), *y.shape))
+    program = Program(formula, [(y, zeros), *inputs])
+    with np.errstate(all="ignore"):
+        return [*program.interpret(), *program.interpret(scalarize)]
+
+
+@pytest.mark.parametrize("row", [r for r in SMOOTH if r.rules is not ZERO], ids=name)
+def test_an_adjoint_of_0_stays_0(row):
+    """Whatever the arguments are: a value that was thrown away has no derivative."""
+    if isinstance(row.rule(0), REFUSE):
+        return
+    grid = np.array(list(itertools.product(EXTREMES, repeat=len(row.operands)))).T
+    inputs = [
+        (bool_ if letter == "B" else f64, x > 0 if letter == "B" else x)
+        for letter, x in zip(row.operands, grid, strict=True)
+    ]
+    for found in adjoints_of_nothing(row, inputs, f64):
+        wrong = np.flatnonzero(found != 0)
+        assert not wrong.size, (grid[:, wrong[0]], found[wrong[0]])
+
+
 def test_norm_at_zero_has_no_nan():
     def formula(v):
         square = v * v
@@ -515,6 +557,19 @@ def test_structures_against_numpy():
     ]
     for make, inputs, want in checks:
         np.testing.assert_allclose(Program(make, inputs).interpret()[0], want, atol=1e-14)
+
+
+@pytest.mark.parametrize("case", STRUCTURES)
+def test_an_adjoint_of_0_stays_0_in_structures(case):
+    make, kinds = STRUCTURES[case]
+    rng = np.random.default_rng(12)
+    inputs = [
+        (t, rng.choice(EXTREMES, (99, *t.shape)) if t.is_float else np.zeros(99, t.numpy))
+        for t in kinds
+    ]
+    (y,) = Program(make, inputs).outs
+    for found in adjoints_of_nothing(make, inputs, y.dtype):
+        assert (found == 0).all()
 
 
 @pytest.mark.parametrize("case", STRUCTURES)
