@@ -246,7 +246,7 @@ class _Rollout:
 
     def backward(self) -> None:
         """The adjoint of the rollout: gradients of the state go from its end to its start."""
-        self.gaps.check()
+        self.gaps.check([])
         for (field, row), span in self.inputs.items():
             if field.versions.changed(row, self.now):
                 raise _changed(field, row, span)
@@ -307,10 +307,13 @@ class _Rollout:
         """Run a step once more, only to get to the next one."""
         session.launches = self.launches[t]
         session.tape = trace = Trace()
+        gaps = Gaps()
         try:
-            self.run(t)
+            with session.witnessed_by(gaps):
+                self.run(t)
         finally:
             session.tape = None
+        gaps.check([], (*self.state, *self.written))
         self.compare(t, trace)
 
     def compare(self, t: int, trace: Trace) -> None:

@@ -75,7 +75,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
             hint="convert in a kernel with ds.cast",
         )
     row = _row(dst, runs[0])
-    tape = session.tape
+    tape = session.listener
     if tape is not None and tape.in_place:
         tape.writing(dst, row)
     put_held(dst, runs[0], held(src, runs[1]))

@@ -6,16 +6,16 @@ Launches that were cut short, and writes between the blocks of one tape.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from diffsim.ad.entries import Copied, Launched, Replaced, Wrote, flat
+from diffsim.ad.entries import Copied, Launched, Replaced, Wrote, fields_of, flat
 from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.field import Field
 
 if TYPE_CHECKING:
     from diffsim.ad.entries import Entry
     from diffsim.ad.saves import Box, Saved
-    from diffsim.runtime.field import Field
 
 
 class Gaps:
@@ -30,6 +30,7 @@ class Gaps:
         self._error: AutodiffError | None = None
         self._fields: dict[Field, None] = {}
         self._seen = 0
+        self._elsewhere: dict[Field, tuple[str, Span | None]] = {}
 
     def cut_short(self, what: str, span: Span | None) -> None:
         """Something that wrote to fields did not run to its end, and is not on the record."""
@@ -63,10 +64,27 @@ class Gaps:
             )
             raise
 
-    def check(self) -> None:
-        """Raise AutodiffError if something is missing."""
+    def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
+        """Another thread has written to a field (or array) while this one recorded."""
+        if isinstance(f, Field) and f.grad is not None:
+            self._elsewhere[f] = who, span
+
+    def check(self, entries: list[Entry], seeds: Iterable[Any] = ()) -> None:
+        """Raise AutodiffError if something is missing in the record, or in what it starts from."""
         if self._error is not None:
             raise self._error
+        if not self._elsewhere:
+            return
+        for f in (*fields_of(entries), *seeds):
+            if f in self._elsewhere:
+                who, span = self._elsewhere[f]
+                raise AutodiffError(
+                    f"{who} changed {f.name} in another thread while this tape recorded, and a tape records "
+                    "its own thread alone",
+                    span,
+                    hint="do it in the thread of the tape, before its block, or on a tape of the other "
+                    "thread, with fields of its own",
+                )
 
     def look(self, entries: list[Entry]) -> None:
         """The record is about to go on.

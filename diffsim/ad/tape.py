@@ -7,6 +7,7 @@ the launch saw. A tape saves no field values, unless it is asked to (`in_place="
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -176,18 +177,29 @@ class Tape:
             self.generation = session.generation
         self.gaps.look(self.entries)
         session.tape = self
+        self._witness = session.witnessed_by(self)
+        self._witness.__enter__()
         return self
 
     def _clear(self) -> None:
         """What a run with a loss starts with."""
         if self.loss is not None:
             if self.clear_gradients:
+                if session.others_use_gradients():
+                    raise AutodiffError(
+                        "this tape would set all gradients to 0, while another thread records a tape or runs "
+                        "its backward pass",
+                        Span.of_caller(),
+                        hint="give the tapes of threads clear_gradients=False, or no loss (tape.zero(), "
+                        "tape.backward(loss))",
+                    )
                 for f in list(session.with_grad):
                     f.grad.clear()
             self.loss.fill(0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         interrupted = session.tape is not self
+        self._witness.__exit__(None, None, None)
         session.tape = None
         self.gaps.left = session.clock
         if error is not None:
@@ -223,6 +235,10 @@ class Tape:
     def cut_short(self, what: str, span: Span | None) -> None:
         """Note that a launch, or more, did not run to its end, and that no entry tells of it."""
         self.gaps.cut_short(what, span)
+
+    def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
+        """Note that another thread has written to a field meanwhile."""
+        self.gaps.written_elsewhere(f, who, span)
 
     def save_before(self, special: Special, args: tuple[Any, ...]) -> None:
         """A launch that has no adjoint of its own on this tape is about to start."""
@@ -375,7 +391,7 @@ class Tape:
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
-        self.gaps.check()
+        self.gaps.check(self.entries)
         again = self._again
         if again is None or not again.complete:
             again = Replay(self.entries, self.generation, self._written())
@@ -428,7 +444,7 @@ class Tape:
             seeds[loss] = 1
         elif loss is not None:
             check_value(loss, self)
-        self.gaps.check()
+        self.gaps.check(self.entries, seeds)
         self._check_gradients()
         again = self._again
         if again is None or not again.chained:
@@ -436,7 +452,8 @@ class Tape:
         if again is not None:
             again.chained = True
         make_adjoints(self.entries)
-        clock = session.clock
+        clock, me = session.clock, threading.get_ident()
+        session.passes.add(me)
         try:
             self._compute_gradients(loss, seeds)
         except BaseException as error:
@@ -447,6 +464,8 @@ class Tape:
                     "tape.zero(), or a new run of a tape with a loss, sets them to 0.",
                 )
             raise
+        finally:
+            session.passes.discard(me)
 
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         forget_values(self.entries)
@@ -475,7 +494,7 @@ class Tape:
 
         Values that were overwritten stay as they were at the start of that part.
         """
-        self.gaps.check()
+        self.gaps.check(self.entries)
         self._check_gradients()
         check_chain(self.entries)
         run_adjoints(self.entries, self.gaps, put_back=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from diffsim.lang.scope import close_to
 from diffsim.runtime.cache import DiskCache, default_folder
 from diffsim.runtime.device import Device, DeviceStorage, open_device
 from diffsim.runtime.storage import Form, HostStorage, Storage
+from diffsim.runtime.threads import Neighbour, Silent, of_threads
 
 
 class Arch:
@@ -69,11 +71,14 @@ class Session:
 
     Attributes:
         clock: counts launches and writes from Python; versions of fields are readings of it.
-        tape: the innermost tape that is recording, or None.
+        recorders: the innermost tape that is recording in each thread (by its number) where one is.
+        alone: the same where a single one records, else nothing.
+        witnesses: the numbers of threads, and the tapes there that hear what other threads write.
+        passes: the threads that run a backward pass.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
-        recomputed_from: while a gradient that the user wrote runs, the clock at its start: what it
-            writes again counts as what it was.
+        own: what each thread has of its own. `recomputed_from`: while a gradient that the user wrote runs,
+            the clock at its start: what it writes again counts as what it was.
         at_reset: what to call at `ds.init` and `ds.reset`.
         at_new_grad: what to call when a field that kernels may use already gets a gradient.
         on_device_failure: what to call when a GPU tells late that a check has failed (`Device`).
@@ -84,15 +89,18 @@ class Session:
     def __init__(self) -> None:
         self.options = Options()
         self.clock = 0
-        self.tape: Any = None
+        self.recorders: dict[int, Any] = {}
+        self.alone = self.recorders
+        self.witnesses: list[tuple[int, Any]] = []
+        self.passes: set[int] = set()
+        self._changing = threading.Lock()
+        self.own = of_threads()
         self.generation = 0
-        self.launches = 0
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
         self.on_device_failure: Callable[[BaseException, int], None]
-        self.recomputed_from: int | None = None
         self.arch: Arch | None = None
         self.moves = 0
         self._device: Device | None = None
@@ -100,6 +108,64 @@ class Session:
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
+
+    @property
+    def tape(self) -> Any:
+        """The innermost tape that is recording in this thread, or None."""
+        return self.recorders.get(threading.get_ident()) if self.recorders else None
+
+    @tape.setter
+    def tape(self, tape: Any) -> None:
+        if tape is None:
+            self.recorders.pop(threading.get_ident(), None)
+        else:
+            self.recorders[threading.get_ident()] = tape
+
+    @property
+    def listener(self) -> Any:
+        """What is told what this thread does, while a tape records in any."""
+        me = threading.get_ident()
+        own = self.recorders.get(me)
+        others = [tape for thread, tape in list(self.witnesses) if thread != me]
+        return Neighbour(own or Silent(), others) if others else own
+
+    @contextlib.contextmanager
+    def witnessed_by(self, tape: Any) -> Iterator[None]:
+        """Let a tape of this thread hear what other threads write."""
+        entry = threading.get_ident(), tape
+        with self._changing:
+            self._hear([*self.witnesses, entry])
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._hear([w for w in self.witnesses if w is not entry])
+
+    def _hear(self, witnesses: list[tuple[int, Any]]) -> None:
+        self.witnesses = witnesses
+        self.alone = self.recorders if len(witnesses) <= 1 else {}
+
+    def others_use_gradients(self) -> bool:
+        """Whether another thread records, or runs a backward pass."""
+        me = threading.get_ident()
+        return any(n != me for n in (*self.passes, *(n for n, _ in list(self.witnesses))))
+
+    @property
+    def launches(self) -> int:
+        """How many launches with random numbers there were in this thread."""
+        return self.own.launches
+
+    @launches.setter
+    def launches(self, count: int) -> None:
+        self.own.launches = count
+
+    @property
+    def recomputed_from(self) -> int | None:
+        return self.own.recomputed_from
+
+    @recomputed_from.setter
+    def recomputed_from(self, clock: int | None) -> None:
+        self.own.recomputed_from = clock
 
     @property
     def device(self) -> Device | None:
@@ -342,8 +408,9 @@ def reset() -> None:
     session.options = Options()
     session.arch = session._device = None
     session.generation += 1
-    session.tape = None
-    session.launches = 0
+    session.recorders = session.alone = {}
+    session.witnesses = []
+    session.own = of_threads()
     for forget in list(session.at_reset):
         forget()
 

@@ -253,13 +253,14 @@ class Field:
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Tell a tape that saves what is overwritten that Python is about to write."""
-        if session.tape is not None and session.tape.in_place:
+        tape = session.recorders and session.tape
+        if tape and tape.in_place:
             axis = self.versions.axis
-            session.tape.writing(self, None if index is None or axis is None else index[axis])
+            tape.writing(self, None if index is None or axis is None else index[axis])
 
     def __getitem__(self, key: Any) -> Any:
         if not self.element:
-            if self.grad is not None and session.tape is not None and session.tape.records:
+            if self.grad is not None and session.recorders and _records():
                 return Read.of(self, self._index(key))
             if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                 return self._flat[key * self._step]
@@ -268,14 +269,15 @@ class Field:
             return self._flat[self._place(key)]
         found = self._storage.element(self._place(key))
         made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
-        if self.grad is not None and session.tape is not None and session.tape.records:
+        if self.grad is not None and session.recorders and _records():
             made.taken = Source.of(self)
         return made
 
     def __setitem__(self, key: Any, value: Any) -> None:
         followed = None
         lost = False
-        if session.tape is not None:
+        tape = session.recorders and session.listener
+        if tape:
             if value.__class__ not in (int, float):
                 lost = self._loses(value)
             if isinstance(value, Traced):
@@ -298,12 +300,14 @@ class Field:
             self._touch()
         else:
             self._touch(key if key.__class__ is int else self._index(key)[axis])
+        if not tape:
+            return
         if followed is not None:
-            session.tape.stored(self, self._index(key), followed)
-        elif session.tape is not None:
-            session.tape.wrote(self, self._index(key), self._written(value))
+            tape.stored(self, self._index(key), followed)
+        else:
+            tape.wrote(self, self._index(key), self._written(value))
             if lost:
-                session.tape.lost()
+                tape.lost()
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
@@ -427,7 +431,8 @@ class Field:
 
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
-        lost = session.tape is not None and self._loses(value)
+        tape = session.recorders and session.listener
+        lost = tape and self._loses(value)
         self._before()
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
             self.storage.fill(value)
@@ -437,10 +442,10 @@ class Field:
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
         self.versions.dirty = dirty or self._exported
-        if session.tape is not None:
-            session.tape.wrote(self, None, self._written(value))
+        if tape:
+            tape.wrote(self, None, self._written(value))
             if lost:
-                session.tape.lost()
+                tape.lost()
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
@@ -476,8 +481,8 @@ class Field:
         self._before()
         self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
         self._touch()
-        if session.tape is not None:
-            session.tape.wrote(self, None, self._storage.take())
+        if session.recorders and (tape := session.listener):
+            tape.wrote(self, None, self._storage.take())
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
@@ -500,8 +505,8 @@ class Field:
         self._before()
         self.storage.copy_from(other.storage)
         self._touch()
-        if session.tape is not None:
-            session.tape.copied(self, other)
+        if session.recorders and (tape := session.listener):
+            tape.copied(self, other)
 
     def clear(self) -> None:
         """Set all elements to 0 where they may be anything else."""
@@ -570,8 +575,13 @@ class Field:
     def mark_written(self) -> None:
         """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
         self._touch()
-        if session.tape is not None:
-            session.tape.wrote(self, None, self._storage.take())
+        if session.recorders and (tape := session.listener):
+            tape.wrote(self, None, self._storage.take())
+
+
+def _records() -> bool:
+    """Whether a tape follows what this thread reads."""
+    return session.tape is not None and session.tape.records
 
 
 def refuse_mask(array: Any, where: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import linecache
 import operator
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from diffsim.runtime.struct_field import StructField
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
 
+_LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $session.listener)"
 _MOST_STAMPS = 1 << 16
 _FIELDS = (Field, StructField)
 
@@ -53,7 +55,7 @@ class Writer:
         self.params = params
         self.taken = list(params)
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"$session": session}
+        self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
 
     def use(self, thing: Any, stem: str) -> str:
         """A global name for a thing."""
@@ -443,7 +445,7 @@ def forward(special: Special) -> Callable[..., Any]:
     _write_checks(w, special, f"return $again({', '.join(params)})")
     me = w.use(special, "special")
     if special.written and special.announced:
-        w.put("$tape = $session.tape", "if $tape is not None and $tape.in_place:")
+        w.put(_LISTENER, "if $tape and $tape.in_place:")
         w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
         w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     whole = len(w.lines)
@@ -469,7 +471,9 @@ def forward(special: Special) -> Callable[..., Any]:
         if params:
             _write_launch_note(w, special, f"($now, {seed})")
     if special.on_tape:
-        w.put("$tape = $session.tape", "if $tape is not None:")
+        if not (special.written and special.announced):
+            w.put(_LISTENER)
+        w.put("if $tape:")
         w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
         if special.returns_active:
             w.put("    return $tape.returned($result)")

@@ -239,9 +239,10 @@ class Special:
 
     def cut_short(self) -> None:
         """A launch began to write, and nothing tells a tape of it."""
-        if session.tape is not None:
+        tape = session.listener
+        if tape is not None:
             source = self.kernel.source
-            session.tape.cut_short(source.name, source.head())
+            tape.cut_short(source.name, source.head())
 
     def returned(self) -> Any:
         found = self.compiled.returned()
