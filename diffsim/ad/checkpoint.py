@@ -157,6 +157,15 @@ class _Rollout:
         self.stats.steps_run += 1
         self.step(t)
 
+    def run_again(self, t: int) -> None:
+        """Run a step without showing what its kernels print: that was shown the first time."""
+        own = session.own
+        outer, own.quiet = own.quiet, True
+        try:
+            self.run(t)
+        finally:
+            own.quiet = outer
+
     def forward(self, tape: Any) -> None:
         """Run all steps, keeping the snapshots that the backward pass starts from."""
         positions = {0}
@@ -310,7 +319,7 @@ class _Rollout:
         gaps = Gaps()
         try:
             with session.witnessed_by(gaps):
-                self.run(t)
+                self.run_again(t)
         finally:
             session.tape = None
         gaps.check([], (*self.state, *self.written))
@@ -332,7 +341,7 @@ class _Rollout:
             for t in range(lo, hi):
                 session.launches = self.launches[t]
                 tape.trace = Trace()
-                self.run(t)
+                self.run_again(t)
                 self.compare(t, tape.trace)
                 room = math.inf
                 if self.memory is not None:

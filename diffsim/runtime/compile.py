@@ -121,7 +121,8 @@ class Compiled:
         there = lines[: printed.used(head)]
         found, lost = there.copy(), int(head[1])
         there[:] = head[:] = 0
-        printed.show(self.name, self.prints, lost, found)
+        if not session.own.quiet:
+            printed.show(self.name, self.prints, lost, found)
 
     def raise_errors(self) -> None:
         """Raise what a check of the last launch found."""

@@ -216,7 +216,8 @@ class CudaCompiled:
         lines = np.empty(printed.used(head), np.int64)
         self.device.read(buffer.address + head.nbytes, lines)
         self.device.fill(buffer.address, b"\0", head.nbytes + lines.nbytes)
-        printed.show(self.name, self.prints, int(head[1]), lines)
+        if not session.own.quiet:
+            printed.show(self.name, self.prints, int(head[1]), lines)
 
     def report(self) -> None:
         """Wait, and raise what a check found since the last look."""

@@ -24,11 +24,13 @@ class OfThread(threading.local):
     Attributes:
         launches: counts launches with random numbers; the counts of two threads have no number in common.
         recomputed_from: see `Session`.
+        quiet: whether launches do what was done before, and what they print is not shown again.
     """
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self.launches = next(numbers) % _MOST_STREAMS << _STREAM
         self.recomputed_from: int | None = None
+        self.quiet = False
 
 
 def of_threads() -> OfThread:

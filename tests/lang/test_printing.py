@@ -340,3 +340,51 @@ def test_lines_before_an_interrupt(capsys):
     assert capsys.readouterr().out == "begun 2000000000\n"
     run(2)
     assert capsys.readouterr().out == "begun 2\n"
+
+
+@pytest.mark.parametrize("schedule", ["binomial", "equidistant"])
+def test_a_rollout_prints_each_step_once(capsys, schedule):
+    """Its backward pass runs steps again, and a gradient written by hand prints what it prints."""
+    ds.init(default_fp=ds.f64)
+    x, loss = field(), field()
+
+    @ds.kernel
+    def step(t: ds.i32):
+        print("step", t)
+        x[None] = ds.sin(x[None]) + t
+
+    @ds.kernel
+    def note():
+        print("backward")
+
+    @ds.kernel
+    def scale():
+        x[None] *= 2.0
+
+    @ds.ad.grad_replaced
+    def double():
+        scale()
+
+    @ds.ad.grad_for(double)
+    def _():
+        note()
+        x.grad[None] *= 2.0
+
+    @ds.kernel
+    def add():
+        loss[None] += x[None]
+
+    def run(t):
+        step(t)
+        double()
+
+    x[None] = 0.5
+    with ds.Tape(loss):
+        stats = ds.ad.checkpoint(run, 5, state=[x], snapshots=2, schedule=schedule)
+        add()
+        forward = capsys.readouterr().out
+    assert forward == "".join(f"step {t}\n" for t in range(5))
+    assert stats.steps_run > 5
+    assert capsys.readouterr().out == 5 * "backward\n"
+    step(7)
+    assert capsys.readouterr().out == "step 7\n"
