@@ -99,6 +99,38 @@ def truncated_quotient_reference(a: Any, b: Any) -> Any:
         return q + (inexact & (np.less(a, 0) != np.less(b, 0))).astype(q.dtype)
 
 
+def integer_power(a: Value, n: Value) -> Value:
+    """a to the power n by repeated squaring, which wraps around as products do.
+
+    A negative power is the quotient 1 / a ** -n without its fraction: 0 but for a = 1 and a = -1.
+    """
+    signed = a.type.scalar.kind != "u"
+    one, nothing = _like(1, a), _like(0, a)
+
+    def bit(k: int) -> Value:
+        there: Value = emit("ne", emit("bit_and", emit("int_shr", n, _like(k, n)), one), nothing)
+        return there
+
+    power, square = one, a
+    last = a.type.scalar.bits - (2 if signed else 1)
+    for k in range(last + 1):
+        power = emit("select", bit(k), power * square, power)
+        square = square * square if k < last else square
+    if not signed:
+        return power
+    minus = _like(-1, a)
+    unit = emit("select", emit("eq", a, minus), emit("select", bit(0), minus, one), nothing)
+    unit = emit("select", emit("eq", a, one), one, unit)
+    return emit("select", n < nothing, unit, power)
+
+
+def integer_power_reference(a: Any, n: Any) -> Any:
+    a, n = np.broadcast_arrays(a, n)
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(n % 2 == 0, 1, -1), 0))
+    with np.errstate(all="ignore"):
+        return np.where(n < 0, unit, np.power(a, np.maximum(n, 0))).astype(a.dtype)
+
+
 def floor_divide(a: Value, b: Value) -> Value:
     if a.type.is_float:  # exact, as Python has it: 1.0 // 0.1 is 9.0
         return emit("round", (a - python_modulo(a, b)) / b)

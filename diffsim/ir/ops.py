@@ -19,6 +19,8 @@ from diffsim.ir._formulas import (
     by_denominator,
     cast_to,
     floor_divide,
+    integer_power,
+    integer_power_reference,
     python_modulo,
     random_bits,
     random_bits_reference,
@@ -168,6 +170,11 @@ power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x o
                       lambda g, x, p, y: unless_zero(g, select(
                           x > 0, g * y * log(select(x > 0, x, 1.0)), 0.0))),
                sample=[(0.2, 4), (-2, 3)])
+
+int_pow: Op = op("int_pow", "I I -> I", "Integer to the power of an integer; to a negative one the quotient "
+                 "1 / a**-n rounded towards zero: 0 unless a is 1 or -1.",
+                 ref=integer_power_reference, llvm=Expand(integer_power), cuda=SAME,
+                 rules=ZERO, sample=[(-4, 4), (0, 9)], public=False)
 
 exp: Op = op("exp", "F -> F", "Exponential.",
              ref=np.exp, llvm=Libm("exp"), cuda=Libdevice("exp"),

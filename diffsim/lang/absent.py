@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from diffsim.errors import FieldError, Span
+
 _SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
 _PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
 _ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
@@ -62,6 +64,16 @@ ABSENT: dict[str, str] = {
     "opengl": _ON_CPU_OR_CUDA,
 }
 """What to write for `ds.<name>` (and `ds.ad.<name>`)."""
+
+
+def refuse_duals(needs_dual: object) -> None:
+    """Raise FieldError for Taichi's forward mode."""
+    if needs_dual:
+        raise FieldError(
+            "needs_dual is Taichi's forward mode, and derivatives go backward here",
+            Span.of_caller(),
+            hint="write needs_grad=True and use ds.Tape; ds.ad.jacobian gives whole Jacobian matrices",
+        )
 
 
 def absent(module: str, name: str) -> AttributeError:

@@ -256,24 +256,31 @@ def _power(cx: Context, a: Any, b: Any, node: Any) -> Any:
             a = cx.builder.cast(a, cx.builder.default_fp)
         return whole_power(cx, a, int(b), node)
     both_int = all(x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
-    if both_int:
-        raise cx.type_error(
-            node,
-            "an integer can not be raised to a power known only at run time",
-            hint="write a loop, or make the base a float: ds.cast(a, ds.f32) ** b",
+    if not both_int:
+        return cx.builder.named("pow", a, b)
+    if isinstance(b, int) and b < 0:
+        raise _negative_power(cx, node)
+    if cx.debug and isinstance(b, Value) and b.type.scalar.kind != "u":
+        possible = cx.builder.named("ge", b, 0)
+        cx.builder.add(
+            Check(possible, "an integer to the power {} is no integer", (b,), cx.span(node))
         )
-    return cx.builder.named("pow", a, b)
+    return cx.builder.named("int_pow", a, b)
+
+
+def _negative_power(cx: Context, node: Any) -> Exception:
+    return cx.type_error(
+        node,
+        "an integer to a negative power is no integer",
+        hint="make the base a float: ds.cast(a, ds.f32)",
+    )
 
 
 def whole_power(cx: Context, a: Value, n: int, node: Any) -> Value:
     """a ** n by repeated squaring: exact derivative at 0, and fast."""
     if n < 0:
         if not a.type.is_float:
-            raise cx.type_error(
-                node,
-                "an integer to a negative power is no integer",
-                hint="make the base a float: ds.cast(a, ds.f32)",
-            )
+            raise _negative_power(cx, node)
         return 1.0 / whole_power(cx, a, -n, node)
     made: Value | None = None
     square = a

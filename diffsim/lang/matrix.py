@@ -15,6 +15,7 @@ from diffsim.errors import FieldError, KernelTypeError, Span
 from diffsim.ir._row import Op, Operand, Traced
 from diffsim.ir.types import TensorType, an
 from diffsim.lang import linalg
+from diffsim.lang.absent import refuse_duals
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.ports import ports
 
@@ -65,8 +66,10 @@ class Matrix(Operand):
         name: str = "",
         needs_grad: bool = False,
         layout: Any = None,
+        needs_dual: bool = False,
     ) -> Any:
         """A field of n x m matrices; see `ds.field` for the other arguments."""
+        refuse_duals(needs_dual)
         return ports.make_field((n, m), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
@@ -418,8 +421,10 @@ class Vector:
         name: str = "",
         needs_grad: bool = False,
         layout: Any = None,
+        needs_dual: bool = False,
     ) -> Any:
         """A field of vectors of n elements; see `ds.field` for the other arguments."""
+        refuse_duals(needs_dual)
         return ports.make_field((n,), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
@@ -474,7 +479,9 @@ class _Maker:
         name: str = "",
         needs_grad: bool = False,
         layout: Any = None,
+        needs_dual: bool = False,
     ) -> Any:
+        refuse_duals(needs_dual)
         return ports.make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
 
     @staticmethod

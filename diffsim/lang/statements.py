@@ -161,21 +161,29 @@ def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None
             raise cx.type_error(
                 source, f"{describe(thing)} can not be unpacked", "only lists and vectors can"
             )
-        starred = [e for e in target.elts if isinstance(e, ast.Starred)]
-        if starred:
-            raise cx.syntax(starred[0], "* can not stand among the targets", "name each of them")
-        if len(parts) != len(target.elts):
-            raise cx.type_error(
-                target,
-                f"{len(target.elts)} names for {len(parts)} values",
-                "write as many names as values",
-            )
-        given = source.elts if isinstance(source, (ast.Tuple, ast.List)) else [source] * len(parts)
-        for one, part, at in zip(target.elts, parts, given, strict=True):
-            assign_to(cx, one, part, at)
+        _unpack(cx, target, list(parts), source)
         return
     with cx.once(target):
         _assign_part(cx, target, thing, source)
+
+
+def _unpack(cx: Context, target: ast.Tuple | ast.List, parts: list[Any], source: ast.expr) -> None:
+    """`a, b = parts`; of `a, *b = parts` b is the list of those that no other name takes."""
+    targets = target.elts
+    is_written = isinstance(source, (ast.Tuple, ast.List)) and len(source.elts) == len(parts)
+    given: list[ast.expr] = source.elts if is_written else [source] * len(parts)  # type: ignore[attr-defined]
+    stars = [k for k, one in enumerate(targets) if isinstance(one, ast.Starred)]
+    if len(parts) < len(targets) - len(stars) or (not stars and len(parts) > len(targets)):
+        raise cx.type_error(
+            target,
+            f"{len(targets) - len(stars)} names for {len(parts)} values",
+            "write as many names as values",
+        )
+    for k in stars:  # Python allows one
+        end = k + 1 + len(parts) - len(targets)
+        parts[k:end], given = [parts[k:end]], [*given[:k], source, *given[end:]]
+    for one, part, at in zip(targets, parts, given, strict=True):
+        assign_to(cx, one.value if isinstance(one, ast.Starred) else one, part, at)
 
 
 def _assign_part(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
@@ -238,7 +246,8 @@ def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
         raise cx.type_error(
             target,
             f"{name} is {describe(old)} and can not become {describe(thing)}",
-            f"use another name for {describe(thing)}",
+            f"use another name for {describe(thing)}"
+            + ("; a vector is ds.Vector([...])" if isinstance(thing, (list, tuple)) else ""),
         )
     env[name] = thing
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.lang.absent import refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix, marked
@@ -118,6 +119,7 @@ class StructType:
         name: str = "",
         needs_grad: bool = False,
         layout: Any = None,
+        needs_dual: bool = False,
     ) -> Any:
         """A field of such structs, each member a field of its own (`particles.pos`).
 
@@ -126,7 +128,9 @@ class StructType:
             name: for messages.
             needs_grad: whether float members get gradients.
             layout: of the members that are vectors or matrices.
+            needs_dual: Taichi's forward mode, which is refused.
         """
+        refuse_duals(needs_dual)
         return ports.make_struct_field(self, shape, name, needs_grad, layout)
 
     def in_words(self) -> str:

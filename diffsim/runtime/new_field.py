@@ -9,6 +9,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import TensorType
+from diffsim.lang.absent import refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.ports import ports
 from diffsim.runtime.field import Field
@@ -107,6 +108,7 @@ def field(
     name: str = "",
     needs_grad: bool = False,
     layout: Any = None,
+    needs_dual: bool = False,
 ) -> Field:
     """A field of numbers, vectors or matrices.
 
@@ -117,10 +119,12 @@ def field(
         name: for messages; else the variable's name in the first kernel that uses it.
         needs_grad: whether gradients with respect to it are wanted (`x.grad`).
         layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
+        needs_dual: Taichi's forward mode, which is refused.
 
     Raises:
         FieldError: a shape, type or option that makes no sense; no memory.
     """
+    refuse_duals(needs_dual)
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):
         return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout)

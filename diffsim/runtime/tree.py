@@ -106,10 +106,12 @@ class Node:
                 )
             order = tuple(numbers.index(axis) for axis in sizes)
             if f.is_grad:
+                if any(isinstance(x, Field) and x.grad is f for x in spread):
+                    continue
                 raise FieldError(
-                    "a gradient is placed with its field",
+                    "a gradient is placed with its field, in the same layout",
                     Span.of_caller(),
-                    hint="leave the gradient out",
+                    hint="leave the gradient out, or write it beside its field: .place(x, x.grad)",
                 )
             f.place(tuple(sizes[a] for a in numbers), order)
             self.fields.append(f)
