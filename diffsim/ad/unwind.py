@@ -51,10 +51,11 @@ def run_adjoints(
                     _run_adjoint(entry, keeper, nan)
                     _tell(hooks, step, entry)
             elif isinstance(entry, Saved):
-                with gaps.if_cut_short(entry.box[0]):
-                    if put_back:
-                        final.append(entry.swap())
-                    else:
+                if put_back:
+                    final.append(Saved(entry.box))
+                    entry.put()
+                else:
+                    with gaps.if_cut_short(entry.box[0]):
                         entry.put()
             elif isinstance(entry, (Wrote, Copied, Computed)):
                 if keeper is not None:

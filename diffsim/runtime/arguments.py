@@ -30,8 +30,9 @@ from diffsim.lang.expressions import ArrayRef
 from diffsim.lang.scope import describe
 from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
-from diffsim.runtime.field import Field, array_of, refuse_mask
+from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray
+from diffsim.runtime.values import array_of, refuse_mask
 
 
 @dataclass(frozen=True, slots=True)

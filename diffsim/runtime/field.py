@@ -25,6 +25,7 @@ from diffsim.runtime import export
 from diffsim.runtime.context import session
 from diffsim.runtime.read import Read, Source
 from diffsim.runtime.storage import Form, HostStorage, Storage
+from diffsim.runtime.values import array_of, refuse_mask
 from diffsim.runtime.versions import Versions
 
 _numbers = itertools.count()
@@ -582,23 +583,3 @@ class Field:
 def _records() -> bool:
     """Whether a tape follows what this thread reads."""
     return session.tape is not None and session.tape.records
-
-
-def refuse_mask(array: Any, where: str) -> None:
-    """Raise FieldError for an array of NumPy some of whose elements do not count."""
-    if isinstance(array, np.ndarray) and hasattr(array, "mask"):  # np.ma would be imported for it
-        raise FieldError(
-            f"{where}: this array has a mask, which would be ignored",
-            Span.of_caller(),
-            hint="pass array.filled(value), or array.data to use all elements",
-        )
-
-
-def array_of(value: Any) -> np.ndarray:
-    """A value as an array; of dtype object if it can not be one."""
-    if isinstance(value, Traced) and not value.follows():
-        value = value.value
-    try:
-        return np.asarray(value.entries if isinstance(value, Matrix) else value)
-    except ValueError:  # rows of different lengths
-        return np.asarray(None)

@@ -25,10 +25,11 @@ from diffsim.runtime.arguments import Parameter, flatten
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
-from diffsim.runtime.field import Field, array_of
+from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import known_as
 from diffsim.runtime.once import made_once
 from diffsim.runtime.spoil import ZERO, spoil
+from diffsim.runtime.values import array_of
 from diffsim.runtime.versions import Versions
 
 if TYPE_CHECKING:

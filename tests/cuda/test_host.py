@@ -216,9 +216,7 @@ def test_out_of_memory_names_an_argument_or_a_kernel(fake):
         double(given)
     assert "double(given)" in str(caught.value)
     double(given)
-    words = (
-        r"no memory for the array a of double: it takes 2 MiB, and GPU 0 .* has 1000 bytes"
-    )
+    words = r"no memory for the array a of double: it takes 2 MiB, and GPU 0 .* has 1000 bytes"
     with little_memory(ds, 1000), pytest.raises(MemoryError, match=words) as caught:
         double(given)
     assert isinstance(caught.value, ds.BackendError)
