@@ -106,6 +106,15 @@ class Gaps:
                     raise _between(f, row)
 
 
+def no_record(aim: str) -> AutodiffError:
+    """The error where the tape holds nothing to run again, forward or backward."""
+    return AutodiffError(
+        f"there is nothing to {aim}: no block of this tape has run to its end",
+        Span.of_caller(),
+        hint="record first: with tape: ...",
+    )
+
+
 def _boxes(entry: Entry) -> Iterator[Box]:
     """What an entry read or wrote."""
     if isinstance(entry, Launched):

@@ -33,7 +33,7 @@ from diffsim.ad.entries import (
     flat,
     written,
 )
-from diffsim.ad.gaps import Gaps
+from diffsim.ad.gaps import Gaps, no_record
 from diffsim.ad.graph import draw
 from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.nan import NanWatch
@@ -379,11 +379,7 @@ class Tape:
             AccessError: a check in a kernel (`debug=True`) failed.
         """
         if not self.complete or not self.entries:
-            raise AutodiffError(
-                "there is nothing to replay: no block of this tape has run to its end",
-                Span.of_caller(),
-                hint="record first: with tape: ...",
-            )
+            raise no_record("replay")
         if self.validating or self.checking_nan:
             raise AutodiffError(
                 "a tape can not be replayed with validation=True or check_nan=True, since a replay looks at "
@@ -445,6 +441,8 @@ class Tape:
         elif loss is not None:
             check_value(loss, self)
         self.gaps.check(self.entries, seeds)
+        if not self.complete and not self.entries:
+            raise no_record("differentiate")
         self._check_gradients()
         again = self._again
         if again is None or not again.chained:
