@@ -210,7 +210,8 @@ class Builder:
                         raise KernelTypeError(
                             f"{op.sign} can not combine {' and '.join(map(an, every))}",
                             self.span,
-                            hint="it works element by element: both need the same shape",
+                            hint="it works element by element: both need the same shape"
+                            + ("; the matrix product is written @" if op.name == "mul" else ""),
                         )
                     shape = a.type.shape
                 values += (a if a.type.scalar is scalar else self._convert(a, scalar, letter),)
@@ -281,7 +282,8 @@ class Builder:
             self.span,
             hint="write a comparison: a != 0"
             if letter == "B"
-            else "convert it: ds.cast(value, ds.i32)",
+            else "convert it: ds.cast(value, ds.i32)"
+            + ("; a power is written **" if op.name == "bit_xor" else ""),
         )
 
     def _let(self, op: Op, args: tuple[Value, ...], t: Type) -> Value:

@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -397,6 +398,32 @@ _BUILTINS: dict[Any, Callable[..., Any]] = {
     len: _len,
 }
 
+# What to write for functions of NumPy that no row of ops has the name of.
+_NUMPY = {
+    "array": "ds.Vector([...]) or ds.Matrix([...])",
+    "asarray": "ds.Vector([...]) or ds.Matrix([...])",
+    "arccos": "ds.acos",
+    "arcsin": "ds.asin",
+    "arctan": "ds.atan",
+    "arctan2": "ds.atan2",
+    "clip": "ds.math.clamp",
+    "cross": "v.cross(w)",
+    "det": "A.determinant()",
+    "dot": "v.dot(w), or A @ B for matrices",
+    "eigh": "ds.sym_eig",
+    "inv": "A.inverse()",
+    "matmul": "A @ B",
+    "maximum": "ds.max",
+    "minimum": "ds.min",
+    "norm": "v.norm()",
+    "outer": "v.outer_product(w)",
+    "power": "**",
+    "sum": "v.sum()",
+    "svd": "ds.svd",
+    "trace": "A.trace()",
+    "where": "ds.select",
+}
+
 _PURE = {
     range,
     tuple,
@@ -429,11 +456,12 @@ def _python_call(
         hint = "multiply with *" if number else "write brackets to name an element: [...]"
         raise cx.type_error(node, f"{describe(function)} can not be called", hint)
     if at_run_time and module in ("math", "numpy"):
-        known = name in TABLE and TABLE[name].public
+        known = f"ds.{name}" if name in TABLE and TABLE[name].public else None
+        instead = known or _NUMPY.get(name)
         raise cx.syntax(
             node,
-            f"{module}.{name} can not be used on run-time values",
-            f"use ds.{name}" if known else "write it with the functions of ds",
+            f"{ast.unparse(node.func)} can not be used on run-time values",
+            f"use {instead}" if instead else "write it with the functions of ds",
         )
     constructors = module == "diffsim" and home in ("Matrix", "Vector")
     if constructors or module in ("math", "numpy") or (_hashable(function) and function in _PURE):
@@ -444,15 +472,18 @@ def _python_call(
                 "write a loop, or use constants, shapes of fields and ds.template() arguments",
             )
         return expressions.fold(cx, node, function, *args, **kwargs)
-    mine = module not in ("diffsim", "builtins") and module not in sys.stdlib_module_names
+    mine = isinstance(function, FunctionType) and module not in sys.stdlib_module_names
     what = "class" if isinstance(function, type) else "Python function"
-    raise cx.syntax(
-        node,
-        f"{name} is a {what}, which can not be called in a kernel",
-        f"decorate {name} with @ds.func"
-        if mine and what != "class"
-        else f"call {name} in Python, outside of the kernel",
-    )
+    if isinstance(getattr(function, "__self__", None), list):
+        hint = "a list has a fixed length here: begin with ds.Vector([0.0] * n), or use a field"
+    elif name == "<lambda>":
+        what, name = "lambda", ast.unparse(node.func)
+        hint = f"write def {name}(...) and decorate it with @ds.func"
+    elif mine and module != "diffsim":
+        hint = f"decorate {name} with @ds.func"
+    else:
+        hint = f"call {name} in Python, outside of the kernel"
+    raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)
 
 
 def _holds_value(thing: Any) -> bool:

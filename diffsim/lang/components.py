@@ -62,7 +62,7 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     if not isinstance(owner, Value) or not owner.type.shape:
         raise cx.type_error(
             target,
-            f"{name} is {describe(owner)}, which has no elements",
+            f"{name} is {describe(owner)}, whose elements can not be assigned",
             "make it a vector: ds.Vector([...])",
         )
     dims = owner.type.shape

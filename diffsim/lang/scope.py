@@ -307,7 +307,10 @@ class Context:
             hint = "use another name for the local"
         else:
             message = f"{name} has no value here"
-            hint = "assign it before; what a loop assigns for the first time ends with its turn"
+            hint = (
+                "assign it before; what a loop assigns for the first time ends with its turn, and "
+                "what stands outside under this name is another variable"
+            )
         return KernelNameError(message, self.span(node), hint)
 
     def capture(

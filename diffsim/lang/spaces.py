@@ -131,7 +131,9 @@ def iteration_space(cx: Context, node: ast.expr) -> Space:
     raise cx.type_error(
         node,
         f"a loop can not run over {describe(thing)}",
-        hint="loop over range(n), ds.ndrange(n, m), a field, ds.grouped(field) or ds.static(list)",
+        hint="loop over range(len(array)), or take it by a parameter annotated ds.types.ndarray()"
+        if isinstance(thing, np.ndarray)
+        else "loop over range(n), ds.ndrange(n, m), a field, ds.grouped(field) or ds.static(list)",
     )
 
 

@@ -168,7 +168,8 @@ def _refuse_reading_sums(body: Block) -> None:
                 f"{s.mem.name} is read in the parallel loop that adds to it: its turns run at the same "
                 "time",
                 s.span,
-                hint=f"read {s.mem.name} after the loop",
+                hint=f"read {s.mem.name} after the loop, or, where each turn goes on from the one before, "
+                "put ds.loop_config(serialize=True) before the loop",
             )
 
 
