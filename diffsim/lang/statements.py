@@ -183,7 +183,17 @@ def _unpack(cx: Context, target: ast.Tuple | ast.List, parts: list[Any], source:
         end = k + 1 + len(parts) - len(targets)
         parts[k:end], given = [parts[k:end]], [*given[:k], source, *given[end:]]
     for one, part, at in zip(targets, parts, given, strict=True):
-        assign_to(cx, one.value if isinstance(one, ast.Starred) else one, part, at)
+        name = one.value if isinstance(one, ast.Starred) else one
+        if not _is_thrown_away(cx, name):
+            assign_to(cx, name, part, at)
+
+
+def _is_thrown_away(cx: Context, target: ast.expr) -> bool:
+    """Whether it is an underscore that nobody reads, which takes values of any type."""
+    if not (isinstance(target, ast.Name) and target.id == "_"):
+        return False
+    names = (n for n in ast.walk(cx.frame.source.node) if isinstance(n, ast.Name))
+    return not any(n.id == "_" and isinstance(n.ctx, ast.Load) for n in names)
 
 
 def _assign_part(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:

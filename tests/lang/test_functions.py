@@ -61,6 +61,25 @@ def test_funcs_return_several_values(cpu):
         np.testing.assert_allclose(run(a).to_numpy(), expected, 1e-14)
 
 
+def test_an_underscore_throws_values_of_any_type_away(cpu):
+    ds = cpu
+
+    @ds.func
+    def parts(x):
+        return ds.Vector([x, x]), 3 * x, x > 0
+
+    @ds.kernel
+    def run(x: ds.f64) -> ds.f64:
+        _, y, _ = parts(x)
+        ds.loop_config(serialize=True)
+        for _ in range(2):
+            v, _, _ = parts(y)
+            y += v[0]
+        return y
+
+    assert run(2.0) == 24
+
+
 def test_funcs_write_to_fields_and_return_nothing(cpu):
     ds = cpu
     x = ds.field(ds.f32, shape=4)
