@@ -71,6 +71,7 @@ from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
 from diffsim.lang.absent import absent
 from diffsim.lang.annotations import template
+from diffsim.lang.assignments import PrecisionLoss
 from diffsim.lang.func import data_oriented, func, func_grad, func_replay
 from diffsim.lang.given import adjoint, grad
 from diffsim.lang.intrinsics import (
@@ -103,7 +104,6 @@ from diffsim.lang.spectral import (
     sym_eig,
     sym_map,
 )
-from diffsim.lang.statements import PrecisionLoss
 from diffsim.lang.structs import dataclass
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
 from diffsim.runtime.field import Field

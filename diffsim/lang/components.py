@@ -8,7 +8,7 @@ from typing import Any
 from diffsim.ir.nodes import Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import Type, an
-from diffsim.lang import elements, given, linalg, spaces, statements, struct_values
+from diffsim.lang import assignments, elements, given, linalg, spaces, statements, struct_values
 from diffsim.lang.expressions import Number, expr
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import keep_type
@@ -22,7 +22,7 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
     given.refuse_assignment(cx, target)
     member = struct_values.local_name(cx, target)
     if member is not None:
-        statements.assign_local(cx, member, thing, target)
+        assignments.assign_local(cx, member, thing, target)
         return
     chosen: list[int] = []
     if isinstance(target, ast.Attribute):
@@ -78,7 +78,7 @@ def assign(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
         new = cx.value(one, source, "the value", like=owner.type)
         new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
         owner = cx.builder.op(TABLE["insert"], (owner, new, *index, *end))
-    statements.assign_local(cx, name, owner, target)
+    assignments.assign_local(cx, name, owner, target)
 
 
 def _assign_slice(cx: Context, target: ast.Subscript, thing: Any, source: ast.expr) -> bool:
@@ -94,7 +94,7 @@ def _assign_slice(cx: Context, target: ast.Subscript, thing: Any, source: ast.ex
         new = cx.value(one, source, "the value", like=owner.type)
         new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
         owner = cx.builder.op(TABLE["insert"], (owner, new, *at))
-    statements.assign_local(cx, name, owner, target)
+    assignments.assign_local(cx, name, owner, target)
     return True
 
 
@@ -242,9 +242,9 @@ def fill(cx: Context, node: ast.expr) -> bool:
             node.args[0], f".fill takes one number, not {describe(number)}", "assign it with ="
         )
     if place is not None:
-        cx.builder.store(*place, statements.stored(cx, *place, number, node.args[0]))
+        cx.builder.store(*place, assignments.stored(cx, *place, number, node.args[0]))
         return True
     assert name is not None
     number = keep_type(cx, number, owner.scalar, f"an element of {name}", node.args[0])
-    statements.assign_local(cx, name, cx.builder.broadcast(number, owner), target)
+    assignments.assign_local(cx, name, cx.builder.broadcast(number, owner), target)
     return True

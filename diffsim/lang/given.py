@@ -28,7 +28,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.ir.walk import statements as every
-from diffsim.lang import elements, expressions, inlining, linalg, statements
+from diffsim.lang import assignments, elements, expressions, inlining, linalg
 from diffsim.lang.func import BoundFunc, Func, Given
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
@@ -466,7 +466,7 @@ def _add_to_memory(
             raise cx.syntax(step, "a row has no adjoint of its own", "name one element of it")
         place = found
     targets.mems[mem] = None
-    v = statements.stored(cx, *place, expressions.expr(cx, node.value), node.value)
+    v = assignments.stored(cx, *place, expressions.expr(cx, node.value), node.value)
     if mem.grad is not None:
         cx.builder.atomic("add", mem.grad, place[1], -v if isinstance(node.op, ast.Sub) else v)
         added: Stmt = cx.builder.stmts[-1]

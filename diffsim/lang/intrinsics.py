@@ -12,7 +12,7 @@ from diffsim.ir.nodes import Const, Mem, Seed, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
 from diffsim.ir.verify import is_block_dim
-from diffsim.lang import calls, elements, expressions, spaces, statements, tasks
+from diffsim.lang import assignments, calls, elements, expressions, spaces, tasks
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
@@ -236,7 +236,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
         if place is None:
             return _on_local(cx, node, op, name, target, thing)
         mem, index = place
-        v = statements.stored(cx, mem, index, thing, value_node)
+        v = assignments.stored(cx, mem, index, thing, value_node)
         if op in ("and", "or", "xor") and not v.type.is_int:
             raise cx.type_error(
                 node,
@@ -267,7 +267,7 @@ def _on_local(
     owner = cx.env.get(target.id)
     if isinstance(owner, TempVar) and cx.in_task:
         mem: Mem = cx.use(owner.mem)
-        v = statements.stored(cx, mem, (), thing, node)
+        v = assignments.stored(cx, mem, (), thing, node)
         found = cx.builder.atomic(op, mem, (), -v if name == "atomic_sub" else v, wants_old=True)
         assert found is not None
         return found
@@ -280,7 +280,7 @@ def _on_local(
         )
     row = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}.get(op, op)
     v = cx.value(thing, node)
-    statements.assign_to(
+    assignments.assign_to(
         cx,
         ast.copy_location(ast.Name(target.id, ast.Store()), target),
         cx.builder.named("sub" if name == "atomic_sub" else row, old, v),

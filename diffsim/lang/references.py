@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from diffsim.ir.nodes import Const, Value
-from diffsim.lang import expressions, linalg, statements
+from diffsim.lang import assignments, expressions, linalg
 from diffsim.lang.annotations import Template
 from diffsim.lang.func import BoundFunc, Func
 from diffsim.lang.scope import (
@@ -134,7 +134,7 @@ def assign(
                 )
         cx.changed_by_calls.add(_root(target))
     for name, thing in new.items():
-        statements.assign_to(cx, passed[name], thing)
+        assignments.assign_to(cx, passed[name], thing)
 
 
 def loop_body(

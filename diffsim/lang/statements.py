@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-from diffsim.ir.nodes import Check, Const, Mem, Value
-from diffsim.ir.types import an
-from diffsim.lang import (
-    calls,
-    components,
-    elements,
-    expressions,
-    given,
-    linalg,
-    references,
-    spaces,
-    struct_code,
-    struct_values,
-    tasks,
-)
-from diffsim.lang.elements import place_of
-from diffsim.lang.expressions import condition, expr, value
-from diffsim.lang.matrix import Matrix
+from diffsim.ir.nodes import Check, Const, Value
+from diffsim.lang import assignments, components, references, spaces, tasks
+from diffsim.lang.expressions import condition, expr
 from diffsim.lang.regions import for_region, if_region, keep_type, while_region
 from diffsim.lang.scope import (
     BREAK,
@@ -37,17 +21,8 @@ from diffsim.lang.scope import (
     RESULT,
     RETURN,
     Context,
-    StructValue,
-    StructVar,
-    TempVar,
     Undefined,
-    describe,
-    sample,
 )
-
-
-class PrecisionLoss(UserWarning):
-    """A value is stored into a narrower type."""
 
 
 def block(cx: Context, statements: list[ast.stmt]) -> None:
@@ -121,231 +96,6 @@ _UNSUPPORTED = {
 def _unsupported(cx: Context, node: ast.stmt) -> Exception:
     word, hint = _UNSUPPORTED.get(type(node), ("this statement", "move it out of the kernel"))
     return cx.syntax(node, f"{word} can not be used in a kernel", hint)
-
-
-# ---- assignment
-
-
-def _assign(cx: Context, node: ast.Assign) -> None:
-    thing = expr(cx, node.value)
-    for target in node.targets:
-        assign_to(cx, target, thing, node.value)
-
-
-def _annotated(cx: Context, node: ast.AnnAssign) -> None:
-    if node.value is None:
-        raise cx.syntax(node, "a declaration without a value", "give it a value")
-    t = expr(cx, node.annotation)
-    assign_to(cx, node.target, calls.convert(cx, expr(cx, node.value), t, node))
-
-
-def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None = None) -> None:
-    """`target = thing` for a name, an element or component, or a tuple of targets.
-
-    `source` is where the thing comes from, for errors about it.
-    """
-    source = source or target
-    if isinstance(target, ast.Name):
-        assign_local(cx, target.id, thing, target)
-        return
-    if isinstance(target, (ast.Tuple, ast.List)):
-        parts = thing
-        if isinstance(thing, Value) and thing.type.shape:
-            flat = parts = linalg.elements(thing)
-            for n in thing.type.shape[1:]:  # the rows of a matrix
-                starts = range(0, len(flat), n)
-                parts = [cx.builder.tensor_of(flat[k : k + n], (n,)) for k in starts]
-        elif isinstance(thing, (Matrix, spaces.Static)):
-            parts = list(thing)
-        if not isinstance(parts, (list, tuple)):
-            raise cx.type_error(
-                source, f"{describe(thing)} can not be unpacked", "only lists and vectors can"
-            )
-        _unpack(cx, target, list(parts), source)
-        return
-    with cx.once(target):
-        _assign_part(cx, target, thing, source)
-
-
-def _unpack(cx: Context, target: ast.Tuple | ast.List, parts: list[Any], source: ast.expr) -> None:
-    """`a, b = parts`; of `a, *b = parts` b is the list of those that no other name takes."""
-    targets = target.elts
-    is_written = isinstance(source, (ast.Tuple, ast.List)) and len(source.elts) == len(parts)
-    given: list[ast.expr] = source.elts if is_written else [source] * len(parts)  # type: ignore[attr-defined]
-    stars = [k for k, one in enumerate(targets) if isinstance(one, ast.Starred)]
-    if len(parts) < len(targets) - len(stars) or (not stars and len(parts) > len(targets)):
-        raise cx.type_error(
-            target,
-            f"{len(targets) - len(stars)} names for {len(parts)} values",
-            "write as many names as values",
-        )
-    for k in stars:  # Python allows one
-        end = k + 1 + len(parts) - len(targets)
-        parts[k:end], given = [parts[k:end]], [*given[:k], source, *given[end:]]
-    for one, part, at in zip(targets, parts, given, strict=True):
-        name = one.value if isinstance(one, ast.Starred) else one
-        if not _is_thrown_away(cx, name):
-            assign_to(cx, name, part, at)
-
-
-def _is_thrown_away(cx: Context, target: ast.expr) -> bool:
-    """Whether it is an underscore that nobody reads, which takes values of any type."""
-    if not (isinstance(target, ast.Name) and target.id == "_"):
-        return False
-    names = (n for n in ast.walk(cx.frame.source.node) if isinstance(n, ast.Name))
-    return not any(n.id == "_" and isinstance(n.ctx, ast.Load) for n in names)
-
-
-def _assign_part(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:
-    """`target = thing` for an element, or for several of a vector or matrix."""
-    several = components.several_places(cx, target)
-    if several:
-        places, shape = several
-        things = components.spread(cx, thing, shape, source)
-        for (mem, index), one in zip(places, things, strict=True):
-            cx.builder.store(mem, index, stored(cx, mem, index, one, source))
-        return
-    place = elements.any_place(cx, target)
-    if isinstance(place, struct_values.StructPlace):
-        new = struct_values.of_type(cx, thing, place.type, "the value", source)
-        struct_code.store(cx, place, new, source)
-        return
-    if place is not None:
-        mem, index = place
-        cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
-        return
-    components.assign(cx, target, thing, source)
-
-
-def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
-    """`name = thing`, where "p.pos" is the name of a member of the local p."""
-    env = cx.env
-    old = env.get(name)
-    thing = struct_values.as_value(cx, thing, target)
-    if isinstance(thing, StructValue):
-        struct_code.assign(cx, name, thing, target)
-        return
-    if isinstance(old, StructVar):
-        raise cx.type_error(
-            target,
-            f"{name} is {describe(old)} and can not become {describe(thing)}",
-            f"name a member: {', '.join(f'{name}.{m}' for m in old.type.members)}",
-        )
-    if "." in name and isinstance(old, (Value, TempVar)):
-        want = old.mem.dtype if isinstance(old, TempVar) else old.type
-        thing = cx.value(thing, target, name, want)
-        if want.shape and not thing.type.shape:
-            thing = cx.builder.broadcast(thing, want)
-    if isinstance(old, TempVar) and cx.in_task:
-        raise tasks.race(cx, name, target)
-    if isinstance(thing, expressions.Number):
-        have = old.mem.dtype if isinstance(old, TempVar) else getattr(old, "type", None)
-        thing = cx.value(thing, target, like=have if isinstance(old, (Value, TempVar)) else None)
-    elif isinstance(thing, list):
-        thing = list(thing)
-    elif hasattr(thing, "entries"):
-        thing = cx.value(thing, target)
-    if isinstance(thing, Value):
-        if isinstance(old, TempVar):
-            thing = keep_type(cx, thing, old.mem.dtype, name, target)
-        elif isinstance(old, Value):
-            thing = keep_type(cx, thing, old.type, name, target)
-        if not thing.hint and not isinstance(thing, Const):
-            thing.hint = name
-    elif isinstance(old, Value):
-        raise cx.type_error(
-            target,
-            f"{name} is {describe(old)} and can not become {describe(thing)}",
-            f"use another name for {describe(thing)}"
-            + ("; a vector is ds.Vector([...])" if isinstance(thing, (list, tuple)) else ""),
-        )
-    env[name] = thing
-
-
-def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any) -> Value:
-    """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
-    want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
-    have = cx.value(thing, node, "the value", want)
-    if have.type.shape != want.shape:
-        if have.type.shape:
-            raise cx.type_error(
-                node,
-                f"an element of {mem.name} is {an(mem.dtype)}, this is {an(have.type)}",
-                f"store one number, or {an(mem.dtype)}" if mem.dtype.shape else "store one number",
-            )
-        have = cx.builder.broadcast(have, want)
-    if have.type.is_float and not want.is_float:
-        raise cx.type_error(
-            node,
-            f"an element of {mem.name} is {an(mem.dtype)}, {an(have.type)} would lose its fraction",
-            hint=f"convert it: ds.cast(value, ds.{want.scalar})",
-        )
-    if (
-        have.type.is_float
-        and have.type.scalar.bits > want.scalar.bits
-        and not isinstance(have, Const)
-    ):
-        span = cx.builder.span
-        message = f"{mem.name} holds {want.scalar}: storing {have.type.scalar} loses precision"
-        warnings.warn_explicit(message, PrecisionLoss, span.file, span.line)
-    return cx.builder.cast(have, want.scalar)
-
-
-def _augmented(cx: Context, node: ast.AugAssign) -> None:
-    """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
-    if given.add_to_adjoint(cx, node):
-        return
-    with cx.once(node.target):
-        _augment(cx, node)
-
-
-def _augment(cx: Context, node: ast.AugAssign) -> None:
-    target, kind = node.target, type(node.op)
-    several = components.several_places(cx, target)
-    if several:
-        places, shape = several
-        things = components.spread(cx, expr(cx, node.value), shape, node.value)
-        for one, thing in zip(places, things, strict=True):
-            _augment_place(cx, node, one, thing)
-        return
-    place = place_of(cx, target)
-    if place is not None:
-        _augment_place(cx, node, place, expr(cx, node.value))
-        return
-    name = struct_values.local_name(cx, target)
-    if name is not None and isinstance(cx.env.get(name), TempVar) and cx.in_task:
-        tasks.accumulate(cx, cx.env[name].mem, kind, value(cx, node.value), node)
-        return
-    old_thing = expr(cx, target)
-    if hasattr(old_thing, "_mem"):
-        raise cx.type_error(
-            target,
-            f"{describe(old_thing)} as a whole can not be changed",
-            f"name an element: {sample(old_thing, ast.unparse(target))}",
-        )
-    new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
-    assign_to(cx, target, new)
-
-
-def _augment_place(
-    cx: Context, node: ast.AugAssign, place: tuple[Mem, tuple[Value, ...]], thing: Any
-) -> None:
-    (mem, index), kind = place, type(node.op)
-    if kind in tasks.ATOMIC:
-        v = stored(cx, mem, index, thing, node.value)
-        if kind is ast.Sub:
-            v = -v
-        elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:
-            raise cx.type_error(
-                node,
-                f"bitwise operators need integers, an element of {mem.name} is {an(mem.dtype)}",
-                f"declare {mem.name} with ds.i32",
-            )
-        cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
-        return
-    old = cx.builder.load(mem, index)
-    new = expressions.binary(cx, kind, old, thing, node)
-    cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
 
 
 # ---- control flow
@@ -589,9 +339,9 @@ def _assert(cx: Context, node: ast.Assert) -> None:
 
 
 _STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
-    ast.Assign: _assign,
-    ast.AnnAssign: _annotated,
-    ast.AugAssign: _augmented,
+    ast.Assign: assignments.assign,
+    ast.AnnAssign: assignments.annotated,
+    ast.AugAssign: assignments.augmented,
     ast.If: _if,
     ast.While: _while,
     ast.For: _for,

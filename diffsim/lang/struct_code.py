@@ -7,7 +7,7 @@ from typing import Any
 
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import Type, an
-from diffsim.lang import calls, elements, inlining, statements, struct_values
+from diffsim.lang import assignments, calls, elements, inlining, struct_values
 from diffsim.lang.scope import Context, StructValue, StructVar, Undefined, describe
 from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
@@ -63,7 +63,7 @@ def store(
         if isinstance(at, struct_values.StructPlace):
             store(cx, at, thing, source)
         else:
-            cx.builder.store(*at, statements.stored(cx, *at, thing, source))
+            cx.builder.store(*at, assignments.stored(cx, *at, thing, source))
 
 
 def assign(cx: Context, name: str, new: StructValue, target: ast.expr) -> None:
@@ -77,7 +77,7 @@ def assign(cx: Context, name: str, new: StructValue, target: ast.expr) -> None:
         )
     cx.env[name] = StructVar(new.type)
     for member, thing in new.members.items():
-        statements.assign_local(cx, f"{name}.{member}", thing, target)
+        assignments.assign_local(cx, f"{name}.{member}", thing, target)
 
 
 def call_method(
@@ -111,7 +111,7 @@ def call_method(
             f"{func.source.name} changes the struct it is called on, and this one can not be changed",
             "copy it to a local first",
         )
-    statements.assign_to(cx, owner, changed)
+    assignments.assign_to(cx, owner, changed)
     return result
 
 

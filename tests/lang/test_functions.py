@@ -80,6 +80,22 @@ def test_an_underscore_throws_values_of_any_type_away(cpu):
     assert run(2.0) == 24
 
 
+def test_an_underscore_that_is_read_is_a_local(cpu):
+    ds = cpu
+
+    @ds.func
+    def parts(x):
+        return x, 3 * x
+
+    @ds.kernel
+    def run(x: ds.f64) -> ds.f64:
+        _ = 1.0
+        a, _ = parts(x)
+        return a + _
+
+    assert run(2.0) == 8
+
+
 def test_funcs_write_to_fields_and_return_nothing(cpu):
     ds = cpu
     x = ds.field(ds.f32, shape=4)
