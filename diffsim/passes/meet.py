@@ -7,8 +7,8 @@ between the turns (of the one access and of the other) of each loop:
     x[3 * i + k] and x[3 * i' + k' + 1]:     3 (i - i') + (k - k') = 1
 
 A loop of n turns keeps its distance within 1 - n .. n - 1, and an equation narrows one distance by what is
-known of the others: with k from 0 to 2 the distance of i can only be 0. What is not such a sum may be
-anything and says nothing.
+known of the others: with k from 0 to 2 the distance of i can only be 0. Some equations have no solution in
+whole numbers at all. What is not such a sum may be anything and says nothing.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class Sums:
 
     def _narrow(self, x: Sum, y: Sum, known: dict[Value, Interval]) -> bool:
         """Use one equation; False if it can not hold."""
+        if not self._has_solution(x, y, known):
+            return False
         terms: dict[Value | None, Interval] = {}
         for v in {**x, **y}:
             m, n = x.get(v, 0), y.get(v, 0)
@@ -134,6 +136,17 @@ class Sums:
                 return False
             known[v] = (lo, hi)
         return True
+
+    def _has_solution(self, x: Sum, y: Sum, known: dict[Value, Interval]) -> bool:
+        """Whether whole numbers can make the sums equal: 2 i and 2 j + 1 never are, nor are p and 1 - p."""
+        factors = []
+        for v in {**x, **y}.keys() - {None}:
+            m, n = x.get(v, 0), y.get(v, 0)
+            one_number = v not in self.ranges or known[v] == _SAME
+            factors += [m - n] if one_number else [m, n]
+        divisor = math.gcd(*factors)
+        apart = y.get(None, 0) - x.get(None, 0)
+        return apart % divisor == 0 if divisor else apart == 0
 
     def sum(self, v: Value, component: tuple[int, ...] = ()) -> Sum | None:
         """The sum that a value, or a component of one, is, if it is one."""

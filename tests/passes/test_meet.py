@@ -133,3 +133,30 @@ def test_shifts_that_lose_bits():
     sums = Sums(task)
     alone = [sums.distances(s, s).same(task.axes) for s in found]
     assert alone == [True, False, True, False, True, False, False, True]
+
+
+def test_sums_that_whole_numbers_never_make_equal():
+    y = ds.field(ds.f64, shape=(64, 64))
+    task, found = stores(
+        "    for i in range(n):\n"
+        "        y[n, i] = 0.0\n"
+        "        y[1 - n, i] = 0.0\n"
+        "        y[2 - n, i] = 0.0\n"
+        "        y[2 * i, 0] = 0.0\n"
+        "        y[4 * i + 3, 0] = 0.0\n"
+        "        y[3 * i + 2, 0] = 0.0\n"
+        "        y[5 - i, 0] = 0.0\n"
+        "        y[i, 0] = 0.0\n",
+        y=y,
+    )
+    sums = Sums(task)
+
+    def never(a, b, same=()):
+        return sums.distances(found[a], found[b], same).never
+
+    assert never(0, 1)  # n = 1 - n
+    assert not never(0, 2)  # n = 2 - n for n = 1
+    assert never(3, 4)  # 2 i = 4 j + 3
+    assert not never(3, 5)  # 2 i = 3 j + 2
+    assert not never(6, 7)  # 5 - i = j
+    assert never(6, 7, task.axes)  # 5 - i = i
