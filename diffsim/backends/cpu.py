@@ -9,7 +9,7 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-from diffsim.backends import copies, reports
+from diffsim.backends import copies, parts, reports
 from diffsim.backends.jit import VECTOR_MATH, Jit
 from diffsim.backends.lanes import (
     accumulate,
@@ -86,6 +86,9 @@ class CpuTarget:
         forms = [("", 1), *(f for f in self.jit.vector_forms(name) if f[1] <= lanes)]
         return forms[-1]
 
+    def in_parts(self, body: Body, block: Block) -> bool:
+        return parts.lower(body, block)
+
     def scratch(self, body: Body, s: Scratch) -> str:
         for name, text in _ARENA.items():
             body.module.declare(name, text)
@@ -133,9 +136,9 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     math = ""
     if module.math:
         math = jit.declare_math(sorted(module.math), vectors=not module.exact)
-    parts = [math, *head, *text, "attributes #0 = { nounwind }", *module.metadata()]
+    pieces = [math, *head, *module.text, *text, "attributes #0 = { nounwind }", *module.metadata()]
     needs_pool = any(name.startswith("@ds_") for name in module.declared)
-    return CpuCode("\n".join(parts) + "\n", module, needs_pool=needs_pool)
+    return CpuCode("\n".join(pieces) + "\n", module, needs_pool=needs_pool)
 
 
 def _task(module: Module, k: int, task: Task) -> list[str]:

@@ -101,6 +101,9 @@ class CudaTarget:
         self.hints: list[str] = []
         """Metadata of loops: `!3` is what LLVM is told of them."""
 
+    def in_parts(self, body: Body, block: Block) -> bool:
+        return False
+
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         """A call of libdevice."""
         assert isinstance(how, Libdevice), how

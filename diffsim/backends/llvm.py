@@ -51,6 +51,7 @@ class Body:
         self.module = module
         self.lines = lines
         self.names: dict[Value, str] = {}
+        self.made_by: dict[Value, Let] = {}
         self.pointers: dict[Mem, str] = {}
         self.wide: list[dict[Value, str]] = [{}]
         self.strides: dict[Mem, list[str]] = {}
@@ -140,7 +141,6 @@ class Body:
             self._leaf(leaf)
 
     def _survey(self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]) -> None:
-        from_walk = self.module.made_by
         stack: list[Block] = [block]
         while stack:
             b = stack.pop()
@@ -151,7 +151,7 @@ class Body:
                 if isinstance(s, (Load, Store, Atomic)):
                     mems[s.mem] = None
                 if isinstance(s, Let):
-                    from_walk[s.out] = s
+                    self.made_by[s.out] = s
                 for v in uses(s):
                     if isinstance(v, LEAVES):
                         leaves[v] = None
@@ -224,7 +224,7 @@ class Body:
         found = self.find_wide(v)
         if found is not None:
             return found
-        let = self.module.made_by.get(v)
+        let = self.made_by.get(v)
         if t.bits == 64:
             return self.name(v)
         if let is not None and t.kind == "i" and let.op.name in ("add", "sub", "mul"):
@@ -308,6 +308,8 @@ class Body:
 
     def block(self, block: Block) -> None:
         """Lower the statements of a block; scratch made in it is given back at its end."""
+        if self.module.target.in_parts(self, block):
+            return
         tickets = []
         self.wide.append({})
         for s in block.stmts:
@@ -424,7 +426,7 @@ class Body:
 
     def is_axis(self, v: Value) -> bool:
         """Whether it is an axis or loop index, whose 64-bit form is the value itself."""
-        return v not in self.names and v not in self.module.made_by
+        return v not in self.names and v not in self.made_by
 
     # ---- atomics
 

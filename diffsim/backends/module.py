@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffsim.backends.layout import Layout
 from diffsim.ir._row import Libdevice, Libm
-from diffsim.ir.nodes import Atomic, Check, Const, Kernel, Let, Mem, Print, Scratch, Value
+from diffsim.ir.nodes import Atomic, Block, Check, Const, Kernel, Mem, Print, Scratch
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import task_statements
 
@@ -29,6 +29,9 @@ class Target(Protocol):
 
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         """The call of a math function."""
+
+    def in_parts(self, body: Body, block: Block) -> bool:
+        """Lower a block as calls of functions, if it is too long for one; returns whether it was."""
 
     def scratch(self, body: Body, s: Scratch) -> str:
         """Emit what makes room for scratch, and a check that there is some; returns what `release` needs."""
@@ -74,10 +77,11 @@ class Module:
         self.declared: dict[str, str] = {}
         self.math: dict[str, None] = {}
         self.text: list[str] = []
+        """Functions that blocks were cut into."""
+        self.parts = 0
         self.checks: list[Check | Scratch] = []
         self.prints: list[Print] = []
         self.scopes: dict[object, int] = {}
-        self.made_by: dict[Value, Let] = {}
         for mem in kernel.mems:
             if mem.kind == "field":
                 self.scopes[mem] = len(self.scopes)

@@ -41,6 +41,7 @@ class Vectors(Body):
         super().__init__(module, lines)
         self.lanes = lanes
         self.register = register
+        self.task = task
         self.varying = task.wide or frozenset()
         self.mask = ""
         self.places: list[dict[Value, Index]] = [{}]
@@ -51,6 +52,12 @@ class Vectors(Body):
         self.splats: dict[tuple[str, str], str] = {}
         self.rooms: dict[str, list[str]] = {}
         """Arrays on the stack that are free, by type."""
+
+    def another(self, lines: list[str]) -> Vectors:
+        """A body of another function for the same lanes."""
+        made = type(self)(self.module, lines, self.task, self.lanes, self.register)
+        made.mask = self.mask
+        return made
 
     # ---- values
 
@@ -156,7 +163,7 @@ class Vectors(Body):
         return made
 
     def _index(self, v: Value) -> Index:
-        t, let = v.type.scalar, self.module.made_by.get(v)
+        t, let = v.type.scalar, self.made_by.get(v)
         if let is not None and t.kind == "i":
             if let.op.name in ("add", "sub"):
                 a, b = (self.index(x) for x in let.args)
@@ -389,7 +396,7 @@ class Vectors(Body):
         A sum then takes it in at once, though other sums take it too: LLVM contracts only what is used
         once, and would multiply, negate and add one after the other.
         """
-        minus, made_by = False, self.module.made_by
+        minus, made_by = False, self.made_by
         let = made_by.get(v)
         while let is not None and let.op.name == "neg":
             minus, let = not minus, made_by.get(let.args[0])

@@ -11,8 +11,10 @@ It is asked for where it is right:
 - no lane waits for another: the old value of an atomic is not used;
 - nothing in it knows lanes alone: no text written by hand, no checks;
 
-and where it pays: a rough count of operations, in which a vector operation costs as much as a scalar one,
-and a gather, a scatter or an update of several elements as much as one for each lane.
+and where LLVM would take too long (the time of its vectorizer grows as the square of a lane's length:
+seconds for some thousand statements), or where it pays: a rough count of operations, in which a vector
+operation costs as much as a scalar one, and a gather, a scatter or an update of several elements as much as
+one for each lane.
 
 Assumes scalar IR with exclusive atomics marked. Runs last: what it says is about the task as it is.
 """
@@ -54,6 +56,8 @@ _TOGETHER = 3  # an addition of all lanes to a vector of a thread's copy
 _NEAR = 4  # scalars between neighbours that one vector load still reaches
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _ALONE = 8  # how much faster LLVM makes an innermost loop that it vectorizes
+_LONGEST = 500
+"""Statements of a lane without loops that LLVM's vectorizer is asked for."""
 _ALWAYS = False
 """For tests: whether everything runs wide that may."""
 
@@ -76,12 +80,28 @@ def _wide(task: Task) -> frozenset[Value] | None:
 
 
 def _could_pay(task: Task) -> bool:
-    """Whether there are loops inside, or an extreme is looked for, and lanes enough."""
+    """Whether LLVM makes no vectors of it, or bad ones, or takes too long; and there are lanes enough."""
     lo, hi = task.bounds.yields[-2:]
     few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
     if few:
         return False
-    return any(isinstance(s, (For, While)) for s in statements(task.body)) or _extreme(task)
+    return (
+        any(isinstance(s, (For, While)) for s in statements(task.body))
+        or _extreme(task)
+        or _long(task)
+    )
+
+
+def _long(task: Task) -> bool:
+    """Whether LLVM would make vectors of the lanes, in more time than is left to it."""
+    if len(task.body.stmts) <= _LONGEST:
+        return False
+    steps = _Estimate(task, varying(task))
+    return all(
+        steps.is_near(s, task.axes[-1])
+        for s in statements(task.body)
+        if isinstance(s, (Load, Store, Atomic))
+    )
 
 
 def _extreme(task: Task) -> bool:
@@ -222,12 +242,12 @@ class _Estimate:
         kept = (y is p or y in sums for p, y in zip(s.params, s.body.yields, strict=True))
         return all(kept) and all(
             isinstance(x, Let)
-            or (isinstance(x, (Load, Store)) and self._near(x, s.index))
-            or (isinstance(x, Atomic) and self._plain(x) and self._near(x, s.index))
+            or (isinstance(x, (Load, Store)) and self.is_near(x, s.index))
+            or (isinstance(x, Atomic) and self._plain(x) and self.is_near(x, s.index))
             for x in s.body.stmts
         )
 
-    def _near(self, s: Load | Store | Atomic, along: Value) -> bool:
+    def is_near(self, s: Load | Store | Atomic, along: Value) -> bool:
         """Whether neighbours along a loop are close together: LLVM loads them together."""
         step = self.step(s.mem, s.index, along)
         return step is not None and 0 <= step <= _NEAR

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import interp
+from diffsim.backends import interp, parts
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline, segments, wide
 
@@ -481,6 +481,17 @@ def test_made_kernels_as_vectors(folder, seed):
         patch.setattr(wide, "_ALWAYS", True)
         patch.setattr(segments, "_MOST_BYTES", 0)
         patch.setattr(segments, "_SHORTEST", 2)
+        check_made(folder, seed)
+
+
+@settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
+@given(st.integers(0, 2**31), st.booleans())
+def test_made_kernels_in_parts(folder, seed, together):
+    """Bodies are cut after every third statement."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide, "_ALWAYS", together)
+        patch.setattr(parts, "_LONGEST", 4)
+        patch.setattr(parts, "_PART", 3)
         check_made(folder, seed)
 
 
