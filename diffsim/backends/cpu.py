@@ -195,7 +195,9 @@ def _jit(module: Module) -> Jit:
 
 def _together(module: Module, task: Task) -> int:
     """Lanes that run together."""
-    return lanes_at_once(task, _jit(module)) if task.wide else 1
+    if task not in module.together:
+        module.together[task] = lanes_at_once(task, _jit(module)) if task.wide else 1
+    return module.together[task]
 
 
 def _chunk_copies(module: Module, task: Task) -> copies.Chunk:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diffsim.backends.layout import Layout
 from diffsim.ir._row import Libdevice, Libm
-from diffsim.ir.nodes import Atomic, Block, Check, Const, Kernel, Mem, Print, Scratch
+from diffsim.ir.nodes import Atomic, Block, Check, Const, Kernel, Mem, Print, Scratch, Task
 from diffsim.ir.types import ScalarType
 from diffsim.ir.walk import task_statements
 
@@ -79,6 +79,8 @@ class Module:
         self.text: list[str] = []
         """Functions that blocks were cut into."""
         self.parts = 0
+        self.together: dict[Task, int] = {}
+        """Lanes that run together."""
         self.checks: list[Check | Scratch] = []
         self.prints: list[Print] = []
         self.scopes: dict[object, int] = {}

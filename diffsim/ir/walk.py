@@ -26,18 +26,22 @@ from diffsim.ir.nodes import (
     While,
 )
 
+_HOLD_BLOCKS = frozenset((For, While, If, Custom, Gradient))
+"""Asked by type first: nearly all statements are none of these."""
+
 
 def blocks(stmt: Stmt) -> tuple[Block, ...]:
     """The blocks that run when the statement does (not a given adjoint or replay)."""
+    if type(stmt) not in _HOLD_BLOCKS:
+        return ()
     if isinstance(stmt, For):
         return (stmt.body,)
     if isinstance(stmt, While):
         return (stmt.cond, stmt.body)
     if isinstance(stmt, If):
         return (stmt.then, stmt.orelse)
-    if isinstance(stmt, (Custom, Gradient)):
-        return (stmt.body,)
-    return ()
+    assert isinstance(stmt, (Custom, Gradient))
+    return (stmt.body,)
 
 
 def uses(stmt: Stmt) -> tuple[Value, ...]:
@@ -99,8 +103,9 @@ def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
     """
     for stmt in block.stmts:
         yield stmt
-        for inner in (*blocks(stmt), *given_blocks(stmt)) if given else blocks(stmt):
-            yield from statements(inner, given=given)
+        if type(stmt) in _HOLD_BLOCKS:
+            for inner in (*blocks(stmt), *given_blocks(stmt)) if given else blocks(stmt):
+                yield from statements(inner, given=given)
 
 
 def has_effects(block: Block) -> bool:
