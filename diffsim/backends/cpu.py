@@ -9,7 +9,7 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-from diffsim.backends import copies, parts, reports
+from diffsim.backends import behind, copies, parts, reports
 from diffsim.backends.jit import VECTOR_MATH, Jit
 from diffsim.backends.lanes import (
     accumulate,
@@ -44,6 +44,7 @@ from diffsim.ir.walk import blocks, statements
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
 _CHUNK_WORK = 30_000  # estimated operations in the smallest chunk worth handing to another thread
 _MOST_CHUNKS = 128
+_FEWEST_CHUNKS = 32  # of a task with another one close behind it
 _UNKNOWN_TURNS = 128  # of a serial loop: a guess that keeps heavy lanes in chunks of their own
 _ARENA = {
     "@ds_arena_alloc": "declare noalias ptr @ds_arena_alloc(ptr, i64, i64)",
@@ -126,6 +127,9 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     text: list[str] = []
     for k, task in enumerate(kernel.tasks):
         text += _task(module, k, task)
+        if _follows(module, k):
+            text.append(f"define internal void @behind{k - 1}({_ARGUMENTS}) #0 {{")
+            text += behind.chunk(module, k - 1)
     text += _launch(module)
     head = sorted(module.declared.values())
     plain = [
@@ -318,7 +322,11 @@ def _launch(module: Module) -> list[str]:
     mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
     body.enter(code, [*mems, *(p.mem for t in kernel.tasks for p in t.private)])
     for k, task in enumerate(kernel.tasks):
-        if task.axes:
+        if _follows(module, k):
+            continue  # launched with the task before it
+        if _follows(module, k + 1):
+            _launch_two(body, k, task, kernel.tasks[k + 1])
+        elif task.axes:
             _launch_parallel(body, k, task)
         else:
             body.put(f"call void @task{k}(ptr %params, i64 0, i64 1, i64 0, i64 0)")
@@ -349,6 +357,57 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
     else:
         _spread(body, k, task, lanes, chunks)
     body.wide.pop()
+    body.jump(after)
+    body.start(after)
+
+
+def _follows(module: Module, k: int) -> bool:
+    """Whether task k may run close behind the one before it."""
+    if not 0 < k < len(module.kernel.tasks) or module.kernel.tasks[k].behind is None:
+        return False
+    pair = module.kernel.tasks[k - 1 : k + 1]
+    return len({len(t.axes) for t in pair}) == 1 and not any(
+        t.wide or t.private or t.reductions or _variants(t) for t in pair
+    )
+
+
+def _launch_two(body: Body, k: int, first: Task, second: Task) -> None:
+    """A task, and close behind it the next one: where there are enough rows for enough chunks."""
+    module = body.module
+    assert second.behind is not None
+    lanes = store_bounds(body, k, first)
+    store_bounds(body, k + 1, second)
+    body.wide.append({})
+    for s in first.bounds.stmts:
+        body.stmt(s)
+    rows = size(body, *(body.index64(v) for v in first.bounds.yields[:2]))
+    chunks = _chunks(body, lanes, cost(first.body) + cost(second.body))
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    most = body.let(f"sdiv i64 {rows}, {behind.rows_of_chunk(second.behind)}")
+    chunks = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {most})")
+    enough = body.let(f"icmp sge i64 {chunks}, {_FEWEST_CHUNKS}")
+    there = body.let(f"icmp sgt i64 {lanes}, 0")
+    both, apart, after = (body.new_label(w) for w in ("both", "apart", "next"))
+    body.put(f"br i1 {body.let(f'and i1 {enough}, {there}')}, label %{both}, label %{apart}")
+    body.start(both)
+    for name, text in _ARENA.items():
+        module.declare(name, text)
+    pool = body.slot_load(POOL, "ptr")
+    mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
+    bytes_ = body.let(f"mul i64 {chunks}, 4")
+    words = _alloc(body, pool, bytes_)
+    module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    body.put(f"call void @llvm.memset.p0.i64(ptr align 4 {words}, i8 0, i64 {bytes_}, i1 false)")
+    body.put(f"store i32 {body.let(f'trunc i64 {chunks} to i32')}, ptr {words}")
+    body.shared_store(module.layout.borders[k + 1], "ptr", words)
+    released = f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})"
+    _pooled(body, f"@behind{k}", (pool, lanes, chunks), released)
+    body.put(released)
+    body.jump(after)
+    body.wide.pop()
+    body.start(apart)
+    _launch_parallel(body, k, first)
+    _launch_parallel(body, k + 1, second)
     body.jump(after)
     body.start(after)
 

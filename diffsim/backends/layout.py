@@ -33,6 +33,7 @@ class Layout:
         bounds: slot of each bound of a parallel task that is not a constant.
         partials: slot of the pointer to a task's partial results.
         copies: slot of the pointer to the threads' copies of memories that a task adds to.
+        borders: slot of the pointer to the words of a task that follows close behind another one.
         size: number of slots, or of words of that memory.
     """
 
@@ -44,6 +45,7 @@ class Layout:
         self.bounds: dict[tuple[int, int], int] = {}
         self.partials: dict[int, int] = {}
         self.copies: dict[int, int] = {}
+        self.borders: dict[int, int] = {}
         at = FIRST
         for mem in kernel.mems:
             if mem.kind in ("field", "array"):
@@ -71,5 +73,8 @@ class Layout:
                 at += 1
             if task.private:
                 self.copies[k] = at
+                at += 1
+            if task.behind is not None:
+                self.borders[k] = at
                 at += 1
         self.size = at

@@ -536,9 +536,21 @@ class Task(Node):
     being made of leaves alone. `private` are the memories that threads may add up in copies. `wide`
     is there if neighbours along the last axis shall run together, as vectors: the values that may
     differ between them. `block_dim` is the number of threads in a GPU's blocks, if the user gave one.
+    `behind` is there if lanes need not wait for all of the task before this one: only for those whose index
+    along the first axis differs by at most so much from theirs.
     """
 
-    __slots__ = ("axes", "block_dim", "body", "bounds", "private", "reductions", "span", "wide")
+    __slots__ = (
+        "axes",
+        "behind",
+        "block_dim",
+        "body",
+        "bounds",
+        "private",
+        "reductions",
+        "span",
+        "wide",
+    )
 
     def __init__(
         self,
@@ -550,6 +562,7 @@ class Task(Node):
         private: tuple[Private, ...] = (),
         wide: frozenset[Value] | None = None,
         block_dim: int | None = None,
+        behind: int | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
@@ -559,6 +572,7 @@ class Task(Node):
         self.private = private
         self.wide = wide
         self.block_dim = block_dim
+        self.behind = behind
 
 
 class Kernel(Node):

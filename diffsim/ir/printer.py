@@ -191,7 +191,8 @@ class _Printer:
                 for k, a in enumerate(t.axes)
             )
             blocks = f" block_dim {t.block_dim}" if t.block_dim else ""
-            self.line(f"parallel {ranges}{blocks} {{", t.span)
+            behind = "" if t.behind is None else f" behind {t.behind}"
+            self.line(f"parallel {ranges}{blocks}{behind} {{", t.span)
         self.block(t.body, yields=False)
         self.depth += 1
         for (op, m, index), v in zip(t.reductions, t.body.yields, strict=False):

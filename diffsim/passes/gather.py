@@ -16,7 +16,8 @@ Assumes any kernel. Promises: the same sums, in another order. A group of additi
 index is (axis + constant) along every axis of the loop and the same otherwise, their values are made of
 loads and arithmetic alone, no load reads what the loop writes, and the loop's bounds are constants or
 arguments; the cost of computing each value once for each neighbour must stay small. Everything else in
-the task stays as it is, in a task that runs after.
+the task stays as it is, in a task that runs after. If it only clears what the additions were made of, it need
+not wait for all of them (`Task.behind`).
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ from diffsim.ir.nodes import (
 from diffsim.ir.types import size_of
 from diffsim.ir.walk import Copier, outs, statements, uses
 from diffsim.passes.access import ByPart, Part, apart, part_of
-from diffsim.passes.affine import offset_of
+from diffsim.passes.affine import Offset, offset_of
 
+Place = tuple[Offset, ...]
+_Member = tuple[tuple[int, ...], Atomic]
 _MOST_WORK = 600  # statements of one rewritten loop body
 
 
@@ -63,11 +66,16 @@ class _Group:
     """The other components: (place, value), the same in the whole group."""
 
 
-def gather(kernel: Kernel) -> Kernel:
-    """The kernel with neighbour additions made by the element instead of by the lane."""
+def gather(kernel: Kernel, *, behind: bool = False) -> Kernel:
+    """The kernel with neighbour additions made by the element instead of by the lane.
+
+    Args:
+        kernel: any kernel.
+        behind: whether the backend knows what to do with `Task.behind`.
+    """
     tasks: list[Task] = []
     for task in kernel.tasks:
-        tasks += _Rewriter(kernel, task).tasks()
+        tasks += _Rewriter(kernel, task).tasks(behind=behind)
     return kernel.replace(tasks=tuple(tasks))
 
 
@@ -80,7 +88,7 @@ class _Rewriter:
         self.order: dict[Stmt, int] = {}
         self.writes: dict[Mem, ByPart[int]] = {}
 
-    def tasks(self) -> list[Task]:
+    def tasks(self, *, behind: bool) -> list[Task]:
         """The task itself, or what replaces it."""
         task = self.task
         if (
@@ -104,16 +112,62 @@ class _Rewriter:
             shifts = {shift for shift, _ in members}
             if len(shifts) < 2 or not self.possible(group, members):
                 continue
-            made += self.rewrite(group, members)
+            last, *ends = self.rewrite(group, members)
+            made = [*made, *ends, last]
             taken.update(s for _, s in members)
         if not made:
             return [task]
         left = [s for s in task.body.stmts if s not in taken]
-        return [*made, task.replace(body=Block(left))]
+        reach = self.reach(group, members, left) if behind else None
+        return [*made, task.replace(body=Block(left), behind=reach)]
 
-    def groups(self) -> dict[_Group, list[tuple[tuple[int, ...], Atomic]]]:
+    def reach(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
+        """How far away along the first axis elements are made of what a lane clears, if `left` only clears.
+
+        A lane then clears elements of its own, which no other lane reads.
+        """
+        cleared: dict[Mem, Store] = {}
+        for s in left:
+            if isinstance(s, Store) and s.mem not in cleared and self.clears(s):
+                if s.mem is group.mem and not self.apart(s, members[0][1]):
+                    return None
+                cleared[s.mem] = s
+            elif not isinstance(s, (Let, Load)):
+                return None
+        for _, one in members:
+            for s in self.slice(one.value):
+                for x in (s, *_inner(s)):
+                    if isinstance(x, Load) and x.mem in cleared:
+                        own = cleared[x.mem]
+                        if self.place(x) != self.place(own) and not self.apart(x, own):
+                            return None
+        shifts = list(zip(*(shift for shift, _ in members), strict=True))
+        if not cleared or not all(min(s) <= 0 <= max(s) for s in shifts):
+            return None
+        first: tuple[int, ...] = shifts[0]
+        return max(-min(first), max(first))
+
+    def clears(self, s: Store) -> bool:
+        """Whether a store is the clearing of an element of the lane's own, in a field."""
+        bases = {base for base, _ in self.place(s)}
+        return (
+            isinstance(s.value, Const)
+            and s.mem.kind == "field"
+            and bases.issuperset(self.task.axes)
+            and all(b is None or isinstance(b, LEAVES) for b in bases.difference(self.task.axes))
+        )
+
+    def place(self, s: Load | Store) -> Place:
+        """What the element of an access is known by: each index as a value plus a constant."""
+        return tuple(offset_of(i, self.made_by) for i in s.index)
+
+    def apart(self, a: Load | Store | Atomic, b: Load | Store | Atomic) -> bool:
+        """Whether two accesses to one memory never mean the same element."""
+        return apart(part_of(a, self.made_by), part_of(b, self.made_by))
+
+    def groups(self) -> dict[_Group, list[_Member]]:
         """Additions at the top of the body, by what they have in common."""
-        found: dict[_Group, list[tuple[tuple[int, ...], Atomic]]] = {}
+        found: dict[_Group, list[_Member]] = {}
         for s in self.task.body.stmts:
             if not isinstance(s, Atomic) or s.op != "add" or s.out is not None:
                 continue
@@ -147,7 +201,7 @@ class _Rewriter:
                 first[part] = min(first.get(part, place), place)
         return {mem: ByPart(first.items()) for mem, first in found.items()}
 
-    def possible(self, group: _Group, members: list[tuple[tuple[int, ...], Atomic]]) -> bool:
+    def possible(self, group: _Group, members: list[_Member]) -> bool:
         """Whether the values can be computed by the element, and cheaply."""
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
@@ -194,7 +248,7 @@ class _Rewriter:
 
     # ---- rewriting
 
-    def rewrite(self, group: _Group, members: list[tuple[tuple[int, ...], Atomic]]) -> list[Task]:
+    def rewrite(self, group: _Group, members: list[_Member]) -> list[Task]:
         """One task for the elements all of whose neighbours are lanes, two for the ends of each axis."""
         n = len(self.task.axes)
         low = [min(shift[a] for shift, _ in members) for a in range(n)]
@@ -211,7 +265,7 @@ class _Rewriter:
     def one(
         self,
         group: _Group,
-        members: list[tuple[tuple[int, ...], Atomic]],
+        members: list[_Member],
         kinds: list[str],
         low: list[int],
         high: list[int],

@@ -29,7 +29,7 @@ Stages = tuple[tuple[str, Pass], ...]
 PREPARE: Stages = (("simplify", lambda k: drop_dead(expand_gradients(k))),)
 
 LOWER: Stages = (
-    ("gather", lambda k: drop_dead(gather(take_bodies(k)))),
+    ("gather", lambda k: drop_dead(gather(take_bodies(k), behind=True))),
     ("scalarize", scalarize),
     ("sums", take_out_sums),
     ("exclusive", lambda k: leave_in_place(mark_exclusive(k))),
@@ -39,7 +39,7 @@ LOWER: Stages = (
 )
 
 LOWER_CUDA: Stages = (
-    LOWER[0],
+    ("gather", lambda k: drop_dead(gather(take_bodies(k)))),
     ("scalarize", lambda k: scalarize(k, column="cuda")),
     LOWER[2],
     ("exclusive", lambda k: leave_in_place(mark_exclusive(k, in_blocks=True))),

@@ -140,6 +140,7 @@ def test_replace_keeps_what_it_is_not_given():
         (Private(mem, (), frozenset([add]), 1, 0),),
         frozenset([axis]),
         128,
+        1,
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:
