@@ -79,6 +79,9 @@ class _Cut:
         ticket = module.target.scratch(body, Scratch(room, count, self.block.stmts[0].span))
         frame = body.pointers[room]
         handed = self.handed()
+        body.wide.append(
+            {}
+        )  # indices that are worked out here are known here alone, as in any block
         for v in self.found:
             if v in self.last_use:
                 self.keep(body, v, frame)
@@ -94,6 +97,8 @@ class _Cut:
         for v in dict.fromkeys(self.block.yields):
             if self.made_in.get(v, -1) >= 0:
                 self.fetch(body, v, frame)
+                body.names[v] = body.name(v)
+        body.wide.pop()
         module.target.release(body, ticket)
 
     def handed(self) -> list[str]:

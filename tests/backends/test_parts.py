@@ -221,6 +221,39 @@ def test_blocks_in_loops_and_what_their_adjoints_saved(n):
     assert sum(name.startswith("part") for name in functions(llvm_text(adjoint))) > 5
 
 
+@pytest.mark.usefixtures("short", "together")
+@pytest.mark.parametrize("n", SIZES)
+def test_both_sides_of_a_branch(n, monkeypatch):
+    """Each is cut, the code around them is not; both find the same index, and yield a number."""
+    monkeypatch.setattr(parts, "_LONGEST", 10)
+    ds.init(arch=ds.cpu, default_fp=ds.f64)
+    at, out = ds.field(ds.i32, shape=n), ds.field(ds.i32, shape=n)
+    x, y = ds.field(ds.f64, shape=8), ds.field(ds.f64, shape=n)
+
+    @ds.kernel
+    def sides():
+        for i in at:
+            k = at[i]
+            s, m = 0.0, 0
+            if k > 3:
+                for j in ds.static(range(4)):
+                    s += x[k] * x[j]
+                    m += k * j
+            else:
+                for j in ds.static(range(4)):
+                    s -= x[k] + x[j]
+                    m -= k + j
+            y[i] = s + x[k]
+            out[i] = m + k
+
+    at.from_numpy(k := np.random.default_rng(10).integers(0, 8, n).astype(np.int32))
+    x.from_numpy(a := floats(8, 11))
+    sides()
+    want = np.where(k > 3, a[k] * a[:4].sum(), -4 * a[k] - a[:4].sum()) + a[k]
+    np.testing.assert_allclose(y.to_numpy(), want, rtol=1e-12, atol=1e-14)
+    assert (out.to_numpy() == np.where(k > 3, 6 * k, -4 * k - 6) + k).all()
+
+
 @pytest.mark.usefixtures("short")
 def test_serial_code():
     ds.init(arch=ds.cpu, default_fp=ds.f64)
