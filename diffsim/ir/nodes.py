@@ -512,20 +512,8 @@ class Native(Node):
 
 
 Stmt = (
-    Let
-    | Load
-    | Store
-    | Atomic
-    | For
-    | While
-    | If
-    | Scratch
-    | Check
-    | Print
-    | Custom
-    | Gradient
-    | Native
-)
+    Let | Load | Store | Atomic | For | While | If | Scratch | Check | Print | Custom | Gradient | Native
+)  # fmt: skip
 
 
 class Task(Node):
