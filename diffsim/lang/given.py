@@ -391,10 +391,10 @@ def add_to_adjoint(cx: Context, node: ast.AugAssign) -> bool:
 
 
 def _is_constant(cx: Context, name: str, thing: Any) -> bool:
-    """Whether a parameter got a number without a derivative in this call; one of integers never has."""
+    """Whether a parameter got numbers without a derivative in this call; one of integers never has any."""
     t = cx.frame.source.annotations().get(name)
     whole = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
-    return not whole and isinstance(thing, (Value, *expressions.Number))
+    return not whole and isinstance(thing, (Value, Matrix, *expressions.Number))
 
 
 def refuse_assignment(cx: Context, target: ast.expr) -> None:

@@ -314,6 +314,29 @@ def test_kernel_level_values_and_several_tasks(cube):
     np.testing.assert_allclose(got, s**3 + v.sum() * 30 * s**2 * 30 * v**2)
 
 
+def test_a_vector_of_constants_has_no_derivative():
+    x, loss = field(3), field()
+
+    @ds.func
+    def along(p, a):
+        return p.x * a * a
+
+    @ds.func_grad(along)
+    def adj_along(p, a, y, adj_y):
+        ds.adjoint[p] += adj_y * ds.Vector([a * a, 0.0])
+        ds.adjoint[a] += adj_y * 2.0 * a * p.x
+
+    @ds.kernel
+    def f():
+        for i in x:
+            loss[None] += along(ds.Vector([2.0, 1.0]), x[i])
+
+    x.from_numpy(np.array([1.0, -2.0, 0.5]))
+    with ds.Tape(loss):
+        f()
+    assert x.grad.to_numpy().tolist() == [4.0, -8.0, 2.0]
+
+
 def test_constants_integers_and_unused_results(cube):
     x, loss = field(3), field()
     x.from_numpy(numbers(3))
