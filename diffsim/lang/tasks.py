@@ -174,12 +174,18 @@ def _refuse_reading_sums(body: Block) -> None:
 
 
 def race(cx: Context, name: str, node: Any) -> KernelSyntaxError:
-    """The error for an assignment to a kernel-level local in a parallel loop."""
+    """The error for an assignment to a kernel-level local in a parallel loop, or to a part of one."""
+    if isinstance(node, (ast.Subscript, ast.Attribute)):
+        add = f"to sum add to all of {name} at a time, {name} += ..."
+    else:
+        add = (
+            f"to sum write {name} += ...; for the largest or smallest ds.atomic_max({name}, ...) or "
+            "ds.atomic_min"
+        )
     return cx.syntax(
         node,
         f"{name} belongs to the kernel, and the turns of this parallel loop run at the same time",
-        f"to sum write {name} += ...; for the largest or smallest ds.atomic_max({name}, ...) or "
-        "ds.atomic_min; for a local of the loop take another name; to run turn by turn put "
+        f"{add}; for a local of the loop take another name; to run turn by turn put "
         "ds.loop_config(serialize=True) before the loop",
     )
 
