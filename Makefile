@@ -10,6 +10,8 @@ READY := $(VENV)/.ready
 ARGS ?=
 # A machine with a GPU may have no network to make .venv with.
 ANY_PYTHON = $(if $(wildcard $(READY)),$(BIN)/python,python3)
+# Files of tests side by side, on up to four cores; ARGS="-n 0" runs them one after the other, as --pdb needs.
+TOGETHER := -n auto --maxprocesses 4 --dist loadfile
 # What is not about the host's own code.
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
@@ -22,7 +24,7 @@ help: ## Show this list
 setup: $(READY) ## Make .venv with diffsim and the development tools (the others do it by themselves)
 
 test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS)
 
 fuzz: $(READY) ## Look for programs with wrong gradients (ARGS="--minutes 60")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
