@@ -317,10 +317,11 @@ class _Rollout:
         session.launches = self.launches[t]
         session.tape = trace = Trace()
         gaps = Gaps()
+        hearing = session.begin_hearing(gaps)
         try:
-            with session.witnessed_by(gaps):
-                self.run_again(t)
+            self.run_again(t)
         finally:
+            session.end_hearing(hearing)
             session.tape = None
         gaps.check([], (*self.state, *self.written))
         self.compare(t, trace)

@@ -42,6 +42,8 @@ class Gaps:
 
     def put_back(self, final: list[Saved]) -> None:
         """At the end of a pass: put back what was there at its start, last first."""
+        if not final:
+            return
         with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
             for saved in final:
                 stack.callback(self._put_back, saved)

@@ -177,8 +177,7 @@ class Tape:
             self.generation = session.generation
         self.gaps.look(self.entries)
         session.tape = self
-        self._witness = session.witnessed_by(self)
-        self._witness.__enter__()
+        self._hearing = session.begin_hearing(self)
         return self
 
     def _clear(self) -> None:
@@ -199,7 +198,8 @@ class Tape:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         interrupted = session.tape is not self
-        self._witness.__exit__(None, None, None)
+        session.end_hearing(self._hearing)
+        del self._hearing  # it refers to the tape, which is to go at once when it is dropped
         session.tape = None
         self.gaps.left = session.clock
         if error is not None:

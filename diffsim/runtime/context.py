@@ -129,17 +129,17 @@ class Session:
         others = [tape for thread, tape in list(self.witnesses) if thread != me]
         return Neighbour(own or Silent(), others) if others else own
 
-    @contextlib.contextmanager
-    def witnessed_by(self, tape: Any) -> Iterator[None]:
-        """Let a tape of this thread hear what other threads write."""
+    def begin_hearing(self, tape: Any) -> tuple[int, Any]:
+        """Let a tape of this thread hear what others write, until `end_hearing` of what this returns."""
         entry = threading.get_ident(), tape
         with self._changing:
             self._hear([*self.witnesses, entry])
-        try:
-            yield
-        finally:
-            with self._changing:
-                self._hear([w for w in self.witnesses if w is not entry])
+        return entry
+
+    def end_hearing(self, entry: tuple[int, Any]) -> None:
+        """The tape hears no more."""
+        with self._changing:
+            self._hear([w for w in self.witnesses if w is not entry])
 
     def _hear(self, witnesses: list[tuple[int, Any]]) -> None:
         self.witnesses = witnesses
@@ -147,6 +147,8 @@ class Session:
 
     def others_use_gradients(self) -> bool:
         """Whether another thread records, or runs a backward pass."""
+        if not self.passes and not self.witnesses:
+            return False
         me = threading.get_ident()
         return any(n != me for n in (*self.passes, *(n for n, _ in list(self.witnesses))))
 

@@ -1,6 +1,8 @@
 """Tapes and threads: a tape records its own thread, and gives no gradient where another one interfered."""
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -273,3 +275,24 @@ def test_a_thread_draws_other_random_numbers():
     p.y.fill(1.0)
     elsewhere(p.noisy)
     assert not (p.y.to_numpy() == mine).any()
+
+
+def test_a_tape_that_is_dropped_goes_at_once():
+    """With all that it saved: it is part of no circle of references."""
+    x, loss = field(N), field()
+
+    @ds.kernel
+    def f():
+        for i in x:
+            loss[None] += x[i] ** 2
+
+    gc.disable()
+    try:
+        tape = ds.Tape(loss, in_place="save")
+        with tape:
+            f()
+        gone = weakref.ref(tape)
+        del tape
+        assert gone() is None
+    finally:
+        gc.enable()
