@@ -1,7 +1,7 @@
 """Statements: each kind of syntax node has one function that translates it.
 
 A loop at kernel level becomes a parallel task; what stands between is serial. Locals that several tasks
-see move into temporaries (`task.py` does that).
+see move into temporaries (`tasks.py` does that).
 """
 
 from __future__ import annotations
