@@ -54,7 +54,7 @@ class Gaps:
 
     @contextlib.contextmanager
     def if_cut_short(self, saved: Field) -> Iterator[None]:
-        """Exchange a saved value with what overwrote it; one of the two is lost if that fails."""
+        """Put a saved value in the place of what overwrote it, which is lost if that fails."""
         try:
             yield
         except BaseException:

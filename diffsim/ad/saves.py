@@ -56,12 +56,6 @@ class Saved:
         storage.put(now)
         return found
 
-    def swap(self) -> Saved:
-        """Put the copy back; returns a copy of what was there instead."""
-        now = Saved(self.box)
-        self.put()
-        return now
-
     def put(self) -> None:
         """Put the copy back."""
         self.box[0].storage.put(self.data, *_part(self.box))

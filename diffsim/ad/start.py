@@ -40,10 +40,13 @@ class Start:
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """From here on the fields hold what they held at the start; afterwards what they hold now."""
-        now = [saved.swap() for saved in self.saved.values()]
+        now: list[Saved] = []
         launches, session.launches = session.launches, self.launches
         tape, session.tape = session.tape, None
         try:
+            for saved in self.saved.values():
+                now.append(Saved(saved.box))
+                saved.put()
             yield
         finally:
             session.tape, session.launches = tape, launches

@@ -370,7 +370,8 @@ class Scratch(Node):
 
 
 DIVIDED_BY_0 = "an integer is divided by 0"
-"""What a Check of a divisor says."""
+NEGATIVE_POWER = "an integer to the power {} is no integer"
+"""What a Check of a divisor says, and of an exponent."""
 
 
 class Check(Node):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError
-from diffsim.ir.nodes import DIVIDED_BY_0, Check, Const, Dim, Mem, Value
+from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Const, Dim, Mem, Value
 from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang import calls, elements, linalg, spaces
@@ -262,9 +262,7 @@ def _power(cx: Context, a: Any, b: Any, node: Any) -> Any:
         raise _negative_power(cx, node)
     if cx.debug and isinstance(b, Value) and b.type.scalar.kind != "u":
         possible = cx.builder.named("ge", b, 0)
-        cx.builder.add(
-            Check(possible, "an integer to the power {} is no integer", (b,), cx.span(node))
-        )
+        cx.builder.add(Check(possible, NEGATIVE_POWER, (b,), cx.span(node)))
     return cx.builder.named("int_pow", a, b)
 
 
@@ -437,7 +435,7 @@ def _is_cheap(cx: Context, node: ast.AST) -> bool:
     """Whether an expression may as well be evaluated where its value does not count."""
     dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
     if cx.debug:
-        dear += (ast.FloorDiv, ast.Mod)  # they are checked
+        dear += (ast.FloorDiv, ast.Mod, ast.Pow)  # they are checked
     return not any(isinstance(n, dear) for n in ast.walk(node))
 
 

@@ -22,7 +22,7 @@ from diffsim.backends.jit import Jit, Library
 from diffsim.backends.layout import ERROR, POOL, PRINTED, SEED, THREADS, Layout
 from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, DiffsimError, memory_size
-from diffsim.ir.nodes import DIVIDED_BY_0, Check, Kernel, Mem, Scratch
+from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import cache, printed
@@ -32,7 +32,10 @@ _launcher = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _slot = struct.Struct("=Q")
 _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 _ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
-_ADVICE_ON_DIVISION = "without debug=True the result is 0: if that is meant, say so with an if"
+_ADVICE_ON = {
+    DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
+    NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
+}
 _ADVICE = (
     "the condition did not hold in at least one turn: look at the values it compares",
     "indices start at 0 and none counts from the end: look at where this one comes from",
@@ -207,7 +210,7 @@ def failed_check(check: Check | Scratch, values: list[int], *, device: bool = Fa
     message = check.message
     for value in values[: len(check.values)]:
         message = message.replace("{}", str(value), 1)
-    hint = _ADVICE_ON_DIVISION if message == DIVIDED_BY_0 else _ADVICE[bool(check.values)]
+    hint = _ADVICE_ON.get(check.message, _ADVICE[bool(check.values)])
     return AccessError(message, check.span, hint=hint)
 
 

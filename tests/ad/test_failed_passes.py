@@ -124,7 +124,6 @@ def fail_at(monkeypatch, k):
 
     for kind in (Launched, Wrote, Stored, Copied, Computed):
         monkeypatch.setattr(kind, "backward", failing(kind.backward))
-    monkeypatch.setattr(Saved, "swap", failing(Saved.swap))
     monkeypatch.setattr(Saved, "put", failing(Saved.put))
     init = Replaced.__init__
 

@@ -195,3 +195,27 @@ def test_forward_mode_is_refused(make):
     make(needs_dual=False)
     with pytest.raises(ds.FieldError, match=r"go backward here[\s\S]*ds.ad.jacobian"):
         make(needs_dual=True)
+
+
+def test_a_negative_power_that_does_not_count_is_no_error():
+    ds.init(debug=True)
+
+    @ds.kernel
+    def decided(a: ds.i32, n: ds.i32) -> ds.i32:
+        r = 0
+        if n >= 0 and a**n > 2:
+            r = 1
+        return r
+
+    assert [decided(3, -1), decided(3, 2)] == [0, 1]
+
+
+def test_the_advice_on_a_negative_power():
+    ds.init(debug=True)
+
+    @ds.kernel
+    def power(a: ds.i32, n: ds.i32) -> ds.i32:
+        return a**n
+
+    with pytest.raises(ds.AccessError, match=r"to the power -1 is no integer(?s:.*)base a float"):
+        power(3, -1)
