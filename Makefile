@@ -16,7 +16,7 @@ TOGETHER := -n auto --maxprocesses 4 --dist loadfile
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 
 .DELETE_ON_ERROR:
-.PHONY: help setup test fuzz test-gpu bench-gpu demo check format bench clean
+.PHONY: help setup test fuzz soak test-gpu bench-gpu demo check format bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ test: $(READY) ## Run the tests
 
 fuzz: $(READY) ## Look for programs with wrong gradients (ARGS="--minutes 60")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(READY) ## Kill programs, fill disks, take memory away for five minutes (ARGS="--seconds 3600")
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 test-gpu: ## Run the tests on an NVIDIA GPU (with .venv if it is there, else with python3 and what it has)
 	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m 'not memory' $(ARGS) \

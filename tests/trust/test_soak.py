@@ -1,0 +1,17 @@
+"""The quick part of `make soak`: each scenario for a moment, always with the same chances."""
+
+import sys
+
+import pytest
+
+from tests.soak.__main__ import run, scenarios
+
+SECONDS = 2.0
+
+
+@pytest.mark.host
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
+@pytest.mark.parametrize("name", scenarios())
+def test_scenario(name):
+    wrong = run(name, SECONDS, seed=0)
+    assert wrong is None, f"python -m tests.soak --only {name} --seed 0: {wrong}"
