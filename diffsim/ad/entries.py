@@ -17,6 +17,7 @@ from diffsim.runtime.foreign import DeviceArray
 from diffsim.runtime.overlap import shares
 from diffsim.runtime.read import Read, Taken
 from diffsim.runtime.recorded import Recorded
+from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -51,7 +52,7 @@ def constant(a: Any) -> Any:
 
 def _check_alone(array: np.ndarray | DeviceArray) -> None:
     """Refuse an array that is the memory of a field with a gradient, which would not see it."""
-    for f in session.exported:
+    for f in members(session.exported):
         if f.grad is not None and shares(array, f):
             raise AutodiffError(
                 f"this array is the memory of {f.name}, and no gradient would flow to or from {f.name}",

@@ -13,6 +13,7 @@ from diffsim.ad.saves import Saved
 from diffsim.ad.start import Start, moved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.lang.scope import close_to
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 
@@ -33,7 +34,7 @@ def jacobian(
         function: launches kernels; run once. Fields are afterwards as they were before, gradients too.
         inputs: fields with gradients that it reads.
         outputs: fields with gradients that it writes.
-        max_outputs: how many components of each output are differentiated at most.
+        max_outputs: how many components of each output are differentiated at most (0 or None: all).
 
     Returns:
         For each pair (input, output) an array with a row for each component of the output, and a
@@ -59,7 +60,7 @@ def jacobian_fd(
         inputs: fields with gradients that it reads.
         outputs: fields with gradients that it writes.
         eps: the step; 1e-2 for f32, 1e-5 for f64 if left out.
-        max_inputs: how many components of each input are moved at most.
+        max_inputs: how many components of each input are moved at most (0 or None: all).
     """
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
     _, start = _record(function, ins)
@@ -91,8 +92,8 @@ def gradcheck(
         eps: the step (1e-2 for f32, 1e-5 for f64 if left out).
         atol: absolute tolerance (1e-3, or 1e-7).
         rtol: relative tolerance (1e-2, or 1e-6).
-        max_inputs: how many components of each input are moved at most.
-        max_outputs: how many components of each output are looked at at most.
+        max_inputs: how many components of each input are moved at most (0 or None: all).
+        max_outputs: how many components of each output are looked at at most (0 or None: all).
         raise_exception: whether a difference is an error.
         show_summary: whether to print a table of the largest errors.
 
@@ -100,9 +101,11 @@ def gradcheck(
         Whether all agree.
 
     Raises:
-        AutodiffError: they do not, with the numbers; or there is no gradient.
+        AutodiffError: they do not, with the numbers; or there is no gradient; or nothing to compare.
     """
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
+    if not all(any(f.storage.form.count for f in group) for group in (ins, outs)):
+        raise _nothing_compared("the fields have no elements", "give it fields with elements")
     tape, start = _record(function, ins)
     by_tape = _jacobian(tape, ins, outs, max_outputs, start)
     by_steps = _differences(function, ins, outs, eps, max_inputs, start)
@@ -140,8 +143,8 @@ def gradcheck(
 def gradcheck_tape(
     tape: Tape,
     *,
-    kernels: Sequence[str] | None = None,
-    skip_kernels: Sequence[str] = (),
+    kernels: Sequence[str] | str | None = None,
+    skip_kernels: Sequence[str] | str = (),
     raise_exception: bool = True,
     **options: Any,
 ) -> bool:
@@ -149,17 +152,22 @@ def gradcheck_tape(
 
     Args:
         tape: a tape; functions with gradients of their own on it are not checked.
-        kernels: names of the kernels to check (all, if left out).
+        kernels: names of the kernels to check (all, if left out or empty).
         skip_kernels: names of kernels that are not checked.
         raise_exception: whether a difference is an error.
         options: as those of `gradcheck`.
+
+    Raises:
+        AutodiffError: a gradient is wrong; or there was nothing to compare.
+        FieldError: a name that no kernel on the tape has.
     """
-    passed = True
-    for entry in tape.entries:
-        if not isinstance(entry, Launched) or entry.special.is_detached:
-            continue
+    launches = [e for e in tape.entries if isinstance(e, Launched)]
+    known = {e.special.kernel.source.name for e in launches}
+    chosen, skipped = _names(kernels, "kernels", known), _names(skip_kernels, "skip_kernels", known)
+    passed, compared = True, False
+    for entry in launches:
         name = entry.special.kernel.source.name
-        if name in skip_kernels or (kernels is not None and name not in kernels):
+        if entry.special.is_detached or name in skipped or (chosen and name not in chosen):
             continue
         special, args = entry.special.origin, entry.args
         ins, outs = (
@@ -167,6 +175,7 @@ def gradcheck_tape(
             for group in (special.read, special.written)
         )
         if ins and outs:
+            compared = True
             passed &= gradcheck(
                 functools.partial(special.launch, *args),
                 ins,
@@ -174,7 +183,30 @@ def gradcheck_tape(
                 raise_exception=raise_exception,
                 **options,
             )
+    if not compared:
+        raise _nothing_compared(
+            "no launch on this tape that is to be checked reads and writes fields with gradients",
+            "record the launches to check: with tape: ...; and give the fields needs_grad=True",
+        )
     return passed
+
+
+def _names(given: Sequence[str] | str | None, what: str, known: set[str]) -> set[str]:
+    """The names of kernels that somebody gave, which are all on the tape."""
+    names = {given} if isinstance(given, str) else set(given or ())
+    for name in sorted(names - known, key=str):
+        close = close_to(name, sorted(known)) if isinstance(name, str) else None
+        there = f"its kernels are {', '.join(sorted(known))}" if known else "record launches first"
+        raise FieldError(
+            f"{what}: this tape launched no kernel that is named {name!r}",
+            Span.of_caller(),
+            hint=f"did you mean {close!r}?" if close else there,
+        )
+    return names
+
+
+def _nothing_compared(why: str, hint: str) -> AutodiffError:
+    return AutodiffError(f"there is nothing to compare: {why}", Span.of_caller(), hint=hint)
 
 
 def _with_gradient(things: Any) -> Iterator[Field]:
@@ -288,7 +320,7 @@ def run_moved(
 
 def _limit(f: Field, most: int | None) -> int:
     size = int(f.storage.form.count)
-    return size if most is None or most < 0 else min(size, most)
+    return min(size, most) if most is not None and most > 0 else size
 
 
 def _component(f: Field, number: int) -> str:

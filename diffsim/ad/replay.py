@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.launches import STRETCH
 from diffsim.runtime.sequence import Sequence, new_sequence
 from diffsim.runtime.storage import Stretches, address_of, stretches
 from diffsim.runtime.versions import Versions
@@ -269,7 +271,7 @@ class _Ahead:
     Attributes:
         order: the versions that it leaves; `stamps`: the same for the real ones.
         saved: the versions of what tapes with in_place="save" copy, when they do.
-        notes: which launch was a kernel's last one.
+        notes: when each kernel was launched.
     """
 
     def __init__(self, entries: list[Entry]) -> None:
@@ -277,7 +279,7 @@ class _Ahead:
         self.order = Order()
         self.saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
         writes: dict[Special, list[Reach]] = {}
-        notes: dict[Any, _Note] = {}
+        notes: dict[Any, _Notes] = {}
         for k, entry in enumerate(entries):
             if isinstance(entry, Saved):
                 if not entry.own:
@@ -287,8 +289,12 @@ class _Ahead:
                     self.save(own)
                 self.order.tick()
                 self.launch(entry, writes)
-                for note in _notes(entry, self.order.clock):
-                    notes[id(note.special), note.key] = note
+                for special, key in _noted(entry):
+                    note = notes.get((id(special), key))
+                    if note is None:
+                        note = notes[id(special), key] = _Notes(special, key)
+                    note.places.append(self.order.clock)
+                    note.seed = entry.seed
             elif isinstance(entry, Wrote):
                 self.order.tick()
                 self.order.write((entry.field, entry.row), entry.writer)
@@ -318,36 +324,40 @@ class _Ahead:
         self.program.launch(special, special.compiled, entry.args, entry.seed)
 
 
-class _Note:
-    """That a launch was the last one of its kernel (with these arguments): for `kernel.grad`."""
+class _Notes:
+    """The launches of one kernel (with these arguments) in a record: for `kernel.grad`."""
 
-    __slots__ = ("at", "key", "seed", "special")
+    __slots__ = ("key", "places", "seed", "special")
 
-    def __init__(self, special: Special, key: Any, at: int, seed: int) -> None:
+    def __init__(self, special: Special, key: Any) -> None:
         self.special = special
         self.key = key
-        self.at = at
-        self.seed = seed
+        self.places: deque[int] = deque(maxlen=STRETCH)
+        self.seed = 0
 
     def put(self, base: int) -> None:
-        note = base + self.at, self.seed
+        launches = self.special.launches
         if self.key is None:
-            self.special.last = note
-        else:
-            self.special.stamps[self.key] = note
+            launches.last = base + self.places[-1], self.seed
+            return
+        for at in self.places:
+            launches.note(self.key, base + at)
+        launches.seeds[self.key] = self.seed
 
 
-def _notes(entry: Launched, at: int) -> Iterator[_Note]:
-    """Notes of a launch.
+def _noted(entry: Launched) -> Iterator[tuple[Special, Any]]:
+    """What a launch is noted for: the kernel, and its arguments (None: the kernel whatever they are).
 
-    Of kernels with arguments only those that draw random numbers need one: for others an older note is as
-    right, or what they load has changed since.
+    Of kernels with arguments only those that draw random numbers need a note: for others an older one is
+    as right, or what they load has changed since.
     """
     for special in entry.special.kernel.specials.values():
         if special.translation is entry.special.translation and special.differentiable:
-            yield _Note(special, None, at, entry.seed)
-            if special.values and special.translation.uses_random:
-                yield _Note(special, special.launch_key(entry.args), at, entry.seed)
+            yield special, None
+            if not special.values:
+                yield special, ()
+            elif special.translation.uses_random:
+                yield special, special.launch_key(entry.args)
 
 
 class _Back:

@@ -49,6 +49,7 @@ from diffsim.runtime.field import Field
 from diffsim.runtime.read import Read
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.spoil import spoil, written_since
+from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.ad.watch import Trace
@@ -192,7 +193,7 @@ class Tape:
                         hint="give the tapes of threads clear_gradients=False, or no loss (tape.zero(), "
                         "tape.backward(loss))",
                     )
-                for f in list(session.with_grad):
+                for f in members(session.with_grad):
                     f.grad.clear()
             self.loss.fill(0)
 

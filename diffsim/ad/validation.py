@@ -40,10 +40,8 @@ class Watched(Special):
 
     def __init__(self, plain: Special) -> None:
         self._plain = plain
-        last = plain.last
         super().__init__(*plain.parts)
-        self.last = last
-        self.stamps = plain.stamps
+        self.launches = plain.launches
         self.validator: Callable[[], Validator | None] = lambda: None
         self.start = Mem("start", types.i64, 0, None, "array")
         noted = self._noted()
@@ -54,15 +52,6 @@ class Watched(Special):
     @property
     def plain(self) -> Special:
         return self._plain
-
-    @property
-    def last(self) -> tuple[int, int] | None:
-        """When the kernel was launched last, as itself or as this variant."""
-        return self._plain.last
-
-    @last.setter
-    def last(self, value: tuple[int, int] | None) -> None:
-        self._plain.last = value
 
     def _noted(self) -> set[Load]:
         """The loads that count: of what has a gradient, and what the adjoint loads again."""

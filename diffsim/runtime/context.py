@@ -71,7 +71,8 @@ class Session:
 
     Attributes:
         clock: counts launches and writes from Python; versions of fields are readings of it.
-        recorders: the innermost tape that is recording in each thread (by its number) where one is.
+        recorders: the innermost tape that is recording in each thread (by its number) where one is. It never
+            changes, but is replaced: other threads look at it at any time, and keep it if it is empty.
         alone: the same where a single one records, else nothing.
         witnesses: the numbers of threads, and the tapes there that hear what other threads write.
         passes: the threads that run a backward pass.
@@ -93,7 +94,7 @@ class Session:
         self.alone = self.recorders
         self.witnesses: list[tuple[int, Any]] = []
         self.passes: set[int] = set()
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # a signal handler may record, too
         self.own = of_threads()
         self.generation = 0
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -116,10 +117,11 @@ class Session:
 
     @tape.setter
     def tape(self, tape: Any) -> None:
-        if tape is None:
-            self.recorders.pop(threading.get_ident(), None)
-        else:
-            self.recorders[threading.get_ident()] = tape
+        me = threading.get_ident()
+        with self._changing:
+            others = {n: t for n, t in self.recorders.items() if n != me}
+            self.recorders = others if tape is None else {**others, me: tape}
+            self._hear(self.witnesses)
 
     @property
     def listener(self) -> Any:

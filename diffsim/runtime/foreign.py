@@ -73,7 +73,10 @@ def known_as(array: Any) -> Any:
     """What an array argument is known by from launch to launch."""
     if isinstance(array, DeviceArray):
         return array.address, array.shape
-    return id(array)
+    number = getattr(
+        array, "number", None
+    )  # of a Field: no later one at its place in memory has it
+    return id(array) if number is None else ("field", number)
 
 
 def take(value: Any, device: Device | None, where: str) -> DeviceArray:

@@ -54,6 +54,7 @@ from diffsim.runtime.once import making
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
+from diffsim.runtime.threads import members
 
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
@@ -89,7 +90,7 @@ class Kernel:
 
     def forget(self) -> None:
         """Compile anew at the next call (after `ds.init`, say)."""
-        if any(s.last is not None for s in self.specials.values()):
+        if any(s.launches.last is not None for s in self.specials.values()):
             self.launched_before = True
         self.specials = {}
         self._launch: Callable[..., Any] = self._first
@@ -98,7 +99,7 @@ class Kernel:
 
     def drop(self, special: Special) -> None:
         """A field that it was compiled for with some arguments is gone."""
-        self.launched_before |= special.last is not None
+        self.launched_before |= special.launches.last is not None
         if self.specials.get(special.key) is special:
             # Somebody may be looping over it: fields go at any time.
             self.specials = {k: s for k, s in self.specials.items() if s is not special}
@@ -581,7 +582,7 @@ def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None
 
 
 def _forget_all() -> None:
-    for k in list(_alive):
+    for k in members(_alive):
         k.forget()
 
 

@@ -31,9 +31,11 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray, known_as
+from diffsim.runtime.launches import STRETCH
 from diffsim.runtime.overlap import check_separate, shares
 from diffsim.runtime.read import Taken
 from diffsim.runtime.struct_field import StructField
+from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -413,7 +415,7 @@ def touch_array(
                 versions.rows[row], versions.writers[row] = now, writer
             versions.dirty = True
         return
-    for f in session.exported:
+    for f in members(session.exported):
         if shares(array, f):
             versions = f.versions
             versions.latest = versions.whole = now
@@ -467,9 +469,7 @@ def forward(special: Special) -> Callable[..., Any]:
     if params or compiled.result is not None or special.translation.uses_random or compiled.prints:
         w.guard(start, compiled.lock)
     if special.differentiable:
-        w.put(f"{me}.last = ($now, {seed})")
-        if params:
-            _write_launch_note(w, special, f"($now, {seed})")
+        _write_launch_note(w, special, seed)
     if special.on_tape:
         if not (special.written and special.announced):
             w.put(_LISTENER)
@@ -509,23 +509,36 @@ def _write_call(w: Writer, special: Special, compiled: Compiled | CudaCompiled) 
         w.put("if $errors[0]:", "    $raise_errors()")
 
 
-def _write_launch_note(w: Writer, special: Special, note: str) -> None:
+def _write_launch_note(w: Writer, special: Special, seed: str) -> None:
     """Note when a launch with these arguments was, for `kernel.grad` with the same ones."""
-    stamps = w.use(special.stamps, "stamps")
-    w.space["$key"] = special.launch_key
+    launches = special.launches
+    here = w.use(launches, "launches")
+    w.space["$times"] = launches.times
+    w.put(f"{here}.last = ($now, {seed})")
     params = [p.name for p in special.values]
-    slow = f"{stamps}[$key({_tuple_text(params)})] = {note}"
-    if any(p.type is not None and p.type.shape for p in special.values):
-        w.put(slow)
-    else:
-        key = _tuple_text(
-            [f"$known({p.name})" if p.kind == "array" else p.name for p in special.values]
+    if not params:
+        w.space["$alone"] = launches.times.setdefault((), [])
+        w.put(
+            "$alone.append($now)",
+            f"if not len($alone) & {STRETCH - 1}:",
+            f"    {here}.shorten($alone)",
         )
+        return
+    w.space["$key"] = special.launch_key
+    whole = f"$key({_tuple_text(params)})"
+    if any(p.type is not None and p.type.shape for p in special.values):
+        w.put(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
+    else:
         w.space["$known"] = known_as
-        w.put("try:", f"    {stamps}[{key}] = {note}", "except TypeError:", f"    {slow}")
-    w.put(
-        f"if len({stamps}) > {_MOST_STAMPS}:", f"    {w.use(special, 'special')}.forget_launches()"
-    )
+        key = [f"$known({p.name})" if p.kind == "array" else p.name for p in special.values]
+        w.put(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
+        w.put("except KeyError:", "    $times[$known_as] = [$now]")
+        w.put("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
+        w.put("else:", "    $noted.append($now)")
+        w.put(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")
+    if special.translation.uses_random:
+        w.put(f"{here}.seeds[$known_as] = {seed}")
+    w.put(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
 
 
 def captures_changed(special: Special) -> Callable[[], bool]:

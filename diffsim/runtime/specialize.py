@@ -11,8 +11,9 @@ import numpy as np
 
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Load, Mem
+from diffsim.ir.nodes import Load, Mem, Seed
 from diffsim.ir.types import TensorType, an
+from diffsim.ir.walk import task_statements, uses
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
@@ -27,6 +28,7 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import known_as
+from diffsim.runtime.launches import Launches
 from diffsim.runtime.once import made_once
 from diffsim.runtime.spoil import ZERO, spoil
 from diffsim.runtime.values import array_of
@@ -48,8 +50,7 @@ class Special:
         ir: the prepared IR.
         values: the parameters that a launch passes.
         launch: the launch function (`launch.py`).
-        last: the clock's reading and the random numbers' key of the last launch, or None; `stamps`: of
-            the last one with given arguments.
+        launches: when it was launched.
         stale: whether something that it was compiled for is gone; `needed`: what may go.
         is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
         device: the GPU it is compiled for; None: the CPU.
@@ -88,9 +89,7 @@ class Special:
         self.arrays = arrays
         self.simplicity = simplicity
         self.stale = False
-        self.last: tuple[int, int] | None = None
-        self.stamps: dict[Any, tuple[int, int]] = {}
-        self.forgot_launches = False
+        self.launches = Launches()
         translation.captures = launch.watched(translation.captures)
         self.snapshots = {id(c): launch._snapshot(c.value) for c in translation.captures}
         self.needed: list[weakref.ref[Any]] = []
@@ -196,11 +195,6 @@ class Special:
             else:
                 key.extend(flatten(p, a, self.kernel.source.name))
         return tuple(key)
-
-    def forget_launches(self) -> None:
-        """Too many launches with different arguments were noted."""
-        self.stamps.clear()
-        self.forgot_launches = True
 
     # ---- forward
 
@@ -360,10 +354,10 @@ class Special:
         return launch.captures_changed(self)
 
     def grad_launch(self, *args: Any, returned: Any = None) -> None:
-        """`kernel.grad(...)`: the adjoint of the last launch with these arguments.
+        """`kernel.grad(...)`: the adjoint of a launch with these arguments (`launches.py` says which).
 
-        A kernel that was never launched is taken as if it were launched now. `returned` is the gradient
-        of what it returned.
+        A kernel that was never launched is taken as if it were launched now, if its adjoint needs nothing
+        that the launch makes. `returned` is the gradient of what it returned.
         """
         name = self.kernel.source.name
         if session.tape is not None:
@@ -385,15 +379,27 @@ class Special:
                 Span.of_caller(),
                 hint="leave out returned=",
             )
-        since, seed = self._launched(args)
         seeds = (self.seeds(returned),) if self.returns_active else ()
+        key = self._known_launches(args)
+        since, count = (_FOREVER, 0) if key is None else self.launches.asked(key)
+        seed = (
+            0 if self.launches.last is None else self.launches.seeds.get(key, self.launches.last[1])
+        )
+        if count > 1 and self._adjoint_draws and since != self.launches.times[key][-1]:
+            raise self._of_an_earlier_launch(
+                count, "each launch draws random numbers of its own", None
+            )
         clock = session.clock
         try:
             self.run_adjoint(args, since, seed, *seeds)
         except BaseException as error:
             if session.clock != clock:
                 spoil(error, lambda: self._adds_to(args), ZERO)
+            elif count > 1 and isinstance(error, GlobalDataAccessError):
+                raise self._of_an_earlier_launch(count, error.message, error.span) from None
             raise
+        if key is not None:
+            self.launches.answered(key, count)
 
     def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
         """The gradients that the adjoint writes in a launch with these arguments."""
@@ -427,24 +433,70 @@ class Special:
         """Whether kernels run on another backend since, so that fields may not be where they were."""
         return self.device is not session.device or self.moves != session.moves
 
-    def _launched(self, args: tuple[Any, ...]) -> tuple[int, int]:
-        """When the last launch with these arguments was, and its key for random numbers."""
-        found = self.last
-        if found is None:
+    def _known_launches(self, args: tuple[Any, ...]) -> Any:
+        """What the launches with these arguments are known by; None if a launch makes no difference."""
+        launches = self.launches
+        if launches.last is None:
             if self.kernel.launched_before:
                 raise self._not_launched("since ds.init() was called or a field made anew")
-            return _FOREVER, 0
-        if self.values:
-            try:
-                found = self.stamps.get(args)
-            except TypeError:  # an argument that is no number
-                found = None
-            if found is None:
-                found = self.stamps.get(self.launch_key(args))
-            if found is None:
-                many = self.forgot_launches
-                raise self._not_launched("lately" if many else "with these arguments")
-        return found
+            self._check_needs_no_launch(args)
+            return None
+        try:
+            key = args if args in launches.times else self.launch_key(args)
+        except TypeError:  # an argument that is no number
+            key = self.launch_key(args)
+        if key not in launches.times:
+            raise self._not_launched("lately" if launches.forgot else "with these arguments")
+        return key
+
+    def _check_needs_no_launch(self, args: tuple[Any, ...]) -> None:
+        """Raise an error if the adjoint needs what a launch with these arguments writes, or draws."""
+        name = self.kernel.source.name
+        hint = f"launch it first: {name}(...), then {name}.grad(...)"
+        if self._adjoint_draws:
+            raise AutodiffError(
+                f"the gradient of {name} needs the random numbers of a launch, and {name} was never launched",
+                self.kernel.source.head(),
+                hint=hint,
+            )
+        for a in self.adjoint_reads:
+            if any(self._meet(a, w, args) for w in self.written):
+                assert isinstance(a.stmt, Load)
+                raise GlobalDataAccessError(
+                    f"the gradient of {name} needs {a.mem.name} as {name} leaves it, and {name} was never "
+                    "launched\n  read here:",
+                    a.stmt.origin.span,
+                    hint=hint,
+                )
+
+    def _meet(self, one: Access, other: Access, args: tuple[Any, ...]) -> bool:
+        """Whether two accesses may reach the same element in a launch with these arguments."""
+        f = self.object_of(one.mem, args)
+        if f is None or f is not self.object_of(other.mem, args):
+            return False
+        boxes = self.box(one, args), self.box(other, args)
+        rows = [box[1] for box in boxes if box is not None]
+        return None in rows or len(set(rows)) <= 1
+
+    @made_once
+    def _adjoint_draws(self) -> bool:
+        """Whether the adjoint needs the random numbers of its launch."""
+        return self.translation.uses_random and any(
+            isinstance(v, Seed)
+            for t in self.adjoint.tasks
+            for s in task_statements(t)
+            for v in uses(s)
+        )
+
+    def _of_an_earlier_launch(self, count: int, why: str, span: Span | None) -> AutodiffError:
+        name = self.kernel.source.name
+        return GlobalDataAccessError(
+            f"{name}.grad was called {count} times since {name} was launched last, so this call may belong "
+            f"to an earlier launch: {why}",
+            span or self.kernel.source.head(),
+            hint=f"run {name}(...) again before this call; or record the launches: ds.Tape(loss) "
+            "differentiates several, and tape.backward(grads={y: seed}) one as often as wanted",
+        )
 
     def _not_launched(self, when: str) -> AutodiffError:
         name = self.kernel.source.name

@@ -11,6 +11,7 @@ from typing import Any
 
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.threads import members
 
 ZERO = "x.grad.fill(0) sets one of them to 0."
 _NOTE = "The gradients that this was to compute are NaN now."
@@ -19,7 +20,7 @@ _MOST_TRIES = 3
 
 def written_since(clock: int) -> list[Field]:
     """The gradients that were written after that reading of the clock."""
-    found = (f.grad for f in list(session.with_grad))
+    found = (f.grad for f in members(session.with_grad))
     return [g for g in found if g is not None and g.versions.latest > clock]
 
 

@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from diffsim.errors import Span
 
@@ -36,6 +37,15 @@ class OfThread(threading.local):
 def of_threads() -> OfThread:
     """The same, new; the thread that calls this is the first one."""
     return OfThread(itertools.count())
+
+
+def members(kept: WeakSet[Any]) -> list[Any]:
+    """What is in a set that other threads may add to at any time."""
+    while True:
+        try:
+            return list(kept)
+        except RuntimeError:  # one did
+            continue
 
 
 class Silent:

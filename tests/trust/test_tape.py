@@ -1,0 +1,427 @@
+"""A gradient is right, or it is refused with an error that names the line: outside of recorded launches."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.runtime.launches import STRETCH
+from tests.ad.helpers import field, numbers
+
+
+@pytest.fixture(autouse=True)
+def _f64(cpu):
+    ds.init(default_fp=ds.f64)
+
+
+# ---- kernel.grad of a kernel that was never launched
+
+
+def test_what_the_kernel_itself_makes_is_missing_before_its_first_launch():
+    x, s, loss = field(1), field(1), field()
+
+    @ds.kernel
+    def k():
+        for i in x:
+            s[i] = 2.0 * x[i]
+        for i in x:
+            loss[None] += s[i] ** 2
+
+    x[0], loss.grad[None] = 3.0, 1.0
+    with pytest.raises(
+        ds.GlobalDataAccessError, match=r"never launched[\s\S]*launch it first"
+    ) as e:
+        k.grad()
+    assert "s[i] ** 2" in e.value.span.text()
+    assert x.grad[0] == 0
+    k()
+    k.grad()
+    assert x.grad[0] == 24.0
+
+
+def test_what_an_array_argument_lacks_before_the_first_launch():
+    x, s, loss = (ds.ndarray(ds.f64, 1, needs_grad=True) for _ in range(3))
+
+    @ds.kernel
+    def k(x: ds.types.ndarray(), s: ds.types.ndarray(), loss: ds.types.ndarray()):
+        for i in x:
+            s[i] = 2.0 * x[i]
+        for i in x:
+            loss[0] += s[i] ** 2
+
+    with pytest.raises(ds.GlobalDataAccessError, match="needs s as k leaves it"):
+        k.grad(x, s, loss)
+
+
+def test_an_adjoint_that_needs_nothing_of_the_launch_needs_no_launch():
+    x, y = field(4), field(4)
+    x.from_numpy(numbers(4))
+
+    @ds.kernel
+    def step(t: ds.i32):
+        x[t + 1] = x[t] ** 2
+        y[t] = ds.sin(x[t])
+
+    y.grad[2], x.grad[3] = 1.0, 10.0
+    v = x[2]
+    step.grad(2)
+    np.testing.assert_allclose(x.grad[2], np.cos(v) + 20.0 * v, rtol=1e-14)
+
+
+def test_random_numbers_are_those_of_a_launch():
+    x, y = field(3), field(3)
+
+    @ds.kernel
+    def shake():
+        for i in x:
+            y[i] = x[i] * ds.random()
+
+    @ds.kernel
+    def noise():
+        for i in x:
+            y[i] = x[i] + ds.random()
+
+    y.grad.fill(1.0)
+    with pytest.raises(ds.AutodiffError, match="random numbers of a launch"):
+        shake.grad()
+    noise.grad()  # needs none of them
+    assert x.grad.to_numpy().tolist() == [1.0] * 3
+
+
+# ---- several launches of one kernel, and its gradients by hand
+
+
+class Squares:
+    def __init__(self):
+        self.x, self.loss = field(1, name="x"), field(name="loss")
+        self.start(1.0)
+
+    def start(self, x):
+        self.x[0] = x
+        self.x.grad.fill(0.0)
+        self.loss.grad[None] = 1.0
+
+    @ds.kernel
+    def square(self):
+        for i in self.x:
+            self.loss[None] += self.x[i] ** 2
+
+    @ds.kernel
+    def scaled(self, by: ds.f64):
+        for i in self.x:
+            self.loss[None] += by * self.x[i] ** 2
+
+    @ds.kernel
+    def double(self):
+        for i in self.x:
+            self.x[i] *= 2.0
+
+
+@pytest.mark.parametrize("takes", [False, True])
+def test_a_gradient_belongs_to_one_launch(takes):
+    """x^2 + (2 x)^2: at x = 1 the slope is 10, and the first launch saw an x that is gone."""
+    s = Squares()
+    launch, grad = (
+        (lambda: s.scaled(1.0), lambda: s.scaled.grad(1.0)) if takes else (s.square, s.square.grad)
+    )
+    launch()
+    s.double()
+    launch()
+    grad()
+    s.double.grad()
+    assert s.x.grad[0] == 8.0
+    with pytest.raises(ds.GlobalDataAccessError, match=r"earlier launch[\s\S]*double") as caught:
+        grad()
+    assert s.x.grad[0] == 8.0  # nothing was added
+    assert "self.x[i] ** 2" in caught.value.span.text()
+    s.x[0] = 1.0
+    launch()  # as the advice says
+    grad()
+    assert s.x.grad[0] == 10.0
+
+
+def test_launches_that_saw_the_same_are_differentiated_as_often_as_there_are():
+    s = Squares()
+    for _ in range(3):
+        s.square()
+    for _ in range(3):
+        s.square.grad()
+    assert s.x.grad[0] == 6.0
+
+
+def test_one_launch_has_gradients_for_as_many_seeds_as_wanted():
+    s = Squares()
+    for x in (1.0, 3.0, 5.0):  # each time a launch and two gradients: what came before is done with
+        s.start(x)
+        s.square()
+        for seed in (1.0, 10.0):
+            s.loss.grad[None] = seed
+            s.square.grad()
+        assert s.x.grad[0] == 11.0 * 2.0 * x
+
+
+def test_a_launch_that_is_made_again_is_the_last_one():
+    """By hand: the state is put back, the step launched again, then differentiated."""
+    s, states = Squares(), []
+    for _ in range(5):
+        states.append(s.x[0])
+        s.square()
+        s.double()
+    expected = sum(2 * 2 ** (2 * k) for k in range(5))
+    for x in reversed(states):
+        s.double.grad()
+        s.x[0] = x
+        s.square()
+        s.square.grad()
+    assert s.x.grad[0] == expected
+
+
+def test_a_refused_gradient_does_not_count():
+    s = Squares()
+    s.square()
+    s.x[0] = 2.0
+    for _ in range(2):
+        with pytest.raises(ds.GlobalDataAccessError):
+            s.square.grad()
+    s.square()
+    s.square.grad()
+    with pytest.raises(ds.GlobalDataAccessError, match="was called 2 times"):
+        s.square.grad()
+
+
+def test_launches_with_random_numbers_are_told_apart():
+    x, y = field(3), field(3)
+    x.fill(1.0)
+
+    @ds.kernel
+    def shake():
+        for i in x:
+            y[i] += x[i] * ds.random()
+
+    y.grad.fill(1.0)
+    shake()
+    one = y.to_numpy()
+    for _ in range(2):  # of one launch
+        x.grad.fill(0.0)
+        shake.grad()
+        np.testing.assert_array_equal(x.grad.to_numpy(), one)
+    shake()
+    shake()
+    shake.grad()
+    with pytest.raises(ds.AutodiffError, match="random numbers of its own"):
+        shake.grad()
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_more_launches_than_are_noted(changes):
+    """Launches in the middle may be forgotten; the first one is not."""
+    s, count = Squares(), 40 * STRETCH
+    for k in range(count):
+        s.scaled(2.0)
+        s.scaled(float(k))  # other arguments
+        if changes and not k:
+            s.x[0] = 3.0
+    for _ in range(count - changes):
+        try:
+            s.scaled.grad(2.0)
+        except ds.GlobalDataAccessError:
+            assert changes
+            return
+    assert not changes
+    assert s.x.grad[0] == 4.0 * count
+    assert len(s.scaled.specials) == 1
+    (special,) = s.scaled.specials.values()
+    assert len(special.launches.times[(2.0,)]) < count
+
+
+def test_launches_of_a_replay_count():
+    s = Squares()
+    tape = ds.Tape()
+    with tape:
+        s.square()
+        s.double()
+        s.square()
+    s.x[0] = 1.0
+    tape.replay()
+    s.square.grad()
+    s.double.grad()
+    with pytest.raises(ds.GlobalDataAccessError, match="earlier launch"):
+        s.square.grad()
+    tape = ds.Tape()
+    with tape:
+        s.square()
+        s.square()
+    s.x[0] = 7.0
+    tape.replay()
+    s.x.grad.fill(0.0)
+    s.square.grad()
+    s.square.grad()
+    assert s.x.grad[0] == 28.0
+
+
+def test_an_array_at_the_place_of_another_was_not_launched():
+    """An array that is gone, and one made later where it was."""
+
+    @ds.kernel
+    def count(a: ds.types.ndarray()):
+        for i in a:
+            a[i] += 1.0
+
+    for turn in range(20):
+        a = ds.ndarray(ds.f64, 3, needs_grad=True)
+        if turn:
+            with pytest.raises(ds.AutodiffError, match="was not launched with these arguments"):
+                count.grad(a)
+        count(a)
+        count.grad(a)
+        del a
+
+
+# ---- checks that compared nothing
+
+
+def programs():
+    x, y = field(3), field(3)
+    x.from_numpy(numbers(3))
+
+    @ds.func
+    def wrong(a):
+        return a * a
+
+    @ds.func_grad(wrong)
+    def adj_wrong(a, g):
+        ds.adjoint[a] += 7.0 * g
+
+    @ds.kernel
+    def bad():
+        for i in x:
+            y[i] = wrong(x[i])
+
+    tape = ds.Tape()
+    with tape:
+        bad()
+    return x, y, bad, tape
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_inputs": 0}, {"max_outputs": 0}, {"max_inputs": -1}, {"max_outputs": None}],
+)
+def test_zero_means_all(options):
+    x, y, bad, tape = programs()
+    assert not ds.ad.gradcheck(bad, [x], [y], raise_exception=False, **options)
+    assert not ds.ad.gradcheck_tape(tape, raise_exception=False, **options)
+    assert (
+        ds.ad.jacobian(bad, [x], [y], max_outputs=0)[x, y].tolist() == np.diag([7.0] * 3).tolist()
+    )
+    assert not np.isnan(ds.ad.jacobian_fd(bad, [x], [y], max_inputs=0)[x, y]).any()
+
+
+@pytest.mark.parametrize("kernels", [None, [], (), "bad", ["bad"]])
+def test_no_names_mean_all_kernels(kernels):
+    *_, tape = programs()
+    assert not ds.ad.gradcheck_tape(tape, kernels=kernels, skip_kernels=[], raise_exception=False)
+
+
+@pytest.mark.parametrize("what", ["kernels", "skip_kernels"])
+def test_a_name_that_is_no_kernels_is_an_error(what):
+    *_, tape = programs()
+    with pytest.raises(ds.FieldError, match=rf"{what}: .*'bda'[\s\S]*did you mean 'bad'"):
+        ds.ad.gradcheck_tape(tape, **{what: ["bda"]})
+    with pytest.raises(ds.FieldError, match="its kernels are bad"):
+        ds.ad.gradcheck_tape(tape, **{what: "quite_other"})
+
+
+def test_a_check_that_compares_nothing_is_an_error():
+    *_, tape = programs()
+    constant = field(3, grad=False)
+
+    @ds.kernel
+    def fill():
+        for i in constant:
+            constant[i] = 1.0
+
+    with pytest.raises(ds.AutodiffError, match="nothing to compare"):
+        ds.ad.gradcheck_tape(tape, skip_kernels=["bad"])
+    with pytest.raises(ds.AutodiffError, match="nothing to compare"):
+        ds.ad.gradcheck_tape(ds.Tape())
+    other = ds.Tape()
+    with other:
+        fill()
+    with pytest.raises(ds.AutodiffError, match="nothing to compare"):
+        ds.ad.gradcheck_tape(other)
+
+
+# ---- threads that come and go
+
+
+@pytest.mark.host
+def test_tapes_and_writes_in_many_threads():
+    """Tapes begin and end in some threads while others write, read, launch and make fields."""
+    until, failures = threading.Event(), []
+    fields = [field(8) for _ in range(6)]
+
+    @ds.kernel
+    def touch(k: ds.f64):
+        for i in fields[0]:
+            fields[0][i] += k
+
+    def record(f):
+        tape = ds.Tape()
+        with tape:
+            f[0] = 1.0
+        with ds.Tape(), ds.ad.no_grad():
+            f.fill(2.0)
+
+    def write(f):
+        f.fill(0.0)
+        f[1] = f[0] + 1.0
+        f.copy_from(fields[5])
+        f.from_numpy(np.ones(8))
+        touch(1.0)
+
+    def make(_):
+        field(2).fill(1.0)
+        for f in diffsim_fields():
+            assert f.grad is not None
+
+    def keep_on(act, f):
+        try:
+            while not until.is_set():
+                act(f)
+        except BaseException as error:
+            failures.append(error)
+            until.set()
+
+    acts = [record, record, write, write, make]
+    threads = [
+        threading.Thread(target=keep_on, args=(act, f))
+        for act, f in zip(acts, fields, strict=False)
+    ]
+    for t in threads:
+        t.start()
+    until.wait(1.5)
+    until.set()
+    for t in threads:
+        t.join()
+    assert not failures, failures
+
+
+def diffsim_fields():
+    from diffsim.runtime.context import session
+    from diffsim.runtime.threads import members
+
+    return members(session.with_grad)
+
+
+def test_who_listens_where_no_tape_records_is_nobody_for_good():
+    """What a thread was told before another one began to record stays the answer."""
+    from diffsim.runtime.context import session
+
+    listener = session.recorders and session.listener
+    with ds.Tape():
+        assert not listener
+        inside = session.recorders
+    assert inside
+    assert not session.recorders
