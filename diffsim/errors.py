@@ -17,6 +17,7 @@ import linecache
 import os
 import sys
 from types import FrameType
+from typing import Any
 
 _MOST_CALLERS = 2  # shown at each end of a long chain of calls
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -50,14 +51,24 @@ class Span:
     def __repr__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
 
-    def text(self) -> str:
-        """The place as `File "...", line N`, the source line and carets; then the callers' lines."""
-        callers: list[Span] = []
+    def __reduce__(self) -> Any:
+        # One row for each call: a func that calls itself has more of them than Python can nest.
+        rows = [
+            (s.file, s.line, s.col, s.end_line, s.end_col, s.where) for s in self._and_callers()
+        ]
+        return _span_of, (rows,)
+
+    def _and_callers(self) -> list[Span]:
+        found: list[Span] = []
         span: Span | None = self
         while span is not None:
-            callers.append(span)
+            found.append(span)
             span = span.parent
-        shown = [span._line() for span in callers]
+        return found
+
+    def text(self) -> str:
+        """The place as `File "...", line N`, the source line and carets; then the callers' lines."""
+        shown = [span._line() for span in self._and_callers()]
         if len(shown) > 2 * _MOST_CALLERS:  # a func that calls itself
             left_out = f"  {len(shown) - 2 * _MOST_CALLERS} more calls like these"
             shown = [*shown[:_MOST_CALLERS], left_out, *shown[-_MOST_CALLERS:]]
@@ -92,6 +103,15 @@ class Span:
                 name = "" if where == "<module>" else where
                 return Span(frame.f_code.co_filename, line, col or 0, end_line, end_col, name)
         return Span(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _span_of(rows: list[tuple[str, int, int, int, int | None, str]]) -> Span:
+    """A span that was pickled, from its rows: its own and those of its callers."""
+    span: Span | None = None
+    for row in reversed(rows):
+        span = Span(*row, span)
+    assert span is not None
+    return span
 
 
 def _characters(source: str, column: int) -> int:
@@ -133,6 +153,22 @@ class DiffsimError(Exception):
         self.message = message
         self.span = span
         self.hint = hint
+
+    def __reduce__(self) -> Any:
+        """Copied and pickled (by pools of processes, say) as it is, whatever its class is made from."""
+        return _error_of, (type(self), self.args), self.__dict__
+
+
+def _error_of(cls: type[DiffsimError], args: tuple[Any, ...]) -> DiffsimError:
+    """An error that was pickled; its attributes are set after this."""
+    # cls.__new__ can be that of another base than the one whose instances these are, and is refused then.
+    native: Any = cls
+    while "__new__" not in vars(native):
+        native = native.__base__
+    error: DiffsimError = native.__new__(cls, *args)
+    super(DiffsimError, error).__init__(*args)
+    error.__suppress_context__ = True
+    return error
 
 
 class KernelSyntaxError(DiffsimError, SyntaxError):

@@ -16,6 +16,7 @@ from diffsim.ad.gradcheck import run_moved
 from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.lang.copying import Bound, Named
 from diffsim.lang.matrix import source_of
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -110,7 +111,7 @@ def _put(field: Field, index: Index, values: np.ndarray) -> None:
     field._touch()
 
 
-class GradReplaced:
+class GradReplaced(Named):
     """A Python function whose gradient is another function; made by `ds.ad.grad_replaced`.
 
     Calling it runs it. On a tape it counts as one step, whose adjoint is the function that
@@ -308,12 +309,13 @@ class Comparison:
             )
 
 
-class BoundGradReplaced:
+class BoundGradReplaced(Bound):
     """A method with a gradient of its own, taken from an object."""
 
     def __init__(self, replaced: GradReplaced, owner: Any) -> None:
         self.replaced = replaced
         self.owner = owner
+        self.__name__ = replaced.function.__name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.replaced(self.owner, *args, **kwargs)
@@ -443,6 +445,10 @@ class NoGrad:
     Fields that the code stores to forget what they had to do with the loss; kernels may return
     values. Outside of a tape it changes nothing.
     """
+
+    def __reduce__(self) -> str:
+        """Copied and pickled by its name: there is one."""
+        return "no_grad"
 
     def __call__(self, function: Callable[..., Any] | None = None) -> Any:
         if function is None:

@@ -44,6 +44,7 @@ from diffsim.ad.start import Start
 from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.lang.copying import refuse
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.read import Read
@@ -509,6 +510,14 @@ class Tape:
                 seen.add(id(entry.special))
             found.update(dict.fromkeys(written(entry)))
         return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """`copy`, `deepcopy` and `pickle` come here."""
+        raise refuse(
+            "a tape",
+            "it knows the launches of this process",
+            "record what it holds on another tape",
+        )
 
     # ---- gradients
 

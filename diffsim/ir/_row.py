@@ -200,6 +200,9 @@ class Op:
     def __repr__(self) -> str:
         return f"<op {self.name}: {self.signature}>"
 
+    def __reduce__(self) -> Any:
+        return _row_of, (self.name,)
+
     @property
     def __name__(self) -> str:
         return self.name
@@ -238,6 +241,11 @@ class Op:
                 hint=f"it takes {len(self.operands)} number{'s' * (len(self.operands) != 1)} "
                 "(or arrays); vectors have methods: v.norm(), v.dot(w), ...",
             ) from None
+
+
+def _row_of(name: str) -> Op:
+    """The op of that name."""
+    return TABLE[name]
 
 
 def op(name: str, signature: str, doc: str, **columns: Any) -> Op:

@@ -42,7 +42,7 @@ def verify(kernel: Kernel, after: str = "") -> Kernel:
 
 class _Malformed(Exception):
     def __init__(self, message: str, stmt: Stmt | None) -> None:
-        super().__init__(message)
+        super().__init__(message, stmt)
         self.message = message
         self.stmt = stmt
 

@@ -39,6 +39,9 @@ class DefaultTensor:
         self.kind = kind
         self.dims = shape
 
+    def __reduce__(self) -> Any:
+        return DefaultTensor, (self.__name__, self.kind, self.dims)
+
     @property
     def now(self) -> TensorType:
         """The type that it is now."""

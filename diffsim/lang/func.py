@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 from diffsim.errors import AutodiffError, DiffsimError, Span
 from diffsim.ir.types import ScalarType
+from diffsim.lang.copying import Bound, Named
 from diffsim.lang.ports import ports
 from diffsim.lang.source import Source
 
 C = TypeVar("C", bound=type)
 
 
-class Func:
+class Func(Named):
     """A function for use inside of kernels; each call is translated in place."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -27,10 +28,6 @@ class Func:
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else BoundFunc(self, owner)
-
-    def __reduce__(self) -> str:
-        """Copied and pickled like a function: by its name."""
-        return self.__qualname__  # type: ignore[attr-defined]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise DiffsimError(
@@ -83,7 +80,7 @@ class Given:
         )
 
 
-class BoundFunc:
+class BoundFunc(Bound):
     """A func taken from an object: `self` is that object."""
 
     def in_words(self) -> str:
@@ -92,6 +89,7 @@ class BoundFunc:
     def __init__(self, func: Func, owner: Any) -> None:
         self.func = func
         self.owner = owner
+        self.__name__ = func.source.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.func(*args, **kwargs)

@@ -56,6 +56,10 @@ class Adjoint:
     def __setitem__(self, key: Any, value: Any) -> None:
         self[key]
 
+    def __reduce__(self) -> str:
+        """Copied and pickled by its name: there is one."""
+        return "adjoint"
+
     def in_words(self) -> str:
         return "ds.adjoint"
 

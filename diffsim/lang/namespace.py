@@ -7,7 +7,7 @@ from typing import Any
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import TensorType
 from diffsim.lang.annotations import ArrayAnnotation, DefaultTensor, matrix_type, scalar_type
-from diffsim.lang.structs import StructType
+from diffsim.lang.structs import StructType, struct_type
 
 
 class types:  # noqa: N801 - a namespace: ds.types.vector(...)
@@ -48,4 +48,4 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
         Args:
             members: the type of each member: scalar, vector, matrix or struct.
         """
-        return StructType("struct", members, {})
+        return struct_type("struct", members)

@@ -531,6 +531,14 @@ def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:
 Handler = Callable[[Context, Any, list[Any], dict[str, Any]], Any]
 
 
+_intrinsics: dict[str, Intrinsic] = {}
+
+
+def _intrinsic(name: str) -> Intrinsic:
+    """The one of that name."""
+    return _intrinsics[name]
+
+
 class Intrinsic:
     """A function of the language that is not an op: what it does in a kernel, and in Python.
 
@@ -551,6 +559,10 @@ class Intrinsic:
         self.in_kernel = in_kernel
         self.in_python = in_python
         self.lazy = lazy
+        assert _intrinsics.setdefault(name, self) is self, name
+
+    def __reduce__(self) -> Any:
+        return _intrinsic, (self.__name__,)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.in_python(*args, **kwargs)

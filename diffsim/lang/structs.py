@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +14,7 @@ from diffsim.errors import FieldError, Span
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.absent import refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
+from diffsim.lang.copying import Named
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix, marked
 from diffsim.lang.ports import ports
@@ -22,7 +24,7 @@ from diffsim.lang.scope import close_to, describe
 _OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
 
 
-class StructType:
+class StructType(Named):
     """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
 
     Calling it makes a struct: members are given by position or by name, missing ones are 0.
@@ -133,6 +135,11 @@ class StructType:
         refuse_duals(needs_dual)
         return ports.make_struct_field(self, shape, name, needs_grad, layout)
 
+    def __reduce__(self) -> Any:
+        if "__qualname__" in vars(self):  # made of a class
+            return super().__reduce__()
+        return struct_type, (self.__name__, self.members)
+
     def in_words(self) -> str:
         return f"the struct type {self.__name__}"
 
@@ -175,10 +182,13 @@ class Struct:
         return (
             isinstance(other, Struct)
             and other._type is self._type
-            and other._values == self._values
+            and all(_equal(v, other._values[k]) for k, v in self._values.items())
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return Struct, (self._type, self._values)
 
     def __copy__(self) -> Struct:
         return Struct(self._type, dict(self._values))
@@ -192,6 +202,12 @@ class Struct:
     def __repr__(self) -> str:
         inner = ", ".join(f"{k}={v!r}" for k, v in self._values.items())
         return f"{self._type.__name__}({inner})"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two members are the same: vectors and matrices compare element by element."""
+    equal = a == b
+    return bool(equal.all() if isinstance(equal, Matrix) else equal)
 
 
 def dataclass(cls: type) -> StructType:
@@ -223,4 +239,20 @@ def dataclass(cls: type) -> StructType:
                 Span.of_caller(),
                 hint="leave it out: members that are not given are 0",
             )
-    return StructType(cls.__name__, members, methods)
+    made = StructType(cls.__name__, members, methods)
+    vars(made).update(__module__=cls.__module__, __qualname__=cls.__qualname__)
+    return made
+
+
+_nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDictionary()
+
+
+def struct_type(name: str, members: dict[str, Any]) -> StructType:
+    """The struct type with these members that stands under no name: the same one for the same members.
+
+    Args:
+        name: for messages.
+        members: their types.
+    """
+    made = StructType(name, members, {})
+    return _nameless.setdefault((name, *made.members.items()), made)

@@ -40,6 +40,10 @@ class Arch:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __reduce__(self) -> str:
+        """Copied and pickled by its name: there is one of each."""
+        return self.name
+
     def __repr__(self) -> str:
         return f"ds.{self.name}"
 

@@ -19,6 +19,7 @@ from diffsim.errors import FieldError, MissingGradientError, Span, memory_size
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
+from diffsim.lang.copying import COPY_INSTEAD, NO_COPIES, refuse
 from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.scope import describe
 from diffsim.runtime import export
@@ -534,12 +535,7 @@ class Field:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """`copy`, `deepcopy` and `pickle` come here."""
-        raise FieldError(
-            f"{self.in_words()} can not be copied by copy or deepcopy, nor pickled: it is memory that "
-            "kernels were compiled for",
-            Span.of_caller(),
-            hint="ds.clone(x) makes another field; what can be pickled is x.to_numpy()",
-        )
+        raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- the same memory in other libraries
 

@@ -28,6 +28,7 @@ from diffsim.errors import (
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
+from diffsim.lang.copying import Bound, Named
 from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.ports import ports
 from diffsim.lang.source import Source
@@ -59,7 +60,7 @@ from diffsim.runtime.threads import members
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
 
-class Kernel:
+class Kernel(Named):
     """A compiled function over fields; made by `@ds.kernel`.
 
     Calling it launches it. `kernel.grad(...)` launches its adjoint, with the arguments of the launch it
@@ -356,15 +357,15 @@ class Kernel:
         """The kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self._only(args).ir, sm)
 
-    def __reduce__(self) -> str:
-        """Copied and pickled like a function: by its name."""
-        return self.__qualname__  # type: ignore[attr-defined]
+    def __reduce__(self) -> Any:
+        owner = self.owner and self.owner()
+        return super().__reduce__() if owner is None else (getattr, (owner, self.source.name))
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
 
 
-class BoundKernel:
+class BoundKernel(Bound):
     """A kernel taken from an object, which it keeps alive."""
 
     __slots__ = ("kernel", "owner")
@@ -392,6 +393,9 @@ class GradKernel:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._launch: Callable[..., Any] = self._first
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.kernel, "grad")
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs or len(args) != self._count:

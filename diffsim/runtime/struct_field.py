@@ -6,15 +6,15 @@ gradients and tapes need to know nothing of structs.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import TensorType
+from diffsim.lang.copying import COPY_INSTEAD, NO_COPIES, refuse
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
-from diffsim.lang.structs import Struct, StructType
+from diffsim.lang.structs import Struct, StructType, struct_type
 from diffsim.runtime.field import Field
 from diffsim.runtime.new_field import make_field
 
@@ -83,7 +83,7 @@ class StructField:
         if not found:
             return None
         t = self.type
-        return StructField(StructType(t.__name__, {k: t.members[k] for k in found}, {}), found)
+        return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
 
     def fields(self) -> list[Field]:
         """The fields of all members, also those of structs inside."""
@@ -98,11 +98,16 @@ class StructField:
             f.call_it(f"{name}.{member}")
 
     def in_words(self) -> str:
-        return f"the field of structs {self.name}"
+        named = str(self._first().name).rpartition(".")[0]
+        return f"the field of structs {named}" if named else "a field of structs"
 
     def __repr__(self) -> str:
         shape = f"shape {self.shape}" if self.placed else "not placed"
         return f"<field {self.name}: {self.type.__name__}, {shape}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """`copy`, `deepcopy` and `pickle` come here."""
+        raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     def __iter__(self) -> Any:
         raise FieldError(
@@ -188,7 +193,7 @@ class Element:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a struct: what the element is now."""
-        return copy.copy, (self._field.type(**self.to_dict()),)
+        return self._field.type(**self.to_dict()).__reduce__()
 
     def to_dict(self) -> dict[str, Any]:
         """The members by name."""
@@ -247,7 +252,7 @@ class StructNamespace:
                 Span.of_caller(),
                 hint='write ds.Struct.field({"pos": ds.types.vector(3, ds.f32)}, shape=n)',
             )
-        t = StructType("struct", members, {})
+        t = struct_type("struct", members)
         return make_struct_field(t, shape, name, needs_grad, layout)
 
 

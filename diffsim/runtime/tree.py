@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from diffsim.errors import FieldError, Span
+from diffsim.lang.copying import refuse
 from diffsim.lang.scope import describe
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -24,7 +25,9 @@ class Axes:
         self.numbers = numbers
 
     def __repr__(self) -> str:
-        return "ds." + "".join("ijkl"[n] for n in self.numbers)
+        if max(self.numbers) < 4:
+            return "ds." + "".join("ijkl"[n] for n in self.numbers)
+        return f"ds.axes({', '.join(map(str, self.numbers))})"
 
 
 i, j, k, l = Axes(0), Axes(1), Axes(2), Axes(3)  # noqa: E741 - Taichi's names
@@ -54,6 +57,14 @@ class Node:
         self.children: list[Node] = []
         if parent is not None:
             parent.children.append(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """`copy`, `deepcopy` and `pickle` come here."""
+        raise refuse(
+            "a layout",
+            "fields have their places in it",
+            "make the same layout again where it is needed",
+        )
 
     def dense(self, axes: Axes, size: Any) -> Node:
         """Divide each element into a dense array.
@@ -142,6 +153,10 @@ class Root(Node):
     def __init__(self) -> None:
         super().__init__(None, {})
         session.at_reset.append(self.forget)
+
+    def __reduce_ex__(self, protocol: Any) -> str:
+        """There is one in each process."""
+        return "root"
 
     def forget(self) -> None:
         """Let go of the tree; fields placed in it stay usable."""

@@ -1,0 +1,63 @@
+"""What `copy`, `deepcopy` and `pickle` (with it `multiprocessing`) make of diffsim's objects.
+
+Vectors, matrices and structs are values, and copied. What stands under a name in a module, as functions and
+classes do, is handed on by that name. What holds memory, or is known by its identity, is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+from diffsim.errors import DiffsimError, FieldError, Span
+
+NO_COPIES = "it is memory that kernels were compiled for"
+COPY_INSTEAD = "ds.clone(x) makes another field; what can be pickled is x.to_numpy()"
+
+
+class Named:
+    """A thing that is copied and pickled as functions are: it is its own copy, and pickled by its name."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        module, name = self.__module__, self.__qualname__  # type: ignore[attr-defined]
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is not self:
+            raise DiffsimError(
+                f"{name} can not be pickled (nor sent to another process): that is done by name, and "
+                f"{module}.{name} is something else or not there",
+                Span.of_caller(),
+                hint="define it at the top of a module, under the name that its def or class line gives",
+            )
+        return name
+
+
+class Bound:
+    """A method taken from an object: copied with the object, as Python's methods are."""
+
+    __slots__ = ()
+    owner: Any
+    __name__: str
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return getattr(copy.deepcopy(self.owner, memo), self.__name__)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.owner, self.__name__)
+
+
+def refuse(what: str, because: str, hint: str) -> FieldError:
+    """The error for a thing that has no copies."""
+    return FieldError(
+        f"{what} can not be copied by copy or deepcopy, nor pickled: {because}",
+        Span.of_caller(),
+        hint,
+    )
