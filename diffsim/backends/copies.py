@@ -12,14 +12,17 @@ and one store of it, and the slots are added up once, when the chunk is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from diffsim.backends.llvm import Body
-from diffsim.backends.module import Copy
+from diffsim.backends.module import Copy, Module
 from diffsim.ir.memory import strides_of
-from diffsim.ir.nodes import Task, Value
+from diffsim.ir.nodes import Block, Task, Value
 from diffsim.ir.private import Private
 from diffsim.ir.types import size_of
+
+_ALONE = 4096  # scalars that one thread adds up sooner than it gets others to help
+_MOST_PARTS = 128
 
 
 def _axes(p: Private) -> list[tuple[int, int]]:
@@ -83,12 +86,19 @@ class Chunk:
         """Scalars that are set to 0 and added up."""
         return sum(n * p.scalars for p, n in zip(self.private, self.slots, strict=True))
 
+    def places(self) -> Iterator[tuple[Private, int]]:
+        """The memories, and where the copy of each begins [byte]."""
+        at = 0
+        for p in self.private:
+            yield p, at
+            at += _bytes(p)
+
     def _spread(self) -> list[tuple[Private, int]]:
         return [(p, n) for p, n in zip(self.private, self.slots, strict=True) if n > 1]
 
     def enter(self, body: Body, k: int) -> str:
         """At the start of a chunk: find its copies, and set them to 0; returns where they are."""
-        base = body.shared_load(body.module.layout.copies[k], "ptr", constant=False)
+        base, _ = _block_of(body, k)
         skip = body.let(f"mul i64 %chunk, {self.bytes}")
         mine = body.let(f"getelementptr i8, ptr {base}, i64 {skip}")
         body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
@@ -129,16 +139,64 @@ def _add_slots(body: Body, p: Private, n: int, copy: str, vectors: str) -> None:
         total = body.let(f"call {flags}{t} {name}({start}{kind} {v})")
         body.put(f"store {t} {total}, ptr {target}")
 
-    _count_up(body, str(p.scalars), add)
+    _count_up(body, "0", str(p.scalars), add)
 
 
-def add_up(body: Body, chunk: Chunk, copies: str, chunks: str) -> None:
-    """Add the copies to their memories, chunk after chunk."""
-    total, at = chunk.bytes, 0
-    for p in chunk.private:
+def add_up(body: Body, chunk: Chunk, k: int, run: Callable[[str, str, str], None]) -> None:
+    """Add the copies to their memories, chunk after chunk; `run` spreads a function, given its range."""
+    copies, used = _block_of(body, k)
+    for j, (p, at) in enumerate(chunk.places()):
+        if p.scalars < _ALONE:
+            block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+            _add_one(body, p, block, chunk.bytes, used)
+        else:
+            extent = _loops(p)[0][0]
+            parts = max(1, min(_MOST_PARTS, extent, p.scalars // _ALONE))
+            run(f"@sum{k}_{j}", str(extent), str(parts))
+
+
+def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[str]:
+    """For each memory too large for one thread: the function that adds up a range of all its copies."""
+    text = []
+    for j, (p, at) in enumerate(chunk.places()):
+        if p.scalars < _ALONE:
+            continue
+        lines = [f"define internal void @sum{k}_{j}({arguments}) #0 {{", "entry:"]
+        body = Body(module, lines)
+        leads = tuple(v for v, _ in p.lead if v is not None)
+        body.enter([Block([], leads)], [p.mem])
+        copies, used = _block_of(body, k)
         block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
-        _add_one(body, p, block, total, chunks)
-        at += _bytes(p)
+        _add_one(body, p, block, chunk.bytes, used, ("%begin", "%end"))
+        text += [*lines, "  ret void", "}"]
+    return text
+
+
+def keep_block(body: Body, k: int, copies: str, used: str) -> None:
+    """Note where the copies of a task lie, and how many chunks have some."""
+    slot = body.module.layout.copies[k]
+    body.shared_store(slot, "ptr", copies)
+    body.shared_store(slot + 1, "i64", used)
+
+
+def _block_of(body: Body, k: int) -> tuple[str, str]:
+    slot = body.module.layout.copies[k]
+    return (
+        body.shared_load(slot, "ptr", constant=False),
+        body.shared_load(slot + 1, "i64", constant=False),
+    )
+
+
+def are_there(body: Body, private: tuple[Private, ...]) -> Iterator[str]:
+    """Whether the part that there are copies of is in the memory: conditions that a launch must look at.
+
+    Lanes may add under a condition that says so, and adding up asks for none.
+    """
+    for p in private:
+        assert p.mem.shape is not None
+        for (base, shift), extent in zip(p.lead, p.mem.shape, strict=False):
+            if base is not None:
+                yield body.let(f"icmp ult i64 {_lead_index(body, base, shift)}, {extent}")
 
 
 def start(body: Body, p: Private) -> str:
@@ -151,7 +209,10 @@ def start(body: Body, p: Private) -> str:
     return first
 
 
-def _add_one(body: Body, p: Private, block: str, total: int, chunks: str) -> None:
+def _add_one(
+    body: Body, p: Private, block: str, total: int, chunks: str, part: tuple[str, str] | None = None
+) -> None:
+    """Add up copies that are `total` bytes apart; `part`: only this range of the outermost loop."""
     t = p.mem.dtype.scalar.llvm
     first = start(body, p)
 
@@ -165,6 +226,7 @@ def _add_one(body: Body, p: Private, block: str, total: int, chunks: str) -> Non
                 body.update("add", p.mem, target, extra)
                 return
             extent, here, there = loops[0]
+            limits = part if part and loops is every else ("0", str(extent))
 
             def turn(i: str) -> None:
                 places = []
@@ -173,11 +235,12 @@ def _add_one(body: Body, p: Private, block: str, total: int, chunks: str) -> Non
                     places.append(body.let(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
                 run(loops[1:], *places)
 
-            _count_up(body, str(extent), turn)
+            _count_up(body, *limits, turn)
 
-        run(_loops(p), copy, first)
+        every = _loops(p)
+        run(every, copy, first)
 
-    _count_up(body, chunks, chunk)
+    _count_up(body, "0", chunks, chunk)
 
 
 def _loops(p: Private) -> list[tuple[int, int, int]]:
@@ -199,8 +262,8 @@ def _lead_index(body: Body, base: Value | None, shift: int) -> str:
     return body.let(f"add nsw i64 {wide}, {shift}") if shift else wide
 
 
-def _count_up(body: Body, limit: str, step: Callable[[str], None]) -> None:
-    """A loop over 0..limit; `step` emits one turn."""
+def _count_up(body: Body, first: str, limit: str, step: Callable[[str], None]) -> None:
+    """A loop over first..limit; `step` emits one iteration."""
     before = body.label
     head, inside, after = (body.new_label(w) for w in ("sum", "add", "summed"))
     body.jump(head)
@@ -211,7 +274,7 @@ def _count_up(body: Body, limit: str, step: Callable[[str], None]) -> None:
     body.start(inside)
     step(i)
     body.put(f"{following} = add nuw nsw i64 {i}, 1")
-    phi = f"  {i} = phi i64 [ 0, %{before} ], [ {following}, %{body.label} ]"
+    phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{body.label} ]"
     body.lines.insert(place, phi)
     body.jump(head)
     body.start(after)

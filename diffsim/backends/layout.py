@@ -32,7 +32,8 @@ class Layout:
         temps: slot of the first scalar of each temporary.
         bounds: slot of each bound of a parallel task that is not a constant.
         partials: slot of the pointer to a task's partial results.
-        copies: slot of the pointer to the threads' copies of memories that a task adds to.
+        copies: slot of the pointer to the threads' copies of memories that a task adds to; in the next one is
+            how many there are.
         borders: slot of the pointer to the words of a task that follows close behind another one.
         size: number of slots, or of words of that memory.
     """
@@ -73,7 +74,7 @@ class Layout:
                 at += 1
             if task.private:
                 self.copies[k] = at
-                at += 1
+                at += 2
             if task.behind is not None:
                 self.borders[k] = at
                 at += 1

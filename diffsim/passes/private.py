@@ -32,7 +32,7 @@ from diffsim.passes.access import ByPart, part_of
 from diffsim.passes.affine import offset_of
 from diffsim.passes.wide import varying
 
-_LARGEST = 1 << 19  # scalars of one copy
+_LARGEST = 1 << 20  # scalars of one copy
 
 Lead = tuple[tuple[Value | None, int], ...]
 
@@ -60,7 +60,7 @@ def _of_task(task: Task) -> tuple[Private, ...]:
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
         lead = _lead(atomics, made_by)
-        if len(lead) == mem.rank or scalars_within(mem, len(lead)) > _LARGEST:
+        if scalars_within(mem, len(lead)) > _LARGEST:
             continue
         added = frozenset(atomics)
         others = ByPart(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import cpu
+from diffsim.backends import chunks, cpu
 from diffsim.backends.jit import Jit
 from diffsim.runtime import compile as runtime_compile
 from diffsim.runtime.compile import llvm_text, lower
@@ -15,8 +15,8 @@ from diffsim.runtime.compile import llvm_text, lower
 @pytest.fixture
 def many(monkeypatch):
     """As many chunks as there may be, also of few lanes."""
-    monkeypatch.setattr(cpu, "_CHUNK_WORK", 1)
-    monkeypatch.setattr(cpu, "_MOST_CHUNKS", 1000)
+    monkeypatch.setattr(chunks, "_CHUNK_WORK", 1)
+    monkeypatch.setattr(chunks, "_MOST_CHUNKS", 1000)
     monkeypatch.setattr(cpu, "_FEWEST_CHUNKS", 1)
 
 

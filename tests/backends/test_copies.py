@@ -84,12 +84,59 @@ def test_a_memory_that_is_also_read_has_no_copies():
     assert not lower(both._only(()).ir).tasks[0].private
 
 
+def test_components_of_one_element():
+    """Weights that are the components of one matrix are more than a reduction carries: copies do the rest."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=4)
+    n, rows = 100_000, 30
+    x = ds.Vector.field(3, ds.f32, shape=n)
+    w = ds.Matrix.field(rows, 3, ds.f32, shape=(), needs_grad=True)
+    loss = ds.field(ds.f32, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def forward():
+        for i in x:
+            loss[None] += (w[None] @ x[i]).sum()
+
+    points = np.random.default_rng(0).random((n, 3)).astype(np.float32)
+    x.from_numpy(points)
+    found = set()
+    for _ in range(20):
+        with ds.Tape(loss):
+            forward()
+        found.add(w.grad.to_numpy().tobytes())
+    assert len(found) == 1
+    want = np.tile(points.sum(axis=0, dtype=np.float64), (rows, 1))
+    np.testing.assert_allclose(w.grad.to_numpy(), want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_that_no_lane_reaches(threads):
+    """Nothing is added up where a condition keeps the lanes away: there may be no memory."""
+    ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
+    x = ds.field(ds.f32, shape=(4, 8))
+
+    @ds.kernel
+    def scatter(t: ds.i32):
+        for i in range(200_000):
+            if 0 <= t < 4:
+                x[t, i % 8] += 1.0
+
+    scatter(3)
+    scatter(1_000_000_000)
+    scatter(-1_000_000_000)
+    want = np.zeros((4, 8))
+    want[3] = 25_000
+    assert (x.to_numpy() == want).all()
+
+
+@pytest.mark.parametrize("alone", [1, 4096])  # added up by all threads, or by the one that launches
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("order", ["ij", "ji"])
 @pytest.mark.parametrize("layout", ["AOS", "SOA"])
-def test_copies_of_any_dense_layout(layout, order, wide, monkeypatch):
+def test_copies_of_any_dense_layout(layout, order, wide, alone, monkeypatch):
     """A row of a field whose components or axes lie in another order; neighbours stay as they were."""
     monkeypatch.setattr("diffsim.passes.wide._ALWAYS", wide)
+    monkeypatch.setattr("diffsim.backends.copies._ALONE", alone)
     ds.init(arch=ds.cpu, cpu_max_num_threads=3)
     lanes = 100_000
     total = ds.Matrix.field(2, 2, ds.f64, layout=getattr(ds.Layout, layout))
@@ -132,8 +179,8 @@ def test_copies_of_any_dense_layout(layout, order, wide, monkeypatch):
 def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
     """Bare values, products and negated ones, under a branch, and lanes that meet by chance."""
     monkeypatch.setattr("diffsim.ir.private._NEAR", near)
-    monkeypatch.setattr("diffsim.backends.cpu._CHUNK_WORK", 50)
-    monkeypatch.setattr("diffsim.backends.cpu._COPY_WORK", 0)
+    monkeypatch.setattr("diffsim.backends.chunks._CHUNK_WORK", 50)
+    monkeypatch.setattr("diffsim.backends.spread._COPY_WORK", 0)
     monkeypatch.setattr("diffsim.passes.wide._ALWAYS", True)
     ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
     m, vec3 = 41, ds.types.vector(3, dtype)

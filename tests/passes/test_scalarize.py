@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import pytest
 
-from diffsim.backends import cpu
+from diffsim.backends import chunks, cpu
 from diffsim.backends.interp import run
 from diffsim.backends.jit import Jit
 from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
@@ -553,7 +553,7 @@ def on_cpu():
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 51])  # 51: two reductions at the same argument
 def test_random_programs_on_cpu(seed, on_cpu, monkeypatch):
-    monkeypatch.setattr(cpu, "_CHUNK_WORK", 200)  # so that these few lanes are shared out
+    monkeypatch.setattr(chunks, "_CHUNK_WORK", 200)  # so that these few lanes are shared out
     maker = Maker(seed)
     args = (np.array([0.3, -0.7]), 1 + seed % 3)
     want = maker.memory()
