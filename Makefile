@@ -41,20 +41,20 @@ bench-gpu: ## Run the benchmarks on an NVIDIA GPU (likewise)
 	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(ANY_PYTHON) benchmarks/gpu.py $(ARGS)
 
 demo: $(READY) ## Run the mass-spring example without a window and say where its pictures are
-	@touch $(VENV)/.demo
+	@mkdir -p out && touch out/.demo
 	@MPLBACKEND=Agg $(BIN)/python examples/mass_spring.py
 	@echo "Pictures:"
-	@find . -name '.?*' -prune -o -type f -newer $(VENV)/.demo \
+	@find . -name '.?*' -prune -o -type f -newer out/.demo \
 	    \( -name '*.png' -o -name '*.gif' -o -name '*.mp4' \) -print | sort | sed 's/^/  /'
 
 check: $(READY) ## Lint, check the formatting and the types
-	@$(BIN)/ruff check -q
-	@$(BIN)/ruff format -q --check
-	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python -m ruff check -q
+	@$(BIN)/python -m ruff format -q --check
+	@$(BIN)/python -m mypy --no-error-summary
 
 format: $(READY) ## Format the code and fix what ruff can fix safely
-	@$(BIN)/ruff check -q --fix --exit-zero
-	@$(BIN)/ruff format -q
+	@$(BIN)/python -m ruff check -q --fix --exit-zero
+	@$(BIN)/python -m ruff format -q
 
 bench: $(READY) ## Run the benchmarks
 	@$(BIN)/python benchmarks/run.py $(ARGS)
@@ -66,6 +66,11 @@ clean: ## Remove .venv and everything else that was made here
 # An interpreter is tried by running it: a name on the path may be only a launcher for nothing.
 $(READY): pyproject.toml
 	@set -e; \
+	case $$PWD in *:*) \
+	  echo "make: Python makes no .venv in a folder with a colon in its path, and this is $$PWD." >&2; \
+	  echo "    To do: give the folder another name, or move it." >&2; \
+	  exit 1;; \
+	esac; \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  python=; old=; bare=; \
 	  for candidate in $(PYTHON); do \

@@ -7,6 +7,7 @@ last tests here can show each of them a small wrong package and see it complain.
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
+TESTS = Path(__file__).resolve().parent
 
 # errors <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, tools} <- __init__
 # math, names of the language under a name of its own, stands beside __init__
@@ -163,6 +165,31 @@ def undocumented(thing: object) -> bool:
     doc = inspect.getdoc(thing) or ""
     cls = thing if isinstance(thing, type) else type(thing)
     return not doc.strip() or doc.startswith(f"{cls.__name__}(")
+
+
+# --- the tests' own shape -------------------------------------------------------------------------
+
+
+def test_the_map_of_the_tests_is_complete():
+    """tests/README.md names every folder, and every module that tests share."""
+    page = (TESTS / "README.md").read_text(encoding="utf-8")
+    files = [file.relative_to(TESTS) for file in sorted(TESTS.rglob("*.py"))]
+    folders = {file.parts[0] for file in files if len(file.parts) > 1}
+    shared = {file.as_posix() for file in files if file.parts[0] == "support"}
+    assert len(folders) > 5
+    assert {name for name in folders | shared if f"`{name}`" not in page} == set()
+
+
+def test_no_file_of_tests_imports_another():
+    """What two of them need stands in tests/support: each can be read, and run, by itself."""
+    wrong = [
+        f"{file.relative_to(TESTS).as_posix()}:{node.lineno}: {name}"
+        for file in sorted(TESTS.rglob("*.py"))
+        for node, _ in import_nodes(file)
+        for name in imported_names(TESTS, file, node)
+        if re.search(r"\btest_\w+$", name)
+    ]
+    assert wrong == []
 
 
 # --- the checks themselves ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import AutodiffError, GlobalDataAccessError, KernelTypeError
-from tests.ad.helpers import check, field, numbers
+from tests.support.gradients import check, field, numbers
 
 vec3 = ds.types.vector(3, ds.f64)
 mat2 = ds.types.matrix(2, 2, ds.f64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import check, field, numbers
+from tests.support.gradients import check, field, numbers
 
 RNG = np.random.default_rng(11)
 

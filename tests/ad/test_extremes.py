@@ -5,7 +5,8 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import AutodiffError, GlobalDataAccessError
-from tests.ad.helpers import check, field, make, numbers
+from tests.support.gradients import check, field, numbers
+from tests.support.source import make
 
 
 @pytest.fixture(autouse=True)

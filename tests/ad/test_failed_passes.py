@@ -9,7 +9,7 @@ import diffsim as ds
 from diffsim.ad.entries import Computed, Copied, Launched, Replaced, Stored, Wrote
 from diffsim.ad.saves import Saved
 from diffsim.runtime.sequence import new_sequence
-from tests.ad.helpers import central, field, numbers
+from tests.support.gradients import central, field, numbers
 
 N = 4
 

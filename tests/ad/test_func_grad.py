@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import central, check, field, numbers
+from tests.support.gradients import central, check, field, numbers
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import diffsim as ds
 from diffsim.backends import interp
 from diffsim.backends.ptx import PtxError
 from diffsim.passes import pipeline
-from tests.ad.helpers import check, field, numbers
+from tests.support.gradients import check, field, numbers
 
 SQUARE = "%r = fmul double %x, %x\nret double %r"
 SQUARE_ADJ = "%a = fmul double %x, %adj_ret\n%r = fmul double %a, 2.0\nret double %r"

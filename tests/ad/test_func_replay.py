@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import check, field, numbers
+from tests.support.gradients import check, field, numbers
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.passes import pipeline
-from tests.ad.helpers import make
+from tests.support.source import make
 
 FILES = sorted((Path(__file__).parents[1] / "golden").glob("*.txt"))
 MARK = "# ---- "

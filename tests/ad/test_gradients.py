@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import central, check, field, make, numbers
+from tests.support.gradients import central, check, field, numbers
+from tests.support.source import make
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ import pytest
 
 import diffsim as ds
 from diffsim import math as tm
-from tests.ad.helpers import central, check, field, make, numbers
+from tests.support.gradients import central, check, field, numbers
+from tests.support.source import make
 
 # name: the call, of vectors a and b of 3, s in (0.2, 0.8) of 3, a matrix m of 3 x 3, and numbers p and q
 CALLS = {

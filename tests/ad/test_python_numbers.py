@@ -12,7 +12,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import AutodiffError, MissingGradientError
-from tests.ad.helpers import field
+from tests.support.gradients import field
 
 X, V = np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2.0], [3.0, 4.0]])
 

@@ -1,23 +1,15 @@
 """The examples of the reference pages on differentiation and tapes, as they are printed there."""
 
-import inspect
-
 import numpy as np
 import pytest
 
 import diffsim as ds
 from diffsim.errors import GlobalDataAccessError, KernelSimplicityError
-from tests.ad.helpers import central, numbers
+from tests.support.gradients import central, numbers
+from tests.support.source import line_of
 
 pytestmark = pytest.mark.usefixtures("cpu")
 N = 16
-
-
-def line_of(kernel, text):
-    """File line of the statement of a kernel that contains the text."""
-    lines, first = inspect.getsourcelines(kernel.function)
-    (found,) = [k for k, line in enumerate(lines) if text in line]
-    return first + found
 
 
 # ---- field_kernel_differentiation

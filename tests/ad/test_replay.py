@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import field, numbers
+from tests.support.gradients import field, numbers
 
 
 @ds.data_oriented

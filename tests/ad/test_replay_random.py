@@ -9,7 +9,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.runtime.context import session
-from tests.ad.helpers import field
+from tests.support.gradients import field
 
 STEPS = 4
 

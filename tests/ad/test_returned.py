@@ -9,7 +9,8 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, MissingGradientError
-from tests.ad.helpers import check, field, make, numbers
+from tests.support.gradients import check, field, numbers
+from tests.support.source import make
 
 vec3 = ds.types.vector(3, ds.f64)
 mat2 = ds.types.matrix(2, 2, ds.f64)

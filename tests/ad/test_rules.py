@@ -12,7 +12,8 @@ from diffsim.errors import (
     KernelStateError,
     MissingGradientError,
 )
-from tests.ad.helpers import central, check, field, numbers
+from tests.support.gradients import central, check, field, numbers
+from tests.support.source import line_of
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +21,6 @@ def _f64():
     ds.init(default_fp=ds.f64)
     yield
     ds.reset()
-
-
-def line_of(function, text):
-    """File line of the statement of a kernel (or Python function) that contains the text."""
-    lines, first = inspect.getsourcelines(getattr(function, "function", function))
-    (found,) = [k for k, line in enumerate(lines) if text in line]
-    return first + found
 
 
 def refused(program, loss, kind=AutodiffError):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import field, numbers
+from tests.support.gradients import field, numbers
 
 N = 5
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.test_reference import line_of
+from tests.support.source import line_of
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

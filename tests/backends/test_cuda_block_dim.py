@@ -7,7 +7,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends.ptx import assemble
-from tests.backends.test_cuda_runs import Emulated
+from tests.support.emulated_kernel import Emulated
 
 every = pytest.mark.parametrize("n", [1, 8, 32, 64, 96, 128, 512, 1024])
 few = pytest.mark.parametrize("n", [1, 8, 32, 96, 128])

@@ -11,10 +11,8 @@ from diffsim.backends.cuda import lower
 from diffsim.backends.ptx import assemble, to_ptx
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
-from tests.ad.test_generated import Maker, Program
-from tests.backends.emulator import Blocks
-
-BLOCK = 64
+from tests.support.emulated_kernel import Emulated
+from tests.support.made_kernels import Maker, Program
 
 
 @pytest.fixture(autouse=True)
@@ -22,29 +20,6 @@ def _f64():
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     yield
     ds.reset()
-
-
-class Emulated:
-    """A kernel of diffsim, or its adjoint, as the GPU would run it on the fields' own memory."""
-
-    def __init__(self, kernel, *, grad=False, block_dim=BLOCK, **options):
-        (special,) = kernel.specials.values()
-        ir = special.adjoint if grad else special.ir
-        self.ir = pipeline.run(ir, pipeline.LOWER_CUDA, check=True)
-        self.code = lower(self.ir, fast_math=False, block_dim=block_dim, **options)
-        self.ptx = to_ptx(self.code.text, 90)
-        self.blocks = Blocks(self.code)
-
-    def __call__(self, *args, **more):
-        data = {m: m.handle()._array for m in self.ir.mems if m.kind == "field"}
-        work = self.blocks.launch(data, args, **more)
-        assert self.blocks.error[0] == 0
-        assert not self.blocks.heap
-        return work
-
-    @property
-    def kinds(self):
-        return [e.kind for e in self.code.entries]
 
 
 # ---- programs made at random

@@ -15,11 +15,6 @@ from diffsim.backends.jit import VECTOR_MATH, Jit, LLVMError
 ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
 
 
-@pytest.fixture(scope="module")
-def jit() -> Jit:
-    return Jit()
-
-
 def map_kernel(jit: Jit, name: str) -> str:
     """y[i] = f(x[i], x[i], ...) for the libm function `name`."""
     kind = "double" if name in VECTOR_MATH else "float"

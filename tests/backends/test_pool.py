@@ -135,11 +135,6 @@ def total(n, chunks, launches):
 
 
 @pytest.fixture(scope="module")
-def jit() -> Jit:
-    return Jit()
-
-
-@pytest.fixture(scope="module")
 def tasks(jit: Jit) -> Library:
     Pool(jit, 1).close()  # registers the symbols
     return jit.load(jit.compile(TASKS))

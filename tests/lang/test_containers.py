@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.ad.helpers import check, field, make, numbers
+from tests.support.gradients import check, field, numbers
+from tests.support.source import make
 
 
 class Pair:

@@ -8,7 +8,8 @@ import pytest
 import diffsim as ds
 from diffsim import math as tm
 from diffsim.errors import AutodiffError, FieldError, KernelTypeError
-from tests.ad.helpers import field, make, numbers
+from tests.support.gradients import field, numbers
+from tests.support.source import make
 
 # ---- values
 

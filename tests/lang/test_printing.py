@@ -10,7 +10,7 @@ import pytest
 import diffsim as ds
 from diffsim.errors import AccessError
 from diffsim.runtime import printed
-from tests.ad.helpers import field, numbers
+from tests.support.gradients import field, numbers
 
 
 def both(capsys, function, *args):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tests.ad.helpers import check, field, make, numbers
+from tests.support.gradients import check, field, numbers
+from tests.support.source import make
 
 
 def test_template_parameters_are_passed_by_reference(cpu):

@@ -7,7 +7,7 @@ import diffsim as ds
 from diffsim.ir.nodes import Atomic, Load, Store
 from diffsim.ir.walk import statements
 from diffsim.passes import pipeline
-from tests.ad.helpers import make
+from tests.support.source import make
 
 
 def order(kernel, upto="exclusive"):

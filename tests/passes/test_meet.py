@@ -10,7 +10,7 @@ import diffsim as ds
 from diffsim.ir.nodes import Store
 from diffsim.ir.walk import task_statements
 from diffsim.passes.meet import Sums
-from tests.ad.helpers import make
+from tests.support.source import make
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

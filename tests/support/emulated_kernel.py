@@ -1,0 +1,31 @@
+"""One kernel as the threads of a GPU compute it, seen on the CPU. (For any test: `--emulated-gpu`.)"""
+
+from diffsim.backends.cuda import lower
+from diffsim.backends.ptx import to_ptx
+from diffsim.passes import pipeline
+from tests.backends.emulator import Blocks
+
+BLOCK = 64
+
+
+class Emulated:
+    """A kernel of diffsim, or its adjoint, as the GPU would run it on the fields' own memory."""
+
+    def __init__(self, kernel, *, grad=False, block_dim=BLOCK, **options):
+        (special,) = kernel.specials.values()
+        ir = special.adjoint if grad else special.ir
+        self.ir = pipeline.run(ir, pipeline.LOWER_CUDA, check=True)
+        self.code = lower(self.ir, fast_math=False, block_dim=block_dim, **options)
+        self.ptx = to_ptx(self.code.text, 90)
+        self.blocks = Blocks(self.code)
+
+    def __call__(self, *args, **more):
+        data = {m: m.handle()._array for m in self.ir.mems if m.kind == "field"}
+        work = self.blocks.launch(data, args, **more)
+        assert self.blocks.error[0] == 0
+        assert not self.blocks.heap
+        return work
+
+    @property
+    def kinds(self):
+        return [e.kind for e in self.code.entries]
