@@ -188,6 +188,7 @@ def _inner(
     body.start(lane)
     index = k if low == "0" else body.let(f"add nsw i64 {k}, {low}")
     enter_lane(body, task, {**wide, task.axes[-1]: index})
+    calls = body.module.scalar_calls
     body.block(task.body)
     nexts = [
         accumulate(body, op, v, c)
@@ -196,7 +197,7 @@ def _inner(
     body.wide.pop()
     advanced = body.let(f"add nsw i64 {k}, 1")
     latch = body.label
-    body.jump(head)
+    body.put(f"br label %{head}{body.module.as_scalars(calls)}")
     phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
     for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
         phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")

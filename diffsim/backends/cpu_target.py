@@ -30,6 +30,8 @@ class CpuTarget:
     def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
         name = how.name + ("f" if t.bits == 32 else "")
         module.math[name] = None
+        if module.exact or not self.jit.vector_forms(name):
+            module.scalar_calls += 1
         return f"call {module.flags} {t.llvm} @{name}({args})"
 
     def vector_math(

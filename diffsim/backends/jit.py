@@ -4,10 +4,13 @@
 disk under a key made with ``Jit.fingerprint``); ``Jit.load`` links such bytes into the process.
 Modules need no target triple and no data layout: the host's are filled in. Each library gets a
 name space of its own, so two kernels may both define ``task``; what a library does not define is
-looked up among the symbols given to ``llvmlite.binding.add_symbol`` and in the process itself, and
-a missing one raises ``LLVMError`` instead of ending the process. (LLJIT does not see the former by
-itself: ``compile`` appends the names of a module's declarations to the object file, where object
-readers do not look, and ``load`` hands their addresses over.)
+looked up among the symbols given to ``llvmlite.binding.add_symbol``, in ``builtins.ll`` and in the
+process itself, and a missing one raises ``LLVMError`` instead of ending the process. (LLJIT does not
+see all of these by itself: ``compile`` appends the names of what a module needs to the object file,
+where object readers do not look, and ``load`` hands their addresses over. LLVM makes calls of its own,
+such as those of ``ldexp`` and ``__powidf2``, so the names are those of the finished object.)
+
+Where LLVM fails in itself (``guard.py``), the module is compiled again with less of its optimiser.
 
 Loading costs about 0.3 ms (LLJIT with JITLink; an MCJIT engine for each object costs 0.65 ms and
 ends the process on an undefined symbol). Mark generated functions ``nounwind``: the loader then
@@ -43,17 +46,22 @@ Vector width
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import platform
 import struct
 import sys
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
+from importlib import resources
 from itertools import count
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
+
+from diffsim.backends.guard import Crash, Guard
 
 VECTOR_MATH: dict[str, int] = {
     **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh"), 1),
@@ -75,6 +83,9 @@ unrolled loop over vectors.
 
 _TRAILER = struct.Struct("<Q8s")
 _TRAILER_MAGIC = b"dsimport"
+_SYMBOL = struct.Struct("<IBBHQQ")  # of an ELF64 file: name, info, other, section, value, size
+_BUILTINS = ("__powidf2", "__powisf2")
+"""The functions of ``builtins.ll``."""
 
 _init_lock = threading.Lock()
 _initialised = False
@@ -119,6 +130,20 @@ def _load_shared(name: str) -> bool:
     return True
 
 
+def _undefined(code: bytes) -> list[str]:
+    """What an object file needs; of one that is not ELF, what it may need."""
+    if code[:5] != b"\x7fELF\x02":
+        return list(_BUILTINS)
+    with llvm.ObjectFileRef.from_data(code) as file:
+        sections = {section.name(): section.data() for section in file.sections()}
+    names = sections[b".strtab"]
+    found = []
+    for name, info, _, section, _, _ in _SYMBOL.iter_unpack(sections[b".symtab"]):
+        if section == 0 and name and info >> 4:
+            found.append(names[name : names.index(b"\0", name)].decode())
+    return found
+
+
 class Library:
     """Machine code loaded into the process; it lives as long as this object.
 
@@ -152,6 +177,9 @@ class Library:
         return found
 
 
+_own_code: dict[str, Library] = {}  # for the life of the process: others hold addresses in it
+
+
 def digest_of(file: str) -> str:
     """What tells a version of this package's code that makes machine code, for cache keys."""
     try:
@@ -183,6 +211,7 @@ class Jit:
         self._machine = self._target_machine()
         self._layout = str(self._machine.target_data)
         self._engine: llvm.LLJIT | None = None
+        self._forms: dict[tuple[str, bool], list[tuple[str, int]]] = {}
         self._names = count()
         self._lock = threading.Lock()
         self.fingerprint: str = "|".join(
@@ -207,14 +236,18 @@ class Jit:
         Raises:
             LLVMError: the text does not parse or verify; the message names the place.
         """
-        with self._optimised(text) as module:
-            imports = "\n".join(
-                function.name
-                for function in module.functions
-                if function.is_declaration and not function.name.startswith("llvm.")
-            ).encode()
-            code = bytes(self._machine.emit_object(module))
-        return code + imports + _TRAILER.pack(len(imports), _TRAILER_MAGIC)
+        vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
+        attempts = [(self._opt_level, vectors), (self._opt_level, False), (0, False)]
+        for level, vectors in dict.fromkeys(attempts):
+            with contextlib.suppress(Crash):
+                return self._object(text, level, vectors, self._guard)
+            warnings.warn(
+                "LLVM has failed on a kernel, and may have said so above. It is compiled again with "
+                "less optimization: the results are the same, its speed may not be",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        raise LLVMError("LLVM fails on this module, even without optimization")
 
     def load(self, obj: bytes) -> Library:
         """Link an object file made by ``compile`` (by any process of this fingerprint).
@@ -229,7 +262,7 @@ class Jit:
         builder = llvm.JITLibraryBuilder().add_current_process()
         missing = []
         for name in obj[end - size : end].decode().splitlines():
-            address = llvm.address_of_symbol(name)
+            address = self._address_of(name)
             if address is None:
                 missing.append(name)
             else:
@@ -249,9 +282,40 @@ class Jit:
             raise LLVMError(f"cannot load an object file: {error}") from None
         return Library(self._engine, library, tracker)
 
+    def _object(self, text: str, level: int, vectors: bool, guard: Guard) -> bytes:
+        """An object file with the names of what it needs behind it."""
+        with self._optimised(text, level, vectors, guard) as module:
+            declared = [f.name for f in module.functions if f.is_declaration]
+            code = guard.emit(self._machine, module)
+        needed = dict.fromkeys((*declared, *_undefined(code)))
+        imports = "\n".join(n for n in needed if not n.startswith("llvm.")).encode()
+        return code + imports + _TRAILER.pack(len(imports), _TRAILER_MAGIC)
+
+    def _address_of(self, name: str) -> int | None:
+        if name in _BUILTINS and llvm.address_of_symbol(name) is None:
+            code = self._own("builtins.ll")
+            for builtin in _BUILTINS:
+                llvm.add_symbol(builtin, code.address(builtin))
+        found: int | None = llvm.address_of_symbol(name)
+        return found
+
+    def _own(self, file: str) -> Library:
+        """The code of a file of LLVM text beside this one, compiled without a guard, once a process."""
+        if file not in _own_code:
+            text = resources.files("diffsim.backends").joinpath(file).read_text(encoding="utf-8")
+            _own_code[file] = self.load(self._object(text, 0, False, Guard(0)))
+        return _own_code[file]
+
+    @functools.cached_property
+    def _guard(self) -> Guard:
+        if not Guard.is_possible():
+            return Guard(0)
+        return Guard(self._own("guard.ll").address("guarded"))
+
     def optimized(self, text: str) -> str:
         """The module after the optimisation passes, as LLVM IR text."""
-        with self._optimised(text) as module:
+        vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
+        with self._optimised(text, self._opt_level, vectors, self._guard) as module:
             return str(module)
 
     def declare_math(self, names: Iterable[str], *, vectors: bool = True) -> str:
@@ -291,6 +355,12 @@ class Jit:
 
     def vector_forms(self, name: str) -> list[tuple[str, int]]:
         """The vector forms of a libm function, as (symbol, lanes), narrowest first."""
+        known = name, self.vector_math
+        if known not in self._forms:
+            self._forms[known] = self._find_vector_forms(name)
+        return self._forms[known]
+
+    def _find_vector_forms(self, name: str) -> list[tuple[str, int]]:
         single = name not in VECTOR_MATH
         arity = VECTOR_MATH[name[:-1] if single else name]
         found = []
@@ -337,7 +407,10 @@ class Jit:
         )
 
     @contextlib.contextmanager
-    def _optimised(self, text: str) -> Iterator[llvm.ModuleRef]:
+    def _optimised(
+        self, text: str, level: int, vectors: bool, guard: Guard
+    ) -> Iterator[llvm.ModuleRef]:
+        """A module after the passes of a level. Raises Crash, also for one in the `with`."""
         # A context of its own: names and types of earlier modules cannot leak into this one. All is
         # closed here, in this order, because the garbage collector could close the context first.
         with contextlib.ExitStack() as stack:
@@ -349,9 +422,15 @@ class Jit:
                 module.verify()
             except RuntimeError as error:
                 raise LLVMError(str(error)) from None
-            options = llvm.create_pipeline_tuning_options(self._opt_level)
-            vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
+            options = llvm.create_pipeline_tuning_options(level)
             options.loop_vectorization = options.slp_vectorization = vectors
             builder = stack.enter_context(llvm.create_pass_builder(self._machine, options))
-            stack.enter_context(builder.getModulePassManager()).run(module, builder)
-            yield module
+            passes = stack.enter_context(builder.getModulePassManager())
+            try:
+                guard.run(passes, module, builder)
+                yield module
+            except Crash:
+                stack.pop_all()
+                for broken in (passes, builder, module, context):
+                    broken.detach()  # nobody knows what state they are in: they are left as they are
+                raise

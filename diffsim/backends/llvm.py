@@ -507,13 +507,14 @@ class Body:
         self.wide.append({s.index: self.let(f"sub i64 {last}, {k}") if last else k})
         if s.index.type.scalar.bits == 64:
             self.names[s.index] = self.wide[-1][s.index]
+        calls = self.module.scalar_calls
         self.block(s.body)
         nexts = [self.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
         self.wide.pop()
         self.jump(latch_label)
         self.start(latch_label)
         self.put(f"{latch} = add nsw i64 {k}, 1")
-        self.put(f"br label %{head}{self.loop_hint(s)}")
+        self.put(f"br label %{head}{self.loop_hint(s) or self.module.as_scalars(calls)}")
         self.lines[at:at] = [
             f"  {p} = phi {self.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
             for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)

@@ -79,6 +79,10 @@ class Module:
         self.text: list[str] = []
         """Functions that blocks were cut into."""
         self.parts = 0
+        self.scalar_calls = 0
+        """Calls of functions that have no form for vectors, so far."""
+        self.loops = 0
+        """Loops that are not to be made of vectors."""
         self.together: dict[Task, int] = {}
         """Lanes that run together."""
         self.checks: list[Check | Scratch] = []
@@ -104,6 +108,17 @@ class Module:
         k = self.scopes[key]
         return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
 
+    def as_scalars(self, calls_before: int) -> str:
+        """The metadata of a loop's end, where calls of functions without vector forms are inside of it.
+
+        LLVM would call such a function for each element of a vector, which gains nothing, and its two
+        estimates of what that costs differ where one call takes the result of another: it ends there.
+        """
+        if self.scalar_calls == calls_before:
+            return ""
+        self.loops += 1
+        return f", !llvm.loop !{9 + 3 * len(self.scopes) + self.loops}"
+
     def metadata(self) -> list[str]:
         n = len(self.scopes)
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
@@ -114,6 +129,10 @@ class Module:
             others = ", ".join(f"!{scope[j]}" for j in range(n) if j != k)
             lines.append(f"!{10 + 2 * k} = !{{!{scope[k]}}}")
             lines.append(f"!{11 + 2 * k} = !{{{others}}}")
+        if self.loops:
+            lines.append('!2 = !{!"llvm.loop.vectorize.enable", i1 false}')
+        for k in range(10 + 3 * n, 10 + 3 * n + self.loops):
+            lines.append(f"!{k} = distinct !{{!{k}, !2}}")
         return lines
 
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends import cpu
-from diffsim.backends.jit import Jit, Library
+from diffsim.backends.jit import Jit, Library, LLVMError
 from diffsim.backends.layout import ERROR, POOL, PRINTED, SEED, THREADS, Layout
 from diffsim.backends.reports import HEAD
-from diffsim.errors import AccessError, DiffsimError, memory_size
+from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
 from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
@@ -84,8 +84,16 @@ class Compiled:
             self.pool = session.pool  # a reference: its threads live as long as code that uses them
             self.params[POOL] = self.pool.handle
             self.params[THREADS] = self.pool.threads
-        self.library = _loaded(code.text, jit)
-        self.address = self.library.address("launch")
+        try:
+            self.library = _loaded(code.text, jit)
+            self.address = self.library.address("launch")
+        except LLVMError as problem:
+            raise BackendError(
+                f"LLVM makes no machine code of {kernel.name}: {problem}",
+                kernel.span,
+                hint="please report this with the kernel; until then divide the kernel into smaller ones"
+                ", or leave fast_math=True out",
+            ) from None
         self.call = _launcher(self.address)
         args = lowered.args
         codes = "".join(slot_code(a.type.scalar) for a in args)
