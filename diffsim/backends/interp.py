@@ -42,7 +42,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.types import Type, size_of
+from diffsim.ir.types import Type, converted, size_of
 
 _COMBINE: dict[str, Any] = {
     "add": np.add,
@@ -88,8 +88,8 @@ def run(
 
 
 def _as(x: Any, t: Type) -> Any:
-    """The number or array in exactly that type; integers wrap."""
-    return np.asarray(x).astype(t.scalar.numpy)[()]
+    """The number or array in exactly that type."""
+    return converted(x, t.scalar)
 
 
 def _unset(shape: tuple[int, ...], t: Type) -> np.ndarray:
@@ -253,7 +253,7 @@ class _Interpreter:
         name, t = s.op.name, s.out.type
         args = self.values(s.args)
         if name == "cast":
-            return _as(args[0] != 0 if t.is_bool else args[0], t)
+            return _as(args[0], t)
         if name == "build":
             return _as(np.array(args).reshape(t.shape), t)
         if name in ("extract", "insert"):

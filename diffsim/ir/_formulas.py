@@ -99,6 +99,11 @@ def truncated_quotient_reference(a: Any, b: Any) -> Any:
         return q + (inexact & (np.less(a, 0) != np.less(b, 0))).astype(q.dtype)
 
 
+def power_reference(x: Any, p: Any) -> Any:
+    """As C's pow; NumPy takes the square root for p = 0.5, which at -inf is something else."""
+    return np.where(np.isneginf(x) & np.equal(p, 0.5), np.negative(x), np.power(x, p))[()]
+
+
 def integer_power(a: Value, n: Value) -> Value:
     """a to the power n by repeated squaring, which wraps around as products do.
 
@@ -126,25 +131,37 @@ def integer_power(a: Value, n: Value) -> Value:
 
 def integer_power_reference(a: Any, n: Any) -> Any:
     a, n = np.broadcast_arrays(a, n)
-    unit = np.where(a == 1, 1, np.where(a == -1, np.where(n % 2 == 0, 1, -1), 0))
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(n % 2 == 0, 1, -1), 0)).astype(a.dtype)
     with np.errstate(all="ignore"):
-        return np.where(n < 0, unit, np.power(a, np.maximum(n, 0))).astype(a.dtype)
+        return np.where(n < 0, unit, np.power(a, np.maximum(n, 0)))
 
 
 def floor_divide(a: Value, b: Value) -> Value:
-    if a.type.is_float:  # exact, as Python has it: 1.0 // 0.1 is 9.0
-        return emit("round", (a - python_modulo(a, b)) / b)
-    quotient = emit("truncdiv", a, b)
-    if a.type.kind == "u":
-        return quotient
-    return emit("select", _signs_differ(emit("raw_mod", a, b), b), quotient - 1, quotient)
+    if not a.type.is_float:
+        quotient = emit("truncdiv", a, b)
+        if a.type.kind == "u":
+            return quotient
+        return emit("select", _signs_differ(emit("raw_mod", a, b), b), quotient - 1, quotient)
+    # Exact, as Python and NumPy have it: 1.0 // 0.1 is 9.0. A quotient by 0 is infinite.
+    remainder = emit("float_rem", a, b)
+    quotient = (a - remainder) / b
+    quotient = emit("select", _signs_differ(remainder, b), quotient - 1, quotient)
+    down, plain = emit("floor", quotient), a / b
+    down = emit("select", quotient - down > 0.5, down + 1, down)
+    down = emit("select", emit("eq", quotient, 0), plain * 0, down)  # a 0 has the sign of a / b
+    return emit("select", emit("eq", b, 0), plain, down)
 
 
 def python_modulo(a: Value, b: Value) -> Value:
-    remainder = emit("float_rem" if a.type.is_float else "raw_mod", a, b)
-    if a.type.kind == "u":
-        return remainder
-    return emit("select", _signs_differ(remainder, b), remainder + b, remainder)
+    if not a.type.is_float:
+        remainder = emit("raw_mod", a, b)
+        if a.type.kind == "u":
+            return remainder
+        return emit("select", _signs_differ(remainder, b), remainder + b, remainder)
+    remainder = emit("float_rem", a, b)
+    zero = emit("select", b < 0, _like(-0.0, b), _like(0.0, b))
+    moved = emit("select", _signs_differ(remainder, b), remainder + b, remainder)
+    return emit("select", emit("eq", remainder, 0), zero, moved)
 
 
 def _signs_differ(remainder: Value, divisor: Value) -> Value:
@@ -175,6 +192,8 @@ def _shift(a: Value, n: Value) -> Value:
 def sign_of(x: Value) -> Value:
     one, nothing = (1.0, 0.0) if x.type.is_float else (1, 0)
     positive = emit("select", x > 0, one, nothing)
+    if x.type.is_float:
+        positive = emit("select", emit("isnan", x), x, positive)
     if x.type.kind == "u":
         return cast_to(positive, x.type.scalar)
     return cast_to(emit("select", x < 0, -one, positive), x.type.scalar)

@@ -14,12 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from diffsim.errors import KernelTypeError, Span
 from diffsim.ir import current
 from diffsim.ir.nodes import Value
-from diffsim.ir.types import Type
+from diffsim.ir.types import ScalarType, Type, converted
 
 TABLE: dict[str, Op] = {}
+WHOLE = ("ceil", "floor", "round", "trunc")
+"""Ops that take the type of their result as well: `ds.floor(x, ds.i32)`."""
 _SIGNS = dict(
     pair.split()
     for pair in (
@@ -134,6 +138,10 @@ class Operand:
         """The result of an op of which this is one operand."""
         raise NotImplementedError
 
+    def converted(self, to: ScalarType) -> Any:
+        """Its numbers in another type."""
+        raise NotImplementedError
+
 
 class Traced(Operand):
     """A number that Python holds and something else follows."""
@@ -221,7 +229,11 @@ class Op:
             return rules
         return lambda g, *args: rules(k, g, args[:-1], args[-1])
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, dtype: Any = None) -> Any:
+        if self.name in WHOLE and len(args) == 2:
+            *args, dtype = args  # type: ignore[assignment]
+        if dtype is not None:
+            return self._whole(args, dtype)
         if current.active() and any(isinstance(a, Value) for a in args):
             return current.builder().op(self, args)
         for a in args:
@@ -232,7 +244,8 @@ class Op:
         try:
             if self.typer is None and len(args) != len(self.operands):
                 raise TypeError
-            return self.ref(*args)
+            with np.errstate(all="ignore"):
+                return self.ref(*args)
         except (TypeError, ValueError):
             shown = ", ".join(map(repr, args))
             raise KernelTypeError(
@@ -241,6 +254,26 @@ class Op:
                 hint=f"it takes {len(self.operands)} number{'s' * (len(self.operands) != 1)} "
                 "(or arrays); vectors have methods: v.norm(), v.dot(w), ...",
             ) from None
+
+    def _whole(self, args: Sequence[Any], t: Any) -> Any:
+        """`ds.floor(x, ds.i32)`: what the function gives, in another type."""
+        if self.name not in WHOLE or not isinstance(t, ScalarType):
+            raise KernelTypeError(
+                f"{self.sign} can not be computed of {args[0]!r} as {t!r}"
+                if self.name in WHOLE and args
+                else f"{self.sign} takes no dtype",
+                Span.of_caller(),
+                hint="it takes a number, and the type of its result: ds.i32, ..."
+                if self.name in WHOLE
+                else f"convert the result: ds.cast({self.sign}(...), ds.i32)",
+            )
+        result = self(*args)
+        if isinstance(result, Traced):
+            result = result.value
+        if isinstance(result, Operand):
+            return result.converted(t)
+        made = converted(result, t)
+        return made if isinstance(result, np.ndarray) else made.item()
 
 
 def _row_of(name: str) -> Op:

@@ -90,10 +90,14 @@ class Builder:
     def const(self, number: float | int | bool, t: Type) -> Const:
         """A constant of that type (every element of a tensor type)."""
         kind = t.scalar.kind
-        if kind == "f":
-            return Const(t, float(t.scalar.numpy.type(number)))
         if kind == "b":
             return Const(t, bool(number))
+        if kind == "f" or isinstance(number, float):
+            try:
+                return Const(t, types.converted(number, t.scalar).item())
+            except OverflowError as problem:
+                hint = "write it as a float: 1e30"
+                raise KernelTypeError(str(problem), self.span, hint) from None
         number = int(number)
         if not t.scalar.holds(number):
             number &= (1 << t.scalar.bits) - 1
@@ -127,11 +131,7 @@ class Builder:
         if x.type.scalar is scalar:
             return x
         if isinstance(x, Const):
-            number = x.value
-            if scalar.is_int and isinstance(number, float) and np.isfinite(number):
-                number = int(number)
-            if not (scalar.is_int and isinstance(number, float)):
-                return self.const(number, tensor(scalar, x.type.shape))
+            return Const(tensor(scalar, x.type.shape), types.converted(_typed(x), scalar).item())
         if scalar.is_bool:
             return self.named("ne", x, 0)
         return self._let(TABLE["cast"], (x,), tensor(scalar, x.type.shape))
@@ -297,7 +297,7 @@ class Builder:
         """The value, if it is known now."""
         if all(isinstance(a, Const) for a in args):
             with np.errstate(all="ignore"):
-                raw = [a.type.scalar.numpy.type(a.value) for a in args if isinstance(a, Const)]
+                raw = [_typed(a) for a in args if isinstance(a, Const)]
                 try:
                     return self.const(op.ref(*raw).item(), t)
                 except (ValueError, OverflowError, ZeroDivisionError, AttributeError):
@@ -378,6 +378,12 @@ class Builder:
         out = Value(value.type) if wants_old else None
         self.stmts.append(Atomic(out, op, mem, index, value, self.span))
         return out
+
+
+def _typed(c: Const) -> np.generic:
+    """A constant's number as NumPy has it."""
+    number: np.generic = c.type.scalar.numpy.type(c.value)
+    return number
 
 
 _IDENTITIES = {

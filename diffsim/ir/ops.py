@@ -21,6 +21,7 @@ from diffsim.ir._formulas import (
     floor_divide,
     integer_power,
     integer_power_reference,
+    power_reference,
     python_modulo,
     random_bits,
     random_bits_reference,
@@ -89,7 +90,7 @@ mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Pyth
              sample=[(-9, 9), (1.5, 4)], public=False)
 
 float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
-                   ref=np.fmod, llvm=Instr(f="frem"), cuda=SAME,
+                   ref=np.fmod, llvm=Instr(f="frem"), cuda=Libdevice("fmod"),
                    rules=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
                    sample=[(-9, 9), (1.5, 4)], public=False)
 
@@ -121,7 +122,7 @@ fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
               ref=np.fabs, llvm=Intrinsic(f="fabs"), cuda=SAME,
               rules=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)], public=False)
 
-sign: Op = op("sign", "N -> N", "-1, 0 or 1.",
+sign: Op = op("sign", "N -> N", "-1, 0 or 1; NaN of NaN.",
               ref=np.sign, llvm=Expand(sign_of), cuda=SAME, rules=ZERO, sample=[(0.5, 4)])
 
 minimum: Op = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
@@ -162,7 +163,7 @@ rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
 
 power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
                "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
-               ref=np.power, llvm=Libm("pow"), cuda=Libdevice("pow"),
+               ref=power_reference, llvm=Libm("pow"), cuda=Libdevice("pow"),
                rules=(lambda g, x, p, y: unless_zero(g, select(
                           ne(x, 0) | (p >= 1),
                           g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
@@ -298,7 +299,7 @@ isinf: Op = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
 # ---- conversion, gradient control, random bits
 
 cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose their fraction on the way to "
-              "integers.", ref=lambda x: x, llvm=SPECIAL, cuda=SAME,
+              "integers, and stay within their range.", ref=lambda x: x, llvm=SPECIAL, cuda=SAME,
               rules=(lambda g, x, y: cast_to(g, x.type.scalar),), sample=[(-4, 4)], public=False)
 
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,

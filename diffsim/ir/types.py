@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.errors import KernelTypeError, Span
+
 
 class ScalarType:
     """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean)."""
@@ -34,7 +36,13 @@ class ScalarType:
 
     def __call__(self, value: Any) -> Any:
         """Convert a Python number to this type (inside of a kernel: a cast)."""
-        return self.numpy.type(value).item()
+        number = value if isinstance(value, (bool, int, float, np.generic)) else float(value)
+        try:
+            return converted(number, self).item()
+        except OverflowError as problem:
+            raise KernelTypeError(
+                str(problem), Span.of_caller(), "write it as a float: 1e30"
+            ) from None
 
     @property
     def scalar(self) -> ScalarType:
@@ -91,6 +99,43 @@ SCALARS: dict[str, ScalarType] = {
 def scalar(name: str) -> ScalarType:
     """The scalar type of that name."""
     return SCALARS[name]
+
+
+_LARGEST = 2**1024
+"""Integers from here on are no floats."""
+
+
+def in_words(number: Any) -> str:
+    """A number in a message, long ones shortened."""
+    long = isinstance(number, int) and number.bit_length() > 128
+    return f"an integer of {number.bit_length()} bits" if long else str(number)
+
+
+def converted(numbers: Any, to: ScalarType) -> Any:
+    """Numbers in another type, as kernels convert them: the definition of `cast`.
+
+    An integer keeps the bits that the type has, so it wraps around. A float loses its fraction on the way to
+    an integer; out of range it is the type's least or largest number, and NaN is 0. What is not 0 is true.
+
+    Raises:
+        OverflowError: an integer of more than 64 bits, or one that is no float.
+    """
+    have = np.asarray(numbers)
+    if have.dtype == object:
+        if not to.is_float or have.shape or abs(numbers) >= _LARGEST:
+            raise OverflowError(f"{in_words(numbers)} does not fit into {to}")
+        have = np.asarray(float(numbers))
+    if to.is_bool:
+        return (have != 0)[()]
+    with np.errstate(all="ignore"):
+        if not to.is_int or have.dtype.kind != "f":
+            return have.astype(to.numpy)[()]
+        least, largest = np.iinfo(to.numpy).min, np.iinfo(to.numpy).max
+        inside = (have > least) & (have < 2.0 ** (to.bits - (to.kind == "i")))
+        made = np.where(inside, have, 0).astype(to.numpy)
+        made[~inside & (have > 0)] = largest
+        made[~inside & (have < 0)] = least
+        return made[()]
 
 
 class TensorType:

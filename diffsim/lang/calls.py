@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError
-from diffsim.ir._row import Op
-from diffsim.ir.nodes import Value
-from diffsim.ir.ops import TABLE, ceil, floor, rint, transpose, trunc
+from diffsim.ir._row import WHOLE, Op
+from diffsim.ir.nodes import Const, Value
+from diffsim.ir.ops import TABLE, transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang import expressions, given, inlining, linalg, printing, struct_code, struct_values
 from diffsim.lang.annotations import as_of_now
@@ -32,9 +32,6 @@ from diffsim.lang.scope import (
 from diffsim.lang.structs import StructType
 
 # ---- calls
-
-_WHOLE = (ceil, floor, rint, trunc)
-"""Ops that take the type of their result as well: `ds.floor(x, ds.i32)`."""
 
 
 def call(cx: Context, node: ast.Call) -> Any:
@@ -88,7 +85,7 @@ def _dispatch(
     function = as_of_now(function)
     if isinstance(function, (Intrinsic, Given, given.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
-    if isinstance(function, Op) and function in _WHOLE and (kwargs or len(args) == 2):
+    if isinstance(function, Op) and function.name in WHOLE and (kwargs or len(args) == 2):
         t = kwargs.pop("dtype", None) or args.pop()
         _no_keywords(cx, node, kwargs, f"ds.{function.name}")
         return convert(cx, apply(cx, node, function, args), t, node)
@@ -241,8 +238,7 @@ def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
     if isinstance(thing, str):  # float("inf")
         thing = expressions.fold(cx, node, float, thing)
     if isinstance(thing, expressions.Number):
-        b = cx.builder
-        return b.const(float(thing), t) if t.is_float else b.cast(b.literal(thing), t)
+        return Const(t, expressions.fold(cx, node, t, thing))
     v = cx.value(thing, node)
     if t.is_bool and not v.type.is_bool:
         return cx.builder.named("ne", v, 0)

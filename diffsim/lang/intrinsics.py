@@ -209,9 +209,7 @@ def _cast(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _cast_in_python(x: Any, t: Any) -> Any:
-    if isinstance(x, Matrix):
-        return Matrix(x.entries.astype(scalar_type(t).numpy), t)
-    return scalar_type(t)(x)
+    return Matrix(x, t) if isinstance(x, Matrix) else scalar_type(t)(x)
 
 
 cast = Intrinsic(

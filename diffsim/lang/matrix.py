@@ -13,7 +13,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, KernelTypeError, Span
 from diffsim.ir._row import Op, Operand, Traced
-from diffsim.ir.types import TensorType, an
+from diffsim.ir.types import ScalarType, TensorType, an, converted
 from diffsim.lang import linalg
 from diffsim.lang.absent import refuse_duals
 from diffsim.lang.annotations import scalar_type
@@ -41,7 +41,7 @@ class Matrix(Operand):
         if isinstance(rows, (list, tuple)):
             rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
         try:
-            entries = np.array(rows, dtype=None if dt is None else scalar_type(dt).numpy)
+            entries = np.array(rows)
         except ValueError:
             entries = np.array(None)
         if entries.dtype.kind not in "biuf" or entries.ndim not in (1, 2) or entries.size == 0:
@@ -50,7 +50,8 @@ class Matrix(Operand):
                 Span.of_caller(),
                 hint="write ds.Vector([x, y]) or ds.Matrix([[a, b], [c, d]])",
             )
-        self.entries = entries
+        t = None if dt is None else scalar_type(dt)
+        self.entries = entries if t is None or entries.dtype == t.numpy else converted(entries, t)
         self.owner = owner
         self.typed = dt is not None
 
@@ -192,6 +193,10 @@ class Matrix(Operand):
         same_shape(op.sign, plain)
         made = wrap(op(*plain))
         return made if op.name == "stop_grad" else marked(made, *args)
+
+    def converted(self, to: ScalarType) -> Matrix:
+        """Its numbers in another type."""
+        return Matrix(self, to)
 
     def _apply(self, other: Any, function: Any) -> Any:
         origins = (self, other)

@@ -207,7 +207,7 @@ def extremes():
 @pytest.mark.parametrize("t", ["f32", "f64"])
 def test_whatever_llvm_makes_of_a_function_can_be_linked(t, fast_math, simd, monkeypatch, tmp_path):
     monkeypatch.setattr(wide, "_ALWAYS", simd)
-    ds.init(arch=ds.cpu, fast_math=fast_math, offline_cache=False)
+    ds.init(arch=ds.cpu, fast_math=fast_math)
     fp = getattr(ds, t)
     xs, y, ns = ds.field(fp, 20), ds.field(fp, 20), ds.field(ds.i32, 20)
     top = ds.field(fp, (), needs_grad=True)
