@@ -23,6 +23,8 @@ from diffsim.errors import (
     KernelSyntaxError,
     KernelTypeError,
     MissingGradientError,
+    OperationError,
+    UnknownAttributeError,
 )
 from diffsim.ir.ops import (
     absolute as abs,
@@ -93,7 +95,7 @@ from diffsim.lang.intrinsics import (
     stop_grad,
     zero,
 )
-from diffsim.lang.matrix import Matrix, Vector
+from diffsim.lang.matrix import Matrix
 from diffsim.lang.namespace import types
 from diffsim.lang.native import func_native
 from diffsim.lang.spectral import (
@@ -105,6 +107,7 @@ from diffsim.lang.spectral import (
     sym_map,
 )
 from diffsim.lang.structs import dataclass
+from diffsim.lang.vector import Vector
 from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
 from diffsim.runtime.field import Field
 from diffsim.runtime.kernel import Kernel, kernel
@@ -135,7 +138,7 @@ __version__ = "0.1.0"
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name)
+        raise absent(__name__, name, __all__)
 
 
 __all__ = [
@@ -156,10 +159,12 @@ __all__ = [
     "Layout",
     "Matrix",
     "MissingGradientError",
+    "OperationError",
     "PrecisionLoss",
     "Struct",
     "StructField",
     "Tape",
+    "UnknownAttributeError",
     "Vector",
     "abs",
     "acos",

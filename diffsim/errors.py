@@ -12,16 +12,18 @@ no longer exists, `AccessError` while a kernel runs. `InternalError` is a fault 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import linecache
 import os
+import reprlib
 import sys
 from types import FrameType
 from typing import Any
 
 _MOST_CALLERS = 2  # shown at each end of a long chain of calls
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_OWN = (_PACKAGE, "<diffsim ", contextlib.__file__, functools.__file__)
+_OWN = (_PACKAGE, "<diffsim ", contextlib.__file__, copy.__file__, functools.__file__)
 """How the files of code begin that users do not know: what diffsim is made of, and what calls it for them."""
 
 
@@ -136,6 +138,20 @@ def memory_size(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
+_shorten = reprlib.Repr()
+_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
+
+
+def shown(value: object) -> str:
+    """What a user handed over, as a short line of a message; whatever its `repr` may be or do."""
+    try:
+        text = repr(value) if isinstance(value, type) else _shorten.repr(value)
+    except Exception:  # a number of thousands of digits, an object whose __repr__ is broken
+        return f"an object of class {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
 class DiffsimError(Exception):
     """Base of all errors raised by diffsim.
 
@@ -192,6 +208,14 @@ class KernelStateError(DiffsimError, RuntimeError):
 
 class FieldError(DiffsimError, ValueError):
     """A field, layout, option or value given from Python that makes no sense."""
+
+
+class OperationError(FieldError, TypeError):
+    """Something done in Python to an object that is not made for it, such as `x + 1` with a field x."""
+
+
+class UnknownAttributeError(FieldError, AttributeError):
+    """A name that an object does not have, or one that can not be assigned."""
 
 
 class AutodiffError(DiffsimError):

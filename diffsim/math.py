@@ -85,7 +85,7 @@ clog = formula(glsl.clog)
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name)
+        raise absent(__name__, name, __all__)
 
 
 __all__ = [

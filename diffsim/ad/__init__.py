@@ -13,7 +13,7 @@ from diffsim.runtime.recorded import Recorded
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> NoReturn:
-        raise absent(__name__, name)
+        raise absent(__name__, name, __all__)
 
 
 __all__ = [

@@ -251,8 +251,12 @@ class Comparison:
         self.start = start
         self.script = tape.script or []
         inside = list(flat(tape.entries))
-        self.outputs = [f for f in dict.fromkeys(f for e in inside for f in written(e)) if f.grad]
-        self.inputs = [f for f in dict.fromkeys(f for e in inside for f in read(e)) if f.grad]
+        self.outputs = [
+            f for f in dict.fromkeys(f for e in inside for f in written(e)) if f.grad is not None
+        ]
+        self.inputs = [
+            f for f in dict.fromkeys(f for e in inside for f in read(e)) if f.grad is not None
+        ]
         for f in self.inputs:
             start.note(f)
 
@@ -266,11 +270,11 @@ class Comparison:
             act()
 
     def __call__(self) -> None:
-        grads = {f: f.grad.to_numpy(dtype=np.float64) for f in self.outputs if f.grad}
+        grads = {f: f.grad.to_numpy(dtype=np.float64) for f in self.outputs if f.grad is not None}
         if self.replaced.checked or not any(w.any() for w in grads.values()):
             self.backward()
             return
-        before = {f: f.grad.to_numpy(dtype=np.float64) for f in self.inputs if f.grad}
+        before = {f: f.grad.to_numpy(dtype=np.float64) for f in self.inputs if f.grad is not None}
         self.backward()
         self.replaced.checked, self.replaced.comparison = True, None
         rng = np.random.default_rng(0)

@@ -50,7 +50,9 @@ def checked_wish(wish: Any) -> bool | frozenset[Field]:
     given = [wish] if isinstance(wish, (Field, StructField)) else wish
     fields: list[Any] = []
     for f in given if isinstance(given, Sequence) else [None]:
-        fields += [m for m in f.fields() if m.grad] if isinstance(f, StructField) else [f]
+        fields += (
+            [m for m in f.fields() if m.grad is not None] if isinstance(f, StructField) else [f]
+        )
     if any(not isinstance(f, Field) for f in fields):
         raise FieldError(
             f"retain_grad can not be {wish!r}",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from diffsim.errors import FieldError, Span
+import difflib
+from collections.abc import Iterable
+
+from diffsim.errors import FieldError, Span, UnknownAttributeError
 
 _SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
 _PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
@@ -66,6 +69,15 @@ ABSENT: dict[str, str] = {
 """What to write for `ds.<name>` (and `ds.ad.<name>`)."""
 
 
+def close_to(name: str, known: list[str]) -> str | None:
+    """The known name that is most like this one."""
+    for one in known:
+        if sorted(one) == sorted(name):  # letters exchanged
+            return one
+    close = difflib.get_close_matches(name, known, 1)
+    return close[0] if close else None
+
+
 def refuse_duals(needs_dual: object) -> None:
     """Raise FieldError for Taichi's forward mode."""
     if needs_dual:
@@ -76,7 +88,39 @@ def refuse_duals(needs_dual: object) -> None:
         )
 
 
-def absent(module: str, name: str) -> AttributeError:
+def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     """The error for a name that a module of diffsim does not have."""
-    hint = f". To do: {ABSENT[name]}" if name in ABSENT else ""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+    what = f"module {module!r} has no attribute {name!r}"
+    if name.startswith("_"):
+        return AttributeError(what)
+    close = close_to(name, list(known))
+    hint = ABSENT.get(name) or (f"did you mean {close}?" if close else f"see help({module})")
+    return UnknownAttributeError(what, Span.of_caller(), hint)
+
+
+def no_attribute(words: str, name: str, known: Iterable[str], hint: str = "") -> AttributeError:
+    """The error for a name that an object does not have.
+
+    Args:
+        words: the object in the user's words.
+        name: the name.
+        known: the names that it has.
+        hint: what to write, if that is known.
+    """
+    if name.startswith("_"):  # Python and libraries ask for these to see what an object can do
+        return AttributeError(f"{words} has no attribute {name!r}")
+    names = [k for k in known if not k.startswith("_")]
+    close = close_to(name, names)
+    hint = hint or (f"did you mean .{close}?" if close else f"there are {', '.join(names)}")
+    return UnknownAttributeError(f"{words} has no .{name}", Span.of_caller(), hint)
+
+
+def no_assignment(words: str, name: str, known: Iterable[str], hint: str = "") -> AttributeError:
+    """The error for a name of an object that can not be assigned."""
+    known = [k for k in known if not k.startswith("_")]
+    close = None if name in known else close_to(name, known)
+    return UnknownAttributeError(
+        f".{name} of {words} can not be assigned",
+        Span.of_caller(),
+        hint or (f"did you mean .{close}?" if close else "keep it in a variable of its own"),
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+import numpy as np
+
+from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
 from diffsim.lang.ports import ports
 
@@ -104,9 +106,31 @@ def scalar_type(dtype: Any) -> ScalarType:
         return ports.default_ip()
     if dtype is bool:
         return bool_
-    shown = f"the class {dtype.__name__}" if isinstance(dtype, type) else repr(dtype)
     raise FieldError(
-        f"{shown} is not a type of numbers",
+        f"{_in_words(dtype)} is not a type of numbers",
         Span.of_caller(),
-        hint="use ds.f32, ds.f64, ds.i32, ..., without quotes",
+        hint=_advice(dtype),
     )
+
+
+def _in_words(thing: Any) -> str:
+    """What was given in place of a type."""
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    if thing is None or isinstance(thing, (str, int, float, list, tuple, np.dtype)):
+        return shown(thing)
+    words = getattr(type(thing), "in_words", None)
+    if words is not None:
+        return str(words(thing))
+    return f"the function {thing.__name__}" if hasattr(thing, "__name__") else "this"
+
+
+def _advice(thing: Any) -> str:
+    """Which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
+    name = getattr(thing, "__name__", thing)
+    for t in SCALARS.values():
+        if name in (t.name, f"ds.{t.name}", f"ti.{t.name}") or (
+            isinstance(thing, (str, type, np.dtype)) and thing == t.numpy
+        ):
+            return f"write ds.{'u1' if t is bool_ else t.name}"
+    return "use ds.f32, ds.f64, ds.i32, ..., without quotes"

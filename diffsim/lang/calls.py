@@ -21,7 +21,7 @@ from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang import expressions, given, inlining, linalg, printing, struct_code, struct_values
 from diffsim.lang.annotations import as_of_now
 from diffsim.lang.func import BoundFunc, Func, Given
-from diffsim.lang.matrix import Matrix, Vector
+from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
     Context,
     Intrinsic,
@@ -30,6 +30,7 @@ from diffsim.lang.scope import (
     describe,
 )
 from diffsim.lang.structs import StructType
+from diffsim.lang.vector import Vector
 
 # ---- calls
 

@@ -13,9 +13,9 @@ from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang import expressions, linalg, struct_values
-from diffsim.lang.absent import ABSENT
+from diffsim.lang.absent import ABSENT, close_to
 from diffsim.lang.matrix import Matrix
-from diffsim.lang.scope import Context, StructValue, close_to, describe, sample
+from diffsim.lang.scope import Context, StructValue, describe, sample
 
 
 def attribute_node(cx: Context, node: ast.Attribute) -> Any:

@@ -6,18 +6,22 @@ use (`linalg.py`). Inside of kernels the translator recognises the constructors 
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelTypeError, Span
+from diffsim.errors import FieldError, KernelTypeError, Span, shown
 from diffsim.ir._row import Op, Operand, Traced
-from diffsim.ir.types import ScalarType, TensorType, an, converted
+from diffsim.ir.types import ScalarType, converted, from_numpy
 from diffsim.lang import linalg
-from diffsim.lang.absent import refuse_duals
+from diffsim.lang.absent import no_assignment, no_attribute, refuse_duals
 from diffsim.lang.annotations import scalar_type
 from diffsim.lang.ports import ports
+
+_set = object.__setattr__
 
 
 class Matrix(Operand):
@@ -36,24 +40,22 @@ class Matrix(Operand):
     entries: np.ndarray
 
     def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
-        self.taken = source_of(rows)
-        rows = rows.entries if isinstance(rows, Matrix) else rows
-        if isinstance(rows, (list, tuple)):
-            rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
-        try:
-            entries = np.array(rows)
-        except ValueError:
-            entries = np.array(None)
-        if entries.dtype.kind not in "biuf" or entries.ndim not in (1, 2) or entries.size == 0:
+        taken = source_of(rows)
+        entries = _entries_of(rows)
+        if entries is None:
             raise FieldError(
-                f"a vector or matrix is made of a list of numbers or of rows of equal length, not {rows!r}",
+                "a vector or matrix is made of a list of numbers or of rows of equal length, not "
+                + shown(rows),
                 Span.of_caller(),
-                hint="write ds.Vector([x, y]) or ds.Matrix([[a, b], [c, d]])",
+                hint="write ds.Vector([x, y]) or ds.Matrix([[a, b], [c, d]]); of a field take x[i]",
             )
         t = None if dt is None else scalar_type(dt)
-        self.entries = entries if t is None or entries.dtype == t.numpy else converted(entries, t)
-        self.owner = owner
-        self.typed = dt is not None
+        if t is not None and entries.dtype != t.numpy:
+            entries = converted(entries, t)
+        _set(self, "entries", entries)
+        _set(self, "owner", owner)
+        _set(self, "taken", taken)
+        _set(self, "typed", dt is not None)
 
     # ---- constructors, with Taichi's names
 
@@ -81,12 +83,12 @@ class Matrix(Operand):
     @staticmethod
     def zero(dt: Any, n: int, m: int | None = None) -> Matrix:
         """All zeros: n elements, or n x m."""
-        return _filled(0, dt, n, m)
+        return filled(0, dt, n, m)
 
     @staticmethod
     def one(dt: Any, n: int, m: int | None = None) -> Matrix:
         """All ones: n elements, or n x m."""
-        return _filled(1, dt, n, m)
+        return filled(1, dt, n, m)
 
     @staticmethod
     def identity(dt: Any, n: int) -> Matrix:
@@ -139,7 +141,27 @@ class Matrix(Operand):
         return self.entries.tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:  # NumPy asks for a ValueError
+            raise FieldError(
+                "an array of a vector or matrix is always a copy",
+                Span.of_caller(),
+                hint="leave copy=False out",
+            )
         return np.array(self.entries, dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """`np.ones(2) * v` is a vector, as `v * np.ones(2)`; `np.sin(v)` is NumPy's array."""
+        binary = _OPERATORS.get(ufunc) if method == "__call__" and not options else None
+        if binary is not None:
+            a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
+            if isinstance(a, Matrix):
+                return binary(a, b)
+            return b._apply(a, lambda entries, number: ufunc(number, entries))
+        made = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        source = source_of(inputs)
+        if source is not None and np.asarray(made).dtype.kind == "f":
+            source.refuse(f"np.{ufunc.__name__}", "write it with functions of ds, such as ds.sin")
+        return made
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -149,13 +171,9 @@ class Matrix(Operand):
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return marked(_python(self.entries[index]), self)
-        except IndexError:
-            raise FieldError(
-                f"index {index} is outside of {self}, which has shape {self.shape}",
-                Span.of_caller(),
-                hint="indices start at 0",
-            ) from None
+            return marked(_python(self.entries[checked_index(index)]), self)
+        except (IndexError, ValueError, TypeError):
+            raise self._no_element(index) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self.owner:
@@ -166,18 +184,49 @@ class Matrix(Operand):
                 hint=f"assign the whole element: {self.owner}[...] = [...]",
             )
         try:
-            self.entries[index] = value.entries if isinstance(value, Matrix) else value
-        except (IndexError, TypeError, ValueError):
-            raise FieldError(
-                f"element {index} of {self} can not be set to {value!r}",
-                Span.of_caller(),
-                hint=f"its shape is {self.shape}, and indices start at 0",
-            ) from None
-        marked(self, self, value)
+            checked_index(index)
+            self.entries[index]
+        except (IndexError, ValueError, TypeError):
+            raise self._no_element(index) from None
+        self._put(index, value)
+
+    def _no_element(self, index: Any) -> FieldError:
+        try:
+            checked_index(index)
+            problem = f"index {shown(index)} is outside of {self}, which has shape {self.shape}"
+        except TypeError:
+            problem = f"an index of {self} is a whole number or a slice, not {shown(index)}"
+        rows = "" if self.entries.ndim == 1 else f", those of a column at {self.m - 1}"
+        return FieldError(
+            problem,
+            Span.of_caller(),
+            hint=f"indices start at 0 and end at {len(self.entries) - 1}{rows}",
+        )
+
+    def _put(self, index: Any, value: Any) -> None:
+        """Set elements that are there."""
+        entries = self.entries
+        given = _entries_of(value, least=0)
+        if given is not None and not (entries.dtype.kind in "biu" and given.dtype.kind == "f"):
+            with contextlib.suppress(ValueError, OverflowError):
+                entries[index] = value if isinstance(value, int) else given
+                marked(self, self, value)
+                return
+        raise FieldError(
+            f"element {shown(index)} of {self} can not be set to {shown(value)}",
+            Span.of_caller(),
+            hint="its elements are integers: convert it, int(value), or make the vector of floats"
+            if given is not None and given.dtype.kind == "f" and entries.dtype.kind in "biu"
+            else f"its shape is {self.shape}, and its elements are {from_numpy(entries.dtype)}",
+        )
 
     def fill(self, number: Any) -> None:
         """Set all elements."""
-        self[...] = number
+        self[:] = number
+
+    def cast(self, dt: Any) -> Matrix:
+        """The same elements as another type; from float to integer their fractions are cut off."""
+        return marked(Matrix(self.entries, dt), self)
 
     def __repr__(self) -> str:
         return repr(self.entries.tolist())
@@ -199,20 +248,33 @@ class Matrix(Operand):
         return Matrix(self, to)
 
     def _apply(self, other: Any, function: Any) -> Any:
-        origins = (self, other)
-        if isinstance(other, Matrix):
-            other = other.entries
-        elif isinstance(other, (list, tuple, np.ndarray)):
-            other = np.asarray(other)
-        elif not isinstance(other, (int, float, np.generic)):
-            return NotImplemented
+        operand = other
+        if isinstance(other, (Matrix, list, tuple, np.ndarray)):
+            other = _entries_of(other, least=0)
+        elif not isinstance(other, (int, float, np.bool_, np.integer, np.floating)):
+            if function in (np.equal, np.not_equal) or not isinstance(other, _NO_NUMBERS):
+                return NotImplemented
+            other = None
+        if other is None:
+            raise KernelTypeError(
+                f"a vector or matrix and {shown(operand)} do not go together",
+                Span.of_caller(),
+                hint="compute with numbers, lists of numbers, vectors and matrices",
+            )
         if np.ndim(other) and np.shape(other) != self.entries.shape:
             raise KernelTypeError(
                 f"shapes do not fit together: {self.entries.shape} and {np.shape(other)}",
                 Span.of_caller(),
                 hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
-        return marked(wrap(function(self.entries, other)), *origins)
+        try:
+            return marked(wrap(function(self.entries, other)), self, operand)
+        except (TypeError, ValueError, OverflowError) as problem:
+            raise KernelTypeError(
+                f"{self} and {shown(operand)} do not go together: {problem}",
+                Span.of_caller(),
+                hint="convert one of them: v.cast(ds.f64), v.cast(ds.i64)",
+            ) from None
 
     def __add__(self, o: Any) -> Any:
         return self._apply(o, np.add)
@@ -245,13 +307,61 @@ class Matrix(Operand):
     def __pow__(self, o: Any) -> Any:
         return self._apply(o, np.power)
 
-    def __neg__(self) -> Matrix:
-        return marked(Matrix(-self.entries), self)
+    def __rfloordiv__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.floor_divide(b, a))
+
+    def __rmod__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.mod(b, a))
+
+    def __rpow__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.power(b, a))
+
+    def __and__(self, o: Any) -> Any:
+        return self._apply(o, np.bitwise_and)
+
+    __rand__ = __and__
+
+    def __or__(self, o: Any) -> Any:
+        return self._apply(o, np.bitwise_or)
+
+    __ror__ = __or__
+
+    def __xor__(self, o: Any) -> Any:
+        return self._apply(o, np.bitwise_xor)
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, o: Any) -> Any:
+        return self._apply(o, np.left_shift)
+
+    def __rlshift__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.left_shift(b, a))
+
+    def __rshift__(self, o: Any) -> Any:
+        return self._apply(o, np.right_shift)
+
+    def __rrshift__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.right_shift(b, a))
+
+    def __invert__(self) -> Any:
+        return self._apply(0, lambda a, _: np.invert(a))
+
+    def __pos__(self) -> Any:
+        return self._apply(0, lambda a, _: np.positive(a))
+
+    def __neg__(self) -> Any:
+        return self._apply(0, lambda a, _: np.negative(a))
 
     def __abs__(self) -> Matrix:
         return marked(Matrix(np.abs(self.entries)), self)
 
+    def __rmatmul__(self, o: Any) -> Any:
+        entries = _entries_of(o)
+        return NotImplemented if entries is None else marked(Matrix(entries), o) @ self
+
     def __matmul__(self, o: Any) -> Any:
+        if not isinstance(o, (Matrix, list, tuple, np.ndarray)) or _entries_of(o) is None:
+            return NotImplemented
         axes = self.entries.ndim + np.ndim(o)
         if np.ndim(o) == 0 or axes == 2 or self.shape[-1] != np.shape(o)[0]:
             raise KernelTypeError(
@@ -290,11 +400,41 @@ class Matrix(Operand):
 
     def __getattr__(self, name: str) -> Any:
         if name in linalg.METHODS:
-            return lambda *args: in_python(name, linalg.METHODS[name], self, *args)
+            return lambda *args, **named: in_python(
+                name, linalg.METHODS[name], self, *args, **named
+            )
         chosen = linalg.several(name)
         if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
             return marked(Matrix(self.entries[chosen]), self)
-        raise AttributeError(f"{self} has no attribute {name!r}", name=name, obj=self)
+        raise no_attribute(str(self), name, (*_PUBLIC, *linalg.METHODS), self._too_few(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _STATE:
+            _set(self, name, value)
+        elif name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
+            self[linalg.COMPONENTS[name]] = value
+        elif self.entries.ndim == 1 and (chosen := self._chosen(name)):
+            self[chosen] = value
+        else:
+            hint = self._too_few(name)
+            if not hint and linalg.several(name):
+                hint = "each element once"
+            raise no_assignment(str(self), name, linalg.COMPONENTS, hint)
+
+    def _chosen(self, name: str) -> list[int] | None:
+        """The elements that `.xy` names in an assignment: each once, and all there."""
+        chosen = linalg.several(name)
+        ok = chosen and max(chosen) < len(self.entries) and len(set(chosen)) == len(chosen)
+        return chosen if ok else None
+
+    def _too_few(self, name: str) -> str:
+        named = [linalg.COMPONENTS[c] for c in name if c in linalg.COMPONENTS]
+        if len(named) < len(name) or not named or max(named) < len(self.entries):
+            return ""
+        return f"it has {len(self.entries)} elements, the first is .{name[0] if named[0] == 0 else 'x'}"
+
+    def __dir__(self) -> list[str]:
+        return [*(n for n in object.__dir__(self) if n.startswith("__")), *_PUBLIC, *linalg.METHODS]
 
     def __copy__(self) -> Matrix:
         made = Matrix(self.entries)
@@ -331,6 +471,48 @@ for _name, _k in linalg.COMPONENTS.items():
     setattr(Matrix, _name, _component(_k))
 
 
+_STATE = frozenset(Matrix.__slots__)
+_PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
+"""What users are told of, besides the methods of `linalg`."""
+
+
+def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
+    """Numbers in an array of at most two axes, at least `least`; None if they are none."""
+    if isinstance(rows, Matrix):
+        rows = rows.entries
+    if isinstance(rows, (list, tuple)):
+        rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
+    try:
+        if holds_field(rows) or hasattr(rows, "mask"):
+            return None
+        made = np.array(rows)
+        if made.dtype.kind not in "biuf" or not least <= made.ndim <= 2 or made.size == 0:
+            return None
+        return made
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def checked_index(index: Any) -> Any:
+    """An index of a vector or matrix: numbers, slices or lists, but nothing that makes new axes."""
+    for k in index if isinstance(index, tuple) else (index,):
+        if k is None or k is ... or isinstance(k, (bool, float, str)):
+            raise TypeError
+    return index
+
+
+_NO_NUMBERS = (type(None), str, bytes, complex, dict, set, type)
+_OPERATORS: dict[Any, Any] = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
+    np.true_divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
+    np.power: operator.pow, np.matmul: operator.matmul, np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor, np.left_shift: operator.lshift,
+    np.right_shift: operator.rshift, np.less: operator.lt, np.less_equal: operator.le,
+    np.greater: operator.gt, np.greater_equal: operator.ge, np.equal: operator.eq,
+    np.not_equal: operator.ne,
+}  # fmt: skip
+
+
 def same_shape(name: str, args: Sequence[Any]) -> None:
     """Refuse vectors and matrices of different shapes, which NumPy may combine."""
     shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
@@ -342,14 +524,15 @@ def same_shape(name: str, args: Sequence[Any]) -> None:
         )
 
 
-def in_python(name: str, function: Any, *args: Any) -> Any:
+def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
     """A formula of numbers, vectors and matrices, in NumPy; the result remembers what they were read from.
 
     Raises:
         KernelTypeError: they do not fit together.
     """
     try:
-        return marked(wrap(function(*map(_plain, args))), *args)
+        plain = {k: _plain(a) for k, a in named.items()}
+        return marked(wrap(function(*map(_plain, args), **plain)), *args, *named.values())
     except (ValueError, TypeError) as problem:
         about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
         raise KernelTypeError(str(problem), Span.of_caller(), f"{name}: {about}") from None
@@ -373,6 +556,13 @@ def wrap(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return Matrix(x) if x.ndim else x.item()
     return x.item() if isinstance(x, np.generic) else x
+
+
+def holds_field(thing: Any) -> bool:
+    """Whether a thing is a field, or a list with fields in it, which NumPy would read unseen."""
+    if isinstance(thing, (list, tuple)):
+        return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
+    return getattr(type(thing), "_diffsim_field", False)
 
 
 _BARE = frozenset((float, int, bool, str, np.ndarray))
@@ -402,96 +592,6 @@ def marked(made: Any, *origins: Any) -> Any:
     return made
 
 
-def _filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
+def filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
+    """A vector of n elements, or an n x m matrix, of one number."""
     return Matrix(np.full((n,) if m is None else (n, m), number), dt)
-
-
-class Vector:
-    """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
-
-    def __new__(cls, elements: Any, dt: Any = None) -> Matrix:  # type: ignore[misc]
-        made = Matrix(elements, dt)
-        if made.entries.ndim != 1:
-            raise FieldError(
-                "a vector has one axis", Span.of_caller(), hint="for rows and columns use ds.Matrix"
-            )
-        return made
-
-    @staticmethod
-    def field(
-        n: int,
-        dtype: Any = None,
-        shape: Any = None,
-        *,
-        name: str = "",
-        needs_grad: bool = False,
-        layout: Any = None,
-        needs_dual: bool = False,
-    ) -> Any:
-        """A field of vectors of n elements; see `ds.field` for the other arguments."""
-        refuse_duals(needs_dual)
-        return ports.make_field((n,), dtype, shape, name, needs_grad, layout)
-
-    @staticmethod
-    def ndarray(n: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
-        """An array of vectors of n elements; see `ds.ndarray`."""
-        return ports.make_ndarray((n,), dtype, shape, needs_grad)
-
-    @staticmethod
-    def zero(dt: Any, n: int) -> Matrix:
-        """n zeros."""
-        return _filled(0, dt, n, None)
-
-    @staticmethod
-    def one(dt: Any, n: int) -> Matrix:
-        """n ones."""
-        return _filled(1, dt, n, None)
-
-    @staticmethod
-    def unit(n: int, i: int, dt: Any = float) -> Matrix:
-        """The i-th unit vector of n elements."""
-        return Matrix.unit(n, i, dt)
-
-
-class _Maker:
-    """What calling `ds.types.vector(3, ds.f32)` and its like outside of kernels comes to."""
-
-    @staticmethod
-    def make(t: TensorType, elements: tuple[Any, ...]) -> Matrix:
-        """`vec3(1, 2, 3)`, `vec3(0)`, `vec3(v2, 1)`, `mat2([1, 2], [3, 4])`."""
-        try:
-            parts = [np.ravel(e.entries if isinstance(e, Matrix) else e) for e in elements]
-            flat = np.concatenate(parts) if parts else np.zeros(0)
-        except ValueError:  # rows of different lengths
-            flat = np.zeros(0)
-        if len(flat) == 1:
-            flat = np.repeat(flat, t.size)
-        if len(flat) != t.size or flat.dtype.kind not in "biuf":
-            raise KernelTypeError(
-                f"{an(t)} can not be made of {', '.join(map(repr, elements)) or 'nothing'}",
-                Span.of_caller(),
-                hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
-            )
-        made = Matrix(flat.reshape(t.shape), t.scalar)
-        made.taken = source_of(elements)
-        return made
-
-    @staticmethod
-    def field(
-        t: TensorType,
-        shape: Any,
-        *,
-        name: str = "",
-        needs_grad: bool = False,
-        layout: Any = None,
-        needs_dual: bool = False,
-    ) -> Any:
-        refuse_duals(needs_dual)
-        return ports.make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
-
-    @staticmethod
-    def ndarray(t: TensorType, shape: Any, needs_grad: bool) -> Any:
-        return ports.make_ndarray(t.shape, t.scalar, shape, needs_grad)
-
-
-TensorType.maker = _Maker

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import difflib
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, TensorType, Type, an, i32
+from diffsim.lang.absent import close_to
 from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.source import Source, assigned_names
 
@@ -501,15 +501,6 @@ def _similar(name: str, cx: Context) -> str | None:
     known = [*cx.env, *cx.frame.cells, *cx.frame.globals, *_BUILTINS]
     close = close_to(name, [k for k in known if k[0] not in "_%"])
     return f"did you mean {close}?" if close else None
-
-
-def close_to(name: str, known: list[str]) -> str | None:
-    """The known name that is most like this one."""
-    for one in known:
-        if sorted(one) == sorted(name):  # letters exchanged
-            return one
-    close = difflib.get_close_matches(name, known, 1)
-    return close[0] if close else None
 
 
 def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:

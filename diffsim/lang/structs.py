@@ -12,13 +12,13 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span
 from diffsim.ir.types import ScalarType, TensorType, an
-from diffsim.lang.absent import refuse_duals
+from diffsim.lang.absent import close_to, no_attribute, refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.copying import Named
 from diffsim.lang.func import Func
 from diffsim.lang.matrix import Matrix, marked
 from diffsim.lang.ports import ports
-from diffsim.lang.scope import close_to, describe
+from diffsim.lang.scope import describe
 
 # What Python, from 3.14 on, itself puts into a class for its annotations.
 _OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
@@ -166,9 +166,8 @@ class Struct:
         try:
             return self._values[member]
         except KeyError:
-            raise AttributeError(
-                f"{self._type.__name__} has no member {member}; {self._type.advice(member)}"
-            ) from None
+            known = self._type.members
+            raise no_attribute(self.in_words(), member, known, self._type.advice(member)) from None
 
     def __setattr__(self, member: str, value: Any) -> None:
         getattr(self, member)
@@ -178,11 +177,14 @@ class Struct:
         """The members by name."""
         return dict(self._values)
 
+    def __dir__(self) -> list[str]:
+        return [*self._values, "to_dict"]
+
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Struct)
-            and other._type is self._type
-            and all(_equal(v, other._values[k]) for k, v in self._values.items())
+        if not isinstance(other, Struct):
+            return NotImplemented
+        return other._type is self._type and all(
+            _equal(one, other._values[k]) for k, one in self._values.items()
         )
 
     __hash__ = None  # type: ignore[assignment]

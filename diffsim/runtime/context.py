@@ -26,8 +26,8 @@ from diffsim.backends.pool import Pool
 from diffsim.errors import BackendError, FieldError, Span
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verify import is_block_dim
+from diffsim.lang.absent import close_to
 from diffsim.lang.ports import ports
-from diffsim.lang.scope import close_to
 from diffsim.runtime.cache import DiskCache, default_folder
 from diffsim.runtime.device import Device, DeviceStorage, open_device
 from diffsim.runtime.storage import Form, HostStorage, Storage

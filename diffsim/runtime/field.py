@@ -15,24 +15,52 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, MissingGradientError, Span, memory_size
+from diffsim.errors import FieldError, MissingGradientError, Span, memory_size, shown
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
-from diffsim.lang.copying import COPY_INSTEAD, NO_COPIES, refuse
+from diffsim.lang.absent import no_assignment, no_attribute
 from diffsim.lang.matrix import Matrix, source_of
-from diffsim.lang.scope import describe
 from diffsim.runtime import export
 from diffsim.runtime.context import session
+from diffsim.runtime.protocols import FieldProtocols
 from diffsim.runtime.read import Read, Source
 from diffsim.runtime.storage import Form, HostStorage, Storage
-from diffsim.runtime.values import array_of, refuse_mask
+from diffsim.runtime.values import (
+    array_of,
+    check_range,
+    element_of,
+    index_of,
+    refuse_mask,
+    scalar_of,
+)
 from diffsim.runtime.versions import Versions
 
 _numbers = itertools.count()
+_MOST_PRINTED = 2**20  # bytes that `print` copies from a GPU to show their first and last numbers
+_PUBLIC = (
+    "assign copy_from dtype element fill from_numpy grad m mark_written n name needs_grad placed shape "
+    "to_numpy"
+).split()
+"""What users are told of."""
+_FIXED = frozenset(["dtype", "element", "is_grad", "number", "versions"])
+"""Attributes that are set once."""
+_CHANGING = frozenset(
+    "given_name kind source _exported _flat _mem _order _shape _shared _step _storage _strides soa".split()
+)
+"""Attributes that diffsim itself sets again."""
+_ASSIGNED = {
+    "shape": "a field keeps its shape: make another one",
+    "dtype": "a field keeps its type: make another one, and copy: y.copy_from(x)",
+    "name": 'give the name when it is made: ds.field(ds.f32, shape=n, name="x")',
+    "needs_grad": "give it when the field is made: ds.field(ds.f32, shape=n, needs_grad=True)",
+    "fill": "fill is a method: x.fill(value)",
+    "value": "name an element: x[i] = value",
+}
+"""What to write instead of assigning these."""
 
 
-class Field:
+class Field(FieldProtocols):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
     Attributes:
@@ -128,7 +156,7 @@ class Field:
         """The components of the elements that Python has just written, for a replay."""
         form = self._storage.form
         made = np.empty(form.components, form.dtype.numpy)
-        made[...] = self._element(value) if self.element else value
+        made[...] = element_of(self, value) if self.element else value
         return made
 
     @property
@@ -143,13 +171,25 @@ class Field:
         return storage
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _CHANGING and (name not in _FIXED or name in self.__dict__):
+            self._refuse_assignment(name)
+        object.__setattr__(self, name, value)
+
+    def _refuse_assignment(self, name: str) -> None:
+        """Raise an error, but for the new attributes of a class that a user derived from this one."""
         if name == "grad":
             raise FieldError(
                 f"the gradient of {self.name} is a field, made with it, and can not be replaced",
                 Span.of_caller(),
                 hint="write to it: x.grad.fill(0), x.grad.from_numpy(array), x.grad.copy_from(field)",
             )
-        object.__setattr__(self, name, value)
+        if type(self) is Field or name in _FIXED or hasattr(Field, name):
+            raise no_assignment(self.in_words(), name, _PUBLIC, _ASSIGNED.get(name, ""))
+
+    def __delattr__(self, name: str) -> None:
+        if type(self) is Field or name in _FIXED or name in _CHANGING:
+            raise no_assignment(self.in_words(), name, (), "del x lets go of the whole field")
+        object.__delattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
@@ -158,7 +198,12 @@ class Field:
                 Span.of_caller(),
                 hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
             )
-        raise AttributeError(f"a field has no attribute {name!r}", name=name, obj=self)
+        of_arrays = not name.startswith("_") and hasattr(np.ndarray, name)
+        hint = f"write {self._array_text()}.{name}" if of_arrays else ""
+        raise no_attribute(self.in_words(), name, _PUBLIC, hint)
+
+    def __dir__(self) -> list[str]:
+        return [*_PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))]
 
     @property
     def name(self) -> str:
@@ -169,12 +214,8 @@ class Field:
         """The field in messages: "the field x"."""
         return f"the field {self.name}" if self.given_name else self.name
 
-    def __iter__(self) -> Any:
-        raise FieldError(
-            f"{self.in_words()} can not be looped over in Python",
-            Span.of_caller(),
-            hint="loop over to_numpy(), or in a kernel: for i in x",
-        )
+    def _called(self) -> str:
+        return self.given_name or "x"
 
     def call_it(self, name: str) -> None:
         """Adopt a name for messages and printed IR, unless it has one."""
@@ -216,9 +257,29 @@ class Field:
         return self.grad is not None
 
     def __repr__(self) -> str:
+        kind = "ndarray" if self.kind == "array" else "field"
         if self._shape is None:
-            return f"<field {self.name}, not placed>"
-        return f"<field {self.name}: {tensor(self.dtype, self.element)}, shape {self._shape}>"
+            return f"<{kind} {self._label()}{tensor(self.dtype, self.element)}, not placed>"
+        grad = ", needs_grad=True" if self.grad is not None else ""
+        return (
+            f"<{kind} {self._label()}{tensor(self.dtype, self.element)}, shape {self._shape}{grad}>"
+        )
+
+    def _label(self) -> str:
+        return f"{self.given_name}: " if self.given_name else ""
+
+    def __str__(self) -> str:
+        """What it is, and its elements; the first and last of many."""
+        if self._shape is None:
+            return repr(self)
+        storage = self._storage
+        if isinstance(storage, HostStorage):
+            values = storage.array
+        elif storage.form.nbytes <= _MOST_PRINTED:
+            values = storage.to_numpy()
+        else:
+            return repr(self)
+        return f"{self!r}\n{values.reshape(self.shape + self.element)}"
 
     def add_grad(self) -> None:
         """Give the field a gradient of its own shape and type."""
@@ -263,7 +324,7 @@ class Field:
     def __getitem__(self, key: Any) -> Any:
         if not self.element:
             if self.grad is not None and session.recorders and _records():
-                return Read.of(self, self._index(key))
+                return Read.of(self, index_of(self, key))
             if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                 return self._flat[key * self._step]
             if key is None and not self._shape:
@@ -284,7 +345,7 @@ class Field:
                 lost = self._loses(value)
             if isinstance(value, Traced):
                 followed, value = self._follow(value), value.value
-            self._before(self._index(key))
+            self._before(index_of(self, key))
         if not self.element:
             try:
                 if key is None and not self._shape:
@@ -292,22 +353,22 @@ class Field:
                 elif key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                     self._flat[key * self._step] = value
                 else:
-                    self._storage.set_element(self._place(key), self._scalar(value))
+                    self._storage.set_element(self._place(key), scalar_of(self, value))
             except (TypeError, ValueError, OverflowError):
-                self._storage.set_element(self._place(key), self._scalar(value))
+                self._storage.set_element(self._place(key), scalar_of(self, value))
         else:
-            self._storage.set_element(self._place(key), self._element(value))
+            self._storage.set_element(self._place(key), element_of(self, value))
         axis = self.versions.axis
         if axis is None:
             self._touch()
         else:
-            self._touch(key if key.__class__ is int else self._index(key)[axis])
+            self._touch(key if key.__class__ is int else index_of(self, key)[axis])
         if not tape:
             return
         if followed is not None:
-            tape.stored(self, self._index(key), followed)
+            tape.stored(self, index_of(self, key), followed)
         else:
-            tape.wrote(self, self._index(key), self._written(value))
+            tape.wrote(self, index_of(self, key), self._written(value))
             if lost:
                 tape.lost()
 
@@ -336,100 +397,7 @@ class Field:
 
     def _place(self, key: Any) -> int:
         """Where the element (its first component) lies among the scalars."""
-        return sum(map(operator.mul, self._index(key), self._strides))
-
-    def _index(self, key: Any) -> tuple[int, ...]:
-        if key is None:
-            key = ()
-        if isinstance(key, Matrix):
-            key = tuple(key.entries.tolist())
-        if not isinstance(key, (tuple, list)):
-            key = (key,)
-        shape = self.shape
-        if len(key) != len(shape):
-            axes = f"{len(shape)} ax{'i' if len(shape) == 1 else 'e'}s"
-            given = f"{len(key)} ind{'ex is' if len(key) == 1 else 'ices are'} given"
-            names = ", ".join("ijklmnop"[: len(shape)]) or "None"
-            raise FieldError(
-                f"{self.name} has {axes}, {given}",
-                Span.of_caller(),
-                hint=f"write {self.given_name or 'x'}[{names}] for an element",
-            )
-        index = []
-        for k, n in zip(key, shape, strict=True):
-            try:
-                k = operator.index(k)
-            except TypeError:
-                raise FieldError(
-                    f"an index is a whole number, not {'a slice' if isinstance(k, slice) else repr(k)}",
-                    Span.of_caller(),
-                    hint="for parts of a field use to_numpy() and from_numpy()"
-                    if isinstance(k, slice)
-                    else "divide with //, or convert it: int(index)",
-                ) from None
-            if not 0 <= k < n:
-                raise FieldError(
-                    f"index {key if len(key) > 1 else key[0]} is outside of {self.name}, "
-                    f"which has shape {shape}",
-                    Span.of_caller(),
-                    hint="indices start at 0, and none counts from the end",
-                )
-            index.append(k)
-        return tuple(index)
-
-    def _scalar(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.size == 1:
-            value = value.item()
-        if isinstance(value, Traced):
-            value = float(value)  # type: ignore[arg-type]
-        if not isinstance(value, (bool, int, float, np.generic)):
-            raise FieldError(
-                f"an element of {self.name} is {an(self.dtype)}, not {describe(value)}",
-                Span.of_caller(),
-                hint="give one number; all elements are set by from_numpy",
-            )
-        if self.dtype.is_int and isinstance(value, (float, np.floating)):
-            raise FieldError(
-                f"an element of {self.name} is {an(self.dtype)}, {value!r} would lose its fraction",
-                Span.of_caller(),
-                hint="convert it: int(value)",
-            )
-        if self.dtype.is_int and not self.dtype.holds(int(value)):
-            raise FieldError(
-                f"an element of {self.name} is {an(self.dtype)}, and {value} does not fit into it",
-                Span.of_caller(),
-                hint="declare the field with a wider type, such as ds.i64",
-            )
-        return value
-
-    def _element(self, value: Any) -> Any:
-        made = array_of(value)
-        t = an(tensor(self.dtype, self.element))
-        if made.dtype.kind not in "biuf" or made.shape not in ((), self.element):
-            raise FieldError(
-                f"an element of {self.name} is {t}, not {value!r}",
-                Span.of_caller(),
-                hint="give a list of that shape, or one number for all components",
-            )
-        if self.dtype.is_int and made.dtype.kind == "f":
-            raise FieldError(
-                f"an element of {self.name} is {t}, {value} would lose its fractions",
-                Span.of_caller(),
-                hint="convert it: int(value)",
-            )
-        self._check_range(made)
-        return np.broadcast_to(made, self.element).reshape(-1)
-
-    def _check_range(self, given: np.ndarray) -> None:
-        """Refuse integers that would be cut to the field's type."""
-        if self.dtype.is_int and given.dtype.itemsize >= self.dtype.bytes and given.size:
-            for number in (int(given.min()), int(given.max())):
-                if not self.dtype.holds(number):
-                    raise FieldError(
-                        f"an element of {self.name} is {an(self.dtype)}, and {number} does not fit",
-                        Span.of_caller(),
-                        hint="declare the field with a wider type, such as ds.i64",
-                    )
+        return sum(map(operator.mul, index_of(self, key), self._strides))
 
     def fill(self, value: Any) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
@@ -440,7 +408,7 @@ class Field:
             self.storage.fill(value)
             dirty = value != 0
         else:
-            self.storage.fill(self._element(value) if self.element else self._scalar(value))
+            self.storage.fill(element_of(self, value) if self.element else scalar_of(self, value))
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
         self.versions.dirty = dirty or self._exported
@@ -451,7 +419,15 @@ class Field:
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
-        return self._storage.to_numpy(dtype).reshape(self.shape + self.element)
+        storage = self._storage
+        try:
+            return storage.to_numpy(dtype).reshape(self.shape + self.element)
+        except (TypeError, ValueError) as problem:
+            raise FieldError(
+                f"dtype={shown(dtype)} is not possible for {self.in_words()}: {problem}",
+                Span.of_caller(),
+                hint="give a type of NumPy, such as np.float64",
+            ) from None
 
     def from_numpy(self, array: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
@@ -479,7 +455,7 @@ class Field:
                 Span.of_caller(),
                 hint=f"convert it: array.astype(np.{self.dtype.numpy})",
             )
-        self._check_range(given)
+        check_range(self, given)
         self._before()
         self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
         self._touch()
@@ -532,10 +508,6 @@ class Field:
         """Copy a field (differentiated on a tape) or an array of the same shape."""
         (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
         self.versions.by_caller()
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """`copy`, `deepcopy` and `pickle` come here."""
-        raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- the same memory in other libraries
 

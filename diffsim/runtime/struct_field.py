@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, OperationError, Span
 from diffsim.ir.types import TensorType
-from diffsim.lang.copying import COPY_INSTEAD, NO_COPIES, refuse
+from diffsim.lang.absent import no_assignment, no_attribute
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
 from diffsim.lang.structs import Struct, StructType, struct_type
 from diffsim.runtime.field import Field
 from diffsim.runtime.new_field import make_field
+from diffsim.runtime.protocols import FieldProtocols
+from diffsim.runtime.values import index_of
+
+_METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_numpy type".split()
+"""What users are told of, besides the members."""
 
 
-class StructField:
+class StructField(FieldProtocols):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
     `particles.pos` is the field of a member; `particles[i]` an element, whose members can be read and
@@ -37,17 +42,30 @@ class StructField:
         members = self.__dict__.get("_struct", {})
         if name in members:
             return members[name]
-        advice = self.type.advice(name) if members else ""
-        raise AttributeError(f"a field of structs has no member {name}; {advice}")
+        hint = self.type.advice(name) if members else ""
+        raise no_attribute(
+            self.in_words() if members else "a field of structs", name, members, hint
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_struct", {}):
+        members = self.__dict__.get("_struct", {})
+        if name in members:
             raise FieldError(
                 f"{name} is a field and can not be replaced",
                 Span.of_caller(),
                 hint=f"assign its elements, or copy: .{name}.from_numpy(...), .{name}.copy_from(...)",
             )
+        if members and (type(self) is StructField or hasattr(StructField, name)):
+            hint = "" if hasattr(StructField, name) else self.type.advice(name)
+            raise no_assignment(self.in_words(), name, members, hint)
         object.__setattr__(self, name, value)
+
+    def __dir__(self) -> list[str]:
+        return [
+            *self._struct,
+            *(name for name in object.__dir__(self) if name.startswith("__")),
+            *_METHODS,
+        ]
 
     @property
     def keys(self) -> list[str]:
@@ -60,7 +78,12 @@ class StructField:
     @property
     def name(self) -> str:
         """The name of the field."""
-        return str(self._first().name).rpartition(".")[0] or "a field of structs"
+        return self.given_name or "a field of structs"
+
+    @property
+    def given_name(self) -> str:
+        """The name, if it has one."""
+        return str(self._first().given_name).rpartition(".")[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,29 +121,36 @@ class StructField:
             f.call_it(f"{name}.{member}")
 
     def in_words(self) -> str:
-        named = str(self._first().name).rpartition(".")[0]
-        return f"the field of structs {named}" if named else "a field of structs"
+        return f"the field of structs {self.given_name}" if self.given_name else self.name
 
     def __repr__(self) -> str:
         shape = f"shape {self.shape}" if self.placed else "not placed"
-        return f"<field {self.name}: {self.type.__name__}, {shape}>"
+        grad = ", needs_grad=True" if self.needs_grad else ""
+        named = f"{self.given_name}: " if self.given_name else ""
+        members = ", ".join(f"{k}: {t!r}" for k, t in self.type.members.items())
+        return f"<field {named}{self.type.__name__}({members}), {shape}{grad}>"
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """`copy`, `deepcopy` and `pickle` come here."""
-        raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
+    def _called(self) -> str:
+        return self.given_name or "x"
 
-    def __iter__(self) -> Any:
-        raise FieldError(
-            f"{self.in_words()} can not be looped over in Python",
+    def _sample(self) -> str:
+        return f"{self._first_plain()._sample().replace(self._first_plain()._called(), self._called())}"
+
+    def _array_text(self) -> str:
+        return f"{self._called()}.{next(iter(self._struct))}.to_numpy()"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise OperationError(
+            f"{self.in_words()} can not become one array",
             Span.of_caller(),
-            hint="loop over range(field.shape[0]), or in a kernel: for i in field",
+            hint=f"take its members, such as {self._array_text()}; to_numpy() gives a dictionary of all",
         )
 
     # ---- elements and whole contents
 
     def __getitem__(self, key: Any) -> Element:
         found = Element(self, key)
-        self._first_plain()._index(key)
+        index_of(self._first_plain(), key)
         return found
 
     def _first_plain(self) -> Field:
@@ -185,11 +215,29 @@ class Element:
         object.__setattr__(self, "_field", field)
         object.__setattr__(self, "_key", key)
 
+    def _member(self, name: str) -> Any:
+        members = self._field._struct
+        if name not in members:
+            raise no_attribute(self.in_words(), name, members, self._field.type.advice(name))
+        return members[name]
+
     def __getattr__(self, member: str) -> Any:
-        return getattr(self._field, member)[self._key]
+        return self._member(member)[self._key]
 
     def __setattr__(self, member: str, value: Any) -> None:
-        getattr(self._field, member)[self._key] = value
+        self._member(member)[self._key] = value
+
+    def __dir__(self) -> list[str]:
+        return [*self._field._struct, "to_dict"]
+
+    def __eq__(self, other: object) -> Any:
+        return self._now() == (other._now() if isinstance(other, Element) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _now(self) -> Struct:
+        """What it is now, as a struct."""
+        return self._field.type(**self.to_dict())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a struct: what the element is now."""

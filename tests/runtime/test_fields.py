@@ -180,7 +180,7 @@ def test_names_and_words(cpu):
 
     use()
     assert repr(given) == "<field density: f32, shape (2,)>"
-    assert repr(found) == "<field found: vec2 f64, shape (2, 3)>"
+    assert repr(found) == "<field found: vec2 f64, shape (2, 3), needs_grad=True>"
     assert found.grad.name == "found.grad"
     assert (found.n, found.m, found.dtype, found.needs_grad) == (2, 1, ds.f64, True)
 
