@@ -119,7 +119,9 @@ class Builder:
                 if t.holds(number):
                     return Const(t, number)
             raise KernelTypeError(
-                f"{number} does not fit into 64 bits", self.span, hint="write it as a float: 1e30"
+                f"{types.in_words(number)} does not fit into 64 bits",
+                self.span,
+                hint="write it as a float: 1e30",
             )
         return self.const(float(number), self.default_fp)
 

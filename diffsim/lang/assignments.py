@@ -25,6 +25,7 @@ from diffsim.lang import (
 )
 from diffsim.lang.elements import place_of
 from diffsim.lang.expressions import expr, value
+from diffsim.lang.kinds import is_field
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import keep_type
 from diffsim.lang.scope import (
@@ -160,7 +161,7 @@ def assign_local(cx: Context, name: str, thing: Any, target: ast.expr) -> None:
         thing = cx.value(thing, target, like=have if isinstance(old, (Value, TempVar)) else None)
     elif isinstance(thing, list):
         thing = list(thing)
-    elif hasattr(thing, "entries"):
+    elif isinstance(thing, Matrix):
         thing = cx.value(thing, target)
     if isinstance(thing, Value):
         if isinstance(old, TempVar):
@@ -234,7 +235,7 @@ def _augment(cx: Context, node: ast.AugAssign) -> None:
         tasks.accumulate(cx, cx.env[name].mem, kind, value(cx, node.value), node)
         return
     old_thing = expr(cx, target)
-    if hasattr(old_thing, "_mem"):
+    if is_field(old_thing):
         raise cx.type_error(
             target,
             f"{describe(old_thing)} as a whole can not be changed",

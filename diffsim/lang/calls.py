@@ -7,8 +7,8 @@ import builtins
 import functools
 import inspect
 import sys
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Sized
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang import expressions, given, inlining, linalg, printing, struct_code, struct_values
 from diffsim.lang.annotations import as_of_now
 from diffsim.lang.func import BoundFunc, Func, Given
+from diffsim.lang.kinds import home_of, is_field, is_ours, name_of
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
     Context,
@@ -104,7 +105,7 @@ def _dispatch(
     handler = _CALLED.get(type(function))
     if handler is not None:
         return handler(cx, node, function, args, kwargs)
-    if getattr(function, "_diffsim_kernel", False):
+    if is_ours(function) and getattr(function, "_diffsim_kernel", False):
         raise cx.syntax(
             node,
             f"{function.__name__} is a kernel, and a kernel can not call a kernel",
@@ -378,7 +379,7 @@ def _len(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -
     if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
         return len(args[0])
     of = describe(args[0]) if args else "nothing"
-    field = bool(args) and hasattr(args[0], "_mem")
+    field = bool(args) and is_field(args[0])
     hint = f"write {args[0]._mem.name}.shape[0]" if field else "only lists and vectors have one"
     raise cx.type_error(node, f"len of {of} is not defined", hint)
 
@@ -421,6 +422,8 @@ _NUMPY = {
     "where": "ds.select",
 }
 
+_NOT_PURE = frozenset("default_rng empty empty_like fromfile genfromtxt load loadtxt".split())
+
 _PURE = {
     range,
     tuple,
@@ -442,25 +445,29 @@ def _python_call(
     cx: Context, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """A call of Python's own: allowed where everything is known while compiling."""
-    name = getattr(function, "__name__", type(function).__name__)
-    module = (getattr(function, "__module__", "") or "").split(".")[0]
-    if isinstance(function, np.ufunc):
-        module = "numpy"
-    home = getattr(function, "__qualname__", "").split(".")[0]
+    name = name_of(function)
+    module = home_of(function)
+    home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
     at_run_time = any(_holds_value(a) for a in [*args, *kwargs.values()])
     if not callable(function):
         number = isinstance(function, expressions.Number)
         hint = "multiply with *" if number else "write brackets to name an element: [...]"
         raise cx.type_error(node, f"{describe(function)} can not be called", hint)
     if at_run_time and module in ("math", "numpy"):
-        known = f"ds.{name}" if name in TABLE and TABLE[name].public else None
-        instead = known or _NUMPY.get(name)
+        same = f"ds.{name}" if name in TABLE and TABLE[name].public else None
+        instead = same or _NUMPY.get(name)
         raise cx.syntax(
             node,
             f"{ast.unparse(node.func)} can not be used on run-time values",
             f"use {instead}" if instead else "write it with the functions of ds",
         )
     constructors = module == "diffsim" and home in ("Matrix", "Vector")
+    if module == "numpy" and name in _NOT_PURE:
+        raise cx.syntax(
+            node,
+            f"{ast.unparse(node.func)} gives something else each time, and a kernel is compiled once",
+            f"call {name} in Python, outside of the kernel; random numbers in it: ds.random()",
+        )
     if constructors or module in ("math", "numpy") or (_hashable(function) and function in _PURE):
         if at_run_time and function not in (zip, enumerate, list, tuple, reversed):
             raise cx.type_error(
@@ -468,10 +475,12 @@ def _python_call(
                 f"{name} needs values that are known before the launch",
                 "write a loop, or use constants, shapes of fields and ds.template() arguments",
             )
+        if not isinstance(function, np.ufunc):
+            _check_sizes(cx, node, name, [*args, *kwargs.values()])
         return expressions.fold(cx, node, function, *args, **kwargs)
     mine = isinstance(function, FunctionType) and module not in sys.stdlib_module_names
     what = "class" if isinstance(function, type) else "Python function"
-    if isinstance(getattr(function, "__self__", None), list):
+    if isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, list):
         hint = "a list has a fixed length here: begin with ds.Vector([0.0] * n), or use a field"
     elif name == "<lambda>":
         what, name = "lambda", ast.unparse(node.func)
@@ -481,6 +490,31 @@ def _python_call(
     else:
         hint = f"call {name} in Python, outside of the kernel"
     raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)
+
+
+def _check_sizes(cx: Context, node: ast.Call, name: str, args: list[Any]) -> None:
+    """Refuse what would take long or much memory while compiling: `np.ones(10**9)`, `list(range(10**9))`."""
+    if name in ("range", "zip", "enumerate", "isinstance", "hasattr", "divmod", "reversed"):
+        return
+    most = _LONGEST_FACTORIAL if name in ("factorial", "comb", "perm") else _MOST_ELEMENTS
+    for a in args:
+        sizes = a if isinstance(a, (list, tuple)) else [a]
+        product = 1
+        for n in sizes:
+            product *= abs(n) if isinstance(n, int) and n else 1
+        long = isinstance(a, Sized) and not isinstance(a, Matrix) and len(a) > most
+        if long or (product > most and name not in _OF_NUMBERS):
+            raise cx.type_error(
+                node,
+                f"{name} of this would be large, and it is computed while the kernel is compiled",
+                "compute it in Python, outside of the kernel, or in the kernel, in a loop",
+            )
+
+
+_MOST_ELEMENTS, _LONGEST_FACTORIAL = 1 << 20, 1 << 12
+_OF_NUMBERS = frozenset(
+    "float32 float64 int32 int64 uint32 uint64 str array floor ceil gcd lcm".split()
+)
 
 
 def _holds_value(thing: Any) -> bool:

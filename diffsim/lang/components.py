@@ -10,6 +10,7 @@ from diffsim.ir.ops import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang import assignments, elements, given, linalg, spaces, statements, struct_values
 from diffsim.lang.expressions import Number, expr
+from diffsim.lang.kinds import is_field
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import keep_type
 from diffsim.lang.scope import Context, StructVar, TempVar, describe
@@ -183,7 +184,7 @@ def _fill_field(cx: Context, node: ast.Call, target: ast.expr) -> bool:
     if not isinstance(target, (ast.Name, ast.Attribute)):
         return False
     field = expr(cx, target)
-    if not hasattr(field, "_mem"):
+    if not is_field(field):
         return False
     number = _filling(cx, node)
     dtype = field._mem.dtype

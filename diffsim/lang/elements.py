@@ -4,38 +4,62 @@ from __future__ import annotations
 
 import ast
 import itertools
+import types
 from typing import Any
 
 import numpy as np
 
-from diffsim.errors import KernelNameError
+from diffsim.errors import DiffsimError, KernelNameError
 from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang import expressions, linalg, struct_values
 from diffsim.lang.absent import ABSENT, close_to
+from diffsim.lang.kinds import is_field, is_ours, is_struct_field
+from diffsim.lang.looks import ATTRIBUTE, ITEM, Look, is_settled_outside
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import Context, StructValue, describe, sample
 
 
 def attribute_node(cx: Context, node: ast.Attribute) -> Any:
     """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
+    return _attribute(cx, node, strict=True)[0]
+
+
+def _attribute(cx: Context, node: ast.Attribute, *, strict: bool) -> tuple[Any, Look | None]:
     with cx.once(node):
         if node.attr in linalg.COMPONENTS or is_member(cx, node):
             place = any_place(cx, node)
             if isinstance(place, struct_values.StructPlace):
-                return place.load(cx, node)
+                return place.load(cx, node), None
             if place is not None:
-                return cx.builder.load(*place)
-        owner = expressions.expr(cx, node.value)
-    return attribute(cx, owner, node)
+                return cx.builder.load(*place), None
+        owner, look = _looked_into(cx, node.value)
+    return _attribute_of(cx, owner, look, node, strict=strict)
+
+
+def _looked_into(cx: Context, node: ast.expr) -> tuple[Any, Look | None]:
+    """What an expression is of which only a part is asked for, and the look that found it."""
+    if isinstance(node, ast.Name):
+        return cx.find(node, strict=False)
+    if isinstance(node, ast.Attribute):
+        return _attribute(cx, node, strict=False)
+    return expressions.expr(cx, node), None
 
 
 def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
     """An attribute of a value or a Python object."""
+    return _attribute_of(cx, owner, None, node, strict=True)[0]
+
+
+def _attribute_of(
+    cx: Context, owner: Any, look: Look | None, node: ast.Attribute, *, strict: bool
+) -> tuple[Any, Look | None]:
     name = node.attr
+    if look is not None and is_ours(owner):  # what it is made of does not change
+        look.strict = True
     if isinstance(owner, StructValue):
-        return struct_values.attribute(cx, owner, node)
+        return struct_values.attribute(cx, owner, node), None
     if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
         raise cx.type_error(
             node,
@@ -43,14 +67,19 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
             "write v.fill(0.0) as a statement of its own, with a local or an element of a field",
         )
     if isinstance(owner, Value):
-        return _of_value(cx, owner, node)
-    if isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast"):
+        return _of_value(cx, owner, node), None
+    as_vector = isinstance(owner, list) and linalg.several(name)
+    if as_vector or (
+        isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast")
+    ):
+        if look is not None:
+            look.strict = True
+        if as_vector:
+            return attribute(cx, cx.value(owner, node), node), None
         return expressions.Method(
             name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
-        )
-    if isinstance(owner, list) and linalg.several(name):
-        return attribute(cx, cx.value(owner, node), node)
-    if hasattr(owner, "_mem") and name == "grad" and owner.grad is None:
+        ), None
+    if is_field(owner) and name == "grad" and owner.grad is None:
         raise KernelNameError(
             f"{owner._mem.name} has no gradient",
             cx.span(node),
@@ -58,25 +87,36 @@ def attribute(cx: Context, owner: Any, node: ast.Attribute) -> Any:
             if isinstance(owner, expressions.ArrayRef)
             else "declare it with needs_grad=True",
         )
+    found = _get(cx, owner, node)
+    if is_ours(owner):
+        cx.check_captured(found, node, name)
+        return found, None
+    made = cx.note(ATTRIBUTE, look or owner, name, found, node, strict=strict)
+    return found, made
+
+
+def _get(cx: Context, owner: Any, node: ast.Attribute) -> Any:
+    name = node.attr
     try:
-        found = getattr(owner, name)
-    except AttributeError:
-        close = close_to(name, [k for k in dir(owner) if not k.startswith("_")])
-        raise KernelNameError(
-            f"{describe(owner)} has no .{name}",
-            cx.span(node),
-            hint=ABSENT[name]
-            if name in ABSENT and getattr(owner, "__name__", "").startswith("diffsim")
-            else f"did you mean .{close}?"
-            if close
-            else "look it up with dir(...)",
-        ) from None
-    path = cx.path_of(node)
-    if path is not None:
-        cx.capture(*path, found, node)
-    else:
-        cx.capture_of(owner, name, found, node)
-    return found
+        return getattr(owner, name)
+    except AttributeError as problem:
+        if problem.name not in (None, name):  # of the code of a property
+            raise cx.raised(node, problem) from None
+    except DiffsimError:
+        raise
+    except Exception as problem:
+        raise cx.raised(node, problem) from None
+    known = object.__dir__(owner) if not isinstance(owner, (type, types.ModuleType)) else dir(owner)
+    close = close_to(name, [k for k in known if not k.startswith("_")])
+    raise KernelNameError(
+        f"{describe(owner)} has no .{name}",
+        cx.span(node),
+        hint=ABSENT[name]
+        if name in ABSENT and is_ours(owner)
+        else f"did you mean .{close}?"
+        if close
+        else "look it up with dir(...)",
+    )
 
 
 def _of_value(cx: Context, owner: Value, node: ast.Attribute) -> Any:
@@ -164,11 +204,11 @@ def _field_place(
     cx: Context, node: ast.Subscript, owner: Any
 ) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
     """The place that `owner[i]` means, if owner is a field or array."""
-    if hasattr(owner, "_struct"):
+    if is_struct_field(owner):
         index = index_list(cx, node)
         _check_index(cx, node, owner.name, owner.shape, index)
         return struct_values.StructPlace(owner._struct, owner.type, tuple(index))
-    return element_place(cx, node, owner) if hasattr(owner, "_mem") else None
+    return element_place(cx, node, owner) if is_field(owner) else None
 
 
 def _in_container(cx: Context, node: ast.expr) -> Any:
@@ -220,9 +260,9 @@ def is_member(cx: Context, node: ast.expr) -> bool:
     if not isinstance(root, ast.Name):
         return False
     thing = expressions.expr(cx, base.value)
-    if not hasattr(thing, "_struct"):
+    if not is_struct_field(thing):
         return False
-    while names and hasattr(thing, "_struct"):
+    while names and is_struct_field(thing):
         name = names.pop()
         if name not in thing._struct:
             return name not in thing.type.methods
@@ -414,7 +454,7 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
         found = found.value
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
         things = owner.values() if isinstance(owner, dict) else owner
-        if any(hasattr(f, "_mem") or hasattr(f, "_struct") for f in things):
+        if any(is_field(f) or is_struct_field(f) for f in things):
             raise cx.type_error(
                 node,
                 f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
@@ -429,16 +469,15 @@ def element(cx: Context, owner: Any, node: ast.Subscript) -> Any:
         return element(cx, cx.value(owner, node), node)
     if isinstance(owner, np.ndarray):
         cx.value(owner, node)  # refuses large ones with advice
-    if not hasattr(owner, "__getitem__"):
+    if not hasattr(type(owner), "__getitem__"):
         raise cx.type_error(
             node,
             f"{describe(owner)} has no elements",
             "only fields, vectors and matrices have them",
         )
-    item = expressions.fold(cx, node, _item, owner, found)
-    watched = not isinstance(owner, (list, tuple, str, range, np.ndarray, Matrix))
-    if watched and not isinstance(found, Value) and not isinstance(item, Value):
-        cx.capture(owner, found, (), item, node, item=True)
+    item = expressions.fold(cx, node, _item, owner, found, asked=False)
+    if not is_settled_outside(owner) and not isinstance(found, Value):
+        cx.note(ITEM, owner, found, item, node)
     return item
 
 

@@ -19,6 +19,8 @@ from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Const, Dim, Me
 from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang import calls, elements, linalg, spaces
+from diffsim.lang.kinds import is_field, is_of_program
+from diffsim.lang.looks import has_code
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.regions import if_region
 from diffsim.lang.scope import Context, advice, describe, sample
@@ -66,6 +68,12 @@ def expr(cx: Context, node: ast.expr) -> Any:
     cx.builder.span = cx.span(node)
     try:
         return handler(cx, node)
+    except DiffsimError:
+        raise
+    except Exception as problem:
+        if is_of_program(problem):
+            raise cx.raised(node, problem) from None
+        raise
     finally:
         cx.builder.span = outer
 
@@ -113,7 +121,7 @@ def truth(cx: Context, thing: Any, node: ast.expr) -> Value | bool:
         if thing.type is not bool_:
             thing = cx.builder.named("ne", thing, 0)
         return bool(thing.value) if isinstance(thing, Const) else thing
-    if hasattr(thing, "_mem"):
+    if is_field(thing):
         raise cx.type_error(
             node,
             f"{describe(thing)} is neither true nor false",
@@ -178,6 +186,7 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
             return repeated
     if not isinstance(a, Value) and not isinstance(b, Value):
         if isinstance(a, (*Number, Matrix)) and isinstance(b, (*Number, Matrix)):
+            _check_size(cx, kind, a, b, node)
             return fold(cx, node, python, a, b)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and kind is ast.Add:
             return python(a, b)
@@ -196,6 +205,29 @@ def binary(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> 
     if cx.debug and kind in (ast.FloorDiv, ast.Mod) and found.type.is_int:
         _check_divisor(cx, b)
     return found
+
+
+_MOST_ITEMS = 1 << 16
+_MOST_BITS = 1 << 12
+
+
+def _check_size(cx: Context, kind: type[ast.operator], a: Any, b: Any, node: Any) -> None:
+    """Refuse whole numbers of any number of digits before Python computes them: `9**9**9`."""
+    if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
+        return
+    bits = 0
+    if kind is ast.Pow and abs(a) > 1:
+        bits = abs(a).bit_length() * b
+    elif kind is ast.LShift:
+        bits = abs(a).bit_length() + b
+    elif kind is ast.Mult:
+        bits = abs(a).bit_length() + b.bit_length()
+    if bits > _MOST_BITS:
+        raise cx.type_error(
+            node,
+            f"a whole number of about {bits} bits does not fit into 64",
+            "make the first number a float: 10.0 ** 30",
+        )
 
 
 def _check_divisor(cx: Context, divisor: Any) -> None:
@@ -220,6 +252,12 @@ def _repeated(cx: Context, node: Any, a: Any, b: Any) -> Any:
             "to multiply each element make it a vector: ds.Vector([...]) * n",
         )
     if isinstance(times, (int, np.integer)) and not isinstance(times, bool):
+        if len(things) * int(times) > _MOST_ITEMS:
+            raise cx.type_error(
+                node,
+                f"a list of {len(things) * int(times)} elements is too long for a kernel",
+                "keep so many numbers in a field",
+            )
         return fold(cx, node, operator.mul, things, int(times))
     return None
 
@@ -231,13 +269,22 @@ def operands(cx: Context, node: Any, *things: Any) -> list[Any]:
     return [x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things]
 
 
-def fold(cx: Context, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """An operation on things known at compile time."""
+def fold(
+    cx: Context,
+    node: Any,
+    function: Callable[..., Any],
+    *args: Any,
+    asked: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """An operation on things known at compile time; `asked`: objects among them are asked again later."""
     try:
-        return function(*args, **kwargs)
+        return cx.ask(node, function, *args, **kwargs) if asked else function(*args, **kwargs)
     except DiffsimError as problem:
         raise cx.type_error(node, problem.message, problem.hint) from None
     except Exception as problem:
+        if is_of_program(problem) and any(map(has_code, args)):
+            raise cx.raised(node, problem) from None
         for a in args:
             if a is None or not isinstance(a, _PLAIN):
                 message = f"{describe(a)} can not be used here"
@@ -374,13 +421,17 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
         test = {
             ast.Is: operator.is_,
             ast.IsNot: operator.is_not,
-            ast.In: lambda x, y: x in y,
-            ast.NotIn: lambda x, y: x not in y,
+            ast.In: _is_in,
+            ast.NotIn: _is_not_in,
         }[kind]
+        if kind in (ast.Is, ast.IsNot):
+            cx.looks.exactly(a)
+            cx.looks.exactly(b)
+            return test(a, b)
         return fold(cx, node, test, a, b)
     name, python = _COMPARE[kind]
     for x in (a, b):
-        if hasattr(x, "_mem"):
+        if is_field(x):
             raise cx.type_error(
                 node,
                 f"{describe(x)} as a whole can not be compared",
@@ -390,6 +441,14 @@ def _compare_two(cx: Context, kind: type[ast.cmpop], a: Any, b: Any, node: Any) 
         return fold(cx, node, python, a, b)
     a, b = operands(cx, node, a, b)
     return cx.builder.named(name, a, b)
+
+
+def _is_in(x: Any, y: Any) -> bool:
+    return x in y
+
+
+def _is_not_in(x: Any, y: Any) -> bool:
+    return x not in y
 
 
 def _both(cx: Context, a: Any, b: Any) -> Any:
@@ -476,12 +535,14 @@ def _list_comprehension(cx: Context, node: ast.ListComp) -> Any:
     items = expr(cx, generator.iter)
     if isinstance(items, Value) and len(items.type.shape) == 1:
         items = linalg.elements(items)
-    if not hasattr(items, "__iter__") or hasattr(items, "_mem"):
+    if not hasattr(type(items), "__iter__") or is_field(items):
         raise cx.syntax(
             generator.iter,
             "a list comprehension runs over things known at compile time",
             "use range(n) with a constant n, or write a loop",
         )
+    if not isinstance(items, (list, tuple, spaces.Static, spaces.NdRange)):
+        items = fold(cx, generator.iter, list, items)
     made = []
     names = [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]
     saved = {n: cx.env[n] for n in names if n in cx.env}

@@ -91,6 +91,14 @@ class BoundFunc(Bound):
         self.owner = owner
         self.__name__ = func.source.name
 
+    def _as_constant(self) -> Any:
+        """What a kernel that uses it is compiled for; it is made anew each time it is asked for."""
+        return self.func, self.owner
+
+    @staticmethod
+    def _describe_constant(func: Any, owner: Any) -> str:
+        return f"the func {func.source.name}"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.func(*args, **kwargs)
 

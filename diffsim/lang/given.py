@@ -30,6 +30,7 @@ from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.ir.walk import statements as every
 from diffsim.lang import assignments, elements, expressions, inlining, linalg
 from diffsim.lang.func import BoundFunc, Func, Given
+from diffsim.lang.kinds import is_field
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import (
     ADJOINT,
@@ -381,7 +382,7 @@ def add_to_adjoint(cx: Context, node: ast.AugAssign) -> bool:
         _add_to_local(cx, node, ADJOINT + name, trail)
         return True
     thing = targets.inputs[name] if name in targets.inputs else expressions.expr(cx, key)
-    if hasattr(thing, "_mem"):
+    if is_field(thing):
         _add_to_memory(cx, node, targets, thing, trail)
     elif name in targets.inputs and _is_constant(cx, name, thing):
         expressions.expr(cx, node.value)

@@ -8,6 +8,7 @@ from typing import Any
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang import calls, given, native, references, statements, struct_values
 from diffsim.lang.func import Func
+from diffsim.lang.looks import ATTRIBUTE
 from diffsim.lang.scope import (
     ADJOINT,
     DRAWS,
@@ -169,9 +170,12 @@ def bind(
         if k in bound:
             raise cx.type_error(node, f"{name} gets {k} twice", _head(func))
         bound[k] = v
-    defaults = func.source.function.__defaults__ or ()
+    function = func.source.function
+    defaults = function.__defaults__ or ()
     for p, default in zip(params[len(params) - len(defaults) :], defaults, strict=True):
-        bound.setdefault(p.arg, default)
+        if p.arg not in bound:
+            bound[p.arg] = default
+            cx.note(ATTRIBUTE, function, "__defaults__", defaults, f"a default of {name}", at=node)
     annotations = func.source.annotations()
     for p in params:
         if p.arg not in bound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
 from diffsim.ir.verify import is_block_dim
 from diffsim.lang import assignments, calls, elements, expressions, spaces, tasks
 from diffsim.lang.annotations import scalar_type
+from diffsim.lang.kinds import is_field, is_struct_field
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import (
@@ -67,7 +69,7 @@ def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
             ) from None
     if isinstance(thing, Matrix):
         return spaces.Static(list(thing))
-    if hasattr(thing, "_mem"):
+    if is_field(thing):
         raise cx.syntax(
             node,
             f"{describe(thing)} can not be unrolled",
@@ -79,14 +81,14 @@ def _static(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
             "a dictionary can not be unrolled: it may grow",
             "loop over a tuple of its keys, made outside of the kernel",
         )
-    if hasattr(thing, "__iter__") and not isinstance(thing, str):
-        if hasattr(thing, "__len__") and len(thing) > _MOST_TURNS:
+    if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
+        if isinstance(thing, Sized) and len(thing) > _MOST_TURNS:
             raise cx.syntax(
                 node,
                 f"a loop of {len(thing)} turns is too long to be unrolled",
                 "leave ds.static out",
             )
-        items = list(thing)
+        items = expressions.fold(cx, node, list, thing)
         if any(isinstance(x, spaces.NdRange) for x in items):
             raise cx.syntax(node, "ranges inside of a list can not be unrolled", "nest two loops")
         return spaces.Static(items)
@@ -389,8 +391,8 @@ def _stop_grad(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, A
         raise cx.type_error(
             node, "ds.stop_grad takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
         )
-    fields = args[0].fields() if len(args) == 1 and hasattr(args[0], "_struct") else args
-    if len(args) == 1 and all(hasattr(f, "_mem") for f in fields):
+    fields = args[0].fields() if len(args) == 1 and is_struct_field(args[0]) else args
+    if len(args) == 1 and all(is_field(f) for f in fields):
         cx.constants.update(cx.use(f._mem) for f in fields)
         return None
     return calls.apply(cx, node, TABLE["stop_grad"], args)

@@ -118,6 +118,9 @@ class Matrix(Operand):
 
     # ---- what it is
 
+    def _as_constant(self) -> Any:  # what a kernel that uses it is compiled for
+        return self.typed, self.entries
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.entries.shape

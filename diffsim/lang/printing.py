@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,10 @@ class _Line:
             around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
             self.all(node, dict(enumerate(thing)), spec, *around)
         elif isinstance(thing, _KNOWN):
+            if any(len(digits) > 4 for digits in re.findall(r"\d+", spec)):
+                raise self.cx.type_error(
+                    node, f"the format {spec!r} makes a line that is too long", "make it narrower"
+                )
             try:
                 self.text(format(thing, spec) if spec else str(thing))
             except (ValueError, TypeError) as problem:

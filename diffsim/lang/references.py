@@ -240,7 +240,10 @@ def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
             return (method, 1) if len(trail) == 1 and method is not None else (None, 0)
         if isinstance(found, (Value, TempVar, Undefined)):
             return None, 0
-        found = getattr(found, name, None)
+        try:
+            found = getattr(found, name, None)
+        except Exception:  # of code of the program: it is reported where the call is translated
+            return None, 0
     if isinstance(found, BoundFunc):
         return found.func, 1
     return (found, 0) if isinstance(found, Func) else (None, 0)

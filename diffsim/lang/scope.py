@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import functools
+import traceback
 import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,17 @@ from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, TensorType, Type, an, i32
 from diffsim.lang.absent import close_to
+from diffsim.lang.kinds import is_field, is_of_program, is_ours, name_of
+from diffsim.lang.looks import (
+    ABSENT,
+    ATTRIBUTE,
+    CALL,
+    ITEM,
+    Look,
+    Looks,
+    is_settled,
+    is_settled_outside,
+)
 from diffsim.lang.matrix import Matrix, source_of
 from diffsim.lang.source import Source, assigned_names
 
@@ -91,54 +103,6 @@ class StructVar:
         return StructValue(self.type, members)
 
 
-class Capture:
-    """A Python value that a kernel took from outside when it was compiled.
-
-    `path` is (root, name, attribute names), the root being a namespace, a cell, an object, or a reference to
-    one; or (with `item`) what is asked for the item called `name`. `value` is what stood there.
-    """
-
-    __slots__ = ("attributes", "item", "name", "root", "span", "value")
-
-    def __init__(
-        self,
-        root: Any,
-        name: Any,
-        attributes: tuple[str, ...],
-        value: Any,
-        span: Span,
-        *,
-        item: bool = False,
-    ) -> None:
-        self.item = item
-        self.root = root
-        self.name = name
-        self.attributes = attributes
-        self.value = value
-        self.span = span
-
-    @property
-    def text(self) -> str:
-        return f"[{self.name!r}]" if self.item else ".".join((self.name, *self.attributes))
-
-    def now(self) -> Any:
-        """What stands there now."""
-        if self.item:
-            try:
-                return self.root[self.name]
-            except LookupError:
-                return None
-        if isinstance(self.root, dict):
-            found = self.root.get(self.name)
-        elif isinstance(self.root, weakref.ref):
-            found = self.root()
-        else:
-            found = getattr(self.root, "cell_contents", self.root)
-        for attribute in self.attributes:
-            found = getattr(found, attribute, None)
-        return found
-
-
 class Targets:
     """What the gradient given for a func may add to.
 
@@ -193,7 +157,7 @@ class Context:
         self.debug = debug
         self.mems: dict[Mem, None] = {}
         self.constants: set[Mem] = set()  # by the statement ds.stop_grad(x)
-        self.captures: dict[tuple[int, str], Capture] = {}
+        self.looks = Looks()
         self.depth = 0  # of inlined funcs
         self.level = 0  # of loops and branches; 0 at kernel level, outside of any
         self.in_task = False  # inside of a parallel loop
@@ -258,10 +222,14 @@ class Context:
 
     def lookup(self, node: ast.Name) -> Any:
         """What a name is bound to: a local, a variable of an enclosing function, a global, a builtin."""
+        return self.find(node)[0]
+
+    def find(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Look | None]:
+        """What a name is bound to, and the look that found it outside of the function."""
         name = node.id
-        env = self.frame.env
-        if name in env:
-            found = env[name]
+        frame = self.frame
+        if name in frame.env:
+            found = frame.env[name]
             if isinstance(found, Undefined):
                 raise KernelNameError(
                     f"{name} {found.why}",
@@ -269,23 +237,23 @@ class Context:
                     hint="assign it before the branch too, so that it has a value on every path",
                 )
             if isinstance(found, StructVar):
-                return found.load(self, name)
-            return read(self, found)
-        if name in self.frame.locals:
+                return found.load(self, name), None
+            return read(self, found), None
+        if name in frame.locals:
             raise self._unbound(name, node)
-        if name in self.frame.cells:
+        if name in frame.cells:
+            cell = frame.cells[name]
             try:
-                value = self.frame.cells[name].cell_contents
+                value = cell.cell_contents
             except ValueError:
                 raise KernelNameError(f"{name} has no value yet", self.span(node)) from None
-            self.capture(self.frame.cells[name], name, (), value, node)
-            return value
-        if name in self.frame.globals:
-            value = self.frame.globals[name]
-            self.capture(self.frame.globals, name, (), value, node)
-            return value
+            return value, self.note(ATTRIBUTE, cell, "cell_contents", value, node, strict=strict)
+        if name in frame.globals:
+            value = frame.globals[name]
+            return value, self.note(ITEM, frame.globals, name, value, node, strict=strict)
         if hasattr(builtins, name):
-            return getattr(builtins, name)
+            self.note(ABSENT, frame.globals, name, False, node)
+            return getattr(builtins, name), None
         raise KernelNameError(
             f"{name} is not defined",
             self.span(node),
@@ -295,7 +263,7 @@ class Context:
 
     def _unbound(self, name: str, node: ast.Name) -> KernelNameError:
         outside = self.frame.globals.get(name)
-        if hasattr(outside, "_mem"):
+        if is_field(outside):
             message = (
                 f"{name} is assigned in this function, which makes it a local and not the field"
             )
@@ -313,61 +281,77 @@ class Context:
             )
         return KernelNameError(message, self.span(node), hint)
 
-    def capture(
+    def note(
         self,
-        root: Any,
-        name: Any,
-        attributes: tuple[str, ...],
+        how: str,
+        owner: Any,
+        key: Any,
         value: Any,
         node: Any,
         *,
-        item: bool = False,
-    ) -> None:
-        """Remember that the kernel is compiled for this value (numbers, fields, funcs...)."""
-        if not getattr(value, "placed", True):
+        strict: bool = True,
+        at: Any = None,
+    ) -> Look:
+        """Remember what the translation asked of Python, and the answer that it is made for."""
+        at = at or node
+        name = getattr(node, "attr", None) or getattr(node, "id", None) or str(key)
+        self.check_captured(value, at, name)
+        look = self.looks.note(how, owner, key, value, node, lambda: self.span(at), strict=strict)
+        if look.has_other(value):
+            raise self.type_error(
+                at,
+                f"{look.text} is another value each time it is read",
+                "read it once, in Python, and let the kernel use that",
+            )
+        return look
+
+    def check_captured(self, value: Any, node: Any, name: str) -> None:
+        """Refuse what can not be compiled in; give a field the name of its variable."""
+        if is_ours(value) and not getattr(value, "placed", True):
             raise self.type_error(
                 node,
-                f"the field {'.'.join((name, *attributes))} has no place in memory yet",
+                f"the field {ast.unparse(node)} has no place in memory yet",
                 "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
         source = source_of(value)
         if source is not None:  # a constant that hides what it was made of
             source.refuse(ast.unparse(node), "read the field in the kernel")
         if hasattr(type(value), "call_it"):
-            value.call_it(attributes[-1] if attributes else str(name))
-        key = (id(root), ".".join((repr(name), *attributes)))
-        if key not in self.captures:
-            self.captures[key] = Capture(root, name, attributes, value, self.span(node), item=item)
+            value.call_it(name)
 
-    def path_of(self, node: ast.expr) -> tuple[Any, str, tuple[str, ...]] | None:
-        """Where a chain `a.b.c` of names outside of the function starts, if it does."""
-        attributes: list[str] = []
-        while isinstance(node, ast.Attribute):
-            attributes.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return None
-        name, trail = node.id, tuple(reversed(attributes))
-        if name in self.env:
-            owner = self.env[name]
-            return (
-                (owner, "self", trail) if name == "self" and not isinstance(owner, Value) else None
-            )
-        if name in self.frame.cells:
-            return self.frame.cells[name], name, trail
-        if name in self.frame.globals:
-            return self.frame.globals, name, trail
-        return None
+    def ask(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The answer of a function known at compile time, which is asked again before each launch.
 
-    def capture_of(self, owner: Any, name: str, value: Any, node: ast.Attribute) -> None:
-        """Remember an attribute of an object that no chain of names leads to: `bodies[0].mass`."""
-        home = type(owner).__module__.partition(".")[0]
-        if home in ("builtins", "numpy", "diffsim") or isinstance(owner, tuple):
-            return
-        root = owner
-        with contextlib.suppress(TypeError):  # a class with slots may have no place for references
-            root = weakref.ref(owner)
-        self.capture(root, ast.unparse(node.value), (name,), value, node)
+        That is needed only where an argument can change and stay the same object: the others are watched.
+        """
+        if function in (zip, enumerate, reversed):  # made anew each time: what it runs over counts
+            args = tuple(a if is_settled_outside(a) else self.ask(node, list, a) for a in args)
+            return function(*args, **kwargs)
+        found = function(*args, **kwargs)
+        if function in (list, tuple, len, isinstance):
+            settled = is_settled_outside(args[0]) if args else True
+        else:
+            settled = all(map(is_settled, (*args, *kwargs.values())))
+        plain = function is bool and not hasattr(type(args[0]), "__bool__")
+        if settled or (plain and not hasattr(type(args[0]), "__len__")):  # any object is true
+            return found
+        if kwargs:
+            function = functools.partial(function, **kwargs)
+        self.note(CALL, function, args, found, node)
+        return found
+
+    def raised(self, node: Any, problem: Exception) -> KernelTypeError:
+        """The error for code of the program that failed while the kernel asked something of it."""
+        place = ""
+        if is_of_program(problem):
+            *_, last = traceback.walk_tb(problem.__traceback__)
+            span = Span(last[0].f_code.co_filename, last[1])
+            place = f"\n{span.text()}\n  asked for here:"
+        return self.type_error(
+            node,
+            f"{ast.unparse(node)} raised {type(problem).__name__}: {problem}{place}",
+            "Python evaluates it when the kernel is compiled; see what it does there",
+        )
 
     # ---- values
 
@@ -451,7 +435,7 @@ def describe(thing: Any) -> str:
         return f"a {type(thing).__name__}"
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
-    if hasattr(thing, "_mem"):
+    if is_field(thing):
         return f"the field {thing._mem.name}"
     if isinstance(thing, (ScalarType, TensorType)):
         return f"the type {thing}"
@@ -470,7 +454,7 @@ def called(function: Any) -> str:
     """The name of a function as the user writes it."""
     if isinstance(function, Op):
         return f"ds.{function.name}"
-    name = getattr(function, "__name__", type(function).__name__)
+    name = name_of(function)
     return f"ds.{name}" if isinstance(function, Intrinsic) else str(name)
 
 
@@ -482,13 +466,13 @@ def sample(field: Any, name: str = "") -> str:
 
 def advice(thing: Any) -> str:
     """What to write instead of a thing that is no number."""
-    if hasattr(thing, "_mem"):
+    if is_field(thing):
         return f"name an element: {sample(thing)}"
     if isinstance(thing, StructValue):
         return f"name a member: {', '.join(f'.{m}' for m in thing.members)}"
     if thing is None:
         return "give a number; a func without return gives None"
-    named = callable(thing) or hasattr(thing, "__name__")
+    named = callable(thing) or (is_ours(thing) and hasattr(thing, "__name__"))
     if named and not isinstance(thing, (type, ScalarType, types.ModuleType)):
         return f"call it: {called(thing)}(...)"
     return "kernels compute with numbers, vectors and matrices"

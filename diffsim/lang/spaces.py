@@ -10,8 +10,9 @@ import numpy as np
 from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang import calls, expressions, linalg
+from diffsim.lang.kinds import is_field, is_struct_field
 from diffsim.lang.matrix import Matrix
-from diffsim.lang.scope import Context, describe
+from diffsim.lang.scope import Context, Intrinsic, describe
 
 
 class Space:
@@ -83,16 +84,17 @@ def is_static(cx: Context, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return isinstance(node, (ast.List, ast.Tuple))
     head = node.func
-    if isinstance(head, ast.Name) and head.id in ("range", "zip", "enumerate"):
-        return False
     if not isinstance(head, (ast.Name, ast.Attribute)):
         return False
-    return getattr(expressions.expr(cx, head), "__name__", "") == "static"
+    found = expressions.expr(cx, head)
+    return isinstance(found, Intrinsic) and found.__name__ == "static"
 
 
 def iteration_space(cx: Context, node: ast.expr) -> Space:
     """What a `for` runs over."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+    called = node.func if isinstance(node, ast.Call) else None
+    if isinstance(called, ast.Name) and expressions.expr(cx, called) is range:
+        assert isinstance(node, ast.Call)
         return _range_space(cx, node)
     thing = expressions.expr(cx, node)
     kind = "tuple"
@@ -104,9 +106,9 @@ def iteration_space(cx: Context, node: ast.expr) -> Space:
         axes = [_bounds(cx, node, lo, hi) for lo, hi in thing.bounds]
         kind = "single" if len(axes) == 1 and kind == "tuple" else kind
         return Space(axes, kind=kind)
-    while hasattr(thing, "_struct"):  # all members have one shape
+    while is_struct_field(thing):  # all members have one shape
         thing = next(iter(thing._struct.values()))
-    if hasattr(thing, "_mem"):
+    if is_field(thing):
         mem = cx.use(thing._mem)
         if mem.rank == 0:
             raise cx.type_error(
@@ -170,11 +172,12 @@ def _bounds(cx: Context, node: Any, lo: Any, hi: Any) -> tuple[Value, Value]:
             if x.type.bits == 64 or x.type.name == "u32":  # type: ignore[union-attr]
                 t = i64
         elif isinstance(x, bool) or not isinstance(x, (int, np.integer)):
+            name = x._mem.name if is_field(x) else ""  # type: ignore[union-attr]  # not of a bool
             raise cx.type_error(
                 node,
                 f"a bound of a loop is a whole number, not {describe(x)}",
-                f"for a field use {x._mem.name}.shape[0]"
-                if hasattr(x, "_mem")
+                f"for a field use {name}.shape[0]"
+                if name
                 else "divide with //, or convert it: int(n)",
             )
         elif not i32.holds(int(x)):

@@ -95,6 +95,8 @@ _UNSUPPORTED = {
 
 def _unsupported(cx: Context, node: ast.stmt) -> Exception:
     word, hint = _UNSUPPORTED.get(type(node), ("this statement", "move it out of the kernel"))
+    if isinstance(node, ast.Delete) and not all(isinstance(t, ast.Name) for t in node.targets):
+        hint = "the elements of a field or a vector stay: assign 0 to them"
     return cx.syntax(node, f"{word} can not be used in a kernel", hint)
 
 

@@ -14,6 +14,7 @@ from diffsim.errors import KernelTypeError
 from diffsim.ir.nodes import Mem, Value, zero
 from diffsim.ir.types import Type
 from diffsim.lang.func import Func
+from diffsim.lang.kinds import is_struct_field
 from diffsim.lang.scope import Context, StructValue, StructVar, describe
 from diffsim.lang.structs import Struct, StructType
 
@@ -49,7 +50,7 @@ class StructPlace:
         if name not in self.fields:
             raise _no_member(cx, self.type, name, node)
         found = self.fields[name]
-        if hasattr(found, "_struct"):
+        if is_struct_field(found):
             return StructPlace(found._struct, found.type, self.index)
         return cx.use(found._mem), self.index
 

@@ -173,6 +173,15 @@ class Struct:
         getattr(self, member)
         self._values[member] = self._type(**{member: value})._values[member]
 
+    def _as_constant(self) -> Any:
+        """What a kernel that uses it is compiled for."""
+        return self._type, *self._values.values()
+
+    @staticmethod
+    def _describe_constant(type_: Any, *values: Any) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in zip(type_.members, values, strict=True))
+        return f"{type_.__name__}({inner})"
+
     def to_dict(self) -> dict[str, Any]:
         """The members by name."""
         return dict(self._values)

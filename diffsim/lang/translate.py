@@ -15,16 +15,17 @@ from diffsim.ir.ops import TABLE
 from diffsim.ir.types import ScalarType, Type, an
 from diffsim.ir.walk import Copier
 from diffsim.lang import inlining, statements, tasks
-from diffsim.lang.scope import RETURN, Capture, Context, Frame
+from diffsim.lang.looks import Look
+from diffsim.lang.scope import RETURN, Context, Frame
 from diffsim.lang.source import Source
 
 
 class Translation:
     """A kernel in IR, and what it took from outside."""
 
-    def __init__(self, kernel: Kernel, captures: list[Capture], *, uses_random: bool) -> None:
+    def __init__(self, kernel: Kernel, looks: list[Look], *, uses_random: bool) -> None:
         self.kernel = kernel
-        self.captures = captures
+        self.looks = looks
         self.uses_random = uses_random
 
 
@@ -92,7 +93,7 @@ def translate(
         inlining.check_returns(cx, source)
     made = tuple(map(_Constants(cx.constants).task, cx.tasks) if cx.constants else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
-    return Translation(kernel, list(cx.captures.values()), uses_random=cx.uses_random)
+    return Translation(kernel, cx.looks.settled(), uses_random=cx.uses_random)
 
 
 class _Constants(Copier):

@@ -13,8 +13,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from diffsim.backends.cuda import emit_ptx
 from diffsim.backends.ptx import PtxError
 from diffsim.errors import (
@@ -29,13 +27,13 @@ from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.copying import Bound, Named
-from diffsim.lang.matrix import Matrix, source_of
+from diffsim.lang.matrix import source_of
 from diffsim.lang.ports import ports
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
 from diffsim.passes import pipeline
 from diffsim.passes.by_field import read_from_fields
-from diffsim.runtime import launch
+from diffsim.runtime import captures, launch
 from diffsim.runtime.arguments import (
     ArrayKind,
     Parameter,
@@ -55,6 +53,7 @@ from diffsim.runtime.once import making
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.specialize import Special
 from diffsim.runtime.struct_field import StructField
+from diffsim.runtime.templates import objects_in, own, template_key
 from diffsim.runtime.threads import members
 
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
@@ -233,7 +232,7 @@ class Kernel(Named):
             if p.kind == "template":
                 if session.tape is not None and (source := source_of(a)) is not None:
                     source.refuse(p.name, "give the kernel the field")
-                key.append(_template_key(a))
+                key.append(template_key(a))
                 continue
             if p.kind == "array":
                 if is_on_gpu(a):
@@ -291,7 +290,7 @@ class Kernel(Named):
             if p.kind != "template":
                 values.append(p)
             else:
-                bindings[p.name] = a
+                bindings[p.name] = own(a)
                 if isinstance(a, (Field, StructField)):
                     a.call_it(p.name)
         options = session.options
@@ -312,7 +311,8 @@ class Kernel(Named):
         special = Special(self, made, kernel, values, arrays, simplicity, key)
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
-                special.need(_objects_in(a))
+                special.need(objects_in(a))
+        captures.check_lasts(special)
         return special
 
     # ---- gradient and inspection
@@ -475,65 +475,6 @@ def _as_argument(p: Parameter, a: Recorded) -> Any:
         if field is not None:
             return field
     return a.value
-
-
-def _template_key(a: Any) -> Any:
-    """What a compiled-in argument is known by: constants by their value, other objects by themselves."""
-    if isinstance(a, Field):
-        return a.number
-    if isinstance(a, (bool, int, float, str)) or a is None:
-        return (type(a), repr(a))  # -0.0 is not 0.0
-    if isinstance(a, StructField):
-        return tuple(f.number for f in a.fields())
-    if isinstance(a, (list, tuple)):
-        return (type(a), *map(_template_key, a))
-    if isinstance(a, dict):
-        return (dict, *((_template_key(k), _template_key(v)) for k, v in a.items()))
-    if isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind in "biuf":
-        return (type(a), a.dtype, a.shape, a.tobytes())
-    if isinstance(a, Matrix):
-        return (Matrix, a.typed, *_template_key(a.entries))
-    return _Identity(a)
-
-
-def _objects_in(a: Any) -> list[Any]:
-    """The fields and other objects that a compiled-in argument is, or holds, and is known by."""
-    if isinstance(a, StructField):
-        return a.fields()
-    if isinstance(a, dict):
-        a = list(a.values())
-    if isinstance(a, (list, tuple)):
-        return [o for e in a for o in _objects_in(e)]
-    if isinstance(a, (np.ndarray, Matrix)):  # known by their values
-        return []
-    try:
-        weakref.ref(a)
-    except TypeError:
-        return []
-    return [a]
-
-
-class _Identity:
-    """An object as a part of a key; no later one at the same address is taken for it."""
-
-    __slots__ = ("number", "thing")
-
-    def __init__(self, thing: Any) -> None:
-        self.number = id(thing)
-        self.thing: Callable[[], Any]
-        try:
-            self.thing = weakref.ref(thing)
-        except TypeError:
-            self.thing = lambda: thing
-
-    def __hash__(self) -> int:
-        return self.number
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Identity):
-            return False
-        mine = self.thing()
-        return mine is not None and mine is other.thing()
 
 
 def _fields_first(source: Source) -> list[Callable[[], None]]:

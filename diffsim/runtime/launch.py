@@ -12,19 +12,14 @@ import functools
 import linecache
 import operator
 import threading
-import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from diffsim.errors import DiffsimError, KernelStateError
+from diffsim.errors import DiffsimError
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
-from diffsim.lang.func import Func
-from diffsim.lang.matrix import Matrix, source_of
-from diffsim.lang.scope import Capture
 from diffsim.passes.access import Access
+from diffsim.runtime import captures
 from diffsim.runtime.arguments import flatten, takes_field
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.compile_cuda import CudaCompiled
@@ -33,8 +28,6 @@ from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray, known_as
 from diffsim.runtime.launches import STRETCH
 from diffsim.runtime.overlap import check_separate, shares
-from diffsim.runtime.read import Taken
-from diffsim.runtime.struct_field import StructField
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
 
 _LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $session.listener)"
 _MOST_STAMPS = 1 << 16
-_FIELDS = (Field, StructField)
 
 
 class Writer:
@@ -100,135 +92,6 @@ class Writer:
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         exec(compile(text, file, "exec"), space)
         return space[f"{prefix}launch"]
-
-
-# ---- captured values
-
-
-def watched(captures: list[Capture]) -> list[Capture]:
-    """The captures that a program might change later; fields among them are not kept alive."""
-    numbers = (bool, int, float, str, tuple, list, np.generic, np.ndarray, Matrix)
-    kinds = (*numbers, *_FIELDS, Func, weakref.ref)  # references: fields, after an earlier call
-    found = [c for c in captures if c.value is None or isinstance(c.value, kinds)]
-    for c in found:
-        if isinstance(c.value, _FIELDS):
-            c.value = weakref.ref(c.value)
-    return found
-
-
-def _changeable(value: Any) -> bool:
-    """Whether a value can change and stay the same object."""
-    if isinstance(value, tuple):
-        return any(map(_changeable, value))
-    return isinstance(value, (list, np.ndarray, Matrix))
-
-
-def _snapshot(value: Any) -> Any:
-    if isinstance(value, Matrix):
-        return value.entries.copy()
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, list) or (isinstance(value, tuple) and _changeable(value)):
-        made = [_snapshot(v) for v in value]
-        return made if isinstance(value, list) else tuple(made)
-    return value
-
-
-def _same(now: Any, then: Any) -> bool:
-    """Whether a value is what its snapshot says."""
-    if now is then:
-        return True
-    if source_of(now) is not None:
-        return False
-    if isinstance(now, Taken) or isinstance(then, Taken):
-        return isinstance(now, float) and isinstance(then, float) and float(now) == float(then)
-    if isinstance(now, Matrix):
-        now = now.entries
-    for kind in (list, tuple):
-        if isinstance(now, kind) and isinstance(then, kind):
-            return len(now) == len(then) and all(map(_same, now, then))
-    if type(now) is not type(then) or isinstance(now, (*_FIELDS, Func)):
-        return False
-    try:
-        return bool(np.array_equal(now, then)) if isinstance(now, np.ndarray) else bool(now == then)
-    except Exception:
-        return False
-
-
-def _write_checks(w: Writer, special: Special, then: str) -> None:
-    """`if something captured is not what it was: find out what that means, and maybe do `then``."""
-    tests = []
-    owner = special.kernel.owner
-    for c in special.translation.captures:
-        root = w.use(c.root, "g")
-        if c.item:
-            place = f"{root}[{w.use(c.name, 'n')}]"
-        elif isinstance(c.root, dict):
-            place = f"{root}[{c.name!r}]"
-        elif isinstance(c.root, weakref.ref):
-            place = f"{root}()"
-        elif hasattr(c.root, "cell_contents"):
-            place = f"{root}.cell_contents"
-        elif owner is not None and (c.root is None or c.root is owner()):
-            place = f"{w.use(owner, 'o')}()"  # a kernel does not keep its object alive
-            w.space.pop(root, None)
-            c.root = None
-        else:
-            place = root
-        place += "".join(f".{a}" for a in c.attributes)
-        if _changeable(c.value):
-            kept = w.use(_snapshot(c.value), "k")
-            tests.append(f"not $same({place}, {kept})")
-        elif isinstance(c.value, weakref.ref):  # a field
-            tests.append(f"{place} is not {w.use(c.value, 'f')}()")
-        else:
-            tests.append(f"{place} is not {w.use(c.value, 'k')}")
-    if not tests:
-        return
-    w.space["$same"] = _same
-    w.space["$recheck"] = special.recheck
-    w.put("try:", f"    $changed = {' or '.join(tests)}")
-    w.put("except (LookupError, AttributeError, ValueError):", "    $changed = True")
-    w.put("if $changed and $recheck():", f"    {then}")
-
-
-def recheck(special: Special) -> bool:
-    """What a change of captured values means: True if the kernel must be compiled anew.
-
-    Raises:
-        KernelStateError: a number (or other constant) that was compiled in has changed.
-        AutodiffError: it is the same, but Python made it of what has a gradient.
-    """
-    for c in special.translation.captures:
-        if c.root is None:
-            now = special.kernel.owner()
-            for a in c.attributes:
-                now = getattr(now, a, None)
-        else:
-            now = c.now()
-        source = source_of(now)
-        if source is not None:
-            source.refuse(c.text, "read the field in the kernel")
-        if isinstance(c.value, (weakref.ref, Func)):
-            if now is not (c.value() if isinstance(c.value, weakref.ref) else c.value):
-                return True
-        elif _same(now, then := special.snapshots.get(id(c), c.value)):
-            c.value = now  # equal, but another object: the launch function compares identities
-            special.forget_launch()
-        else:
-            name = special.kernel.source.name
-            raise KernelStateError(
-                f"{c.text} was {_shown(then)} when {name} was compiled and is {_shown(now)} now",
-                c.span,
-                hint=f"pass it as an argument, keep it in a 0-D field, or call ds.init() to compile "
-                f"{name} anew",
-            )
-    return False
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 40 else text[:37] + "..."
 
 
 # ---- arguments
@@ -444,7 +307,7 @@ def forward(special: Special) -> Callable[..., Any]:
     w = Writer(special.kernel.source.name, params)
     w.space["$again"] = special.again
     _write_row_numbers(w, (*special.read, *special.written))
-    _write_checks(w, special, f"return $again({', '.join(params)})")
+    captures.write_checks(w, special, f"return $again({', '.join(params)})")
     me = w.use(special, "special")
     if special.written and special.announced:
         w.put(_LISTENER, "if $tape and $tape.in_place:")
@@ -544,7 +407,7 @@ def _write_launch_note(w: Writer, special: Special, seed: str) -> None:
 def captures_changed(special: Special) -> Callable[[], bool]:
     """A function that tells whether something captured is another thing now."""
     w = Writer(special.kernel.source.name + "_captures", [])
-    _write_checks(w, special, "return True")
+    captures.write_checks(w, special, "return True")
     w.put("return False")
     return w.finish()
 

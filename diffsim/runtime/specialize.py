@@ -14,14 +14,14 @@ from diffsim.ir import nodes
 from diffsim.ir.nodes import Load, Mem, Seed
 from diffsim.ir.types import TensorType, an
 from diffsim.ir.walk import task_statements, uses
-from diffsim.lang.func import Func
+from diffsim.lang.looks import identities
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.scope import describe
 from diffsim.lang.translate import Translation
 from diffsim.passes import access, reverse
 from diffsim.passes.access import Access
 from diffsim.passes.activity import Activity, missing_gradient, read_after_leak
-from diffsim.runtime import launch
+from diffsim.runtime import captures, launch
 from diffsim.runtime.arguments import Parameter, flatten
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.compile_cuda import CudaCompiled
@@ -90,10 +90,9 @@ class Special:
         self.simplicity = simplicity
         self.stale = False
         self.launches = Launches()
-        translation.captures = launch.watched(translation.captures)
-        self.snapshots = {id(c): launch._snapshot(c.value) for c in translation.captures}
         self.needed: list[weakref.ref[Any]] = []
         self.need(self.fields())
+        self.need(f for look in translation.looks if (f := look.object) is not None)
         self.read = _distinct(access.reads(ir))
         self.written = _distinct(access.writes(ir))
         for a in (*self.read, *self.written):
@@ -161,8 +160,8 @@ class Special:
     def identity(self) -> tuple[Any, ...]:
         """What tells it from the same kernel compiled for other things."""
         numbers = [f.number for f in self.fields()]
-        funcs = [id(c.value) for c in self.translation.captures if isinstance(c.value, Func)]
-        return id(self.kernel), self.key, *numbers, *funcs
+        objects = [o for look in self.translation.looks for o in identities(look.kept)]
+        return id(self.kernel), self.key, *numbers, *objects
 
     def box(self, a: Access, args: tuple[Any, ...]) -> tuple[Field, int | None] | None:
         """The field that an access reaches in a launch, and the row (None: any) it stays within."""
@@ -211,7 +210,7 @@ class Special:
 
     def recheck(self) -> bool:
         """Whether captured values changed so that the kernel must be compiled anew."""
-        if launch.recheck(self):
+        if captures.recheck(self):
             self.stale = True
         return self.stale
 

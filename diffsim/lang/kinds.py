@@ -1,0 +1,64 @@
+"""What can be told of any object without asking it: its own `__getattr__` may do anything."""
+
+from __future__ import annotations
+
+import os
+import types
+from typing import Any
+
+import numpy as np
+
+_ARRAY_FUNCTION = type(np.sum)  # NumPy's functions that know of other kinds of arrays
+_NAMED = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    np.ufunc,
+    _ARRAY_FUNCTION,
+)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARIES = (_PACKAGE, os.path.dirname(os.__file__), os.path.dirname(np.__file__))
+
+
+def is_ours(thing: Any) -> bool:
+    """Whether it is diffsim's own, or one of its modules: programs do not change these."""
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__.partition(".")[0] == "diffsim"
+    kind = thing if isinstance(thing, type) else type(thing)
+    return kind.__module__.partition(".")[0] == "diffsim"
+
+
+def name_of(function: Any) -> str:
+    """The name of a function or class; objects of the program are not asked."""
+    known = isinstance(function, (type, *_NAMED)) or is_ours(function)
+    return str(
+        getattr(function, "__name__", type(function).__name__) if known else type(function).__name__
+    )
+
+
+def home_of(function: Any) -> str:
+    """The package that a function or class is from; "" if that can not be told without asking it."""
+    if isinstance(function, (np.ufunc, _ARRAY_FUNCTION)):
+        return "numpy"
+    if isinstance(function, (type, *_NAMED)) or is_ours(function):
+        return (getattr(function, "__module__", "") or "").partition(".")[0]
+    return ""
+
+
+def is_field(thing: Any) -> bool:
+    """Whether it is a field or an array argument; objects of the program are not asked."""
+    return is_ours(thing) and hasattr(thing, "_mem")
+
+
+def is_struct_field(thing: Any) -> bool:
+    """Whether it is a field of structs."""
+    return is_ours(thing) and hasattr(thing, "_struct")
+
+
+def is_of_program(problem: Exception) -> bool:
+    """Whether code of the program raised it: a property, or a method such as `__bool__`."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and not trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES)
