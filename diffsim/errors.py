@@ -18,6 +18,7 @@ import linecache
 import os
 import reprlib
 import sys
+import warnings
 from types import FrameType
 from typing import Any
 
@@ -94,9 +95,7 @@ class Span:
     @staticmethod
     def of_caller() -> Span | None:
         """The innermost line of the running Python program that is not diffsim's own."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-            frame = frame.f_back
+        frame = _caller()
         if frame is None:
             return None
         for at, (line, end_line, col, end_col) in enumerate(frame.f_code.co_positions()):
@@ -105,6 +104,35 @@ class Span:
                 name = "" if where == "<module>" else where
                 return Span(frame.f_code.co_filename, line, col or 0, end_line, end_col, name)
         return Span(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _caller() -> FrameType | None:
+    """The innermost frame of the running Python program that is not diffsim's own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return frame
+
+
+def warn(message: str, category: type[Warning], span: Span | None = None) -> None:
+    """Warn with the user's own line.
+
+    Args:
+        message: what is not as it was asked for, and what to do.
+        category: the class of the warning.
+        span: a line of a kernel; if left out, the line of the Python program that runs now.
+    """
+    frame = None if span is not None else _caller()
+    if span is not None:
+        warnings.warn_explicit(message, category, span.file, span.line)
+    elif frame is None:
+        warnings.warn_explicit(message, category, "<diffsim>", 1)
+    else:
+        # With the module's registry, Python shows a warning once for each line, as usual.
+        shown = frame.f_globals.setdefault("__warningregistry__", {})
+        name = frame.f_globals.get("__name__") or "<unknown>"
+        place = frame.f_code.co_filename, frame.f_lineno
+        warnings.warn_explicit(message, category, *place, module=name, registry=shown)
 
 
 def _span_of(rows: list[tuple[str, int, int, int, int | None, str]]) -> Span:

@@ -256,12 +256,12 @@ class Jit:
             LLVMError: it is no such object, or needs a symbol that nobody defines.
         """
         size, magic = _TRAILER.unpack(obj[-_TRAILER.size :].rjust(_TRAILER.size, b"\0"))
-        if magic != _TRAILER_MAGIC:
-            raise LLVMError("not an object made by Jit.compile")
         end = len(obj) - _TRAILER.size
+        if magic != _TRAILER_MAGIC or size > end:
+            raise LLVMError("not an object made by Jit.compile")
         builder = llvm.JITLibraryBuilder().add_current_process()
         missing = []
-        for name in obj[end - size : end].decode().splitlines():
+        for name in obj[end - size : end].decode(errors="replace").splitlines():
             address = self._address_of(name)
             if address is None:
                 missing.append(name)

@@ -6,9 +6,9 @@ A local keeps the type it was given first. What is stored into memory takes the 
 from __future__ import annotations
 
 import ast
-import warnings
 from typing import Any
 
+from diffsim.errors import warn
 from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.types import an
 from diffsim.lang import (
@@ -203,9 +203,8 @@ def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: An
         and have.type.scalar.bits > want.scalar.bits
         and not isinstance(have, Const)
     ):
-        span = cx.builder.span
         message = f"{mem.name} holds {want.scalar}: storing {have.type.scalar} loses precision"
-        warnings.warn_explicit(message, PrecisionLoss, span.file, span.line)
+        warn(message, PrecisionLoss, cx.builder.span)
     return cx.builder.cast(have, want.scalar)
 
 

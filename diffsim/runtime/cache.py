@@ -1,9 +1,13 @@
 """A folder of compiled code, shared by processes, that can never break a program.
 
-An entry is one file: a header (magic, length, SHA-256 of the payload) and the payload. Files are
-written beside their place and renamed, so readers and other writers see a whole entry or none;
-anything else found there (cut short by a full disk, foreign, flipped bits) counts as a miss and is
-removed. A folder that cannot be written turns the cache off with one warning.
+An entry is one file: a header (magic, length, SHA-256 of the key and of the payload) and the payload. Files
+are written beside their place and renamed, so readers and other writers see a whole entry or none, whenever
+one of them is killed. Anything else found there (cut short by a full disk, foreign, flipped bits, another
+key's, a pipe, a link) counts as a miss and is removed.
+
+What is loaded runs with all rights of the user, so nobody else may write it: the folder is made with mode
+0700, and one that belongs to somebody else, or that others may write to, is not used. A folder that can not
+be used, or not be written, is one warning, and programs run without.
 
 The size is bounded by removing the least recently used entries. ``get`` marks an entry as used by
 touching the file; the folder is only scanned once this process has added a sixteenth of the bound,
@@ -15,36 +19,96 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
+import stat
 import struct
 import sys
 import tempfile
-import threading
 import time
-import warnings
 from pathlib import Path
+
+from diffsim.errors import warn
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 MiB = 1 << 20
 
-_HEADER = struct.Struct("<8sQ32s")
-_MAGIC = b"diffsim\x01"
+_HEADER = struct.Struct("<8sQ32s32s")
+_MAGIC = b"diffsim\x02"
 _SUFFIX = ".entry"
 _TEMPORARY = ".partial"
-_STALE_S = 3600.0
-"""A temporary file older than this [s] was left by a process that died."""
+_ABANDONED_S, _STALE_S = 5.0, 3600.0
+"""A temporary file older than this [s] was left by a process that died: if nobody has locked it; or if there
+are no locks."""
+_FLAGS = os.O_RDONLY
+for _flag in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):
+    _FLAGS |= getattr(os, _flag, 0)  # neither wait for a pipe's writer nor follow links
+
+
+class NoFolder(Exception):
+    """There is no place for a cache; the text says why."""
+
+
+def chosen_folder(given: str) -> Path:
+    """The folder that a user names, or the default one.
+
+    Args:
+        given: a path, with ~ for a home folder; relative ones count from where the program is now.
+
+    Raises:
+        NoFolder: there is no such home folder, or no folder that the program is in.
+    """
+    if not given:
+        return default_folder()
+    path = os.path.expanduser(given)
+    if path.startswith("~"):
+        raise NoFolder(f"there is no home folder for {given}")
+    try:
+        return Path(os.path.abspath(path))
+    except OSError:
+        raise NoFolder(f"{given} is a relative path, in a folder that is gone") from None
 
 
 def default_folder() -> Path:
-    """Where this platform keeps a user's caches, with ``diffsim`` added."""
+    """Where this platform keeps a user's caches, with ``diffsim`` added.
+
+    Raises:
+        NoFolder: the user has no home folder.
+    """
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
-        parent = Path(base) if base else Path.home() / "AppData" / "Local"
+        parent = Path(base) if base else _home() / "AppData" / "Local"
     elif sys.platform == "darwin":
-        parent = Path.home() / "Library" / "Caches"
+        parent = _home() / "Library" / "Caches"
     else:
         base = os.environ.get("XDG_CACHE_HOME", "")
         # The XDG specification has relative paths ignored.
-        parent = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+        parent = Path(base) if os.path.isabs(base) else _home() / ".cache"
     return parent / "diffsim"
+
+
+def _home() -> Path:
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):  # no HOME, and no entry in the list of users: a container, say
+        raise NoFolder("this user has no home folder")
+    return Path(home)
+
+
+_warned: set[str] = set()
+
+
+def not_kept(why: str) -> None:
+    """Warn that there is no cache, once for each reason."""
+    if why not in _warned:
+        _warned.add(why)
+        warn(
+            f"compiled kernels are not kept on disk: {why}. Name a folder of your own in the environment "
+            "variable DIFFSIM_CACHE_DIR, or do without: ds.init(offline_cache=False)",
+            RuntimeWarning,
+        )
 
 
 def key(*parts: str | bytes) -> str:
@@ -74,8 +138,8 @@ class DiskCache:
         """
         self.folder = Path(folder)
         self.max_bytes = max_bytes
-        self._enabled = True
-        self._lock = threading.Lock()
+        self._safe: bool | None = None  # not known yet
+        self._writable = True
         self._scan_after = max_bytes // 16
         # The first entry of a process triggers a scan, or many short processes would never do one.
         self._unscanned = self._scan_after
@@ -86,18 +150,19 @@ class DiskCache:
         Args:
             key: as made by the function ``key``.
         """
-        if not self._enabled:
-            return None
         path = self._path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        if not self._is_safe():
             return None
-        payload = _unpack(data)
+        try:
+            payload = _read(path, key, self.max_bytes)
+        except FileNotFoundError:
+            return None
+        except OSError:  # not readable, a link, no file at all
+            payload = None
         # A cache that this user may only read is still good for reading.
         with contextlib.suppress(OSError):
             if payload is None:
-                path.unlink()
+                _remove(path)
             else:
                 os.utime(path)
         return payload
@@ -109,23 +174,23 @@ class DiskCache:
             key: as made by the function ``key``.
             data: the bytes; an entry larger than the whole bound is not stored.
         """
-        size = _HEADER.size + len(data)
-        if not self._enabled or size > self.max_bytes:
-            return
         path = self._path(key)
-        header = _HEADER.pack(_MAGIC, len(data), hashlib.sha256(data).digest())
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._write(path, header + data)
-        except OSError as error:
-            self._disable(error)
+        size = _HEADER.size + len(data)
+        if not self._writable or size > self.max_bytes:
             return
-        with self._lock:
-            self._unscanned += size
-            scan = self._unscanned > self._scan_after
-            if scan:
-                self._unscanned = 0
-        if scan:
+        try:
+            _make(path.parent.parent)
+            if not self._is_safe():
+                return
+            _make(path.parent)
+            with contextlib.suppress(FileNotFoundError):  # another process may have cleaned up
+                _write(path, _header(key, data) + data)
+        except OSError as error:
+            self._stop_writing(f"{self.folder} can not be written ({error.strerror or error})")
+            return
+        self._unscanned += size
+        if self._unscanned > self._scan_after:
+            self._unscanned = 0
             self._shrink()
 
     def _path(self, key: str) -> Path:
@@ -134,32 +199,27 @@ class DiskCache:
         # 256 subfolders keep directories small.
         return self.folder / key[:2] / (key + _SUFFIX)
 
-    def _write(self, path: Path, data: bytes) -> None:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=_TEMPORARY)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
+    def _is_safe(self) -> bool:
+        """Whether what is in the folder may be run; False, too, where it does not exist yet."""
+        if self._safe is None:
             try:
-                os.replace(name, path)
-            except PermissionError:
-                # Windows: another process has the entry open, so there is one already.
-                if os.name != "nt":
-                    raise
-                os.unlink(name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+                status = os.stat(self.folder)
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                why = f"{self.folder} can not be used ({error.strerror or error})"
+            else:
+                why = _why_unsafe(status)
+                why = why and f"{self.folder} {why}"
+            self._safe = not why
+            if why:
+                self._stop_writing(why)
+        return self._safe
 
-    def _disable(self, error: OSError) -> None:
-        with self._lock:
-            first, self._enabled = self._enabled, False
+    def _stop_writing(self, why: str) -> None:
+        first, self._writable = self._writable, False
         if first:
-            warnings.warn(
-                f"compiled kernels are not kept on disk: cannot write to {self.folder} ({error})",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            not_kept(why)
 
     def _shrink(self) -> None:
         """Remove the least recently used entries until three quarters of the bound are left."""
@@ -167,13 +227,18 @@ class DiskCache:
         total = 0
         now = time.time()
         for path in self.folder.glob("??/*"):
+            if not path.name.startswith(path.parent.name):
+                continue  # not ours
             # Another process may remove any of them at any moment.
             with contextlib.suppress(OSError):
-                status = path.stat()
+                status = path.lstat()
                 if path.suffix == _SUFFIX:
+                    if not stat.S_ISREG(status.st_mode) or status.st_size > self.max_bytes:
+                        _remove(path)
+                        continue
                     entries.append((status.st_mtime, status.st_size, str(path)))
                     total += status.st_size
-                elif path.suffix == _TEMPORARY and now - status.st_mtime > _STALE_S:
+                elif path.suffix == _TEMPORARY and _is_left(path, now - status.st_mtime):
                     path.unlink()
         if total <= self.max_bytes:
             return
@@ -185,12 +250,108 @@ class DiskCache:
                 total -= size
 
 
-def _unpack(data: bytes) -> bytes | None:
-    """The payload of an entry's file, or None where anything about it is wrong."""
-    if len(data) < _HEADER.size:
-        return None
-    magic, size, digest = _HEADER.unpack_from(data)
-    payload = data[_HEADER.size :]
-    if magic != _MAGIC or size != len(payload) or hashlib.sha256(payload).digest() != digest:
-        return None
-    return payload
+def _why_unsafe(status: os.stat_result) -> str:
+    """Why code from a folder must not be run; empty if it may be."""
+    if not stat.S_ISDIR(status.st_mode):
+        return "is no folder"
+    if not hasattr(os, "geteuid"):  # Windows, where a user's folders are the user's own
+        return ""
+    if status.st_uid != os.geteuid():
+        return "belongs to another user, whose code would run here"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(status.st_mode)
+        return f"can be written by other users, whose code would run here (its mode is {mode:o})"
+    return ""
+
+
+def _make(folder: Path) -> None:
+    """Make a folder that is the user's own, whatever the umask says, and those above that are missing."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if not folder.is_dir():
+            raise NotADirectoryError(20, "a file is in the way", str(folder))
+
+
+def _remove(path: Path) -> None:
+    """Remove an entry, whatever it is."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _header(key: str, data: bytes) -> bytes:
+    digests = hashlib.sha256(key.encode()).digest(), hashlib.sha256(data).digest()
+    return _HEADER.pack(_MAGIC, len(data), *digests)
+
+
+def _read(path: Path, key: str, most: int) -> bytes | None:
+    """The payload of an entry, or None where anything about its file is wrong.
+
+    Args:
+        path: the file.
+        key: what it must have been stored under.
+        most: its largest possible size [byte].
+
+    Raises:
+        OSError: it can not be opened or read.
+    """
+    handle = os.open(path, _FLAGS)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        size = status.st_size - _HEADER.size
+        if not stat.S_ISREG(status.st_mode) or size < 0 or status.st_size > most:
+            return None
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+            return None
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size or _HEADER.unpack(head)[1] != size:
+            return None
+        payload = file.read(size)
+        # One more byte would be a file that somebody is writing to.
+        return payload if not file.read(1) and head == _header(key, payload) else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=_TEMPORARY)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(data)
+        try:
+            os.replace(name, path)
+        except IsADirectoryError:
+            _remove(path)
+            os.replace(name, path)
+        except PermissionError:
+            # Windows: another process has the entry open, so there is one already.
+            if os.name != "nt":
+                raise
+            os.unlink(name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _is_left(path: Path, age: float) -> bool:
+    """Whether the process that was writing a temporary file is gone, and its lock with it.
+
+    Args:
+        path: the file.
+        age: the time since something was written to it [s].
+    """
+    if fcntl is None or age < _ABANDONED_S:
+        return age > _STALE_S
+    handle = os.open(path, _FLAGS)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return age > _STALE_S
+    finally:
+        os.close(handle)
+    return True

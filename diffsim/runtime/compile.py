@@ -9,6 +9,7 @@ on.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import threading
@@ -154,12 +155,15 @@ def _loaded(text: str, jit: Jit) -> Library:
     known = key, "" if store is None else str(store.folder)
     library = _libraries.pop(known, None)
     if library is None:
-        made = store.get(key) if store is not None else None
-        if made is None:
+        kept = store.get(key) if store is not None else None
+        if kept is not None:
+            with contextlib.suppress(LLVMError):  # an entry that somebody has made up
+                library = jit.load(kept)
+        if library is None:
             made = jit.compile(text)
+            library = jit.load(made)
             if store is not None:
                 store.put(key, made)
-        library = jit.load(made)
     _libraries[known] = library  # the last one is the latest
     if len(_libraries) > _MOST_LIBRARIES:
         _libraries.pop(next(iter(_libraries)), None)

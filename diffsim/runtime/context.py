@@ -4,7 +4,7 @@ This is the only place that reads environment variables:
     DIFFSIM_ARCH        cpu, cuda or gpu: the backend where `ds.init` is not given one
     DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
     DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
-    DIFFSIM_DEBUG       1: as debug=True
+    DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from diffsim.backends.cuda import BLOCK_DIM
 from diffsim.backends.jit import Jit
 from diffsim.backends.libcuda import DriverError
 from diffsim.backends.pool import Pool
-from diffsim.errors import BackendError, FieldError, Span
+from diffsim.errors import BackendError, FieldError, Span, warn
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verify import is_block_dim
 from diffsim.lang.absent import close_to
 from diffsim.lang.ports import ports
-from diffsim.runtime.cache import DiskCache, default_folder
+from diffsim.runtime.cache import DiskCache, NoFolder, chosen_folder, not_kept
 from diffsim.runtime.device import Device, DeviceStorage, open_device
 from diffsim.runtime.storage import Form, HostStorage, Storage
 from diffsim.runtime.threads import Neighbour, Silent, of_threads
@@ -180,6 +178,7 @@ class Session:
         """The GPU that kernels run on; None: they run on the CPU."""
         if self.arch is None:
             self.use(*_choose(_default_arch(), self.options.device))
+            self.options.debug = _default_debug()
         return self._device
 
     def use(self, arch: Arch, device: Device | None) -> None:
@@ -203,8 +202,11 @@ class Session:
     @property
     def cache(self) -> DiskCache | None:
         if self._cache is None and self.options.offline_cache:
-            folder = self.options.offline_cache_file_path or os.environ.get("DIFFSIM_CACHE_DIR")
-            self._cache = DiskCache(Path(folder) if folder else default_folder())
+            given = self.options.offline_cache_file_path or os.environ.get("DIFFSIM_CACHE_DIR", "")
+            try:
+                self._cache = DiskCache(chosen_folder(given))
+            except NoFolder as reason:
+                not_kept(str(reason))
         return self._cache if self.options.offline_cache else None
 
     @property
@@ -222,14 +224,7 @@ class Session:
 
     @property
     def threads(self) -> int:
-        given = os.environ.get("DIFFSIM_NUM_THREADS", "0")
-        if not given.isdecimal():
-            raise FieldError(
-                f"the environment variable DIFFSIM_NUM_THREADS can not be {given!r}",
-                None,
-                hint="give it a number of threads",
-            )
-        asked = self.options.cpu_max_num_threads or int(given)
+        asked = self.options.cpu_max_num_threads or _threads_of_environment()
         if asked:
             return asked
         if hasattr(os, "sched_getaffinity"):
@@ -277,16 +272,51 @@ _KINDS: dict[str, type] = {
 _ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
 
 
+def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], hint: str) -> Any:
+    """What an environment variable says.
+
+    Args:
+        variable: its name.
+        default: what it says where it is not set, or empty.
+        meaning: of its text; None for a text that means nothing.
+        hint: what it can be.
+    """
+    given = os.environ.get(variable, "").strip()
+    found = meaning(given) if given else default
+    if found is None:
+        shown = repr(given) if len(given) < 40 else f"{given[:37]!r}..."
+        raise FieldError(
+            f"the environment variable {variable} can not be {shown}", Span.of_caller(), hint=hint
+        )
+    return found
+
+
 def _default_arch() -> Arch:
     """What the environment asks for."""
-    name = os.environ.get("DIFFSIM_ARCH", "") or "cpu"
-    if name not in _ARCHES:
-        raise FieldError(
-            f"the environment variable DIFFSIM_ARCH can not be {name!r}",
-            None,
-            hint="give it cpu, cuda or gpu",
-        )
-    return _ARCHES[name]
+    found: Arch = _of_environment("DIFFSIM_ARCH", cpu, _ARCHES.get, "give it cpu, cuda or gpu")
+    return found
+
+
+def _default_debug() -> bool:
+    """What the environment asks for."""
+    words = {"0": False, "false": False, "no": False, "off": False}
+    words |= {"1": True, "true": True, "yes": True, "on": True}
+    hint = "give it 1 for debug=True, or 0"
+    return bool(_of_environment("DIFFSIM_DEBUG", False, lambda t: words.get(t.lower()), hint))
+
+
+_MOST_THREADS = 1024
+_HOW_MANY = f"give it a number from 1 to {_MOST_THREADS}, or 0 for as many threads as processors"
+
+
+def _threads_of_environment() -> int:
+    """How many threads the environment asks for; 0 if it does not say."""
+
+    def number(text: str) -> int | None:
+        plain = text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= 4
+        return int(text) if plain and int(text) <= _MOST_THREADS else None
+
+    return int(_of_environment("DIFFSIM_NUM_THREADS", 0, number, _HOW_MANY))
 
 
 def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | None]:
@@ -314,7 +344,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
         except DriverError as error:
             reason = error.reason
     if gpu in wanted:
-        warnings.warn(f"using the CPU, because no GPU can be used: {reason}", stacklevel=3)
+        warn(f"using the CPU, because no GPU can be used: {reason}", UserWarning)
         return cpu, None
     raise BackendError(
         f"arch=ds.cuda can not be used here: {reason}",
@@ -357,7 +387,8 @@ def init(  # noqa: D417 - each option has its line
         FieldError: an option that does not exist or can not have this value.
         BackendError: a backend that is not there.
     """
-    chosen = Options(debug=os.environ.get("DIFFSIM_DEBUG", "") == "1")
+    chosen = Options(debug=_default_debug())
+    _threads_of_environment()  # what makes no sense is said here, rather than at some launch
     aliases = {float: f32, int: i32}
     for name, value in options.items():
         if name not in Options.__slots__:
@@ -383,11 +414,15 @@ def init(  # noqa: D417 - each option has its line
                 Span.of_caller(),
                 hint=f"give it {_WORDS[_KINDS[name]]}",
             )
-        if name == "cpu_max_num_threads" and not 0 <= value <= 1024:
+        if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:
             raise FieldError(
-                f"the option {name} can not be {value}",
+                f"the option {name} can not be {value}", Span.of_caller(), hint=_HOW_MANY
+            )
+        if name == "offline_cache_file_path" and "\0" in value:
+            raise FieldError(
+                f"the option {name} can not be {value!r}: there is a zero character in it",
                 Span.of_caller(),
-                hint="give it a number from 1 to 1024, or 0 for as many threads as processors",
+                hint="give it the path of a folder",
             )
         if name in ("device", "device_scratch_size") and value < 0:
             raise FieldError(

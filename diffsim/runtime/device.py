@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from diffsim.backends.driver import Driver
 from diffsim.backends.jit import Jit, digest_of
 from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.backends.pool import Pool
-from diffsim.errors import DiffsimError, memory_size
+from diffsim.errors import DiffsimError, memory_size, warn
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.device_pairs import Pairs
 from diffsim.runtime.staging import Staging
@@ -239,11 +238,10 @@ class Device:
         """Warn, once, that the driver makes no graphs of replayed tapes."""
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"replayed tapes launch their kernels one by one, because {self} makes no graph of them: "
                 f"{problem.reason}",
                 RuntimeWarning,
-                stacklevel=2,
             )
 
     # ---- waiting

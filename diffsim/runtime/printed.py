@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from diffsim.backends.reports import HEAD, ROOM
-from diffsim.errors import Span
+from diffsim.errors import warn
 from diffsim.ir.formats import Shown, fill
 from diffsim.ir.nodes import Print
 
@@ -49,8 +48,4 @@ def show(name: str, prints: Sequence[Print], lost: int, lines: np.ndarray) -> No
         text = (
             f"{name} printed {lost} more lines in one launch than there is room for: they are lost"
         )
-        where = Span.of_caller()
-        if where is None:
-            warnings.warn(text, RuntimeWarning, stacklevel=1)
-        else:
-            warnings.warn_explicit(text, RuntimeWarning, where.file, where.line)
+        warn(text, RuntimeWarning)

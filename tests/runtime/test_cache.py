@@ -167,12 +167,15 @@ def test_foreign_files_in_the_folder_survive_shrinking(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_bytes(bytes(5000))
     (folder / "dead.partial").write_bytes(b"half")
-    os.utime(folder / "dead.partial", (1000, 1000))
+    (folder / "abad.partial").write_bytes(b"half")
+    for file in folder.iterdir():
+        os.utime(file, (1000, 1000))
     cache = DiskCache(tmp_path, max_bytes=2000)
     for i in range(8):
         cache.put(key(str(i)), bytes(500))
     assert (folder / "notes.txt").exists()
-    assert not (folder / "dead.partial").exists()
+    assert (folder / "dead.partial").exists()  # entries in this folder begin with ab
+    assert not (folder / "abad.partial").exists()
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG folders")
