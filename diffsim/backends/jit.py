@@ -52,7 +52,6 @@ import platform
 import struct
 import sys
 import threading
-import warnings
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import count
@@ -62,6 +61,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from diffsim.backends.guard import Crash, Guard
+from diffsim.errors import warn
 
 VECTOR_MATH: dict[str, int] = {
     **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh"), 1),
@@ -241,11 +241,10 @@ class Jit:
         for level, vectors in dict.fromkeys(attempts):
             with contextlib.suppress(Crash):
                 return self._object(text, level, vectors, self._guard)
-            warnings.warn(
+            warn(
                 "LLVM has failed on a kernel, and may have said so above. It is compiled again with "
                 "less optimization: the results are the same, its speed may not be",
                 RuntimeWarning,
-                stacklevel=4,
             )
         raise LLVMError("LLVM fails on this module, even without optimization")
 
