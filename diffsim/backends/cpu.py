@@ -9,8 +9,8 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-from diffsim.backends import behind, copies
-from diffsim.backends.chunks import alloc, cost, count_chunks, pooled
+from diffsim.backends import behind, copies, looks
+from diffsim.backends.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu_target import ARENA, CpuTarget
 from diffsim.backends.jit import VECTOR_MATH, Jit
 from diffsim.backends.lanes import (
@@ -24,6 +24,7 @@ from diffsim.backends.lanes import (
 )
 from diffsim.backends.layout import POOL, Layout
 from diffsim.backends.llvm import Body
+from diffsim.backends.looks import cost
 from diffsim.backends.module import Module
 from diffsim.backends.spread import (
     chunk_copies,
@@ -97,16 +98,18 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     body = Body(module, lines)
     if together > 1:
         body = WideBody(module, lines, task, together, register)
-    body.alone = kind == "alone"
+    body.alone, body.looks = kind == "alone", True
+    entry = len(lines)
     body.enter([task.body, Block([], task.bounds.yields)])
     if isinstance(body, WideBody):
         body.enter_wide()
+    work = cost(task.body) if kind == "copies" or looks.has_long(task.body) else 0
     chunk = chunk_copies(module, task)
     mine = chunk.enter(body, k) if kind == "copies" else ""
     if isinstance(body, WideBody):
-        _store_partials(body, k, task, run_blocks(body, k, task))
+        _store_partials(body, k, task, run_blocks(body, k, task, work))
     elif task.axes:
-        _lanes(body, k, task)
+        _lanes(body, k, task, work)
     else:
         body.block(task.body)
     if mine:
@@ -114,15 +117,20 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if isinstance(body, WideBody):
         body.finish()
     body.put("ret void")
+    if looks.finish(body, entry):
+        module.counting.add(k)
     lines.append("}")
     return lines
 
 
-def _lanes(body: Body, k: int, task: Task) -> None:
-    """Loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside."""
+def _lanes(body: Body, k: int, task: Task, work: int) -> None:
+    """Loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside.
+
+    `work` is counted in each lane.
+    """
     lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
     if len(task.axes) == 1:
-        total = _inner(body, task, lows[0], "%begin", "%end", {}, None)
+        total = _inner(body, task, work, lows[0], ("%begin", "%end"), {}, None)
         _store_partials(body, k, task, total)
         return
     sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
@@ -145,7 +153,7 @@ def _lanes(body: Body, k: int, task: Task) -> None:
     count = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
     stop = body.let(f"add nsw i64 {first}, {count}")
     wide = point(body, task.axes[:-1], lows, sizes, rest)
-    nexts = _inner(body, task, lows[-1], first, stop, wide, sums)
+    nexts = _inner(body, task, work, lows[-1], (first, stop), wide, sums)
     advanced = body.let(f"add nsw i64 {flat}, {count}")
     latch = body.label
     body.jump(head)
@@ -165,13 +173,14 @@ def _lanes(body: Body, k: int, task: Task) -> None:
 def _inner(
     body: Body,
     task: Task,
+    work: int,
     low: str,
-    first: str,
-    stop: str,
+    ends: tuple[str, str],
     wide: dict[Value, str],
     sums: list[str] | None,
 ) -> list[str]:
-    """The loop over the last axis, from first to stop, carrying the partial results."""
+    """The loop over the last axis, from one end to the other, carrying the partial results."""
+    first, stop = ends
     values = task.body.yields
     starts = sums or [
         identity(op, v.type.scalar) for (op, _, _), v in zip(task.reductions, values, strict=True)
@@ -195,6 +204,8 @@ def _inner(
         for (op, _, _), v, c in zip(task.reductions, values, carried, strict=True)
     ]
     body.wide.pop()
+    if work:
+        looks.count(body, work)
     advanced = body.let(f"add nsw i64 {k}, 1")
     latch = body.label
     body.put(f"br label %{head}{body.module.as_scalars(calls)}")
@@ -240,7 +251,7 @@ def _launch(module: Module) -> list[str]:
         elif task.axes:
             _launch_parallel(body, k, task)
         else:
-            body.put(f"call void @task{k}(ptr %params, i64 0, i64 1, i64 0, i64 0)")
+            whole(body, k, "task", "1")
     body.put("ret void")
     lines.append("}")
     return lines
@@ -262,7 +273,7 @@ def _launch_parallel(body: Body, k: int, task: Task) -> None:
             partials = body.let(f"alloca [{n} x i64]")
             body.shared_store(module.layout.partials[k], "ptr", partials)
         kind = "alone" if has_variants(task) else "task"
-        body.put(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+        whole(body, k, kind, lanes)
         if n:
             combine_partials(body, task, partials, chunks)
     else:
@@ -311,9 +322,8 @@ def _launch_two(body: Body, k: int, first: Task, second: Task) -> None:
     body.put(f"call void @llvm.memset.p0.i64(ptr align 4 {words}, i8 0, i64 {bytes_}, i1 false)")
     body.put(f"store i32 {body.let(f'trunc i64 {chunks} to i32')}, ptr {words}")
     body.shared_store(module.layout.borders[k + 1], "ptr", words)
-    released = f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})"
-    pooled(body, f"@behind{k}", (pool, lanes, chunks), released)
-    body.put(released)
+    pooled(body, f"@behind{k}", (pool, lanes, chunks))
+    body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
     body.jump(after)
     body.wide.pop()
     body.start(apart)

@@ -14,6 +14,8 @@ from diffsim.ir.nodes import Arg, Const, Kernel, Mem
 from diffsim.ir.types import size_of
 
 POOL, ERROR, SEED, THREADS, PRINTED, FIRST = 0, 1, 2, 3, 4, 5
+RUN, STOP, FIRST_OF_CPU = 5, 6, 7
+"""On the CPU only, and known to `gate.ll`: the kernel's function; not 0 if the launch is to end at once."""
 
 
 class Layout:
@@ -47,7 +49,7 @@ class Layout:
         self.partials: dict[int, int] = {}
         self.copies: dict[int, int] = {}
         self.borders: dict[int, int] = {}
-        at = FIRST
+        at = FIRST if apart else FIRST_OF_CPU
         for mem in kernel.mems:
             if mem.kind in ("field", "array"):
                 self.pointers[mem] = at

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diffsim.backends import native, reports
+from diffsim.backends import loops, native, reports
 from diffsim.backends.module import Copy, Module, memory_type, number
 from diffsim.errors import BackendError
 from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
@@ -60,6 +60,10 @@ class Body:
         self.exit = "ret void"
         self.scope = ""
         """Which threads atomics are for: all, unless a backend says so."""
+        self.looks = False
+        """Whether long loops look up from their work (`looks.py`)."""
+        self.counts = False
+        """Whether one does."""
         self.alone = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.copies: dict[Atomic, Copy] = {}
@@ -488,65 +492,14 @@ class Body:
     # ---- regions
 
     def loop(self, s: For) -> None:
-        lo, hi = self.index64(s.lo), self.index64(s.hi)
-        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
-        last = None
-        if s.reverse:
-            last = self.let(f"sub i64 {self.let(f'add i64 {lo}, {hi}')}, 1")
-        before = self.label
-        head, body, after = (self.new_label(w) for w in ("for", "do", "done"))
-        self.jump(head)
-        self.start(head)
-        k, latch_label, latch = self.fresh(), self.new_label("latch"), self.fresh()
-        self.put(f"{k} = phi i64 [ {lo}, %{before} ], [ {latch}, %{latch_label} ]")
-        at = len(self.lines)
-        params = [self.bind(p) for p in s.params]
-        inside = self.let(f"icmp slt i64 {k}, {hi}")
-        self.put(f"br i1 {inside}, label %{body}, label %{after}")
-        self.start(body)
-        self.wide.append({s.index: self.let(f"sub i64 {last}, {k}") if last else k})
-        if s.index.type.scalar.bits == 64:
-            self.names[s.index] = self.wide[-1][s.index]
-        calls = self.module.scalar_calls
-        self.block(s.body)
-        nexts = [self.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
-        self.wide.pop()
-        self.jump(latch_label)
-        self.start(latch_label)
-        self.put(f"{latch} = add nsw i64 {k}, 1")
-        self.put(f"br label %{head}{self.loop_hint(s) or self.module.as_scalars(calls)}")
-        self.lines[at:at] = [
-            f"  {p} = phi {self.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
-            for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
-        ]
-        self.start(after)
-        self.names.update(zip(s.outs, params, strict=True))
+        loops.lower_for(self, s)
 
     def loop_hint(self, s: For) -> str:
         """Metadata of the jump that ends a loop's turn."""
         return ""
 
     def while_loop(self, s: While) -> None:
-        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
-        before = self.label
-        head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
-        self.jump(head)
-        self.start(head)
-        at = len(self.lines)
-        params = [self.bind(p) for p in s.params]
-        self.block(s.cond)
-        self.put(f"br i1 {self.name(s.cond.yields[0])}, label %{body}, label %{after}")
-        self.start(body)
-        self.block(s.body)
-        nexts = [self.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
-        latch = self.label
-        self.jump(head)
-        self.lines[at:at] = [
-            f"  {p} = phi {self.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch} ]"
-            for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
-        ]
-        self.start(after)
-        self.names.update(zip(s.outs, params, strict=True))
+        loops.lower_while(self, s)
 
     def branch(self, s: If) -> None:
         then, orelse, after = (self.new_label(w) for w in ("then", "else", "end"))

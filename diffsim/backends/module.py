@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from diffsim.backends import looks
 from diffsim.backends.layout import Layout
 from diffsim.ir._row import Libdevice, Libm
 from diffsim.ir.nodes import Atomic, Block, Check, Const, Kernel, Mem, Print, Scratch, Task
@@ -83,6 +84,8 @@ class Module:
         """Calls of functions that have no form for vectors, so far."""
         self.loops = 0
         """Loops that are not to be made of vectors."""
+        self.counting: set[int] = set()
+        """Tasks whose functions return early where the launch is to stop."""
         self.together: dict[Task, int] = {}
         """Lanes that run together."""
         self.checks: list[Check | Scratch] = []
@@ -122,6 +125,8 @@ class Module:
     def metadata(self) -> list[str]:
         n = len(self.scopes)
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
+        if "@ds_look" in self.declared:
+            lines.append(looks.METADATA)
         scope = {k: 10 + 2 * n + k for k in range(n)}
         for k in range(n):
             lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")

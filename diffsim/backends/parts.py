@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from diffsim.backends import looks
 from diffsim.backends.llvm import Body
 from diffsim.backends.vectors import Index, Vectors
 from diffsim.ir.nodes import LEAVES, Block, Check, Const, Load, Mem, Scratch, Stmt, Store, Value
@@ -89,11 +90,13 @@ class _Cut:
             name = f"@part{module.parts}"
             module.parts += 1
             params = ", ".join(["ptr %params", "i64 %worker", "ptr %frame", *handed])
-            lines = self.part(k, part)
+            lines, counts = self.part(k, part)
             module.text += [f"define internal void {name}({params}) noinline nounwind {{", "entry:"]
             module.text += [*lines, "}"]
             passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *handed])
             body.put(f"call void {name}({passed})")
+            if counts:
+                looks.leave_if_stopped(body)
         for v in dict.fromkeys(self.block.yields):
             if self.made_in.get(v, -1) >= 0:
                 self.fetch(body, v, frame)
@@ -112,14 +115,14 @@ class _Cut:
             handed.append(f"{body.vector('i1')} {body.mask}")
         return handed
 
-    def part(self, k: int, stmts: Sequence[Stmt]) -> list[str]:
-        """The text of part k."""
+    def part(self, k: int, stmts: Sequence[Stmt]) -> tuple[list[str], bool]:
+        """The text of part k, and whether it may return because the launch is to stop."""
         body, lines = self.body, list[str]()
         part = Body(body.module, lines)
         if isinstance(body, Vectors):
             part = body.another(lines)
         part.count = body.count  # no register of the part is named as one that it is called with
-        part.alone, part.copies = body.alone, body.copies
+        part.alone, part.copies, part.looks = body.alone, body.copies, body.looks
         part.pointers.update((m, p) for m, p in body.pointers.items() if m.kind == "scratch")
         part.enter([Block(stmts)])
         if isinstance(part, Vectors):
@@ -137,7 +140,7 @@ class _Cut:
         if isinstance(part, Vectors):
             part.finish()
         part.put("ret void")
-        return lines
+        return lines, looks.finish(part, 0)
 
     # ---- the frame
 

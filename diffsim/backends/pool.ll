@@ -33,6 +33,8 @@
 ; *tries* the mutex, again before each of its chunks: a worker preempted while holding it does not
 ; hold up the job. `stop` is set and signalled in the same way.
 ;
+; When the launching thread lets Python in, and how a launch is stopped: `gate.ll`, which is one module with this.
+;
 ; Scratch arenas belong to one worker each: no atomics but for the byte count, which others read.
 ; Blocks form a list in the order of their first use; a mark is an address, and releasing it
 ; finds the block that holds it. Blocks stay for reuse until the pool goes.
@@ -49,8 +51,8 @@ define internal void @relax() alwaysinline nounwind {
 }
 
 ; Each 128 bytes: adjacent cache lines are fetched in pairs.
-;                  raw  threads check started busy checked_at
-%Head = type { ptr, i64, ptr, i64, i64, i64, [10 x i64] }
+;                  raw  threads check started busy
+%Head = type { ptr, i64, ptr, i64, i64, [11 x i64] }
 %Line = type { i64, [15 x i64] }
 ;                 task params quotient remainder chunks
 %Job = type { ptr, ptr, i64, i64, i64, [11 x i64] }
@@ -289,49 +291,39 @@ define internal void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chu
   ret void
 }
 
-; Ask `check`, at most every 20 ms, whether to go on: 0, or 1 to stop. For the launching thread.
-define i64 @ds_pool_poll(ptr %pool) nounwind {
+; Whether to stop: as `stop` says already, or as poll does, which is noted there.
+define internal i1 @is_over(ptr %pool, ptr %stop) nounwind {
 entry:
-  %check.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 2
-  %check = load ptr, ptr %check.p
-  %none = icmp eq ptr %check, null
-  br i1 %none, label %go_on, label %look
-look:
-  %at.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 5
-  %at = load i64, ptr %at.p
-  %time = call i64 @now()
-  %passed = sub i64 %time, %at
-  %early = icmp slt i64 %passed, 20000000
-  br i1 %early, label %go_on, label %ask
-ask:
-  store i64 %time, ptr %at.p
-  %answer = call i32 %check() nounwind
-  %stop = icmp ne i32 %answer, 0
-  %result = zext i1 %stop to i64
-  ret i64 %result
+  %set = load atomic i64, ptr %stop monotonic, align 8
+  %stopped = icmp ne i64 %set, 0
+  br i1 %stopped, label %yes, label %poll
+poll:
+  %answer = call i64 @ds_pool_poll(ptr %pool)
+  %no = icmp eq i64 %answer, 0
+  br i1 %no, label %go_on, label %note
+note:
+  store atomic i64 1, ptr %stop monotonic, align 8
+  br label %yes
+yes:
+  ret i1 true
 go_on:
-  ret i64 0
+  ret i1 false
 }
 
-; All chunks on the calling thread, polling between them if `polls`.
+; All chunks on the calling thread.
 define internal i64 @run_inline(ptr %pool, ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks,
-                                i1 %polls) nounwind {
+                                ptr %stop) nounwind {
 entry:
   br label %chunk
 chunk:
-  %c = phi i64 [ 0, %entry ], [ %c.next, %on ]
+  %c = phi i64 [ 0, %entry ], [ %c.next, %between ]
   call void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks, i64 %c, i64 0)
   %c.next = add i64 %c, 1
-  %more = icmp ult i64 %c.next, %chunks
-  br i1 %more, label %between, label %done
+  %over = call i1 @is_over(ptr %pool, ptr %stop)
+  br i1 %over, label %cancel, label %between
 between:
-  br i1 %polls, label %poll, label %on
-poll:
-  %stop = call i64 @ds_pool_poll(ptr %pool)
-  %cancelled = icmp ne i64 %stop, 0
-  br i1 %cancelled, label %cancel, label %on
-on:
-  br label %chunk
+  %more = icmp ult i64 %c.next, %chunks
+  br i1 %more, label %chunk, label %done
 done:
   ret i64 0
 cancel:
@@ -339,9 +331,10 @@ cancel:
 }
 
 ; Run `void task(params, begin, end, chunk, worker)` for every chunk, 0 <= chunk < chunks < 2^31.
-; Returns 0, or 1 where `check` stopped it. A task must not launch; a launch made by `check` (a
-; signal handler) runs on its own thread, without polling, so it is over when `check` returns.
-define i64 @ds_parallel_for(ptr %pool, ptr %task, ptr %params, i64 %n.any, i64 %chunks) nounwind {
+; Returns 0, or 1 where poll stopped it, or the task, which says so in the word `stop`. A task must not launch;
+; a launch made by a signal's handler runs all its chunks on its own thread, so it is over when that returns.
+define i64 @ds_parallel_for(ptr %pool, ptr %task, ptr %params, i64 %n.any, i64 %chunks,
+                            ptr %stop) nounwind {
 entry:
   %n = call i64 @llvm.smax.i64(i64 %n.any, i64 0)
   %many = icmp sgt i64 %chunks, 1
@@ -353,7 +346,8 @@ single:
   call void %task(ptr %params, i64 0, i64 %n, i64 0, i64 0) nounwind
   br label %nothing
 nothing:
-  ret i64 0
+  %stop.few = load atomic i64, ptr %stop monotonic, align 8
+  ret i64 %stop.few
 enter:
   %q = udiv i64 %n, %chunks
   %r = urem i64 %n, %chunks
@@ -363,7 +357,7 @@ enter:
   br i1 %free, label %count, label %nested
 nested:
   %nested.rc = call i64 @run_inline(ptr %pool, ptr %task, ptr %params, i64 %q, i64 %r,
-                                    i64 %chunks, i1 false)
+                                    i64 %chunks, ptr %stop)
   ret i64 %nested.rc
 count:
   %started.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 3
@@ -379,7 +373,7 @@ choose:
   br i1 %alone, label %inline, label %publish
 inline:
   %inline.rc = call i64 @run_inline(ptr %pool, ptr %task, ptr %params, i64 %q, i64 %r,
-                                    i64 %chunks, i1 true)
+                                    i64 %chunks, ptr %stop)
   br label %leave
 publish:
   %job = getelementptr %Pool, ptr %pool, i64 0, i32 4
@@ -418,8 +412,7 @@ draw:
   br i1 %more, label %chunk, label %close
 chunk:
   call void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks, i64 %c, i64 0)
-  %stop = call i64 @ds_pool_poll(ptr %pool)
-  %cancelled = icmp ne i64 %stop, 0
+  %cancelled = call i1 @is_over(ptr %pool, ptr %stop)
   br i1 %cancelled, label %cancel, label %on
 on:
   br label %wake
@@ -427,7 +420,6 @@ cancel:
   store atomic i64 %chunks, ptr %counter.p monotonic, align 8
   br label %close
 close:
-  %rc = phi i64 [ 0, %draw ], [ 1, %cancel ]
   %state.closed = atomicrmw and ptr %state.p, i64 -4294901761 acquire
   br label %wait
 wait:
@@ -442,6 +434,10 @@ hold:
   br i1 %long, label %yield, label %pause
 yield:
   %yielded = call i32 @sched_yield()
+  %over = call i1 @is_over(ptr %pool, ptr %stop)
+  br i1 %over, label %cut, label %again
+cut:                                              ; chunks that are drawn already end by themselves
+  store atomic i64 %chunks, ptr %counter.p monotonic, align 8
   br label %again
 pause:
   call void @relax()
@@ -450,9 +446,25 @@ again:
   %state.again = load atomic i64, ptr %state.p acquire, align 8
   br label %wait
 leave:
-  %result = phi i64 [ %inline.rc, %inline ], [ %rc, %wait ]
   store atomic i64 0, ptr %busy.p release, align 8
+  %result = load atomic i64, ptr %stop monotonic, align 8
   ret i64 %result
+}
+
+; The same for Python, as a launch of its own.
+define i64 @ds_pool_run(ptr %pool, ptr %task, ptr %params, i64 %n, i64 %chunks) nounwind {
+entry:
+  %stop = alloca i64
+  store i64 0, ptr %stop
+  %raised = call i64 @ds_enter()
+  %refused = icmp ne i64 %raised, 0
+  br i1 %refused, label %out, label %go
+go:
+  %rc = call i64 @ds_parallel_for(ptr %pool, ptr %task, ptr %params, i64 %n, i64 %chunks, ptr %stop)
+  call void @ds_leave()
+  ret i64 %rc
+out:
+  ret i64 1
 }
 
 ; Signal as many sleeping workers as there are seats; false if the mutex was taken: call it again.
@@ -547,6 +559,7 @@ chunk:
   call void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks, i64 %c, i64 %index)
   br label %draw
 leave:
+  call void @ds_arena_release(ptr %pool, i64 %index, i64 0)    ; a launch that was stopped leaves some
   %left = atomicrmw sub ptr %state.p, i64 1 release
   br label %rest
 idle:

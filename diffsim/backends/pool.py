@@ -1,4 +1,7 @@
-"""The thread pool and scratch arenas that compiled kernels run on: Python's side of ``pool.ll``."""
+"""The thread pool and scratch arenas that compiled kernels run on: Python's side of ``pool.ll``.
+
+And of ``gate.ll``: how launches get along with Python's lock, with signals and with each other.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import hashlib
 import os
 import platform
 import signal
+import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Protocol
 
@@ -20,16 +24,24 @@ from diffsim.backends.jit import Jit, Library, LLVMError
 KERNEL_SYMBOLS = (
     "ds_parallel_for",
     "ds_pool_poll",
+    "ds_look",
+    "ds_enter",
+    "ds_run",
+    "ds_leave",
     "ds_arena_alloc",
     "ds_arena_mark",
     "ds_arena_release",
 )
-"""What generated code may call: signatures and promises are in ``pool.ll``."""
+"""What generated code may call: signatures and promises are in ``pool.ll`` and ``gate.ll``."""
 
 _COPY_CHUNK = 1 << 18  # bytes: some tens of us for one thread
 
 _native: dict[str, Library] = {}  # for the life of the process: kernels hold addresses in it
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+_closed = ctypes.c_int64(0)
+closed: Sequence[int] = memoryview(_closed).cast("B").cast("q")
+"""closed[0] is not 0 while a launch runs without Python's lock: who touches what it works on must `wait`."""
 
 
 class Cache(Protocol):
@@ -60,6 +72,8 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
     if name in _native:
         return _native[name]
     text = _source(name)
+    if name == "pool.ll":
+        text += _source("gate.ll")
     stem = name.removesuffix(".ll")
     key = hashlib.sha256(f"{stem}\0{jit.fingerprint}\0{text}".encode()).hexdigest()
     library = None
@@ -78,12 +92,42 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
     return library
 
 
-def _load(jit: Jit, cache: Cache | None) -> Library:
-    """The pool's code, its symbols registered for kernels."""
+def load_pool(jit: Jit, cache: Cache | None) -> Library:
+    """The code of pools and launches, its symbols registered for kernels."""
+    known = _native.get("pool.ll")
+    if known is not None:
+        return known
     library = load_native(jit, cache, "pool.ll")
     for name in KERNEL_SYMBOLS:
         llvm.add_symbol(name, library.address(name))
+    api, ptr = ctypes.pythonapi, ctypes.c_void_p
+    needed = (
+        api.PyEval_SaveThread,
+        api.PyEval_RestoreThread,
+        api.PyThreadState_Get,
+        api.PyErr_CheckSignals,
+    )
+    give = ctypes.PYFUNCTYPE(None, ptr, ptr, ptr, ptr, ptr, ctypes.c_uint64)
+    functions = (ctypes.cast(f, ptr) for f in needed)
+    main = threading.main_thread().ident
+    give(library.address("ds_python"))(ctypes.addressof(_closed), *functions, main)
     return library
+
+
+def launcher(jit: Jit, cache: Cache | None) -> Callable[[ctypes.c_void_p], None]:
+    """What launches a kernel, given its parameter block."""
+    address = load_pool(jit, cache).address("ds_launch")
+    return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+def wait() -> None:
+    """Wait until no launch runs without Python's lock; while this thread keeps the lock, no other one will.
+
+    Raises:
+        KeyboardInterrupt: and whatever else a signal's handler raises.
+    """
+    if _closed.value:
+        ctypes.PYFUNCTYPE(ctypes.c_int64)(_native["pool.ll"].address("ds_wait"))()
 
 
 class Pool:
@@ -91,8 +135,8 @@ class Pool:
 
     The calling thread takes part as worker 0. The other threads start with the first parallel loop,
     spin for some 40 us after each and then sleep. After a fork the child's pool works as before, at
-    the same handle. Only one thread may launch at a time, and launches must hold the GIL
-    (``ctypes.PYFUNCTYPE``) because signals are checked while they run.
+    the same handle. Launches begin with the GIL held (``ctypes.PYFUNCTYPE``), and let go of it where
+    they take long; one at a time runs.
 
     Attributes:
         threads: threads that share a loop, the caller's included.
@@ -112,16 +156,15 @@ class Pool:
         if not 1 <= threads <= 32767:
             raise ValueError(f"a pool has 1 to 32767 threads, not {threads}")
         self.threads = threads
-        library = _load(jit, cache)
+        library = load_pool(jit, cache)
         i64, ptr = ctypes.c_int64, ctypes.c_void_p
         create = ctypes.PYFUNCTYPE(ptr, i64, ptr)(library.address("ds_pool_create"))
         destroy = ctypes.PYFUNCTYPE(None, ptr)(library.address("ds_pool_destroy"))
-        self._run = ctypes.PYFUNCTYPE(i64, ptr, ptr, ptr, i64, i64)(
-            library.address("ds_parallel_for")
-        )
+        self._run = ctypes.PYFUNCTYPE(i64, ptr, ptr, ptr, i64, i64)(library.address("ds_pool_run"))
         self._copy = library.address("ds_copy")
         self._bytes = ctypes.PYFUNCTYPE(i64, ptr)(library.address("ds_pool_scratch_bytes"))
         self._after_fork = ctypes.PYFUNCTYPE(None, ptr)(library.address("ds_pool_after_fork"))
+        end = ctypes.PYFUNCTYPE(i64)(library.address("ds_end"))
         check = ctypes.cast(ctypes.pythonapi.PyErr_CheckSignals, ptr) if interrupt else None
         handle: int | None = create(threads, check)
         if handle is None:
@@ -129,6 +172,9 @@ class Pool:
         self._handle = handle
         # Runs at interpreter exit too, while ctypes still works; holds the code that threads run.
         self._finalizer = weakref.finalize(self, _destroy, destroy, handle, library)
+        weakref.finalize(
+            library, _end, end
+        )  # at exit the latest is called first: before any pool goes
         _pools.add(self)
 
     @property
@@ -179,10 +225,23 @@ class Pool:
 
 
 def _destroy(destroy: Callable[[int], None], handle: int, _library: Library) -> None:
-    destroy(handle)
+    if not _still_running:
+        destroy(handle)
+
+
+_still_running = False
+"""Whether, at the end of the process, the launch of a thread that nobody waits for would not stop."""
+
+
+def _end(end: Callable[[], int]) -> None:
+    global _still_running
+    _still_running = end() != 0
 
 
 def _restart_after_fork() -> None:
+    library = _native.get("pool.ll")
+    if library is not None:
+        ctypes.PYFUNCTYPE(None)(library.address("ds_after_fork"))()
     for pool in _pools:
         if pool._finalizer.alive:
             pool._after_fork(pool._handle)

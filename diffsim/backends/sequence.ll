@@ -9,28 +9,15 @@
 ;   4 add     count stretches of source to those of target, as f32; 5 as f64
 ; A stretch is `bytes` long; the next one begins `target.step` and `source.step` bytes further on.
 
-@CLOCK_MONOTONIC = internal constant i32 1
-@SLICE = internal constant i64 20000000          ; [ns]
-
 ;             kind target source extra bytes count target.step source.step
 %Op = type { i64, ptr, ptr, ptr, i64, i64, i64, i64 }
 
-declare i32 @clock_gettime(i32, ptr) nounwind
+declare i64 @ds_enter() nounwind
+declare i64 @ds_run(ptr, ptr) nounwind
+declare i64 @ds_pool_poll(ptr) nounwind
+declare void @ds_leave() nounwind
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-
-; Monotonic time [ns].
-define internal i64 @now() nounwind {
-  %time = alloca { i64, i64 }
-  %id = load i32, ptr @CLOCK_MONOTONIC
-  %rc = call i32 @clock_gettime(i32 %id, ptr %time)
-  %s = load i64, ptr %time
-  %ns.p = getelementptr { i64, i64 }, ptr %time, i64 0, i32 1
-  %ns = load i64, ptr %ns.p
-  %whole = mul i64 %s, 1000000000
-  %sum = add i64 %whole, %ns
-  ret i64 %sum
-}
 
 define internal void @swap(ptr noalias %a, ptr noalias %b, i64 %bytes) nounwind {
 entry:
@@ -146,16 +133,16 @@ done:
   ret void
 }
 
-; Run the operations begin..end, for some 20 ms: then, and at the end, it returns 0. It returns 1 after a
-; launch whose check failed, or that left an exception of Python behind (`raised` is PyErr_Occurred: a
-; parallel loop was interrupted). `next` is set to the first operation that is not done.
-define i64 @ds_sequence_run(ptr %ops, i64 %begin, i64 %end, ptr %next, ptr %raised) nounwind {
+; Run the operations begin..end, as one launch (`gate.ll`): 0; or 1 after a launch whose check failed, and
+; where it was stopped, with an exception of Python set. `next` is set to the first operation that is not done.
+define i64 @ds_sequence_run(ptr %pool, ptr %ops, i64 %begin, i64 %end, ptr %next) nounwind {
 entry:
   store i64 %begin, ptr %next
-  %start = call i64 @now()
-  br label %head
+  %refused = call i64 @ds_enter()
+  %go = icmp eq i64 %refused, 0
+  br i1 %go, label %head, label %out
 head:
-  %i = phi i64 [ %begin, %entry ], [ %i.next, %on ]
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %step ], [ %i.next, %poll ]
   %more = icmp slt i64 %i, %end
   br i1 %more, label %one, label %done
 one:
@@ -173,9 +160,8 @@ launch:
   %function = load ptr, ptr %function.p
   %block = load ptr, ptr %block.p
   %errors = load ptr, ptr %errors.p
-  call void %function(ptr %block) nounwind
-  %exception = call ptr %raised() nounwind
-  %fine = icmp eq ptr %exception, null
+  %stop = call i64 @ds_run(ptr %block, ptr %function)
+  %fine = icmp eq i64 %stop, 0
   br i1 %fine, label %checks, label %failed
 checks:
   %unchecked = icmp eq ptr %errors, null
@@ -188,22 +174,23 @@ step:
   %i.next = add nsw i64 %i, 1
   %in.eight = and i64 %i.next, 7
   %look = icmp eq i64 %in.eight, 0
-  br i1 %look, label %clock, label %on
-clock:
-  store i64 %i.next, ptr %next
-  %time = call i64 @now()
-  %took = sub i64 %time, %start
-  %slice = load i64, ptr @SLICE
-  %late = icmp sgt i64 %took, %slice
-  br i1 %late, label %pause, label %on
-on:
-  br label %head
-pause:
-  ret i64 0
+  br i1 %look, label %poll, label %head
+poll:
+  %over = call i64 @ds_pool_poll(ptr %pool)
+  %on = icmp eq i64 %over, 0
+  br i1 %on, label %head, label %stopped
 done:
   store i64 %end, ptr %next
+  call void @ds_leave()
   ret i64 0
+stopped:
+  store i64 %i.next, ptr %next
+  call void @ds_leave()
+  ret i64 1
 failed:
   store i64 %i, ptr %next
+  call void @ds_leave()
+  ret i64 1
+out:
   ret i64 1
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from diffsim.backends import copies
-from diffsim.backends.chunks import alloc, cost, pooled, slices
+from diffsim.backends.chunks import alloc, pooled, slices, whole
 from diffsim.backends.cpu_target import ARENA, CpuTarget
 from diffsim.backends.jit import Jit
 from diffsim.backends.lanes import identity
 from diffsim.backends.layout import POOL, THREADS
 from diffsim.backends.llvm import Body
+from diffsim.backends.looks import cost
 from diffsim.backends.module import Module
 from diffsim.backends.wide import lanes_at_once
 from diffsim.ir.nodes import Atomic, Task
@@ -101,13 +102,13 @@ class _Spread:
         return no
 
     def pooled(self, function: str, lanes: str, chunks: str) -> None:
-        pooled(self.body, function, (self.pool, lanes, chunks), self.released)
+        pooled(self.body, function, (self.pool, lanes, chunks))
 
     def as_one_chunk(self) -> None:
         body, k = self.body, self.k
         otherwise = self.fork(body.let(f"icmp eq i64 {self.chunks}, 1"))
         kind = "alone" if has_variants(self.task) else "task"
-        body.put(f"call void @{kind}{k}(ptr %params, i64 0, i64 {self.lanes}, i64 0, i64 0)")
+        whole(body, k, kind, self.lanes)
         self.arrive("1")
         body.start(otherwise)
 

@@ -28,6 +28,7 @@ along the last axis.
 
 from __future__ import annotations
 
+from diffsim.backends import looks
 from diffsim.backends.jit import Jit
 from diffsim.backends.lanes import bound, groups, identity, point, size
 from diffsim.backends.module import memory_type
@@ -305,6 +306,8 @@ class WideBody(Vectors):
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
         self.places.pop()
+        if self.looks:
+            looks.count(self, looks.cost(s.body))
         self.jump(latch)
         self.start(latch)
         self.put(f"{more} = add nsw i64 {k}, 1")
@@ -334,6 +337,8 @@ class WideBody(Vectors):
             self.choose(go_on, p, self.name_as(p, v), name)
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
+        if self.looks:
+            looks.count(self, looks.cost(s.body))
         latch = self.label
         self.jump(head)
         self._phis(at, s, params, (inits, before), (nexts, latch))
@@ -384,8 +389,8 @@ def _is_cheap(block: Block) -> bool:
 # ---- the loop over blocks
 
 
-def run_blocks(body: WideBody, k: int, task: Task) -> list[str]:
-    """The loop over blocks begin..end; returns the chunk's partial results."""
+def run_blocks(body: WideBody, k: int, task: Task, work: int) -> list[str]:
+    """The loop over blocks begin..end, `work` counted in each; returns the chunk's partial results."""
     lanes = body.lanes
     lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
     sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
@@ -421,6 +426,8 @@ def run_blocks(body: WideBody, k: int, task: Task) -> list[str]:
         body.mask = _first_lanes(body, left) if left else ""
         nexts = _one_block(body, task, base, carried)
     body.wide.pop()
+    if work:
+        looks.count(body, work)
     advanced = body.let(f"add nsw i64 {block}, 1")
     latch = body.label
     body.jump(head)

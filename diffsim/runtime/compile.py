@@ -20,7 +20,7 @@ import numpy as np
 
 from diffsim.backends import cpu
 from diffsim.backends.jit import Jit, Library, LLVMError
-from diffsim.backends.layout import ERROR, POOL, PRINTED, SEED, THREADS, Layout
+from diffsim.backends.layout import ERROR, POOL, PRINTED, RUN, SEED, THREADS, Layout
 from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
 from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Kernel, Mem, Scratch
@@ -29,7 +29,6 @@ from diffsim.passes import pipeline
 from diffsim.runtime import cache, printed
 from diffsim.runtime.context import session
 
-_launcher = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _slot = struct.Struct("=Q")
 _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 _ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
@@ -95,7 +94,8 @@ class Compiled:
                 hint="please report this with the kernel; until then divide the kernel into smaller ones"
                 ", or leave fast_math=True out",
             ) from None
-        self.call = _launcher(self.address)
+        self.params[RUN] = self.address
+        self.call = session.launcher
         args = lowered.args
         codes = "".join(slot_code(a.type.scalar) for a in args)
         self.struct = struct.Struct("=" + codes)

@@ -20,7 +20,7 @@ from typing import Any
 from diffsim.backends.cuda import BLOCK_DIM
 from diffsim.backends.jit import Jit
 from diffsim.backends.libcuda import DriverError
-from diffsim.backends.pool import Pool
+from diffsim.backends.pool import Pool, launcher
 from diffsim.errors import BackendError, FieldError, Span, warn
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verify import is_block_dim
@@ -111,6 +111,7 @@ class Session:
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
+        self._launcher: Callable[[Any], None] | None = None
 
     @property
     def tape(self) -> Any:
@@ -210,14 +211,26 @@ class Session:
         return self._cache if self.options.offline_cache else None
 
     @property
-    def pool(self) -> Pool:
-        threads = self.threads
+    def launcher(self) -> Callable[[Any], None]:
+        """What launches a kernel on the CPU, given its parameter block."""
+        if self._launcher is None:
+            self._refuse_windows()
+            self._launcher = launcher(self.jit, self.cache)
+        return self._launcher
+
+    @staticmethod
+    def _refuse_windows() -> None:
         if not hasattr(os, "fork"):
             raise BackendError(
                 "diffsim uses threads of Linux and macOS, which this system does not have",
                 Span.of_caller(),
                 hint="on Windows, run it in WSL (the Windows Subsystem for Linux)",
             )
+
+    @property
+    def pool(self) -> Pool:
+        threads = self.threads
+        self._refuse_windows()
         if self._pool is None or self._pool.threads != threads:
             self._pool = Pool(self.jit, threads, self.cache)
         return self._pool

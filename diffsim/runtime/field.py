@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.backends.pool import closed, wait
 from diffsim.errors import FieldError, MissingGradientError, Span, memory_size, shown
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
@@ -322,6 +323,8 @@ class Field(FieldProtocols):
             tape.writing(self, None if index is None or axis is None else index[axis])
 
     def __getitem__(self, key: Any) -> Any:
+        if closed[0]:
+            wait()
         if not self.element:
             if self.grad is not None and session.recorders and _records():
                 return Read.of(self, index_of(self, key))
@@ -339,6 +342,8 @@ class Field(FieldProtocols):
     def __setitem__(self, key: Any, value: Any) -> None:
         followed = None
         lost = False
+        if closed[0]:
+            wait()
         tape = session.recorders and session.listener
         if tape:
             if value.__class__ not in (int, float):

@@ -349,6 +349,7 @@ def forward(special: Special) -> Callable[..., Any]:
 
 def _write_call(w: Writer, special: Special, compiled: Compiled | CudaCompiled) -> None:
     w.space["$call"], w.space["$block"] = compiled.call, compiled.block
+    w.space["$compiled"] = compiled  # its code and memory live while it runs
     if isinstance(compiled, CudaCompiled):
         w.space["$failed"] = compiled.failed
         w.put("$code = $call($block)", "if $code:", "    $failed($code)")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from diffsim.backends.pool import load_native
+from diffsim.backends.pool import load_native, load_pool
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, f32
 from diffsim.runtime.compile import Compiled, make_block
@@ -67,7 +67,7 @@ class Sequence(Protocol):
     def run(self, begin: int = 0, end: int | None = None) -> None:
         """Run the operations begin..end (all).
 
-        Python gets a chance to handle Ctrl-C, and to run other threads, every now and then.
+        Where that takes long, other threads of Python run meanwhile, and Ctrl-C ends it.
 
         Raises:
             AccessError: what a check in a kernel found (as a launch does); `done` tells how far it got.
@@ -124,14 +124,12 @@ class CpuSequence:
     def run(self, begin: int = 0, end: int | None = None) -> None:
         if self._ops is None:
             self._ops = self._pack()
-        run, raised = _runner()
         following = ctypes.c_int64(begin)
         at = ctypes.byref(following)
         ops, stop = self._ops.ctypes.data, len(self) if end is None else end
         try:
-            while following.value < stop:
-                if run(ops, following.value, stop, at, raised):
-                    self._launches[following.value].raise_errors()
+            if _runner()(session.pool.handle, ops, begin, stop, at):
+                self._launches[following.value].raise_errors()
         finally:
             self.done = following.value
 
@@ -149,9 +147,9 @@ def new_sequence() -> Sequence:
 
 
 @functools.cache
-def _runner() -> tuple[Callable[..., int], ctypes.c_void_p]:
-    """The native loop, and what it asks whether Python raised an exception."""
+def _runner() -> Callable[..., int]:
+    """The native loop."""
+    load_pool(session.jit, session.cache)  # which it calls
     library = load_native(session.jit, session.cache, "sequence.ll")
     i64, ptr = ctypes.c_int64, ctypes.c_void_p
-    loop = ctypes.PYFUNCTYPE(i64, ptr, i64, i64, ptr, ptr)(library.address("ds_sequence_run"))
-    return loop, ctypes.cast(ctypes.pythonapi.PyErr_Occurred, ptr)
+    return ctypes.PYFUNCTYPE(i64, ptr, ptr, i64, i64, ptr)(library.address("ds_sequence_run"))

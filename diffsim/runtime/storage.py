@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from diffsim.backends.pool import closed, wait
 from diffsim.ir.types import ScalarType
 
 
@@ -198,8 +199,12 @@ class Storage(Protocol):
     def hold(self, values: np.ndarray) -> Any: ...
 
 
+_kept: list[np.ndarray] = []
+"""Memory of storages that have gone while a launch was running, which may work on it."""
+
+
 class HostStorage:
-    """Elements in the host's memory.
+    """Elements in the host's memory. Its methods wait for a launch of another thread that is running.
 
     Attributes:
         array: them as an array of shape `shape` + (components,).
@@ -222,42 +227,60 @@ class HostStorage:
         self.array = form.view(flat)
         self.address = int(flat.ctypes.data)
 
+    def __del__(self, running: Any = closed, kept: list[Any] = _kept) -> None:
+        if running[0]:
+            kept.append(self.scalars)
+        elif kept:
+            kept.clear()
+
     def element(self, at: int) -> np.ndarray:
+        if closed[0]:
+            wait()
         step = self.form.component_stride
         return self.scalars[at : at + self.form.components * step : step]
 
     def set_element(self, at: int, values: np.ndarray) -> None:
+        if closed[0]:
+            wait()
         step = self.form.component_stride
         self.scalars[at : at + self.form.components * step : step] = values
 
     def fill(self, value: Any) -> None:
+        wait()
         self.array[...] = value
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        wait()
         return np.array(self.array, dtype=dtype, order="C")
 
     def from_numpy(self, array: np.ndarray) -> None:
+        wait()
         np.copyto(self.array, array, casting="same_kind")
 
     def copy_from(self, other: Storage) -> None:
+        wait()
         array = other.array if isinstance(other, HostStorage) else other.to_numpy()
         np.copyto(self.array, array, casting="same_kind")
 
     def add(self, other: Any) -> None:
+        wait()
         if isinstance(other, HostStorage):
             other = other.array
         self.array += other if isinstance(other, np.ndarray) else other.to_numpy()
 
     def may_be_nonzero(self) -> bool:
+        wait()
         return bool(self.array.any())
 
     def _part(self, axis: int | None, row: int) -> np.ndarray:
         return self.array if axis is None else self.array[(slice(None),) * axis + (row,)]
 
     def take(self, axis: int | None = None, row: int = 0) -> np.ndarray:
+        wait()
         return self._part(axis, row).copy("K")
 
     def put(self, copy: np.ndarray, axis: int | None = None, row: int = 0) -> None:
+        wait()
         self._part(axis, row)[...] = copy
 
     def hold(self, values: np.ndarray) -> np.ndarray:

@@ -20,7 +20,9 @@ from diffsim.backends.jit import Jit, Library
 from diffsim.backends.pool import Pool
 
 TASKS = """
-declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64)
+declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64, ptr)
+declare i64 @ds_enter()
+declare void @ds_leave()
 declare ptr @ds_arena_alloc(ptr, i64, i64)
 declare i64 @ds_arena_mark(ptr, i64)
 declare void @ds_arena_release(ptr, i64, i64)
@@ -57,14 +59,18 @@ define void @record(ptr %p, i64 %begin, i64 %end, i64 %chunk, i64 %worker) nounw
 ; Launch `increment` many times: native code that launches without Python in between.
 define i64 @repeat(ptr %pool, ptr %data, i64 %n, i64 %chunks, i64 %times) nounwind {
 entry:
+  %stop = alloca i64
+  store i64 0, ptr %stop
+  %entered = call i64 @ds_enter()
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %rc = call i64 @ds_parallel_for(ptr %pool, ptr @increment, ptr %data, i64 %n, i64 %chunks)
+  %rc = call i64 @ds_parallel_for(ptr %pool, ptr @increment, ptr %data, i64 %n, i64 %chunks, ptr %stop)
   %next = add i64 %i, 1
   %more = icmp slt i64 %next, %times
   br i1 %more, label %loop, label %done
 done:
+  call void @ds_leave()
   ret i64 %rc
 }
 

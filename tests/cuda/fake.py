@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diffsim.backends import cpu, cuda
-from diffsim.backends.layout import ERROR, POOL, THREADS, Layout
+from diffsim.backends.layout import ERROR, FIRST, FIRST_OF_CPU, POOL, RUN, THREADS, Layout
 from diffsim.backends.libcuda import DriverError, OutOfMemory
 from diffsim.ir._row import Expand
 from diffsim.ir.builder import Builder
@@ -379,7 +379,10 @@ class FakeDriver:
             found = code.on_cpu = OnCpu(kernel)
         params = np.zeros(found.layout.size, np.int64)
         n = found.layout.fixed  # the block on the device goes on with what the CPU has no use for
-        params[:n] = np.frombuffer(block, np.int64)[:n]
+        handed = np.frombuffer(block, np.int64)
+        params[:FIRST] = handed[:FIRST]
+        params[FIRST_OF_CPU:n] = handed[FIRST : n - FIRST_OF_CPU + FIRST]
+        params[RUN] = found.address
         work = int(params[POOL])
         params[POOL], params[THREADS] = found.pool.handle, found.pool.threads
         error = ctypes.c_int64.from_address(self.at(int(params[ERROR]), 8))
@@ -487,4 +490,5 @@ class OnCpu:
         self.checks = code.checks
         self.pool = session.pool
         self.library = session.jit.load(session.jit.compile(code.text))
-        self.launch = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.library.address("launch"))
+        self.address = self.library.address("launch")
+        self.launch = session.launcher

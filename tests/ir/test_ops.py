@@ -13,8 +13,8 @@ import pytest
 from diffsim.backends import cpu as cpu_backend
 from diffsim.backends import interp
 from diffsim.backends.jit import Jit
-from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
-from diffsim.backends.pool import Pool
+from diffsim.backends.layout import ERROR, POOL, RUN, SEED, THREADS
+from diffsim.backends.pool import Pool, launcher
 from diffsim.errors import Span
 from diffsim.ir import current, ops
 from diffsim.ir._row import REFUSE, TABLE, ZERO, Expand, Libdevice, Libm, Op
@@ -83,7 +83,8 @@ class Cpu:
         slots[SEED], slots[THREADS] = 0, 1
         for mem, k in code.layout.pointers.items():
             slots[k] = memory[mem].ctypes.data
-        ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(library.address("launch"))(ctypes.addressof(slots))
+        slots[RUN] = library.address("launch")
+        launcher(self.jit, None)(ctypes.addressof(slots))
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pytest
 from diffsim.backends import chunks, cpu
 from diffsim.backends.interp import run
 from diffsim.backends.jit import Jit
-from diffsim.backends.layout import ERROR, POOL, SEED, THREADS
-from diffsim.backends.pool import Pool
+from diffsim.backends.layout import ERROR, POOL, RUN, SEED, THREADS
+from diffsim.backends.pool import Pool, launcher
 from diffsim.errors import AccessError, BackendError, Span
 from diffsim.ir import ops
 from diffsim.ir._row import TABLE, ZERO, Expand, Instr, Op
@@ -542,8 +542,8 @@ def on_cpu():
         for arg, x in zip(kernel.args, numbers, strict=True):
             raw = struct.pack("<d" if arg.type.is_float else "<q", x)
             (slots[layout.args[arg]],) = struct.unpack("<q", raw)
-        launch = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(library.address("launch"))
-        launch(ctypes.addressof(slots))
+        slots[RUN] = library.address("launch")
+        launcher(jit, None)(ctypes.addressof(slots))
         assert not any(errors)
         return struct.unpack("<d", struct.pack("<q", slots[layout.temps[kernel.result]]))[0]
 

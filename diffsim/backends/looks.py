@@ -1,0 +1,123 @@
+"""Where a long loop looks up from its work, on the CPU: Ctrl-C ends it, and other threads of Python run.
+
+Each function counts down as its loops turn, and when the count is used up it asks (`@ds_look` in `gate.ll`)
+whether to go on. What counts is an estimate of the work, so that asking costs next to nothing:
+
+    loops of a known length, with little work       do not count: the loop around them does
+    innermost loops, which LLVM may vectorize        run in strips, and count at the end of each
+    loops with such loops inside, and `while`        count each iteration
+
+Lanes without long loops do not count at all: chunks are short enough (`cpu.py`). Where a launch is to stop, a
+function returns from where it is: what comes after might not stand the values of half a loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffsim.backends.layout import STOP
+from diffsim.ir.nodes import Block, Const, For, If, While
+from diffsim.ir.walk import blocks, statements
+
+if TYPE_CHECKING:
+    from diffsim.backends.llvm import Body
+
+_BETWEEN = 1 << 17
+"""Estimated operations between two looks: some 0.1 ms. A look costs some 0.03 us."""
+_STRIP = 1 << 14
+"""Estimated operations of a strip; a loop known to have no more is short."""
+_SHORTEST_STRIP = 8
+"""Iterations: a loop with more work in each counts them one by one."""
+_UNKNOWN_TURNS = 128  # of a loop: a guess that keeps heavy lanes in chunks of their own
+RARE = "!prof !3"
+_LOOK = (
+    "declare i64 @ds_look(ptr nocapture, i64) cold nounwind willreturn "
+    "memory(argmem: readwrite, inaccessiblemem: readwrite)"
+)
+METADATA = '!3 = !{!"branch_weights", i32 1, i32 100000}'
+
+
+def cost(block: Block) -> int:
+    """A rough number of operations of one run of a block."""
+    total = 0
+    for s in block.stmts:
+        total += 1
+        inner = sum(cost(b) for b in blocks(s))
+        if isinstance(s, For):
+            turns = _turns(s)
+            inner *= _UNKNOWN_TURNS if turns is None else turns
+        elif isinstance(s, While):
+            inner *= _UNKNOWN_TURNS
+        elif isinstance(s, If):
+            inner = (inner + 1) // 2
+        total += inner
+    return total
+
+
+def _turns(s: For) -> int | None:
+    """How many iterations a loop has, where it is known."""
+    if isinstance(s.lo, Const) and isinstance(s.hi, Const):
+        return max(0, int(s.hi.value) - int(s.lo.value))
+    return None
+
+
+def is_long(s: For | While) -> bool:
+    """Whether a loop may take long, for all that is known."""
+    if isinstance(s, While) or has_long(s.body):
+        return True
+    turns = _turns(s)
+    return turns is None or turns * cost(s.body) > _STRIP
+
+
+def has_long(block: Block) -> bool:
+    """Whether a loop in a block may take long."""
+    return any(isinstance(s, (For, While)) and is_long(s) for s in statements(block))
+
+
+def strip(s: For) -> int:
+    """The iterations of a strip; 0 where each iteration is counted."""
+    if has_long(s.body):
+        return 0
+    length = _STRIP // max(1, cost(s.body))
+    return length if length >= _SHORTEST_STRIP else 0
+
+
+def count(body: Body, work: int) -> None:
+    """Count some work, and maybe look up: the function returns here if the launch is to stop."""
+    body.counts = True
+    body.module.declare("@ds_look", _LOOK)
+    left = body.let("load i64, ptr %work")
+    less = body.let(f"sub nsw i64 {left}, {max(1, work)}")
+    body.put(f"store i64 {less}, ptr %work")
+    look, on = body.new_label("look"), body.new_label("on")
+    body.put(f"br i1 {body.let(f'icmp slt i64 {less}, 0')}, label %{look}, label %{on}, {RARE}")
+    body.start(look)
+    body.put(f"store i64 {_BETWEEN}, ptr %work")
+    answer = body.let("call i64 @ds_look(ptr %params, i64 %worker)")
+    _leave(body, answer, on)
+
+
+def count_strip(body: Body) -> None:
+    """Count a strip."""
+    count(body, _STRIP)
+
+
+def leave_if_stopped(body: Body) -> None:
+    """Return, after a call of a function that counts, if it returned for that."""
+    answer = body.let(f"load atomic i64, ptr {body.slot(STOP)} monotonic, align 8")
+    _leave(body, answer, body.new_label("on"))
+
+
+def _leave(body: Body, answer: str, on: str) -> None:
+    leave = body.new_label("leave")
+    body.put(f"br i1 {body.let(f'icmp ne i64 {answer}, 0')}, label %{leave}, label %{on}, {RARE}")
+    body.start(leave)
+    body.put(body.exit)
+    body.start(on)
+
+
+def finish(body: Body, at: int) -> bool:
+    """Add the counter to the lines of a function, at its entry; returns whether it has one."""
+    if body.counts:
+        body.lines[at:at] = ["  %work = alloca i64", f"  store i64 {_BETWEEN}, ptr %work"]
+    return body.counts
