@@ -27,9 +27,7 @@ from diffsim.errors import (
     UnknownAttributeError,
 )
 from diffsim.ir.ops import (
-    absolute as abs,
-)
-from diffsim.ir.ops import (
+    abs,
     acos,
     asin,
     atan,
@@ -37,14 +35,22 @@ from diffsim.ir.ops import (
     ceil,
     cos,
     cosh,
+    digamma,
+    erf,
+    erfc,
     exp,
     exp2,
     floor,
     isinf,
     isnan,
+    lgamma,
     log,
     log2,
+    max,
+    min,
+    pow,
     raw_mod,
+    round,
     rsqrt,
     select,
     sign,
@@ -53,12 +59,9 @@ from diffsim.ir.ops import (
     sqrt,
     tan,
     tanh,
+    trigamma,
     trunc,
 )
-from diffsim.ir.ops import maximum as max
-from diffsim.ir.ops import minimum as min
-from diffsim.ir.ops import power as pow
-from diffsim.ir.ops import rint as round
 from diffsim.ir.types import bool_ as u1
 from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from diffsim.ir.types import f32 as float32
@@ -192,7 +195,10 @@ __all__ = [
     "data_oriented",
     "dataclass",
     "diagonal_map",
+    "digamma",
     "eig",
+    "erf",
+    "erfc",
     "errors",
     "exp",
     "exp2",
@@ -236,6 +242,7 @@ __all__ = [
     "kernel",
     "kl",
     "l",
+    "lgamma",
     "log",
     "log2",
     "loop_config",
@@ -268,6 +275,7 @@ __all__ = [
     "tan",
     "tanh",
     "template",
+    "trigamma",
     "trunc",
     "types",
     "u1",

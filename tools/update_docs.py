@@ -1,6 +1,6 @@
-"""Write the parts of the documentation that the compiler makes: IR, LLVM, tables of ops.
+"""Write what the compiler makes: in docs/*.md IR, LLVM, the table of ops; in diffsim/__init__.py their names.
 
-    python tools/update_docs.py             write them anew in docs/*.md
+    python tools/update_docs.py             write them anew
     python tools/update_docs.py --check     only say which ones are out of date; exit status 1 if any
 
 A made part is marked by the expression that makes it, which sees what the page's Python blocks before
@@ -88,6 +88,32 @@ def show_launch(name: str) -> str:
     return text.replace(" or ", "\n            or ")
 
 
+# --- names ----------------------------------------------------------------------------------------
+
+INIT = ROOT / "diffsim" / "__init__.py"
+IMPORTED = re.compile(r"(?<=^from diffsim\.ir\.ops import \(\n)[^)]*(?=^\)$)", re.MULTILINE)
+PUBLISHED = re.compile(r"(?<=^__all__ = \[\n)[^]]*(?=^\]$)", re.MULTILINE)
+
+
+def with_names(source: str) -> str:
+    """The text of diffsim/__init__.py with the public ops that there are: imported, and in `__all__`."""
+    imported = set(re.findall(r"\w+", IMPORTED.search(source)[0]))
+    published = set(re.findall(r"\w+", PUBLISHED.search(source)[0])) - imported | set(PUBLIC)
+    elsewhere = set(re.findall(r"^    (\w+),$", IMPORTED.sub("", source), re.MULTILINE))
+    source = IMPORTED.sub("".join(f"    {n},\n" for n in _sorted(set(PUBLIC) - elsewhere)), source)
+    return PUBLISHED.sub("".join(f'    "{n}",\n' for n in _sorted(published)), source)
+
+
+def _sorted(names: set[str]) -> list[str]:
+    """As ruff has them: classes first, and numbers in names by what they are."""
+
+    def key(name: str) -> tuple[Any, ...]:
+        parts = re.split(r"(\d+)", name)
+        return name[0].islower(), *(int(part) if part.isdigit() else part for part in parts)
+
+    return sorted(names, key=key)
+
+
 # --- pages ----------------------------------------------------------------------------------------
 
 
@@ -154,21 +180,26 @@ def main() -> int:
     """Update or check the pages given, or all."""
     parser = argparse.ArgumentParser(description="Write what the compiler makes into docs/*.md.")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if out of date")
-    parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: docs/*.md)")
+    parser.add_argument(
+        "pages", nargs="*", type=Path, help="files (default: docs/*.md and __init__.py)"
+    )
     arguments = parser.parse_args()
-    pages = [p.resolve() for p in arguments.pages] or sorted((ROOT / "docs").glob("*.md"))
+    pages = [p.resolve() for p in arguments.pages] or [*sorted((ROOT / "docs").glob("*.md")), INIT]
     status = 0
     for page in pages:
         old = page.read_text(encoding="utf-8")
-        if not re.search(r"(```.*|<!-- )made: ", old):
+        if page == INIT:
+            new = with_names(old)
+        elif re.search(r"(```.*|<!-- )made: ", old):
+            before = os.getcwd()
+            with tempfile.TemporaryDirectory() as folder:
+                os.chdir(folder)
+                try:
+                    new = update(old, Path(folder))
+                finally:
+                    os.chdir(before)
+        else:
             continue
-        before = os.getcwd()
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            try:
-                new = update(old, Path(folder))
-            finally:
-                os.chdir(before)
         if new == old:
             continue
         if arguments.check:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from diffsim.backends import behind, copies, looks
 from diffsim.backends.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu_target import ARENA, CpuTarget
-from diffsim.backends.jit import VECTOR_MATH, Jit
+from diffsim.backends.jit import MATH, Jit
 from diffsim.backends.lanes import (
     accumulate,
     bound,
@@ -65,9 +65,7 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
             text += behind.chunk(module, k - 1)
     text += _launch(module)
     head = sorted(module.declared.values())
-    plain = [
-        n for n in module.math if n not in VECTOR_MATH and n.removesuffix("f") not in VECTOR_MATH
-    ]
+    plain = [n for n in module.math if n not in MATH and n.removesuffix("f") not in MATH]
     if plain:
         raise BackendError(f"no such function: {plain[0]}", kernel.span)
     math = ""

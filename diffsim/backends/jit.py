@@ -73,6 +73,12 @@ VECTOR_MATH: dict[str, int] = {
 
 sin, cos, exp, log and pow are there since glibc 2.22, the rest since 2.35.
 """
+MATH: dict[str, int] = {
+    **VECTOR_MATH,
+    **dict.fromkeys(("fdim", "fmod", "nextafter", "remainder"), 2),
+    **dict.fromkeys(("j0", "j1", "lgamma", "logb", "tgamma", "y0", "y1"), 1),
+}
+"""Functions of the C library that kernels may call: all of numbers alone."""
 
 _LONGEST = 12_000
 """Lines of a function that LLVM's vectorizers are still asked for.
@@ -323,15 +329,15 @@ class Jit:
         Call it once a module: it also writes the module's ``@llvm.compiler.used``.
 
         Args:
-            names: C names such as ``expf`` or ``pow``, each a key of ``VECTOR_MATH`` with or
+            names: C names such as ``expf`` or ``pow``, each a key of ``MATH`` with or
                 without the ``f``.
             vectors: whether to offer the vector forms.
         """
         lines: list[str] = []
         used: list[str] = []
         for name in dict.fromkeys(names):
-            single = name not in VECTOR_MATH
-            arity = VECTOR_MATH[name[:-1] if single else name]
+            single = name not in MATH
+            arity = MATH[name[:-1] if single else name]
             scalar = "float" if single else "double"
             variants: list[str] = []
             for variant, lanes in self.vector_forms(name) if vectors else ():
@@ -360,8 +366,8 @@ class Jit:
         return self._forms[known]
 
     def _find_vector_forms(self, name: str) -> list[tuple[str, int]]:
-        single = name not in VECTOR_MATH
-        arity = VECTOR_MATH[name[:-1] if single else name]
+        single = name not in MATH
+        arity = MATH[name[:-1] if single else name]
         found = []
         for letter, bits in self._vector_sets():
             lanes = bits // (32 if single else 64)

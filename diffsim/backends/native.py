@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
-from diffsim.backends.jit import VECTOR_MATH
+from diffsim.backends.jit import MATH
 from diffsim.backends.module import Module
 from diffsim.errors import BackendError
 from diffsim.ir.nodes import Native
@@ -56,7 +56,7 @@ def define(module: Module, s: Native) -> tuple[str, str]:
 def _declare(module: Module, s: Native, symbol: str, declaration: str) -> None:
     name = symbol[1:]
     if module.target.name == "cpu" and not name.startswith("llvm."):
-        if name in VECTOR_MATH or name.removesuffix("f") in VECTOR_MATH:
+        if name in MATH or name.removesuffix("f") in MATH:
             module.math[name] = None
             return
         if llvm.address_of_symbol(name) is None:

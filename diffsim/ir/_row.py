@@ -245,7 +245,7 @@ class Op:
             if self.typer is None and len(args) != len(self.operands):
                 raise TypeError
             with np.errstate(all="ignore"):
-                return self.ref(*args)
+                return _plain(self.ref(*args), args)
         except (TypeError, ValueError):
             shown = ", ".join(map(repr, args))
             raise KernelTypeError(
@@ -274,6 +274,13 @@ class Op:
             return result.converted(t)
         made = converted(result, t)
         return made if isinstance(result, np.ndarray) else made.item()
+
+
+def _plain(found: Any, args: Sequence[Any]) -> Any:
+    """NumPy's answer as Python's number, where no array or number of NumPy was given."""
+    if isinstance(found, (np.generic, np.ndarray)) and not any(hasattr(a, "dtype") for a in args):
+        return found.item() if found.ndim == 0 else found
+    return found
 
 
 def _row_of(name: str) -> Op:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from diffsim.ir import _gamma as gamma
 from diffsim.ir import _row
 from diffsim.ir import _typers as typers
 from diffsim.ir._formulas import (
@@ -52,6 +53,7 @@ from diffsim.ir._row import (
 
 TABLE = _row.TABLE
 _LN_2 = float(np.log(2.0))
+_2_BY_ROOT_PI = 2 / float(np.sqrt(np.pi))
 
 # fmt: off
 # ---- arithmetic
@@ -242,6 +244,31 @@ tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
               ref=np.tanh, llvm=Libm("tanh"), cuda=Libdevice("tanh"),
               rules=(lambda g, x, y: times(g, 1.0 - y * y),), sample=[(-3, 3)])
 
+# ---- the error function and the gamma function
+
+erf: Op = op("erf", "F -> F", "Error function.",
+             ref=gamma.erf_reference, llvm=Libm("erf"), cuda=Libdevice("erf"),
+             rules=(lambda g, x, y: times(g, _2_BY_ROOT_PI * exp(-x * x)),), sample=[(-3, 3)])
+
+erfc: Op = op("erfc", "F -> F", "1 - erf(x), exact where erf(x) is nearly 1.",
+              ref=gamma.erfc_reference, llvm=Libm("erfc"), cuda=Libdevice("erfc"),
+              rules=(lambda g, x, y: times(g, -_2_BY_ROOT_PI * exp(-x * x)),), sample=[(-3, 3)])
+
+lgamma: Op = op("lgamma", "F -> F", "Logarithm of the absolute value of the gamma function; infinite at "
+                "0, -1, -2, ...",
+                ref=gamma.lgamma_reference, llvm=Libm("lgamma"), cuda=Libdevice("lgamma"),
+                rules=(lambda g, x, y: unless_zero(g, g * digamma(x)),), sample=[(0.1, 9)])
+
+digamma: Op = op("digamma", "F -> F", "Derivative of lgamma; infinite at 0, NaN at -1, -2, ...",
+                 ref=gamma.digamma_reference, llvm=Expand(gamma.digamma), cuda=SAME,
+                 rules=(lambda g, x, y: unless_zero(g, g * trigamma(x)),), sample=[(0.1, 20)])
+
+trigamma: Op = op("trigamma", "F -> F", "Derivative of digamma; infinite at 0, -1, -2, ...",
+                  ref=gamma.trigamma_reference, llvm=Expand(gamma.trigamma), cuda=SAME,
+                  rules=REFUSE("ds.trigamma has no derivative here",
+                               "a third derivative of ds.lgamma is out of reach; ds.stop_grad(...) around "
+                               "ds.trigamma leaves it out"), sample=[(0.1, 20)])
+
 # ---- comparisons and logic
 
 lt: Op = op("lt", "N N -> b", "a < b.", ref=np.less, cuda=SAME, rules=ZERO, public=False,
@@ -361,3 +388,5 @@ outer: Op = op("outer", "V V", "Matrix of the products of two vectors' elements.
 # fmt: on
 
 PUBLIC = {row.name: row for row in TABLE.values() if row.public}
+# These names of `ds` are Python's own, so above their rows have other ones.
+abs, max, min, pow, round = absolute, maximum, minimum, power, rint

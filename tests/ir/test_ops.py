@@ -213,6 +213,16 @@ def test_vectors_are_done_element_by_element(row):
     close(program.interpret(scalarize)[0], have, row, inputs, f64_tolerance=1e-12)
 
 
+@pytest.mark.parametrize("row", [r for r in ELEMENTWISE if r.name != "random_u64"], ids=name)
+def test_of_pythons_numbers_it_is_one(row):
+    """In Python `ds.sin(0.5)` is a float, not NumPy's: it prints as one, and JSON takes it."""
+    for t in types_of(row):
+        for lane in range(3):
+            args = [x[lane].item() for _, x in draw(row, t, 3, seed=13)]
+            want = {"b": bool}.get(row.result) or type(args[-1])
+            assert type(row(*args)) is want, args
+
+
 # ---- machine code
 
 
