@@ -36,6 +36,7 @@ from gpu_rows import SOFT, Bench, attempt, problems
 from heat import K
 
 import diffsim as ds
+from diffsim.runtime.files import write_text
 
 HERE = Path(__file__).resolve().parent
 LONGEST_S = 150  # for the column of another library
@@ -560,7 +561,7 @@ def main():
     if given.ptx:
         text = registers()
         print(text)
-        (HERE / "ptx.md").write_text(text, encoding="utf-8")
+        write_text(HERE / "ptx.md", text)
         return 0
     b = Bench(dry=given.dry, kept=given.keep)
     if given.keep:
@@ -581,7 +582,7 @@ def main():
     if given.write:
         head = f"# Measurements on a GPU\n\n{__doc__.split('.')[0]}.\n"
         head += "Made by `python benchmarks/gpu.py --write`, which says what is timed and how.\n\n"
-        (HERE / "gpu.md").write_text(head + text, encoding="utf-8")
+        write_text(HERE / "gpu.md", head + text)
     return len(problems) > 0
 
 

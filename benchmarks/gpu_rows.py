@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from harness import relative_error
 
+from diffsim.runtime.files import write_text
+
 RUNS, RUN_S = 5, 0.15  # runs, and the least length of one [s]
 SOFT = 1e-4  # softening of the n-body row, squared [m^2]
 problems = []  # what failed or was wrong: with any, the process ends with status 1
@@ -93,7 +95,7 @@ class Bench:
         if self.kept is not None:
             rows = [dataclasses.asdict(row) for row in self.rows.values()]
             made = json.dumps(dict(rows=rows, versions=self.versions))
-            self.kept.write_text(made, encoding="utf-8")
+            write_text(self.kept, made)
 
     def take(self, kept):
         """Add the times that another process kept."""

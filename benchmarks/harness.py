@@ -137,10 +137,12 @@ class Bench:
         if not library.exists():
             folder.mkdir(exist_ok=True)
             (folder / "workload.c").write_text(source)
-            build = [command, *C_FLAGS, str(folder / "workload.c"), "-o", str(library), "-lm"]
+            beside = folder / "workload.part.so"
+            build = [command, *C_FLAGS, str(folder / "workload.c"), "-o", str(beside), "-lm"]
             made = subprocess.run(build, capture_output=True, text=True, check=False)
             if made.returncode:
                 skip("the C compiler failed: " + made.stderr.strip().splitlines()[0])
+            beside.replace(library)
         first = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
         self.version(first.stdout.splitlines()[0])
         return ctypes.CDLL(str(library))
@@ -222,7 +224,9 @@ class Bench:
         """What `compute()` returns, a dict of arrays; computed once per run and kept in `scratch`."""
         kept = self.scratch / f"{Path(sys.argv[0]).stem}-{'quick' if self.quick else 'full'}.npz"
         if not kept.exists():
-            np.savez(kept, **compute())
+            beside = kept.with_suffix(".part.npz")
+            np.savez(beside, **compute())
+            beside.replace(kept)
         return SimpleNamespace(**np.load(kept))
 
 

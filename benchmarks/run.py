@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from diffsim.runtime.files import write_text
+
 HERE = Path(__file__).resolve().parent
 WORKLOADS = "launch stream heat reduce nbody mpm mpm3d spring loop".split()
 FRAMEWORKS = "diffsim C taichi warp numba".split()
@@ -322,13 +324,13 @@ def heading(where):
 
 
 def write(where, pages, everything):
-    (HERE / "results.md").write_text(heading(where) + "\n" + "\n".join(pages), encoding="utf-8")
+    write_text(HERE / "results.md", heading(where) + "\n" + "\n".join(pages))
     data = {
         workload: {f: vars(found) | dict(wrong=sorted(found.wrong)) for f, found in results.items()}
         for workload, results in everything.items()
     }
     text = json.dumps(dict(where, workloads=data), indent=1)
-    (HERE / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_text(HERE / "results.json", text + "\n")
 
 
 def main():

@@ -189,7 +189,11 @@ class DiffsimError(Exception):
         hint: what to do instead.
     """
 
+    advice: str | None = None
+    """What to do where an error of this class is raised without a hint."""
+
     def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
+        hint = hint or self.advice
         super().__init__(_render(message, span, hint))
         self.__suppress_context__ = (
             True  # what failed inside of diffsim before is no news to the user
@@ -272,3 +276,5 @@ class BackendError(DiffsimError):
 
 class InternalError(DiffsimError):
     """A fault in diffsim itself; please report it with the program."""
+
+    advice = "this is a fault of diffsim's: please report it, with the program that shows it"

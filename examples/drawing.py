@@ -55,7 +55,7 @@ class Walk:
 def written_beside(path: Path) -> Iterator[Path]:
     """Give the path of a new file that replaces `path`, and is announced, once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.stem}.part{path.suffix}")
+    beside = path.with_name(f"{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         yield beside
         os.replace(beside, path)

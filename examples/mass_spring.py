@@ -17,6 +17,7 @@ import argparse
 import math
 import signal
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -302,6 +303,19 @@ def load_weights(path: Path, fresh: Weights) -> Weights:
     return weights
 
 
+def check_folder(folder: Path) -> None:
+    """Make the folder of the results now: after the training it would be late to learn that it can not be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RobotError(
+            f"{folder}: the results can not be written there ({error.strerror or error}); "
+            "name another folder with --out"
+        ) from None
+
+
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     here = Path(__file__).parent
@@ -327,6 +341,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train a robot, and say and draw what became of it."""
     arguments = read_arguments(argv)
     robot = load_robot(arguments.robot)
+    check_folder(arguments.out)
     ds.init(arch=ds.cpu)
     simulation = Simulation(robot, arguments.steps)
     first = random_weights(simulation, arguments.seed)

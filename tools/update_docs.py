@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from diffsim.ir.ops import PUBLIC  # noqa: E402 - this checkout, whatever is installed
+from diffsim.runtime.files import write_text  # noqa: E402
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^`]*)$")
 MADE_FENCE = re.compile(r"\bmade: (?P<expression>.+)$")
@@ -210,7 +211,7 @@ def main() -> int:
             )
             print("\n".join(difference))
         else:
-            page.write_text(new, encoding="utf-8")
+            write_text(page, new)
             print(f"updated {page.name}")
     return status
 

@@ -114,9 +114,17 @@ class _Rollout:
     ) -> None:
         where = Span.of_caller()
         if not callable(step) or inspect.isgeneratorfunction(step):
-            raise FieldError(f"the step is a function of t, not {step!r}", where)
+            raise FieldError(
+                f"the step is a function of t, not {step!r}",
+                where,
+                hint="give a plain function that launches the kernels of one step: def step(t): ...",
+            )
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 0:
-            raise FieldError(f"n_steps is a whole number from 0 on, not {n_steps!r}", where)
+            raise FieldError(
+                f"n_steps is a whole number from 0 on, not {n_steps!r}",
+                where,
+                hint="write int(...) around what may be a float: ds.ad.checkpoint(step, int(n), state=[x])",
+            )
         fields: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not fields or any(not isinstance(f, Field) for f in fields):
             raise FieldError(
@@ -132,11 +140,20 @@ class _Rollout:
         self.schedule = schedule
         self.size = sum(f.storage.form.nbytes for f in self.state)
         if snapshots is not None and memory is not None:
-            raise FieldError("give snapshots or memory, not both", where)
+            raise FieldError(
+                "snapshots and memory are both given, and each says how many snapshots there are",
+                where,
+                hint="leave one of them out",
+            )
         for name, number in (("snapshots", snapshots), ("memory", memory)):
             whole = isinstance(number, int) and not isinstance(number, bool)
             if number is not None and not (whole and number >= 1):
-                raise FieldError(f"{name} is a whole number from 1 on, not {number!r}", where)
+                what = "bytes, such as 10**9" if name == "memory" else "copies of the state"
+                raise FieldError(
+                    f"{name} is a whole number from 1 on, not {number!r}",
+                    where,
+                    hint=f"give a number of {what}; or leave it out",
+                )
         self.snapshots = snapshots or math.isqrt(max(n_steps, 1)) + 1
         self.memory = memory
         self.progress = progress
@@ -179,7 +196,11 @@ class _Rollout:
                 watch.next_step(measure=t == 0 and self.memory is not None)
                 self.run(t)
                 if session.tape is not watch:
-                    raise AutodiffError("the step changed the tape", Span.of_caller())
+                    raise AutodiffError(
+                        "the step changed the tape",
+                        Span.of_caller(),
+                        hint="let every tape that the step begins end in the same step",
+                    )
                 self.traces[t] = watch.trace.number
                 if t == 0:
                     self.budget(watch)

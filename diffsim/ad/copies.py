@@ -93,7 +93,11 @@ def _run(f: Field, start: Any, count: Any) -> Run:
         start = operator.index(start)
         count = size - start if count is None else operator.index(count)
     except TypeError:
-        raise FieldError("offsets and count are whole numbers", Span.of_caller()) from None
+        raise FieldError(
+            f"offsets and count are whole numbers, not {start!r} and {count!r}",
+            Span.of_caller(),
+            hint="write int(...) around what may be a float",
+        ) from None
     if start < 0 or count < 1 or start + count > size:
         raise FieldError(
             f"{f.name} has {size} elements, and not {count} from number {start} on",

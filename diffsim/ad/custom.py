@@ -375,7 +375,11 @@ def grad_for(
             hint=f"put @ds.ad.grad_replaced on {name}",
         )
     if primal.backward is not None:
-        raise AutodiffError(f"{primal.__name__} has a gradient already", Span.of_caller())  # type: ignore[attr-defined]
+        raise AutodiffError(
+            f"{primal.function.__name__} has a gradient already",
+            Span.of_caller(),
+            hint="put what both do into one function decorated with ds.ad.grad_for",
+        )
 
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         primal.backward = backward
@@ -459,7 +463,9 @@ class NoGrad:
             return _no_grad_block()
         if not callable(function):
             raise FieldError(
-                f"ds.ad.no_grad decorates functions, not {function!r}", Span.of_caller()
+                f"ds.ad.no_grad decorates functions, not {function!r}",
+                Span.of_caller(),
+                hint="write @ds.ad.no_grad above a function, or with ds.ad.no_grad(): before a block",
             )
         _check_runs_at_once(function, "ds.ad.no_grad")
 

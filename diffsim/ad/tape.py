@@ -47,6 +47,7 @@ from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.lang.copying import refuse
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
+from diffsim.runtime.files import write_text
 from diffsim.runtime.read import Read
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.spoil import spoil, written_since
@@ -340,7 +341,11 @@ class Tape:
                 `tape.gradients`.
         """
         if not callable(backward):
-            raise FieldError(f"{backward!r} can not be called", Span.of_caller())
+            raise FieldError(
+                f"{backward!r} can not be called",
+                Span.of_caller(),
+                hint="give a function without parameters that adds to the gradients",
+            )
         self.entries.append(Replaced(backward, [], tuple(arrays)))
 
     def record_scope_begin(self, name: str) -> None:
@@ -360,7 +365,11 @@ class Tape:
                 (clip, set to 0) is what the earlier launches see.
         """
         if not callable(hook):
-            raise FieldError(f"{hook!r} can not be called", Span.of_caller())
+            raise FieldError(
+                f"{hook!r} can not be called",
+                Span.of_caller(),
+                hint="give a function of two parameters: def hook(step, grads): ...",
+            )
         self.hooks.append(hook)
         return hook
 
@@ -551,11 +560,13 @@ class Tape:
         Args:
             filename: where to write it; `dot -Tsvg` (GraphViz) makes a picture of it.
             array_labels: names to show for fields and arrays.
+
+        Raises:
+            FieldError: the file can not be written; one that was there stays as it was.
         """
         text = draw(self.entries, array_labels or {})
         if filename is not None:
-            with open(filename, "w", encoding="utf-8") as file:
-                file.write(text)
+            write_text(filename, text)
         return text
 
     def _check_gradients(self) -> None:

@@ -35,7 +35,7 @@ from diffsim.backends.spread import (
     spread,
 )
 from diffsim.backends.wide import WideBody, run_blocks
-from diffsim.errors import BackendError
+from diffsim.errors import InternalError
 from diffsim.ir.nodes import Block, Kernel, Task, Value
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
@@ -67,7 +67,7 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
     head = sorted(module.declared.values())
     plain = [n for n in module.math if n not in MATH and n.removesuffix("f") not in MATH]
     if plain:
-        raise BackendError(f"no such function: {plain[0]}", kernel.span)
+        raise InternalError(f"no such function: {plain[0]}", kernel.span)
     math = ""
     if module.math:
         math = jit.declare_math(sorted(module.math), vectors=not module.exact)

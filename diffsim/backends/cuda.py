@@ -325,7 +325,11 @@ def _symbol(name: str) -> str:
 
 def _refuse_atomic(op: str, t: ScalarType, span: Span) -> None:
     if t.is_bool if op not in _BITWISE else t.is_float:
-        raise BackendError(f"there is no atomic {op} of {t} for CUDA", span)
+        raise BackendError(
+            f"there is no atomic {op} of {t} on GPUs",
+            span,
+            hint="use a field of i32, which GPUs have all atomic updates of",
+        )
 
 
 def _order_matters(task: Task) -> bool:

@@ -290,7 +290,11 @@ class Thread(Body):
             word is not None and word not in _INTRINSICS for word in (how.f, how.i, how.u)
         )
         if how is None or isinstance(how, Libm) or fatal:
-            raise BackendError(f"{s.op.name} is not there for CUDA", s.span)
+            raise BackendError(
+                f"{s.op.sign} is not there for GPUs",
+                s.span,
+                hint="run the kernel on the CPU: ds.init(arch=ds.cpu)",
+            )
         return super().op(s)
 
     def stmt(self, s: Stmt) -> None:

@@ -104,6 +104,8 @@ class DriverError(BackendError):
             done something wrong.
     """
 
+    advice = "the program nvidia-smi shows the GPU and its driver; ds.init(arch=ds.cpu) runs without them"
+
     def __init__(self, reason: str, code: int = 0) -> None:
         message, hint = reason, None
         self.is_fatal = code in _FATAL
@@ -120,6 +122,11 @@ class DriverError(BackendError):
 
 class OutOfMemory(DriverError, MemoryError):
     """The device has no memory left for an allocation."""
+
+    advice = (
+        "use smaller or fewer fields, let go of those that are not needed any more, or end other "
+        "programs that use the GPU: nvidia-smi shows them"
+    )
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from diffsim.backends import loops, native, reports
 from diffsim.backends.module import Copy, Module, memory_type, number
-from diffsim.errors import BackendError
+from diffsim.errors import BackendError, InternalError
 from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
 from diffsim.ir.nodes import (
     LEAVES,
@@ -304,7 +304,7 @@ class Body:
         k = 0
         for i, n in zip(index, mem.dtype.shape, strict=True):
             if not isinstance(i, Const):
-                raise BackendError("a temporary is indexed with a run-time value", None)
+                raise InternalError("a temporary is indexed with a run-time value", None)
             k = k * n + int(i.value)
         return k
 
@@ -399,7 +399,11 @@ class Body:
             return self.let(f"sub {out} {nothing}, {self.name(args[0])}")
         elif op.name == "select":
             return self.let("select " + ", ".join(self.typed(a) for a in args))
-        raise BackendError(f"{op.name} of {kind_type} is not there for this backend", s.span)
+        raise BackendError(
+            f"{op.sign} of {kind_type} is not there for this backend",
+            s.span,
+            hint="convert the operands to another type: ds.cast(x, ds.f32)",
+        )
 
     def cast(self, x: Value, to: ScalarType) -> str:
         have = x.type.scalar
@@ -437,7 +441,11 @@ class Body:
     def atomic(self, s: Atomic) -> None:
         t = s.mem.dtype.scalar
         if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
-            raise BackendError(f"there is no atomic {s.op} of {t}", s.span)
+            raise BackendError(
+                f"there is no atomic {s.op} of {t}",
+                s.span,
+                hint="use a field of i32, which has all atomic updates",
+            )
         copy = self.copies.get(s)
         at = self.address(s.mem, s.index, copy)
         v = self.name(s.value)

@@ -188,13 +188,13 @@ class Builder:
             try:
                 t = op.typer(values, None)
             except ValueError as problem:
-                raise KernelTypeError(
-                    str(problem), self.span, hint=_TENSOR_ADVICE.get(op.name)
-                ) from None
+                advice = _TENSOR_ADVICE.get(op.name, "give operands of shapes that go together")
+                raise KernelTypeError(str(problem), self.span, hint=advice) from None
             return self._fold_structure(op, values) or self._let(op, values, t)
         if len(args) != len(op.operands):
+            some = f"{len(op.operands)} argument{'s' * (len(op.operands) != 1)}"
             raise KernelTypeError(
-                f"{op.name} takes {len(op.operands)} argument(s), {len(args)} given", self.span
+                f"{op.sign} takes {some}, {len(args)} given", self.span, hint=f"give {some}"
             )
         args = [a.item() if isinstance(a, np.generic) else a for a in args]
         groups: dict[str, ScalarType] = {}
@@ -263,7 +263,9 @@ class Builder:
             width = next((t for t in widths if all(t.holds(n) for n in literals)), None)
             if width is None:
                 raise KernelTypeError(
-                    f"{max(literals, key=abs)} does not fit into 64 bits", self.span
+                    f"{max(literals, key=abs)} does not fit into 64 bits",
+                    self.span,
+                    hint="compute with floats: write it with a point, as 1e30",
                 )
             common = width if common is None else promote(common, width)
         elif common is None:

@@ -60,7 +60,9 @@ def call(cx: Context, node: ast.Call) -> Any:
     except ValueError as problem:  # from formulas: shapes that do not fit
         if isinstance(problem, DiffsimError):
             raise
-        raise cx.type_error(node, str(problem)) from None
+        raise cx.type_error(
+            node, str(problem), "give arguments of the types and shapes that this takes"
+        ) from None
 
 
 def arguments(cx: Context, node: ast.Call) -> list[Any]:

@@ -130,6 +130,7 @@ class _Line:
                 raise self.cx.type_error(
                     node,
                     f"{describe(thing)} can not be written with the format {spec!r}: {problem}",
+                    "take a format that Python has for it, or leave the format out",
                 ) from None
         else:
             raise self.cx.type_error(

@@ -246,7 +246,11 @@ class Context:
             try:
                 value = cell.cell_contents
             except ValueError:
-                raise KernelNameError(f"{name} has no value yet", self.span(node)) from None
+                raise KernelNameError(
+                    f"{name} has no value yet",
+                    self.span(node),
+                    hint="assign it in the function around before the kernel is launched",
+                ) from None
             return value, self.note(ATTRIBUTE, cell, "cell_contents", value, node, strict=strict)
         if name in frame.globals:
             value = frame.globals[name]

@@ -462,7 +462,11 @@ class Reverser:
             for y, g in zip(s.body.yields, incoming, strict=True):
                 if g is not None:
                     if s.refusal:
-                        raise AutodiffError(s.refusal, s.span)
+                        raise AutodiffError(
+                            s.refusal,
+                            s.span,
+                            hint=f"write out in the gradient what {s.name} computes, instead of calling it",
+                        )
                     self.add(adj, y, g)
             if not s.refusal:
                 self.backward(s.body, adj)

@@ -176,7 +176,11 @@ class _Scalarizer:
         if op.name == "cast":
             return b.cast(args[0], out.type.scalar)
         if getattr(op, self.column) is None:
-            raise BackendError(f"{op.name} is not there for this backend", b.span)
+            raise BackendError(
+                f"{op.sign} is not there for this backend",
+                b.span,
+                hint="run the kernel on the CPU: ds.init(arch=ds.cpu)",
+            )
         return b.op(op, args)
 
     def structure(self, op: Op, s: Let) -> list[Value]:

@@ -261,7 +261,9 @@ def _module(kernel: Kernel, text: str, device: Device) -> _Module:
                 raise
             reason = problem.reason
         raise BackendError(
-            f"{kernel.name} can not be compiled for {device}: {reason}", kernel.span
+            f"{kernel.name} can not be compiled for {device}: {reason}",
+            kernel.span,
+            hint="docs/gpu.md says what it takes; ds.init(arch=ds.cpu) runs without a GPU",
         ) from None
     if store is not None:
         store.put(key, image)

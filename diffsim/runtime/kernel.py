@@ -465,7 +465,8 @@ def _ptx(kernel: nodes.Kernel, sm: int) -> str:
             block_dim=options.default_gpu_block_dim,
         )
     except PtxError as problem:
-        raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller()) from None
+        hint = "docs/gpu.md says what it takes"
+        raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller(), hint) from None
 
 
 def _as_argument(p: Parameter, a: Recorded) -> Any:

@@ -184,7 +184,9 @@ class Recorded(Traced):
             part = self.array[index]
         except (IndexError, TypeError):
             raise KernelTypeError(
-                f"a value of shape {self.array.shape} has no element {index!r}", Span.of_caller()
+                f"a value of shape {self.array.shape} has no element {index!r}",
+                Span.of_caller(),
+                hint="give an index for each axis, from 0 to its size - 1",
             ) from None
         made = Recorded(part, self.tape)
         if not self.follows():
@@ -207,7 +209,11 @@ class Recorded(Traced):
                 "else goes into a kernel",
             )
         if self.array.shape:
-            raise KernelTypeError(f"{self!r} is not a number", Span.of_caller())
+            raise KernelTypeError(
+                f"{self!r} is not a number",
+                Span.of_caller(),
+                hint="take an element of it: value[0]",
+            )
         return float(self.array)
 
     def __bool__(self) -> bool:
@@ -250,7 +256,9 @@ class _Pull:
         """Raise AutodiffError if there is no such derivative."""
         rule = self.op.rule(self.k)
         if isinstance(rule, REFUSE):
-            raise AutodiffError(f"{self.op.name} can not be differentiated: {rule.why}", self.span)
+            raise AutodiffError(
+                f"{self.op.sign} can not be differentiated: {rule.why}", self.span, hint=rule.hint
+            )
 
     def __call__(self, g: np.ndarray) -> np.ndarray:
         """The operand's part of the gradient g of the result."""
@@ -323,7 +331,9 @@ def _array(a: Any) -> np.ndarray:
         return a.array
     if not isinstance(a, (Matrix, int, float, np.generic, np.ndarray)):
         raise KernelTypeError(
-            f"a value on a tape and {describe(a)} do not go together", Span.of_caller()
+            f"a value on a tape and {describe(a)} do not go together",
+            Span.of_caller(),
+            hint="numbers, vectors, matrices and NumPy arrays do",
         )
     return np.asarray(a.entries if isinstance(a, Matrix) else a, np.float64)
 

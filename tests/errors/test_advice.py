@@ -1,0 +1,119 @@
+"""Every error that diffsim makes says what to do: the source is read for those that do not."""
+
+import ast
+from pathlib import Path
+
+import diffsim
+from diffsim import errors
+
+PACKAGE = Path(diffsim.__file__).parent
+CLASSES = {
+    name
+    for name, cls in vars(errors).items()
+    if isinstance(cls, type) and issubclass(cls, errors.DiffsimError)
+}
+METHODS = {
+    "type_error",
+    "syntax",
+    "syntax_error",
+}  # of the context: cx.type_error(node, message, hint)
+BARE = {
+    "ValueError",
+    "TypeError",
+    "RuntimeError",
+    "AssertionError",
+    "KeyError",
+    "IndexError",
+    "MemoryError",
+}
+
+WITHOUT = {
+    "backends/interp.py": "the oracle of tests, which users do not reach",
+}
+"""Files whose errors may come without advice, and why."""
+
+MAY_BE_BARE = {
+    "backends/interp.py": "the oracle of tests, which users do not reach",
+    "backends/guard.py": "LLVM has no object code for a module that it has optimized: its own fault",
+    "backends/pool.py": "made by the session, which checks the number of threads",
+    "ir/_row.py": "turned into a KernelTypeError where it is raised",
+    "ir/_typers.py": "turned into a KernelTypeError by ir/builder.py",
+    "lang/glsl.py": "turned into a KernelTypeError by lang/calls.py",
+    "lang/linalg.py": "turned into a KernelTypeError by lang/calls.py",
+    "lang/spaces.py": "turned into an error of the loop by its caller",
+    "lang/matrix.py": "turned into a KernelTypeError by those who take the element",
+    "runtime/cache.py": "keys are made by diffsim itself",
+    "runtime/specialize.py": "a lookup of its own",
+    "runtime/values.py": "turned into a FieldError in the same function",
+}
+"""Files that raise exceptions of Python's, and why users do not see them so."""
+
+
+def says_nothing(node):
+    return (isinstance(node, ast.Constant) and not node.value) or (
+        isinstance(node, ast.IfExp) and (says_nothing(node.body) or says_nothing(node.orelse))
+    )
+
+
+def without_advice(text):
+    """The lines that make an error of diffsim's without saying what to do."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2]
+        own = name in CLASSES and getattr(errors, name).advice is None
+        if (not own and name not in METHODS) or any(isinstance(a, ast.Starred) for a in node.args):
+            continue
+        hints = [*node.args[2:3], *(k.value for k in node.keywords if k.arg == "hint")]
+        if not hints or says_nothing(hints[0]):
+            found.append(node.lineno)
+    return found
+
+
+def bare(text):
+    """The lines that raise an exception of Python's with a text of ours."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Raise)
+        and node.exc is not None
+        and ast.unparse(node.exc).partition("(")[0] in BARE
+    ]
+
+
+def in_package(find, but):
+    found, used = [], set()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        name = file.relative_to(PACKAGE).as_posix()
+        lines = find(file.read_text(encoding="utf-8"))
+        if name in but:
+            used |= {name} if lines else set()
+        else:
+            found += [f"{name}:{line}" for line in lines]
+    return found, set(but) - used
+
+
+def test_every_error_says_what_to_do():
+    assert in_package(without_advice, WITHOUT) == ([], set())
+
+
+def test_no_error_of_pythons_reaches_users():
+    assert in_package(bare, MAY_BE_BARE) == ([], set())
+
+
+def test_the_reader_sees_what_is_missing():
+    text = """
+raise FieldError("x", span)
+raise FieldError("x", span, "do y")
+raise FieldError("x", span, hint="do y" if a else "")
+raise cx.type_error(node, "x")
+raise cx.type_error(node, "x", "do y")
+raise cx.type_error(node, "x", hint=None)
+raise InternalError("x", span)
+return errors.AutodiffError("x", None, hint=None)
+raise ValueError("x")
+raise
+"""
+    assert sorted(without_advice(text)) == [2, 4, 5, 7, 9]
+    assert bare(text) == [10]
