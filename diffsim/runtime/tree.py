@@ -2,11 +2,12 @@
 
 Dense nodes only, for now. Nested nodes multiply the sizes of axes they share (`dense(i, 4).dense(i, 8)` has
 32 elements along i), and the order of the axes in the tree is their order in memory, slowest first. Each
-field has a block of memory of its own.
+field has a block of memory of its own, which is freed with its last reference.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from diffsim.errors import FieldError, Span
@@ -53,10 +54,8 @@ class Node:
     def __init__(self, parent: Node | None, sizes: dict[int, int]) -> None:
         self.parent = parent
         self.sizes = sizes
-        self.fields: list[Field] = []
-        self.children: list[Node] = []
-        if parent is not None:
-            parent.children.append(self)
+        self.fields: weakref.WeakSet[Field] = weakref.WeakSet()
+        """Those placed here or below: a tree does not keep them."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """`copy`, `deepcopy` and `pickle` come here."""
@@ -125,7 +124,8 @@ class Node:
                     hint="leave the gradient out, or write it beside its field: .place(x, x.grad)",
                 )
             f.place(tuple(sizes[a] for a in numbers), order)
-            self.fields.append(f)
+            for node in self._path():
+                node.fields.add(f)
         return self
 
     def _path(self) -> list[Node]:
@@ -133,10 +133,8 @@ class Node:
 
     def lazy_grad(self) -> None:
         """Give a gradient to every float field placed below this node."""
-        for f in self.fields:
+        for f in list(self.fields):
             f.add_grad()
-        for child in self.children:
-            child.lazy_grad()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,8 +158,7 @@ class Root(Node):
 
     def forget(self) -> None:
         """Let go of the tree; fields placed in it stay usable."""
-        self.fields = []
-        self.children = []
+        self.fields = weakref.WeakSet()
 
 
 root = Root()
