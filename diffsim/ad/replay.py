@@ -11,7 +11,6 @@ tape's own, entry by entry, which raises the error.
 from __future__ import annotations
 
 import functools
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from diffsim.ad.entries import (
 from diffsim.ad.order import Order, Reach, put_all, reaches
 from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
+from diffsim.ir import locks
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.launches import STRETCH
@@ -155,7 +155,7 @@ class Replay:
         self.specials = list(dict.fromkeys(e.special for e in entries if isinstance(e, Launched)))
         for entry in entries:
             _check_entry(entry)
-        self._lock = threading.RLock()
+        self._lock = locks.rlock()
         self._base = self._end = 0
         self._torn = False
         self._ahead: _Ahead | None = None

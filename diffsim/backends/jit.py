@@ -46,12 +46,10 @@ Vector width
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import platform
 import struct
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import count
@@ -62,6 +60,7 @@ import llvmlite.binding as llvm
 
 from diffsim.backends.guard import Crash, Guard
 from diffsim.errors import warn
+from diffsim.ir import locks
 
 VECTOR_MATH: dict[str, int] = {
     **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh"), 1),
@@ -93,8 +92,9 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # of an ELF64 file: name, info, other, secti
 _BUILTINS = ("__powidf2", "__powisf2")
 """The functions of ``builtins.ll``."""
 
-_init_lock = threading.Lock()
+_init_lock = locks.lock()
 _initialised = False
+locks.finish_before_fork(lambda: llvm.ffi.lib._lock._lock)  # what every call of llvmlite holds
 _has_vector_math = False
 
 
@@ -186,6 +186,15 @@ class Library:
 _own_code: dict[str, Library] = {}  # for the life of the process: others hold addresses in it
 
 
+def dispose(passes: llvm.ModulePassManager) -> None:
+    """Give back the memory of a pass manager, 30 kB and more.
+
+    Its `close` does not: llvmlite 0.50 has the method for that in a base class behind one that does nothing.
+    """
+    llvm.newpassmanagers.NewPassManager._dispose(passes)
+    passes.detach()
+
+
 def digest_of(file: str) -> str:
     """What tells a version of this package's code that makes machine code, for cache keys."""
     try:
@@ -219,7 +228,7 @@ class Jit:
         self._engine: llvm.LLJIT | None = None
         self._forms: dict[tuple[str, bool], list[tuple[str, int]]] = {}
         self._names = count()
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self.fingerprint: str = "|".join(
             (
                 self._triple,
@@ -311,7 +320,7 @@ class Jit:
             _own_code[file] = self.load(self._object(text, 0, False, Guard(0)))
         return _own_code[file]
 
-    @functools.cached_property
+    @locks.cached
     def _guard(self) -> Guard:
         if not Guard.is_possible():
             return Guard(0)
@@ -430,7 +439,8 @@ class Jit:
             options = llvm.create_pipeline_tuning_options(level)
             options.loop_vectorization = options.slp_vectorization = vectors
             builder = stack.enter_context(llvm.create_pass_builder(self._machine, options))
-            passes = stack.enter_context(builder.getModulePassManager())
+            passes = builder.getModulePassManager()
+            stack.callback(dispose, passes)
             try:
                 guard.run(passes, module, builder)
                 yield module

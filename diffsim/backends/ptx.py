@@ -25,11 +25,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import llvmlite.binding as llvm
+
+from diffsim.backends.jit import dispose
+from diffsim.ir import locks
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -60,7 +62,7 @@ _INSTALL = (
     "(CUDA 13: also nvidia-nvvm; CUDA 12: nvidia-cuda-nvcc-cu12) in this Python environment"
 )
 
-_init_lock = threading.Lock()
+_init_lock = locks.lock()
 _initialised = False
 
 
@@ -106,7 +108,9 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
         with llvm.create_new_module_pass_manager() as sweep:
             sweep.add_global_dead_code_eliminate_pass()
             sweep.run(module, builder)
-        stack.enter_context(builder.getModulePassManager()).run(module, builder)
+        passes = builder.getModulePassManager()
+        stack.callback(dispose, passes)
+        passes.run(module, builder)
         _refuse_unknown_functions(module)
         return str(machine.emit_assembly(module)).replace(_NO_UNROLLING, "")
 

@@ -6,15 +6,15 @@ import ast
 import contextlib
 import inspect
 import linecache
-import threading
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from diffsim.errors import KernelSyntaxError, Span
+from diffsim.ir import locks
 from diffsim.lang.annotations import as_of_now
 
-_parsing = threading.Lock()  # Python 3.11 does not parse in two threads at a time
+_parsing = locks.lock()  # Python 3.11 does not parse in two threads at a time
 _changed: set[str] = set()
 """Files that changed after a kernel was read from them."""
 

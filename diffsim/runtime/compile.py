@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from diffsim.backends.jit import Jit, Library, LLVMError
 from diffsim.backends.layout import ERROR, POOL, PRINTED, RUN, SEED, THREADS, Layout
 from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
+from diffsim.ir import locks
 from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
@@ -69,7 +69,7 @@ class Compiled:
         code = cpu.lower(lowered, jit, fast_math=session.options.fast_math)
         self.layout = code.layout
         self.checks = code.checks
-        self.lock = threading.RLock()
+        self.lock = locks.rlock()
         self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
         self.block = ctypes.c_void_p(ctypes.addressof(self.params))
         self.name = kernel.name

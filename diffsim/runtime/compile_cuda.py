@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +25,7 @@ from diffsim.backends.libcuda import DriverError
 from diffsim.backends.ptx import PtxError
 from diffsim.backends.reports import HEAD
 from diffsim.errors import BackendError, Span
+from diffsim.ir import locks
 from diffsim.ir.nodes import Kernel, Mem
 from diffsim.ir.types import size_of
 from diffsim.passes import pipeline
@@ -74,7 +74,7 @@ class CudaCompiled:
         self.checks = code.checks
         self.prints = code.prints
         self.explain = as_it_is
-        self.lock = threading.RLock()
+        self.lock = locks.rlock()
         self.params = (ctypes.c_int64 * layout.fixed)()
         self.work = Buffer(device, 8 * max(layout.work, 1), f"the work of {self.name}")
         self.errors = Buffer(device, 8 * ERROR_WORDS, f"errors of {self.name}")

@@ -22,6 +22,7 @@ from diffsim.backends.jit import Jit
 from diffsim.backends.libcuda import DriverError
 from diffsim.backends.pool import Pool, launcher
 from diffsim.errors import BackendError, FieldError, Span, warn
+from diffsim.ir import locks
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verify import is_block_dim
 from diffsim.lang.absent import close_to
@@ -96,7 +97,7 @@ class Session:
         self.alone = self.recorders
         self.witnesses: list[tuple[int, Any]] = []
         self.passes: set[int] = set()
-        self._changing = threading.RLock()  # a signal handler may record, too
+        self._changing = locks.rlock()  # a signal handler may record, too
         self.own = of_threads()
         self.generation = 0
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -149,6 +150,14 @@ class Session:
     def _hear(self, witnesses: list[tuple[int, Any]]) -> None:
         self.witnesses = witnesses
         self.alone = self.recorders if len(witnesses) <= 1 else {}
+
+    def forget_other_threads(self) -> None:
+        """In the child of a fork there is only this thread, with what it records."""
+        me = threading.get_ident()
+        for numbers in (self.recorders, self.passes):
+            for number in [n for n in numbers if n != me]:
+                numbers.pop(number) if isinstance(numbers, dict) else numbers.remove(number)
+        self._hear([w for w in self.witnesses if w[0] == me])
 
     def others_use_gradients(self) -> bool:
         """Whether another thread records, or runs a backward pass."""
@@ -261,6 +270,8 @@ class Session:
 
 
 session = Session()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=session.forget_other_threads)
 ports.default_fp = lambda: session.options.default_fp
 ports.default_ip = lambda: session.options.default_ip
 

@@ -23,7 +23,7 @@ from diffsim.errors import (
     MissingGradientError,
     Span,
 )
-from diffsim.ir import nodes
+from diffsim.ir import locks, nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.copying import Bound, Named
@@ -410,7 +410,7 @@ class GradKernel:
         else:
             self._launch(*args)
 
-    @functools.cached_property
+    @locks.cached
     def _count(self) -> int:
         return len(self.kernel.signature.names)
 

@@ -16,13 +16,13 @@ Both kinds of storage have the same methods, so fields, tapes and checkpoints do
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from diffsim.backends.pool import closed, wait
+from diffsim.ir import locks
 from diffsim.ir.types import ScalarType
 
 
@@ -67,7 +67,7 @@ class Form:
     order: tuple[int, ...]
     soa: bool
 
-    @functools.cached_property
+    @locks.cached
     def count(self) -> int:
         """Number of scalars."""
         count = self.components
@@ -79,7 +79,7 @@ class Form:
     def nbytes(self) -> int:
         return self.count * self.dtype.bytes
 
-    @functools.cached_property
+    @locks.cached
     def strides(self) -> tuple[int, ...]:
         """How far apart neighbours along each axis are [scalars]."""
         strides = [0] * len(self.shape)
