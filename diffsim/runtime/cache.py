@@ -226,7 +226,8 @@ class DiskCache:
         entries: list[tuple[float, int, str]] = []
         total = 0
         now = time.time()
-        for path in self.folder.glob("??/*"):
+        folders = [folder for folder in _inside(self.folder) if len(folder.name) == 2]
+        for path in (file for folder in folders for file in _inside(folder)):
             if not path.name.startswith(path.parent.name):
                 continue  # not ours
             # Another process may remove any of them at any moment.
@@ -272,6 +273,14 @@ def _make(folder: Path) -> None:
             folder.mkdir(mode=0o700)
         if not folder.is_dir():
             raise NotADirectoryError(20, "a file is in the way", str(folder))
+
+
+def _inside(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if it is gone, or no folder."""
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except OSError:
+        return []
 
 
 def _remove(path: Path) -> None:

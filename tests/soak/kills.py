@@ -2,6 +2,9 @@
 
 import tempfile
 import time
+from pathlib import Path
+
+from PIL import Image
 
 from tests.soak import _processes
 
@@ -48,4 +51,48 @@ def while_compiling(seconds, rng):
         taken = taken or time.monotonic() - start
 
 
-SCENARIOS = {"while_compiling": while_compiling}
+FILES = """
+import sys
+from pathlib import Path
+from diffsim.runtime.files import write_text
+
+folder = Path(sys.argv[1])
+print("ready", flush=True)
+for n in range(10**9):
+    write_text(folder / "graph.dot", f"{n % 10}" * 300_000)
+"""
+PICTURES = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[2])
+import drawing
+
+folder = Path(sys.argv[1])
+print("ready", flush=True)
+for n in range(10**9):
+    drawing.draw_loss(folder / "loss.png", [float(n), 1.0, 0.5])
+"""
+
+
+def while_writing(seconds, rng):
+    """A process is killed while it writes a graph or a picture again and again: the last one is whole."""
+    folder = Path(tempfile.mkdtemp())
+    for round in _processes.rounds(seconds):
+        text = FILES if round % 2 == 0 else PICTURES
+        with _processes.start(text, folder, _processes.ROOT / "examples") as victim:
+            assert victim.stdout.readline() == "ready\n", victim.communicate()[1]
+            # What it says about its files must not fill the pipe.
+            _processes.kill_after(victim, rng.uniform(0, 0.6))
+        graph, picture = folder / "graph.dot", folder / "loss.png"
+        if graph.exists():
+            words = graph.read_text()
+            assert len(words) == 300_000, len(words)
+            assert len(set(words)) == 1
+        if picture.exists():
+            with Image.open(picture) as image:
+                image.load()
+                assert image.size == (640, 400), image.size
+
+
+SCENARIOS = {"while_compiling": while_compiling, "while_writing": while_writing}

@@ -461,6 +461,24 @@ def test_sparse_files_do_not_push_entries_out(tmp_path):
     assert cache.get(key("3")) is not None
 
 
+def test_a_folder_that_goes_while_it_is_looked_through_is_no_fault(cache, monkeypatch):
+    cache.put(A, b"code")
+    cache.put(B, b"code")
+    listdir = os.listdir
+
+    def vanishing(folder):
+        found = listdir(folder)
+        if Path(folder) == cache.folder:
+            shutil.rmtree(cache.folder / A[:2])
+        return found
+
+    monkeypatch.setattr(os, "listdir", vanishing)
+    fresh = DiskCache(cache.folder)  # the first entry of a process has it look through all
+    fresh.put(key("c"), b"code")
+    assert fresh.get(A) is None
+    assert fresh.get(B) == b"code"
+
+
 # ---- warnings
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak.__main__ import run, scenarios
 
-SECONDS = 2.0
+SECONDS = 1.0
 
 
 @pytest.mark.host
