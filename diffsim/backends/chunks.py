@@ -26,19 +26,30 @@ def alloc(body: Body, pool: str, bytes_: str) -> str:
     return body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {bytes_})")
 
 
-def pooled(body: Body, function: str, job: tuple[str, str, str]) -> None:
-    """Run a function over the chunks; leave the launch if it was stopped."""
+def pooled(
+    body: Body,
+    function: str,
+    job: tuple[str, str, str],
+    *,
+    serial: bool = False,
+    at_stop: str = "",
+) -> None:
+    """Run a function over the chunks; leave the launch if it was stopped.
+
+    `serial`: on this thread alone, in their order. `at_stop`: what is to be done before leaving.
+    """
     pool, lanes, chunks = job
-    body.module.declare(
-        "@ds_parallel_for", "declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64, ptr)"
-    )
+    name = "@ds_serial_for" if serial else "@ds_parallel_for"
+    body.module.declare(name, f"declare i64 {name}(ptr, ptr, ptr, i64, i64, ptr)")
     stopped = body.let(
-        f"call i64 @ds_parallel_for(ptr {pool}, ptr {function}, ptr %params, i64 {lanes}, "
+        f"call i64 {name}(ptr {pool}, ptr {function}, ptr %params, i64 {lanes}, "
         f"i64 {chunks}, ptr {body.slot(STOP)})"
     )
     stop, go = body.new_label("stop"), body.new_label("go")
     body.put(f"br i1 {body.let(f'icmp ne i64 {stopped}, 0')}, label %{stop}, label %{go}")
     body.start(stop)
+    if at_stop:
+        body.put(at_stop)
     body.put("ret void")  # what the arena holds is freed behind it
     body.start(go)
 

@@ -139,7 +139,7 @@ def _add_slots(body: Body, p: Private, n: int, copy: str, vectors: str) -> None:
         total = body.let(f"call {flags}{t} {name}({start}{kind} {v})")
         body.put(f"store {t} {total}, ptr {target}")
 
-    _count_up(body, "0", str(p.scalars), add)
+    body.count_up("0", str(p.scalars), add)
 
 
 def add_up(body: Body, chunk: Chunk, k: int, run: Callable[[str, str, str], None]) -> None:
@@ -235,12 +235,12 @@ def _add_one(
                     places.append(body.let(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
                 run(loops[1:], *places)
 
-            _count_up(body, *limits, turn)
+            body.count_up(*limits, turn)
 
         every = _loops(p)
         run(every, copy, first)
 
-    _count_up(body, "0", chunks, chunk)
+    body.count_up("0", chunks, chunk)
 
 
 def _loops(p: Private) -> list[tuple[int, int, int]]:
@@ -260,21 +260,3 @@ def _lead_index(body: Body, base: Value | None, shift: int) -> str:
         return str(shift)
     wide = body.index64(base)
     return body.let(f"add nsw i64 {wide}, {shift}") if shift else wide
-
-
-def _count_up(body: Body, first: str, limit: str, step: Callable[[str], None]) -> None:
-    """A loop over first..limit; `step` emits one iteration."""
-    before = body.label
-    head, inside, after = (body.new_label(w) for w in ("sum", "add", "summed"))
-    body.jump(head)
-    body.start(head)
-    i, following = body.fresh(), body.fresh()
-    place = len(body.lines)
-    body.put(f"br i1 {body.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
-    body.start(inside)
-    step(i)
-    body.put(f"{following} = add nuw nsw i64 {i}, 1")
-    phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{body.label} ]"
-    body.lines.insert(place, phi)
-    body.jump(head)
-    body.start(after)

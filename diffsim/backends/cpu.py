@@ -9,7 +9,7 @@ chunks: sums do not depend on which thread was faster.
 
 from __future__ import annotations
 
-from diffsim.backends import behind, copies, looks
+from diffsim.backends import behind, copies, logs, looks
 from diffsim.backends.chunks import alloc, count_chunks, pooled, whole
 from diffsim.backends.cpu_target import ARENA, CpuTarget
 from diffsim.backends.jit import MATH, Jit
@@ -53,10 +53,11 @@ class CpuCode:
         self.needs_pool = needs_pool
 
 
-def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
+def lower(kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = False) -> CpuCode:
     """A scalar kernel as an LLVM module with the function `launch`."""
     layout = Layout(kernel)
-    module = Module(kernel, layout, CpuTarget(jit), fast_math=fast_math)
+    target = CpuTarget(jit)
+    module = Module(kernel, layout, target, fast_math=fast_math, deterministic=deterministic)
     text: list[str] = []
     for k, task in enumerate(kernel.tasks):
         text += _task(module, k, task)
@@ -79,6 +80,7 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool) -> CpuCode:
 def _task(module: Module, k: int, task: Task) -> list[str]:
     """The functions of a task: `task<k>`, and variants of it that need no atomics.
 
+    Those of an update in order: `logged<k>` runs a chunk that notes its updates, which `merge<k>` makes.
     `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to the thread's copies.
     """
     lines = _function(module, k, task, "task")
@@ -87,6 +89,14 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
     if task.private:
         lines += _function(module, k, task, "copies")
         lines += copies.sum_functions(module, chunk_copies(module, task), k, _ARGUMENTS)
+    if task.order is not None and task.order.logged:
+        lines += _function(module, k, task, "logged")
+        for name, write in (("logs", logs.chunk), ("merge", logs.merge)):
+            text = [f"define internal void @{name}{k}({_ARGUMENTS}) #0 {{", "entry:"]
+            body = Body(module, text)
+            body.enter([], logs.mems_of(task) if name == "merge" else ())
+            write(body, k, task)
+            lines += [*text, "  ret void", "}"]
     return lines
 
 
@@ -96,7 +106,8 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     body = Body(module, lines)
     if together > 1:
         body = WideBody(module, lines, task, together, register)
-    body.alone, body.looks = kind == "alone", True
+    in_order = task.order is not None and task.order.serial
+    body.alone, body.looks = kind == "alone" or in_order, True
     entry = len(lines)
     body.enter([task.body, Block([], task.bounds.yields)])
     if isinstance(body, WideBody):
@@ -104,6 +115,8 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     work = cost(task.body) if kind == "copies" or looks.has_long(task.body) else 0
     chunk = chunk_copies(module, task)
     mine = chunk.enter(body, k) if kind == "copies" else ""
+    if kind == "logged":
+        logs.enter(body, k, task)
     if isinstance(body, WideBody):
         _store_partials(body, k, task, run_blocks(body, k, task, work))
     elif task.axes:
@@ -287,7 +300,7 @@ def _follows(module: Module, k: int) -> bool:
         return False
     pair = module.kernel.tasks[k - 1 : k + 1]
     return len({len(t.axes) for t in pair}) == 1 and not any(
-        t.wide or t.private or t.reductions or has_variants(t) for t in pair
+        t.wide or t.private or t.reductions or t.order or has_variants(t) for t in pair
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from diffsim.ir.nodes import Arg, Const, Kernel, Mem
 from diffsim.ir.types import size_of
 
+LOG_SLOTS = 5
 POOL, ERROR, SEED, THREADS, PRINTED, FIRST = 0, 1, 2, 3, 4, 5
 RUN, STOP, FIRST_OF_CPU = 5, 6, 7
 """On the CPU only, and known to `gate.ll`: the kernel's function; not 0 if the launch is to end at once."""
@@ -36,6 +37,7 @@ class Layout:
         partials: slot of the pointer to a task's partial results.
         copies: slot of the pointer to the threads' copies of memories that a task adds to; in the next one is
             how many there are.
+        logs: first slot of a task whose updates are logged (`logs.py`).
         borders: slot of the pointer to the words of a task that follows close behind another one.
         size: number of slots, or of words of that memory.
     """
@@ -48,6 +50,7 @@ class Layout:
         self.bounds: dict[tuple[int, int], int] = {}
         self.partials: dict[int, int] = {}
         self.copies: dict[int, int] = {}
+        self.logs: dict[int, int] = {}
         self.borders: dict[int, int] = {}
         at = FIRST if apart else FIRST_OF_CPU
         for mem in kernel.mems:
@@ -77,6 +80,9 @@ class Layout:
             if task.private:
                 self.copies[k] = at
                 at += 2
+            if task.order is not None and task.order.logged:
+                self.logs[k] = at
+                at += LOG_SLOTS
             if task.behind is not None:
                 self.borders[k] = at
                 at += 1

@@ -11,9 +11,9 @@ alias scope of its own, since two fields never overlap; arguments that are array
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from diffsim.backends import loops, native, reports
+from diffsim.backends import logs, loops, native, reports
 from diffsim.backends.module import Copy, Module, memory_type, number
 from diffsim.errors import BackendError, InternalError
 from diffsim.ir._row import Instr, Intrinsic, Libdevice, Libm
@@ -68,6 +68,8 @@ class Body:
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.copies: dict[Atomic, Copy] = {}
         """Atomics that go to a private copy."""
+        self.logs: dict[Stmt, str] = {}
+        """Updates that are noted, to be made later, and where the chunk has its logs of their memory."""
 
     # ---- text
 
@@ -334,7 +336,11 @@ class Body:
             raw = self.let(f"load {memory_type(t)}, ptr {at}{self.load_metadata(s.mem)}")
             self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(s, Store):
-            self.store(s.mem, self.address(s.mem, s.index), self.name(s.value))
+            at, v = self.address(s.mem, s.index), self.name(s.value)
+            if s in self.logs:
+                logs.note(self, s, at, v)
+            else:
+                self.store(s.mem, at, v)
         elif isinstance(s, Atomic):
             self.atomic(s)
         elif isinstance(s, For):
@@ -449,6 +455,9 @@ class Body:
         copy = self.copies.get(s)
         at = self.address(s.mem, s.index, copy)
         v = self.name(s.value)
+        if s in self.logs:
+            logs.note(self, s, at, v)
+            return
         if copy or s.exclusive or self.alone:
             old = self.update(s.op, s.mem, at, v)
             if s.out is not None:
@@ -498,6 +507,23 @@ class Body:
         return self.let(f"call {out} {symbol}({out} {a}, {out} {b})")
 
     # ---- regions
+
+    def count_up(self, first: str, limit: str, step: Callable[[str], None]) -> None:
+        """A loop over first..limit, in 64 bits; `step` emits one iteration."""
+        before = self.label
+        head, inside, after = (self.new_label(w) for w in ("sum", "add", "summed"))
+        self.jump(head)
+        self.start(head)
+        i, following = self.fresh(), self.fresh()
+        place = len(self.lines)
+        self.put(f"br i1 {self.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
+        self.start(inside)
+        step(i)
+        self.put(f"{following} = add nuw nsw i64 {i}, 1")
+        phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{self.label} ]"
+        self.lines.insert(place, phi)
+        self.jump(head)
+        self.start(after)
 
     def loop(self, s: For) -> None:
         loops.lower_for(self, s)

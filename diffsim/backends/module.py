@@ -64,11 +64,21 @@ class Module:
     """What the functions of one kernel share: declarations, alias scopes, the table of messages.
 
     Attributes:
+        deterministic: on the CPU, whether no result may depend on how fast threads are, nor on how many.
         exact: whether every number must come out the same, to the last bit, in other code too.
     """
 
-    def __init__(self, kernel: Kernel, layout: Layout, target: Target, *, fast_math: bool) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        layout: Layout,
+        target: Target,
+        *,
+        fast_math: bool,
+        deterministic: bool = False,
+    ) -> None:
         self.kernel = kernel
+        self.deterministic = deterministic
         self.layout = layout
         self.target = target
         self.exact = _same_bits(kernel)

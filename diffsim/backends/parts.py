@@ -110,6 +110,7 @@ class _Cut:
         mems = {s.mem: None for s in statements(self.block) if isinstance(s, (Load, Store))}
         found = [body.pointers[m] for m in mems if m.kind == "scratch"]
         found += {c.base: None for c in body.copies.values()}
+        found += dict.fromkeys(body.logs.values())
         handed = [f"ptr {name}" for name in found]
         if isinstance(body, Vectors) and body.mask:
             handed.append(f"{body.vector('i1')} {body.mask}")
@@ -122,7 +123,8 @@ class _Cut:
         if isinstance(body, Vectors):
             part = body.another(lines)
         part.count = body.count  # no register of the part is named as one that it is called with
-        part.alone, part.copies, part.looks = body.alone, body.copies, body.looks
+        part.alone, part.copies, part.logs = body.alone, body.copies, body.logs
+        part.looks = body.looks
         part.pointers.update((m, p) for m, p in body.pointers.items() if m.kind == "scratch")
         part.enter([Block(stmts)])
         if isinstance(part, Vectors):

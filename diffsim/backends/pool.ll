@@ -35,7 +35,8 @@
 ;
 ; When the launching thread lets Python in, and how a launch is stopped: `gate.ll`, which is one module with this.
 ;
-; Scratch arenas belong to one worker each: no atomics but for the byte count, which others read.
+; Scratch arenas belong to one worker each: no atomics but for the byte count, which others read. As many
+; arenas behind them are for the workers' logs.
 ; Blocks form a list in the order of their first use; a mark is an address, and releasing it
 ; finds the block that holds it. Blocks stay for reuse until the pool goes.
 ;
@@ -111,7 +112,8 @@ define ptr @ds_pool_create(i64 %threads, ptr %check) nounwind {
 entry:
   %least = call i64 @llvm.smax.i64(i64 %threads, i64 1)
   %count = call i64 @llvm.umin.i64(i64 %least, i64 32767)
-  %end = getelementptr %Pool, ptr null, i64 0, i32 7, i64 %count
+  %arenas = shl i64 %count, 1
+  %end = getelementptr %Pool, ptr null, i64 0, i32 7, i64 %arenas
   %size = ptrtoint ptr %end to i64
   %padded = add i64 %size, 127
   %raw = call ptr @malloc(i64 %padded)
@@ -138,7 +140,7 @@ worker:
   %index.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %i, i32 1
   store i64 %i, ptr %index.p
   %i.next = add i64 %i, 1
-  %more = icmp ult i64 %i.next, %count
+  %more = icmp ult i64 %i.next, %arenas
   br i1 %more, label %worker, label %done
 done:
   call void @reset_threads(ptr %pool)
@@ -171,10 +173,11 @@ entry:
   call void @reset_threads(ptr %pool)
   %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1
   %threads = load i64, ptr %threads.p
+  %arenas = shl i64 %threads, 1
   br label %next
 next:
   %i = phi i64 [ 1, %entry ], [ %i.next, %reset ]
-  %more = icmp ult i64 %i, %threads
+  %more = icmp ult i64 %i, %arenas
   br i1 %more, label %reset, label %done
 reset:
   call void @ds_arena_release(ptr %pool, i64 %i, i64 0)
@@ -213,6 +216,7 @@ arenas:
   %rc6 = call i32 @pthread_mutex_destroy(ptr %mutex)
   %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1
   %threads = load i64, ptr %threads.p
+  %all.arenas = shl i64 %threads, 1
   br label %arena
 arena:
   %w = phi i64 [ 0, %arenas ], [ %w.next, %arena.done ]
@@ -229,7 +233,7 @@ block.free:
   br label %block
 arena.done:
   %w.next = add i64 %w, 1
-  %w.more = icmp ult i64 %w.next, %threads
+  %w.more = icmp ult i64 %w.next, %all.arenas
   br i1 %w.more, label %arena, label %out
 out:
   %raw = load ptr, ptr %pool
@@ -328,6 +332,14 @@ done:
   ret i64 0
 cancel:
   ret i64 1
+}
+
+; As ds_parallel_for, but all chunks run on the calling thread, in their order.
+define i64 @ds_serial_for(ptr %pool, ptr %task, ptr %params, i64 %n, i64 %chunks, ptr %stop) nounwind {
+  %q = udiv i64 %n, %chunks
+  %r = urem i64 %n, %chunks
+  %rc = call i64 @run_inline(ptr %pool, ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks, ptr %stop)
+  ret i64 %rc
 }
 
 ; Run `void task(params, begin, end, chunk, worker)` for every chunk, 0 <= chunk < chunks < 2^31.
@@ -780,6 +792,7 @@ define i64 @ds_pool_scratch_bytes(ptr %pool) nounwind {
 entry:
   %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1
   %threads = load i64, ptr %threads.p
+  %arenas = shl i64 %threads, 1
   br label %worker
 worker:
   %i = phi i64 [ 0, %entry ], [ %i.next, %worker ]
@@ -788,8 +801,88 @@ worker:
   %bytes = load atomic i64, ptr %bytes.p monotonic, align 8
   %sum.next = add i64 %sum, %bytes
   %i.next = add i64 %i, 1
-  %more = icmp ult i64 %i.next, %threads
+  %more = icmp ult i64 %i.next, %arenas
   br i1 %more, label %worker, label %done
 done:
   ret i64 %sum.next
+}
+
+; ---- Logs --------------------------------------------------------------------------------------
+;
+; A log is a list of blocks, in an arena of its worker's that nothing else uses, so that they stay
+; when scratch memory is given back. Its state is four words: where the next record goes, the end
+; of the last block, the first block, the last one. A block begins with the next one's address and
+; its own end; records follow.
+
+; A new block at the end of a log; returns where its first record goes, 0 when out of memory.
+define i64 @ds_log_grow(ptr %pool, i64 %worker, ptr %state) noinline nounwind {
+entry:
+  %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1
+  %threads = load i64, ptr %threads.p
+  %arena = add i64 %worker, %threads
+  %end.p = getelementptr i64, ptr %state, i64 1
+  %first.p = getelementptr i64, ptr %state, i64 2
+  %last.p = getelementptr i64, ptr %state, i64 3
+  %last = load ptr, ptr %last.p
+  %empty = icmp eq ptr %last, null
+  br i1 %empty, label %make, label %more
+more:                                             ; twice as long as the last block
+  %last.begin = ptrtoint ptr %last to i64
+  %last.end = load i64, ptr %end.p
+  %length = sub i64 %last.end, %last.begin
+  %twice = shl i64 %length, 1
+  %most = call i64 @llvm.umin.i64(i64 %twice, i64 65536)
+  br label %make
+make:
+  %size = phi i64 [ 1024, %entry ], [ %most, %more ]
+  %link = phi ptr [ %first.p, %entry ], [ %last, %more ]
+  %block = call ptr @ds_arena_alloc(ptr %pool, i64 %arena, i64 %size)
+  %failed = icmp eq ptr %block, null
+  br i1 %failed, label %none, label %enter
+enter:
+  %begin = ptrtoint ptr %block to i64
+  %end = add i64 %begin, %size
+  %cursor = add i64 %begin, 16
+  %block.end.p = getelementptr i64, ptr %block, i64 1
+  store ptr null, ptr %block
+  store i64 %end, ptr %block.end.p
+  store ptr %block, ptr %link
+  store i64 %cursor, ptr %state
+  store i64 %end, ptr %end.p
+  store ptr %block, ptr %last.p
+  ret i64 %cursor
+none:
+  ret i64 0
+}
+
+; Before the first log of a launch: what ds_log_release takes.
+define i64 @ds_log_mark(ptr %pool) nounwind {
+  %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1
+  %threads = load i64, ptr %threads.p
+  %mark = call i64 @ds_arena_mark(ptr %pool, i64 %threads)
+  ret i64 %mark
+}
+
+; Free the logs of a launch. One that runs within a job of another (in a signal handler) has none but
+; those of the calling thread.
+define void @ds_log_release(ptr %pool, i64 %mark) nounwind {
+entry:
+  %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1
+  %threads = load i64, ptr %threads.p
+  call void @ds_arena_release(ptr %pool, i64 %threads, i64 %mark)
+  %busy.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 4
+  %busy = load atomic i64, ptr %busy.p monotonic, align 8
+  %within = icmp ne i64 %busy, 0
+  br i1 %within, label %done, label %next
+next:
+  %i = phi i64 [ 1, %entry ], [ %i.next, %free ]
+  %more = icmp ult i64 %i, %threads
+  br i1 %more, label %free, label %done
+free:
+  %arena = add i64 %threads, %i
+  call void @ds_arena_release(ptr %pool, i64 %arena, i64 0)
+  %i.next = add i64 %i, 1
+  br label %next
+done:
+  ret void
 }

@@ -23,6 +23,7 @@ from diffsim.backends.jit import Jit, Library, LLVMError
 
 KERNEL_SYMBOLS = (
     "ds_parallel_for",
+    "ds_serial_for",
     "ds_pool_poll",
     "ds_look",
     "ds_enter",
@@ -31,6 +32,9 @@ KERNEL_SYMBOLS = (
     "ds_arena_alloc",
     "ds_arena_mark",
     "ds_arena_release",
+    "ds_log_mark",
+    "ds_log_grow",
+    "ds_log_release",
 )
 """What generated code may call: signatures and promises are in ``pool.ll`` and ``gate.ll``."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diffsim.backends import copies
+from diffsim.backends import copies, logs
 from diffsim.backends.chunks import alloc, pooled, slices, whole
 from diffsim.backends.cpu_target import ARENA, CpuTarget
 from diffsim.backends.jit import Jit
@@ -12,18 +12,28 @@ from diffsim.backends.llvm import Body
 from diffsim.backends.looks import cost
 from diffsim.backends.module import Module
 from diffsim.backends.wide import lanes_at_once
-from diffsim.ir.nodes import Atomic, Task
-from diffsim.ir.walk import statements
+from diffsim.ir.nodes import Atomic, Store, Task
+from diffsim.ir.walk import iterations, statements
 
 _COPY_WORK = 1  # additions that a scalar of a thread's copy must save, to be worth its zeroing
 _COPIES_ROOM = 1 << 24  # bytes of copies, where there are more than threads
+_FIXED_WORK = 2  # the same, where the number of copies does not follow that of threads
+_FIXED_COPIES = 32
+_FEWEST_COPIES = 4  # more threads than this could not help: updates are rather logged
 _MOST_COPIED = 1 << 28  # bytes of all threads' copies
+_LOGS = {
+    "@ds_log_mark": "declare i64 @ds_log_mark(ptr)",
+    "@ds_log_release": "declare void @ds_log_release(ptr, i64)",
+}
 
 
 def has_variants(task: Task) -> bool:
     """Whether running on one thread makes a difference."""
-    return bool(task.axes) and any(
-        isinstance(s, Atomic) and not s.exclusive for s in statements(task.body)
+    in_order = task.order is not None and task.order.serial
+    return (
+        bool(task.axes)
+        and not in_order
+        and any(isinstance(s, Atomic) and not s.exclusive for s in statements(task.body))
     )
 
 
@@ -63,25 +73,33 @@ class _Spread:
         self.pool = body.slot_load(POOL, "ptr")
         self.work = lanes_together(self.module, task) * cost(task.body)
         self.partials = self.released = ""
+        self.free_logs = ""
+        self.most = ""
+        """How many chunks there are if updates are logged."""
         self.done = body.new_label("done")
         self.arrivals: list[tuple[str, str]] = []
         """How many chunks ran, on which way to the end."""
 
     def run(self) -> None:
         body, task, n = self.body, self.task, len(self.task.reductions)
-        if n or task.private:
+        if n or task.private or task.order is not None:
             for name, text in ARENA.items():
                 self.module.declare(name, text)
             mark = body.let(f"call i64 @ds_arena_mark(ptr {self.pool}, i64 0)")
             self.released = f"call void @ds_arena_release(ptr {self.pool}, i64 0, i64 {mark})"
+        if task.order is not None and task.order.logged:
+            self.prepare_logs(task.order.logged)
         if n:
-            bytes_ = body.let(f"mul i64 {self.chunks}, {8 * n}")
+            bytes_ = body.let(f"mul i64 {self.most or self.chunks}, {8 * n}")
             self.partials = alloc(body, self.pool, bytes_)
             body.shared_store(self.module.layout.partials[self.k], "ptr", self.partials)
         self.as_one_chunk()
         if task.private:
             self.with_copies()
-        self.with_atomics()
+        if self.most:
+            self.with_logs()
+        else:
+            self.as_it_is()
         body.start(self.done)
         if n:
             sources = ", ".join(f"[ {used}, %{label} ]" for used, label in self.arrivals)
@@ -102,7 +120,7 @@ class _Spread:
         return no
 
     def pooled(self, function: str, lanes: str, chunks: str) -> None:
-        pooled(self.body, function, (self.pool, lanes, chunks))
+        pooled(self.body, function, (self.pool, lanes, chunks), at_stop=self.free_logs)
 
     def as_one_chunk(self) -> None:
         body, k = self.body, self.k
@@ -112,10 +130,62 @@ class _Spread:
         self.arrive("1")
         body.start(otherwise)
 
+    def prepare_logs(self, logged: frozenset[Atomic | Store]) -> None:
+        """Cut the lanes so that no chunk notes too much, by the estimate of `passes/private.py`."""
+        body = self.body
+        for name, text in _LOGS.items():
+            self.module.declare(name, text)
+        mark = body.let(f"call i64 @ds_log_mark(ptr {self.pool})")
+        self.free_logs = f"call void @ds_log_release(ptr {self.pool}, i64 {mark})"
+        times = iterations(self.task.body)
+        bytes_ = sum(times[s] * logs.record_bytes(s.mem) for s in logged)
+        all_ = body.let(f"mul i64 {self.lanes}, {bytes_ * lanes_together(self.module, self.task)}")
+        wanted = body.let(f"udiv i64 {all_}, {logs.CHUNK_BYTES}")
+        for choice in ("smin", "smax"):
+            name = f"@llvm.{choice}.i64"
+            self.module.declare(name, f"declare i64 {name}(i64, i64)")
+        wanted = body.let(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {self.lanes})")
+        self.most = body.let(f"call i64 @llvm.smax.i64(i64 {wanted}, i64 {self.chunks})")
+
+    def with_logs(self) -> None:
+        """Rounds of chunks that note their updates, which are made at the end of each round."""
+        body, k = self.body, self.k
+        size = logs.state_bytes(self.task)
+        slot = self.module.layout.logs[k]
+        states = alloc(body, self.pool, str(logs.CHUNKS * size))
+        body.shared_store(slot + logs.STATES, "ptr", states)
+        body.shared_store(slot + logs.LANES, "i64", self.lanes)
+        body.shared_store(slot + logs.ALL, "i64", self.most)
+        self.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+
+        def one(turn: str) -> None:
+            first = body.let(f"mul nsw i64 {turn}, {logs.CHUNKS}")
+            left = body.let(f"sub nsw i64 {self.most}, {first}")
+            used = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {logs.CHUNKS})")
+            body.shared_store(slot + logs.FIRST, "i64", first)
+            body.shared_store(slot + logs.USED, "i64", used)
+            bytes_ = body.let(f"mul nsw i64 {used}, {size}")
+            body.put(
+                f"call void @llvm.memset.p0.i64(ptr align 64 {states}, i8 0, i64 {bytes_}, i1 false)"
+            )
+            self.pooled(f"@logs{k}", used, used)
+            self.pooled(f"@merge{k}", str(logs.BINS), str(logs.BINS))
+            body.put(self.free_logs)
+
+        more = body.let(f"add nsw i64 {self.most}, {logs.CHUNKS - 1}")
+        body.count_up("0", body.let(f"sdiv i64 {more}, {logs.CHUNKS}"), one)
+        self.arrive(self.most)
+
     def with_copies(self) -> None:
-        """Each thread adds to copies, if there is enough to add."""
+        """Each thread adds to copies, if there is enough to add.
+
+        If nothing may depend on the number of threads, there are as many copies as pay.
+        """
         body, task, module = self.body, self.task, self.module
         chunk = chunk_copies(module, task)
+        if module.deterministic:
+            self.with_fixed_copies(chunk)
+            return
         threads = body.slot_load(THREADS, "i64")
         least = body.let(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
         room = body.let(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
@@ -129,6 +199,23 @@ class _Spread:
             worth = body.let(f"and i1 {worth}, {there}")
         otherwise = self.fork(worth)
         self.add_in_copies(chunk, least)
+        body.start(otherwise)
+
+    def with_fixed_copies(self, chunk: copies.Chunk) -> None:
+        body, task = self.body, self.task
+        private = {s for p in task.private for s in p.atomics}
+        if task.order is not None and not task.order.logged <= private:
+            return
+        enough = body.let(f"udiv i64 {self.additions()}, {_FIXED_WORK * chunk.scalars}")
+        most = min(_FIXED_COPIES, _MOST_COPIED // chunk.bytes)
+        used = body.let(f"call i64 @llvm.smin.i64(i64 {enough}, i64 {most})")
+        used = body.let(f"call i64 @llvm.smin.i64(i64 {used}, i64 {self.chunks})")
+        fewest = body.let(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {_FEWEST_COPIES})")
+        worth = body.let(f"icmp sge i64 {used}, {fewest}")
+        for there in copies.are_there(body, task.private):
+            worth = body.let(f"and i1 {worth}, {there}")
+        otherwise = self.fork(worth)
+        self.add_in_copies(chunk, used)
         body.start(otherwise)
 
     def additions(self) -> str:
@@ -148,14 +235,16 @@ class _Spread:
         copies.add_up(body, chunk, k, self.pooled)
         self.arrive(used)
 
-    def with_atomics(self) -> None:
-        body, k = self.body, self.k
+    def as_it_is(self) -> None:
+        """The task's own function, with atomics where several threads run it."""
+        body, k, order = self.body, self.k, self.task.order
         function = f"@task{k}"
-        if has_variants(self.task):
+        if has_variants(self.task) and not self.module.deterministic:
             threads = body.slot_load(THREADS, "i64")
             one_thread = body.let(f"icmp eq i64 {threads}, 1")
             function = body.let(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
-        self.pooled(function, self.lanes, self.chunks)
+        job = (self.pool, self.lanes, self.chunks)
+        pooled(body, function, job, serial=order is not None and order.serial)
         self.arrive(self.chunks)
 
 

@@ -28,7 +28,7 @@ along the last axis.
 
 from __future__ import annotations
 
-from diffsim.backends import looks
+from diffsim.backends import logs, looks
 from diffsim.backends.jit import Jit
 from diffsim.backends.lanes import bound, groups, identity, point, size
 from diffsim.backends.module import memory_type
@@ -172,7 +172,9 @@ class WideBody(Vectors):
         plain = s.exclusive or self.alone or copy is not None
         with self.wide_ops():
             v = self.name(s.value)
-        if plain and (apart or (s.exclusive and not same)):
+        if s in self.logs:
+            self.log_lanes(s, at, v)
+        elif plain and (apart or (s.exclusive and not same)):
             with self.wide_ops():
                 old = self.get_lanes(s.mem, at)
                 self.put_lanes(s.mem, at, self.combine(s.op, t, old, v))
@@ -191,6 +193,25 @@ class WideBody(Vectors):
             self.give(t.llvm, values)
             if where:
                 self.give("ptr", where)
+
+    def log_lanes(self, s: Atomic, at: Index, v: str) -> None:
+        """Note what each lane adds, lane after lane, or once what all of them add to one element."""
+        t = s.mem.dtype.scalar
+        same = not at.step and not at.vector
+        if same and s.op == "add":
+            logs.note(self, s, at.base, self.sum_of_lanes(t, v))
+            return
+        values = self.spill(t.llvm, v)
+        where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
+
+        def one(lane: str) -> None:
+            value = self.take(values, t.llvm, lane)
+            logs.note(self, s, self.take(where, "ptr", lane) if where else at.base, value)
+
+        self.each_lane(one)
+        self.give(t.llvm, values)
+        if where:
+            self.give("ptr", where)
 
     def add_to_slots(self, s: Atomic, at: Index, slots: int) -> None:
         """Add each lane to its slot: lane k of every `slots` lanes to the k-th number at its place."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir._row import Op
     from diffsim.ir.formats import Shown
+    from diffsim.ir.order import Order
     from diffsim.ir.private import Private
 
 
@@ -372,6 +373,8 @@ class Scratch(Node):
 DIVIDED_BY_0 = "an integer is divided by 0"
 NEGATIVE_POWER = "an integer to the power {} is no integer"
 """What a Check of a divisor says, and of an exponent."""
+NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"
+"""What it says when they are too many."""
 
 
 class Check(Node):
@@ -526,7 +529,8 @@ class Task(Node):
     is there if neighbours along the last axis shall run together, as vectors: the values that may
     differ between them. `block_dim` is the number of threads in a GPU's blocks, if the user gave one.
     `behind` is there if lanes need not wait for all of the task before this one: only for those whose index
-    along the first axis differs by at most so much from theirs.
+    along the first axis differs by at most so much from theirs. `order` is there if the same bits are asked
+    for in every run, and lanes that run in any order would not come to them.
     """
 
     __slots__ = (
@@ -535,6 +539,7 @@ class Task(Node):
         "block_dim",
         "body",
         "bounds",
+        "order",
         "private",
         "reductions",
         "span",
@@ -552,6 +557,7 @@ class Task(Node):
         wide: frozenset[Value] | None = None,
         block_dim: int | None = None,
         behind: int | None = None,
+        order: Order | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
@@ -562,6 +568,7 @@ class Task(Node):
         self.wide = wide
         self.block_dim = block_dim
         self.behind = behind
+        self.order = order
 
 
 class Kernel(Node):

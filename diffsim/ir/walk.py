@@ -9,6 +9,7 @@ from diffsim.ir.nodes import (
     Atomic,
     Block,
     Check,
+    Const,
     Custom,
     For,
     Gradient,
@@ -26,6 +27,7 @@ from diffsim.ir.nodes import (
     While,
 )
 
+_UNKNOWN_TURNS = 16
 _HOLD_BLOCKS = frozenset((For, While, If, Custom, Gradient))
 """Asked by type first: nearly all statements are none of these."""
 
@@ -254,3 +256,20 @@ class Copier:
             replay=replay,
             refusal=s.refusal,
         )
+
+
+def iterations(block: Block, turns: int = 1) -> dict[Stmt, int]:
+    """About how often each update and store of a block is run, if the block is run `turns` times."""
+    found: dict[Stmt, int] = {}
+    for s in block.stmts:
+        if isinstance(s, (Atomic, Store)):
+            found[s] = turns
+        inner = turns
+        if isinstance(s, While):
+            inner = turns * _UNKNOWN_TURNS
+        elif isinstance(s, For):
+            known = isinstance(s.lo, Const) and isinstance(s.hi, Const)
+            inner = turns * (max(0, int(s.hi.value) - int(s.lo.value)) if known else _UNKNOWN_TURNS)  # type: ignore[attr-defined]
+        for b in blocks(s):
+            found.update(iterations(b, inner))
+    return found

@@ -18,6 +18,7 @@ from diffsim.passes.gather import gather
 from diffsim.passes.gradients import expand_gradients
 from diffsim.passes.in_place import leave_in_place
 from diffsim.passes.late import store_last
+from diffsim.passes.order import find_order
 from diffsim.passes.private import find_private
 from diffsim.passes.scalarize import scalarize
 from diffsim.passes.sums import mark_exclusive, take_out_sums
@@ -38,6 +39,9 @@ LOWER: Stages = (
     ("wide", find_wide),
 )
 
+IN_ORDER: tuple[str, Pass] = ("order", find_order)
+"""With `deterministic=True` on the CPU: before the last stage."""
+
 LOWER_CUDA: Stages = (
     ("gather", lambda k: drop_dead(gather(take_bodies(k)))),
     ("scalarize", lambda k: scalarize(k, column="cuda")),
@@ -50,6 +54,13 @@ LOWER_CUDA: Stages = (
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(take_bodies(k))), *LOWER)
 
 LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
+
+
+def lower(*, debug: bool, deterministic: bool) -> Stages:
+    """The stages on the way to the CPU's backend."""
+    stages = LOWER_DEBUG if debug else LOWER
+    return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
+
 
 VERIFY = False
 """Whether the IR is verified after every stage (tests and debug=True do)."""

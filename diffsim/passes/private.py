@@ -14,9 +14,6 @@ from __future__ import annotations
 from diffsim.ir.nodes import (
     LEAVES,
     Atomic,
-    Block,
-    Const,
-    For,
     Kernel,
     Let,
     Load,
@@ -24,10 +21,9 @@ from diffsim.ir.nodes import (
     Store,
     Task,
     Value,
-    While,
 )
 from diffsim.ir.private import Private, scalars_within
-from diffsim.ir.walk import blocks, task_statements
+from diffsim.ir.walk import iterations, task_statements
 from diffsim.passes.access import ByPart, part_of
 from diffsim.passes.affine import offset_of
 from diffsim.passes.wide import varying
@@ -54,7 +50,7 @@ def _of_task(task: Task) -> tuple[Private, ...]:
             groups.setdefault(s.mem, []).append(s)
     if not groups:
         return ()
-    counts, apart_along = _counts(task.body, 1), varying(task)
+    counts, apart_along = iterations(task.body), varying(task)
     made = []
     for mem, atomics in groups.items():
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
@@ -91,20 +87,3 @@ def _lead(atomics: list[Atomic], made_by: dict[Value, Let]) -> Lead:
             break
         lead.append(first)
     return tuple(lead)
-
-
-def _counts(block: Block, turns: int) -> dict[Atomic, int]:
-    """About how often a lane runs each atomic."""
-    found: dict[Atomic, int] = {}
-    for s in block.stmts:
-        if isinstance(s, Atomic):
-            found[s] = turns
-        inner = turns
-        if isinstance(s, While):
-            inner = turns * 16
-        elif isinstance(s, For):
-            known = isinstance(s.lo, Const) and isinstance(s.hi, Const)
-            inner = turns * (max(0, int(s.hi.value) - int(s.lo.value)) if known else 16)  # type: ignore[attr-defined]
-        for b in blocks(s):
-            found.update(_counts(b, inner))
-    return found

@@ -23,7 +23,7 @@ from diffsim.backends.layout import ERROR, POOL, PRINTED, RUN, SEED, THREADS, La
 from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
 from diffsim.ir import locks
-from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Kernel, Mem, Scratch
+from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, NO_LOG, Check, Kernel, Mem, Scratch
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import cache, printed
@@ -34,6 +34,7 @@ _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 _ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
 _ADVICE_ON = {
     DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
+    NO_LOG: "divide the loop over several launches, or leave deterministic=True off",
     NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
 }
 _ADVICE = (
@@ -49,8 +50,14 @@ def slot_code(t: ScalarType) -> str:
 
 def lower(kernel: Kernel) -> Kernel:
     """The kernel as the CPU backend takes it."""
-    debug = session.options.debug
-    return pipeline.run(kernel, pipeline.LOWER_DEBUG if debug else pipeline.LOWER, check=debug)
+    options = session.options
+    stages = pipeline.lower(debug=options.debug, deterministic=options.deterministic)
+    return pipeline.run(kernel, stages, check=options.debug)
+
+
+def _code(lowered: Kernel, jit: Jit) -> cpu.CpuCode:
+    options = session.options
+    return cpu.lower(lowered, jit, fast_math=options.fast_math, deterministic=options.deterministic)
 
 
 class Compiled:
@@ -66,7 +73,7 @@ class Compiled:
     def __init__(self, kernel: Kernel) -> None:
         lowered = lower(kernel)
         jit = session.jit
-        code = cpu.lower(lowered, jit, fast_math=session.options.fast_math)
+        code = _code(lowered, jit)
         self.layout = code.layout
         self.checks = code.checks
         self.lock = locks.rlock()
@@ -228,4 +235,4 @@ def failed_check(check: Check | Scratch, values: list[int], *, device: bool = Fa
 
 def llvm_text(kernel: Kernel) -> str:
     """LLVM text of a kernel for the CPU."""
-    return cpu.lower(lower(kernel), session.jit, fast_math=session.options.fast_math).text
+    return _code(lower(kernel), session.jit).text

@@ -403,7 +403,8 @@ def init(  # noqa: D417 - each option has its line
             a 32nd of its memory.
         default_gpu_block_dim: threads in a GPU's blocks, for loops without `ds.loop_config(block_dim=...)`: a
             multiple of 32 up to 1024, or a power of two; 256 if left out.
-        deterministic: on a GPU, let sums and atomic updates give the same bits in every run (slower).
+        deterministic: the same bits in every run. On the CPU this holds for everything, and for any number of
+            threads; on a GPU for sums and atomic updates. Slower where lanes share what they update.
         kernel_simplicity: "strict" (default) refuses gradients of kernels outside of the kernel
             simplicity rule; "relaxed" differentiates their loops too.
 

@@ -3,6 +3,7 @@
     python -m tests.fuzz                     for ten minutes, from a new seed on
     python -m tests.fuzz --minutes 60
     python -m tests.fuzz --cuda              on an emulated GPU, with more lanes
+    python -m tests.fuzz --deterministic     the same bits in every run
     python -m tests.fuzz --seed 1234         one program again
 
 Ends with status 1 and the smallest programs that it could find if any gradient (or value) was wrong.
@@ -14,14 +15,17 @@ import sys
 import time
 
 from tests.cuda import emulated
-from tests.fuzz import cuda, programs, tensors, wide
+from tests.fuzz import cuda, deterministic, programs, tensors, wide
 from tests.fuzz.shrink import shrink
 
 HOWS = ("save", "refuse")
 
 
-def tries(seed, on_cuda):
+def tries(seed, on_cuda, in_order=False):
     """The program of a number, and the ways to run it: words for each, and a function of the text."""
+    if in_order:
+        text, n = wide.make(seed)
+        return text, [("deterministic", lambda text: deterministic.verdict(text, seed, n))]
     if on_cuda and seed % 2:
         text, how = tensors.make(seed), cuda.options(seed)
         return text, [(str(how), lambda text: cuda.verdict_of_tensors(text, seed))]
@@ -63,6 +67,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, help="run this program only")
     parser.add_argument("--cuda", action="store_true", help="emulate the code for GPUs")
+    parser.add_argument("--deterministic", action="store_true", help="the same bits in every run")
     options = parser.parse_args()
     if options.cuda:
         emulated.install(by_default=True)
@@ -70,7 +75,7 @@ def main():
     end = time.monotonic() + 60 * options.minutes
     seed, tried, failures = first, 0, 0
     while time.monotonic() < end and failures < 5:
-        text, ways = tries(seed, options.cuda)
+        text, ways = tries(seed, options.cuda, options.deterministic)
         for words, verdict in ways:
             tried += 1
             wrong = trial(text, verdict)
