@@ -6,11 +6,14 @@ A local keeps the type it was given first. What is stored into memory takes the 
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from diffsim.errors import warn
-from diffsim.ir.nodes import Const, Mem, Value
+from diffsim.ir.nodes import Atomic, Block, Const, Mem, Store, Value
 from diffsim.ir.types import an
+from diffsim.ir.walk import statements
 from diffsim.lang import (
     calls,
     components,
@@ -221,13 +224,16 @@ def _augment(cx: Context, node: ast.AugAssign) -> None:
     several = components.several_places(cx, target)
     if several:
         places, shape = several
-        things = components.spread(cx, expr(cx, node.value), shape, node.value)
-        for one, thing in zip(places, things, strict=True):
-            _augment_place(cx, node, one, thing)
+        with _old_values(cx, node, places) as olds:
+            things = components.spread(cx, expr(cx, node.value), shape, node.value)
+        for one, old, thing in zip(places, olds, things, strict=True):
+            _augment_place(cx, node, one, old, thing)
         return
     place = place_of(cx, target)
     if place is not None:
-        _augment_place(cx, node, place, expr(cx, node.value))
+        with _old_values(cx, node, [place]) as (old,):
+            thing = expr(cx, node.value)
+        _augment_place(cx, node, place, old, thing)
         return
     name = struct_values.local_name(cx, target)
     if name is not None and isinstance(cx.env.get(name), TempVar) and cx.in_task:
@@ -244,11 +250,47 @@ def _augment(cx: Context, node: ast.AugAssign) -> None:
     assign_to(cx, target, new)
 
 
+@contextlib.contextmanager
+def _old_values(
+    cx: Context, node: ast.AugAssign, places: list[components.Place]
+) -> Iterator[list[Value | None]]:
+    """What stands at the places of `x[i] *= f()` before its right side is evaluated in the `with`.
+
+    None where the update is atomic and finds what is there by then: that must be the same.
+    """
+    if type(node.op) not in tasks.ATOMIC:
+        yield [cx.builder.load(*place) for place in places]
+        return
+    before = len(cx.builder.stmts)
+    yield [None] * len(places)
+    for s in statements(Block(cx.builder.stmts[before:])):
+        if isinstance(s, (Store, Atomic)) and any(_may_meet(place, s) for place in places):
+            raise cx.syntax(
+                node,
+                f"{ast.unparse(node.value)} changes {s.mem.name}, which this adds to: Python reads "
+                f"{ast.unparse(node.target)} before that, and this update after it",
+                f"give the value a name first, v = {ast.unparse(node.value)}, and then write "
+                f"{ast.unparse(node.target)} {_SIGNS.get(type(node.op), '+')}= v",
+            )
+
+
+_SIGNS = {ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
+
+
+def _may_meet(place: components.Place, s: Store | Atomic) -> bool:
+    """Whether a statement may write to a place: not if some index is known to be another one."""
+    mem, index = place
+    pairs = zip(index, s.index, strict=False)
+    return mem is s.mem and not any(
+        isinstance(a, Const) and isinstance(b, Const) and a.value != b.value for a, b in pairs
+    )
+
+
 def _augment_place(
-    cx: Context, node: ast.AugAssign, place: tuple[Mem, tuple[Value, ...]], thing: Any
+    cx: Context, node: ast.AugAssign, place: components.Place, old: Value | None, thing: Any
 ) -> None:
     (mem, index), kind = place, type(node.op)
-    if kind in tasks.ATOMIC:
+    if old is None:
         v = stored(cx, mem, index, thing, node.value)
         if kind is ast.Sub:
             v = -v
@@ -260,6 +302,5 @@ def _augment_place(
             )
         cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
         return
-    old = cx.builder.load(mem, index)
     new = expressions.binary(cx, kind, old, thing, node)
     cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))
