@@ -16,7 +16,6 @@ Two schedules say where the snapshots stand:
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 from array import array
@@ -27,6 +26,7 @@ from diffsim.ad.gaps import Gaps
 from diffsim.ad.saves import Saved
 from diffsim.ad.watch import Repeat, Trace, Watch
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.storage import Copy
@@ -113,12 +113,13 @@ class _Rollout:
         progress: bool,
     ) -> None:
         where = Span.of_caller()
-        if not callable(step) or inspect.isgeneratorfunction(step):
+        if not callable(step):
             raise FieldError(
                 f"the step is a function of t, not {step!r}",
                 where,
                 hint="give a plain function that launches the kernels of one step: def step(t): ...",
             )
+        check_runs(step, "the step")
         if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 0:
             raise FieldError(
                 f"n_steps is a whole number from 0 on, not {n_steps!r}",

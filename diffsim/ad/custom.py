@@ -18,6 +18,7 @@ from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.lang.copying import Bound, Named
 from diffsim.lang.matrix import source_of
+from diffsim.lang.source import check_runs, is_passive
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.recorded import Recorded
@@ -183,8 +184,7 @@ class GradReplaced(Named):
 
 def _check_runs_at_once(function: Any, what: str) -> None:
     """Refuse functions that only begin when they are called."""
-    later = inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
-    if later or inspect.isasyncgenfunction(function):
+    if is_passive(function):
         raise FieldError(
             f"{what} decorates functions, and {function.__name__} runs after its call is over: it is a "
             + ("generator" if inspect.isgeneratorfunction(function) else "coroutine"),
@@ -382,6 +382,7 @@ def grad_for(
         )
 
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        check_runs(backward, "the gradient")
         primal.backward = backward
         primal.checked = not check
         return backward

@@ -14,6 +14,7 @@ from diffsim.ad.start import Start, moved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span
 from diffsim.lang.scope import close_to
+from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 
@@ -230,6 +231,7 @@ def _tolerances(*fields: Field) -> tuple[float, float, float]:
 
 def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Start]:
     """Run the function on a tape, noting what it changes."""
+    check_runs(function, "the function")
     tape = Tape(in_place="save")
     tape.start = start = Start()
     for f in inputs:

@@ -45,6 +45,7 @@ from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, 
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.lang.copying import refuse
+from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.files import write_text
@@ -346,6 +347,7 @@ class Tape:
                 Span.of_caller(),
                 hint="give a function without parameters that adds to the gradients",
             )
+        check_runs(backward, "the function")
         self.entries.append(Replaced(backward, [], tuple(arrays)))
 
     def record_scope_begin(self, name: str) -> None:
@@ -370,6 +372,7 @@ class Tape:
                 Span.of_caller(),
                 hint="give a function of two parameters: def hook(step, grads): ...",
             )
+        check_runs(hook, "the hook")
         self.hooks.append(hook)
         return hook
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import linecache
 from collections.abc import Callable
-from types import CodeType
+from types import FunctionType
 from typing import Any
 
-from diffsim.errors import KernelSyntaxError, Span
+from diffsim.errors import FieldError, KernelSyntaxError, Span
 from diffsim.ir import locks
 from diffsim.lang.annotations import as_of_now
+from diffsim.lang.code import Mangled, class_around, is_code_of
 
 _parsing = locks.lock()  # Python 3.11 does not parse in two threads at a time
-_changed: set[str] = set()
-"""Files that changed after a kernel was read from them."""
+_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Source:
@@ -47,42 +48,75 @@ class Source:
                 hint=f"write a def with @ds.{what} above it",
             )
         with _parsing:
-            lines = _lines(function, Span(self.file, code.co_firstlineno))
+            node, self.shift = self._read(function)
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise KernelSyntaxError(
+                f"an async function can not be a {what}", self.span(node), hint="leave async out"
+            )
+        owner = class_around(code)
+        if owner is not None:
+            Mangled(owner).visit(node)
+        self.node = node
+        with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
+            function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
+
+    def _read(self, function: FunctionType) -> tuple[Any, int]:
+        """The syntax of a function, and what to add to its line numbers.
+
+        The file may have changed since Python compiled it. The text as it was first read from there, or as
+        it is now, is taken if Python would make the function of it.
+        """
+        file = self.file
+        known = linecache.cache.get(file)
+        old = linecache.getlines(file, function.__globals__)
+        linecache.checkcache(file)
+        new = linecache.getlines(file, function.__globals__)
+        try:
+            return self._parse(new, function)
+        except KernelSyntaxError as problem:
+            if known is None or new == old:
+                raise
+            linecache.cache[file] = known
+            with contextlib.suppress(KernelSyntaxError):
+                return self._parse(old, function)
+            raise problem from None
+
+    def _parse(self, lines: list[str], function: FunctionType) -> tuple[Any, int]:
+        code, place = function.__code__, Span(self.file, self.first, where=self.where)
         if len(lines) < self.first:
             raise KernelSyntaxError(
                 f"the source of {self.name} is not available, so it can not be compiled",
-                Span(self.file, self.first, where=self.where),
+                place,
                 hint="define it in a file or a notebook cell; a function made by exec() of a string "
                 "has no source",
             )
         block = inspect.getblock(lines[self.first - 1 :])
         text = "".join(block)
         nested = block[0][:1].isspace()
-        self.shift = self.first - 1 - nested
         try:
-            with _parsing:
-                module: Any = ast.parse("if True:\n" + text if nested else text)
+            module: Any = ast.parse("if True:\n" + text if nested else text)
         except SyntaxError as problem:
             raise KernelSyntaxError(
                 f"the source of {self.name} can not be read: {problem.msg}",
-                Span(self.file, self.first, where=self.where),
+                place,
                 hint="a kernel is an ordinary def with its decorator on a line of its own",
             ) from None
         node = (module.body[0] if nested else module).body[0] if module.body else None
-        if isinstance(node, ast.AsyncFunctionDef):
-            raise KernelSyntaxError(
-                f"an async function can not be a {what}", self.span(node), hint="leave async out"
-            )
-        if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
+        if not isinstance(node, _DEFS) or node.name != code.co_name:
             raise KernelSyntaxError(
                 f"the text at the place where {self.name} was defined is something else",
-                Span(self.file, self.first, where=self.where),
+                place,
                 hint="the file changed after it was loaded, or the function was made by exec() of a "
                 "string: define it in a file or a notebook cell, and run that again",
             )
-        self.node = node
-        with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
-            function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
+        if isinstance(node, ast.FunctionDef) and not is_code_of(node, function):
+            raise KernelSyntaxError(
+                f"the text of {self.name} is not what Python has compiled: the file that it was defined "
+                "in changed after it was loaded",
+                place,
+                hint="load it again: importlib.reload, or start the program anew",
+            )
+        return node, self.first - 1 - nested
 
     def span(self, node: Any, parent: Span | None = None) -> Span:
         """The place of a syntax node in the user's file."""
@@ -126,44 +160,38 @@ class Source:
         return Span(self.file, self.node.lineno + self.shift, where=self.where, parent=parent)
 
 
-def _lines(function: Callable[..., Any], span: Span) -> list[str]:
-    """The lines of the file that a function was defined in, as they were when that was loaded.
+def is_passive(function: Any) -> bool:
+    """Whether a call of a function only makes something that would run it: `async def`, or one with yield."""
+    function = inspect.unwrap(function) if inspect.isroutine(function) else function
+    tests = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(test(function) for test in tests)
 
-    A file that has changed since a kernel was read from it may have been loaded again, or not: which of its
-    texts is the function's, its code decides.
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _passive_in_words(function: Any) -> str:
+    return "an async function" if _is_async(function) else "a generator (a function with yield)"
+
+
+def check_runs(function: Any, what: str) -> None:
+    """Refuse a function of the user that a call would not run: it would be left out without a word.
+
+    Raises:
+        FieldError: it is an async function or a generator.
     """
-    code = function.__code__
-    file = code.co_filename
-    known = linecache.cache.get(file)
-    old = linecache.getlines(file, function.__globals__)
-    linecache.checkcache(file)
-    if known is None or (file in linecache.cache and file not in _changed):
-        return old
-    _changed.add(file)
-    new = linecache.getlines(file, function.__globals__)
-    if _defines(new, code):
-        return new
-    if not new:
-        linecache.cache[file] = known
-    if not _defines(old, code):
-        raise KernelSyntaxError(
-            f"the file that {function.__name__} was defined in changed after it was loaded",
-            span,
-            hint="load it again: importlib.reload, or start the program anew",
+    call = function if inspect.isroutine(function) else vars(type(function)).get("__call__")
+    if isinstance(function, functools.partial):
+        call = function.func
+    if call is not None and is_passive(call):
+        raise FieldError(
+            f"{what} is {_passive_in_words(call)}, and calling it would not run it",
+            Span.of_caller(),
+            hint="write it with a plain def, without async"
+            if _is_async(call)
+            else "leave yield out",
         )
-    linecache.cache[file] = known
-    return old
-
-
-def _defines(lines: list[str], code: CodeType) -> bool:
-    """Whether the text of a file has this function at its place."""
-    try:
-        there = [compile("".join(lines), code.co_filename, "exec", dont_inherit=True)]
-    except (SyntaxError, ValueError):
-        return False
-    for c in there:
-        there += [inner for inner in c.co_consts if isinstance(inner, CodeType)]
-    return any(c.co_firstlineno == code.co_firstlineno and c == code for c in there)
 
 
 def _described(thing: Any) -> str:

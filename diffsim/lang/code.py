@@ -1,0 +1,161 @@
+"""Whether a text is that of a function that Python has compiled, and names as classes change them."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import dis
+import functools
+import inspect
+import operator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+_KIND = (
+    inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)
+
+
+def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
+    """Whether Python would make this function of the text: the file may have changed since it was loaded.
+
+    Where pytest has rewritten the assertions of a function that can not be told, and is believed.
+    """
+    code = function.__code__
+    if any(name.startswith("@py") for name in (*code.co_names, *code.co_varnames)):
+        return True
+    bare: ast.stmt = ast.copy_location(ast.parse(f"def {node.name}(): pass").body[0], node)
+    assert isinstance(bare, ast.FunctionDef)
+    bare.args, bare.body = _without_values(node.args), node.body
+    # What is around a function decides how Python finds its names.
+    depth = 1
+    owner = class_around(code)
+    if owner is not None:
+        bare, depth = _around(f"class {owner}: pass", bare), depth + 1
+    free = [n for n in code.co_freevars if n != "__class__"]
+    if free:
+        bare, depth = _around(f"def around({', '.join(free)}): pass", bare), depth + 1
+    named = [n for n in code.co_names if isinstance(function.__globals__.get(n), ModuleType)]
+    imports = ast.parse("".join(f"import {n}\n" for n in dict.fromkeys(named))).body
+    try:
+        made = compile(
+            ast.Module([*imports, bare], []),
+            "",
+            "exec",
+            flags=code.co_flags & _FUTURE,
+            dont_inherit=True,
+        )
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    for _ in range(depth):
+        made = next(c for c in made.co_consts if isinstance(c, CodeType))
+    return _is_same(made, code)
+
+
+def _around(text: str, inner: ast.stmt) -> ast.stmt:
+    outer: Any = ast.parse(text).body[0]
+    outer.body = [inner]
+    made: ast.stmt = outer
+    return made
+
+
+def _without_values(args: ast.arguments) -> ast.arguments:
+    """Parameters without annotations and defaults, which are evaluated elsewhere."""
+
+    def bare(a: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(a.arg), a)
+
+    def none(at: ast.expr) -> ast.expr:
+        return ast.copy_location(ast.Constant(None), at)
+
+    return ast.arguments(
+        posonlyargs=[bare(a) for a in args.posonlyargs],
+        args=[bare(a) for a in args.args],
+        vararg=args.vararg and bare(args.vararg),
+        kwonlyargs=[bare(a) for a in args.kwonlyargs],
+        kw_defaults=[d and none(d) for d in args.kw_defaults],
+        kwarg=args.kwarg and bare(args.kwarg),
+        defaults=[none(d) for d in args.defaults],
+    )
+
+
+def _is_same(a: CodeType, b: CodeType) -> bool:
+    """Whether two codes do the same, wherever they stand."""
+    heads = [
+        (c.co_argcount, c.co_kwonlyargcount, c.co_flags & _KIND, c.co_varnames, c.co_freevars)
+        for c in (a, b)
+    ]
+    if heads[0] != heads[1]:
+        return False
+    if a.co_code == b.co_code and a.co_names == b.co_names and len(a.co_consts) == len(b.co_consts):
+        return all(map(_is_same_constant, a.co_consts, b.co_consts))
+    # How a method is called also depends on whether its module was imported by name.
+    first, second = _steps(a), _steps(b)
+    return len(first) == len(second) and all(
+        name == other and (_is_same_constant(x, y))
+        for (name, x), (other, y) in zip(first, second, strict=True)
+    )
+
+
+def _is_same_constant(x: Any, y: Any) -> bool:
+    if isinstance(x, CodeType) and isinstance(y, CodeType):
+        return _is_same(x, y)
+    return type(x) is type(y) and repr(x) == repr(y)
+
+
+_AROUND_CALLS = frozenset(("CACHE", "PRECALL", "PUSH_NULL", "NOP", "RESUME", "EXTENDED_ARG"))
+
+
+def _steps(code: CodeType) -> list[tuple[str, Any]]:
+    """The instructions, without those that only prepare a call; jumps by the instruction they lead to."""
+    found = list(dis.get_instructions(code))
+    kept = [k for k, i in enumerate(found) if i.opname not in _AROUND_CALLS]
+    number = {found[k].offset: n for n, k in enumerate(kept)}
+    place = {i.offset: k for k, i in enumerate(found)}
+
+    def led_to(offset: int) -> int | None:
+        k = place[offset]
+        while k < len(found) and found[k].offset not in number:
+            k += 1
+        return number[found[k].offset] if k < len(found) else None
+
+    made = []
+    for k in kept:
+        one = found[k]
+        name = one.opname.replace("LOAD_METHOD", "LOAD_ATTR")
+        is_jump = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+        made.append((name, led_to(one.argval) if is_jump else one.argval))
+    return made
+
+
+def class_around(code: CodeType) -> str | None:
+    """The name of the innermost class whose body a function stands in, also within other functions."""
+    *around, _ = code.co_qualname.split(".")
+    while around:
+        name = around.pop()
+        if name != "<locals>":
+            return name
+        around.pop()  # the function
+    return None
+
+
+class Mangled(ast.NodeTransformer):
+    """Gives names such as `__mass` in a class the form that Python gives them: `_Body__mass`."""
+
+    def __init__(self, owner: str) -> None:
+        self.prefix = "_" + owner.lstrip("_")
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        for field in ("id", "attr", "arg"):
+            name = getattr(node, field, None)
+            private = isinstance(name, str) and name.startswith("__") and not name.endswith("__")
+            if private and self.prefix != "_":
+                setattr(node, field, self.prefix + str(name))
+        return self.generic_visit(node)
