@@ -111,7 +111,7 @@ from diffsim.lang.spectral import (
 )
 from diffsim.lang.structs import dataclass
 from diffsim.lang.vector import Vector
-from diffsim.runtime.context import cpu, cuda, gpu, init, reset, sync
+from diffsim.runtime.context import cpu, cuda, device_info, gpu, init, reset, sync
 from diffsim.runtime.field import Field
 from diffsim.runtime.kernel import Kernel, kernel
 from diffsim.runtime.new_field import Layout, field, ndarray
@@ -194,6 +194,7 @@ __all__ = [
     "cuda",
     "data_oriented",
     "dataclass",
+    "device_info",
     "diagonal_map",
     "digamma",
     "eig",

@@ -2,10 +2,10 @@
 
 The calls go to the driver's own library, libcuda, which comes with the GPU's driver: no toolkit, no
 compiler and no other package is needed. The context is the device's primary one, which PyTorch, CuPy and
-all else that is built on CUDA's runtime use too. It is made current around each call where it is not, and
-what was current before is put back, so threads and other libraries do not notice. All work goes to one
-stream of our own, a blocking one: it waits for what other libraries have put on CUDA's default stream, and
-they wait for it.
+all else that is built on CUDA's runtime use too, or the one that the program has made with pycuda. It is
+made current around each call where it is not, and what was current before is put back, so threads and other
+libraries do not notice. All work goes to one stream of our own, a blocking one: it waits for what other
+libraries have put on CUDA's default stream, and they wait for it.
 
 Calls that may take long release the GIL. `wait` polls, so Ctrl-C works.
 """
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from typing import Any, NamedTuple
 
+from diffsim.backends import pycuda_context
 from diffsim.backends.jit import Jit
 from diffsim.backends.libcuda import DriverError, OutOfMemory, c_ptr, load
 from diffsim.backends.pool import load_native
@@ -35,6 +36,7 @@ _PROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
 _INFO_LOG, _INFO_LOG_SIZE, _ERROR_LOG, _ERROR_LOG_SIZE = 3, 4, 5, 6  # CUjit_option
 _PTX = 1  # CU_JIT_INPUT_PTX
 _DEVICE_MEMORY = 2  # CU_MEMORYTYPE_DEVICE
+_CONTEXT = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _LARGEST_PITCH = 2**31 - 1  # bytes
 _LEAST_VERSION, _LEAST_SM = 11080, 50  # of PTX 7.8, and of what LLVM writes
@@ -103,6 +105,7 @@ class Driver:
         memory: its memory [byte].
         version: the newest CUDA that the driver knows: 12040 for 12.4.
         stream: handle of the stream that all work goes to.
+        interface: what the driver is reached through, in words.
     """
 
     def __init__(self, device: int = 0) -> None:
@@ -135,16 +138,31 @@ class Driver:
             "cuDeviceTotalMem", self._functions["cuDeviceTotalMem_v2"](byref(total), handle)
         )
         self.memory = total.value
-        context = c_void_p()
-        self._check(
-            "cuDevicePrimaryCtxRetain",
-            self._functions["cuDevicePrimaryCtxRetain"](byref(context), handle),
-        )
-        self._context = context.value or 0
+        self._context, self.interface = self._open_context()
         made = c_void_p()
         self._call("cuStreamCreate", byref(made), 0)
         self.stream = made.value or 0
         self._start: Callable[[Any], int] | None = None
+
+    def _open_context(self) -> tuple[int, str]:
+        """The context that all is done in, and who made it."""
+        if pycuda := pycuda_context.find():
+            found = pycuda_context.open_context(pycuda, self.device, self._device_of)
+            return found.handle, found.maker
+        context = c_void_p()
+        self._check(
+            "cuDevicePrimaryCtxRetain",
+            self._functions["cuDevicePrimaryCtxRetain"](byref(context), self._handle),
+        )
+        return context.value or 0, "libcuda"
+
+    def _device_of(self, context: int) -> int:
+        """The number of the GPU that a context is on."""
+        self._check("cuCtxPushCurrent", self._functions["cuCtxPushCurrent_v2"](context))
+        try:
+            return self._number("cuCtxGetDevice")
+        finally:
+            self.leave()
 
     def _refuse_old(self) -> None:
         if self.version < _LEAST_VERSION:
@@ -316,6 +334,16 @@ class Driver:
                 raise
             return None
         return device.value if kind.value == _DEVICE_MEMORY else None
+
+    def is_reached(self, address: int) -> bool:
+        """Whether memory of the device belongs to the context of kernels, or to none (of a memory pool)."""
+        owner = c_void_p()
+        try:
+            self._call("cuPointerGetAttribute", byref(owner), _CONTEXT, address)
+        except DriverError as problem:
+            if problem.code != _INVALID_VALUE:
+                raise
+        return owner.value in (None, self._context)
 
     # ---- code
 

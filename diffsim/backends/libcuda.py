@@ -33,6 +33,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "cuDeviceTotalMem_v2": (c_void_p, c_int),
     "cuDevicePrimaryCtxRetain": (c_void_p, c_int),
     "cuCtxGetCurrent": (c_void_p,),
+    "cuCtxGetDevice": (c_void_p,),
     "cuCtxPushCurrent_v2": (c_void_p,),
     "cuCtxPopCurrent_v2": (c_void_p,),
     "cuCtxSetLimit": (c_int, c_size_t),

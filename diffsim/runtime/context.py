@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -469,6 +470,18 @@ def init(  # noqa: D417 - each option has its line
     session.options = chosen
     session.use(*found)
     session._cache = None
+    if logging := sys.modules.get("logging"):  # else nobody listens
+        logging.getLogger("diffsim").info("kernels run on %s", device_info())
+
+
+def device_info() -> str:
+    """What kernels run on, in words; for a GPU also whose context they use: libcuda's own, or pycuda's."""
+    device = session.device
+    if device is None:
+        return "the CPU"
+    driver = device.driver
+    cuda_version = f"CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
+    return f"{device}, {cuda_version}, through {driver.interface}"
 
 
 def reset() -> None:

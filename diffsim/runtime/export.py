@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from diffsim.errors import BackendError, Span
 from diffsim.runtime.device import Buffer
 from diffsim.runtime.storage import Form, HostStorage, Storage
 
@@ -41,6 +43,27 @@ def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, An
         "version": 3,
         "stream": storage.device.driver.stream,
     }
+
+
+def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
+    """A field on a GPU as an array of pycuda, which keeps the memory."""
+    try:
+        module = importlib.import_module("pycuda.gpuarray")
+    except Exception as problem:
+        raise BackendError(
+            f"pycuda can not be used here: {problem}",
+            Span.of_caller(),
+            hint='install it: pip install "diffsim[cuda]"; x.__dlpack__ and x.to_numpy() need nothing',
+        ) from None
+    form, width = storage.form, storage.form.dtype.bytes
+    with storage.device.driver.current():  # pycuda asks for the GPU of the current context
+        return module.GPUArray(
+            form.shape + element,
+            form.dtype.numpy,
+            gpudata=storage.address,
+            base=storage,
+            strides=tuple(width * s for s in strides_of(form, element)),
+        )
 
 
 # ---- DLPack

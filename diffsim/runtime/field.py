@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends.pool import closed, wait
-from diffsim.errors import FieldError, MissingGradientError, Span, memory_size, shown
+from diffsim.errors import (
+    BackendError,
+    FieldError,
+    MissingGradientError,
+    Span,
+    memory_size,
+    shown,
+)
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
@@ -524,6 +531,17 @@ class Field(FieldProtocols):
             self._shared.append(self._storage)
         self._export()
         return export.cuda_array_interface(self._storage, self.element)
+
+    def to_gpuarray(self) -> Any:
+        """The field's memory as a `pycuda.gpuarray.GPUArray`, without a copy; axes as of `to_numpy()`."""
+        if self.storage.device is None:
+            raise BackendError(
+                f"{self.name} is not on a GPU",
+                Span.of_caller(),
+                hint="start with ds.init(arch=ds.cuda), or use x.to_numpy()",
+            )
+        self._export()
+        return export.gpu_array(self._storage, self.element)
 
     def _export(self) -> None:
         """Others see the memory now, and may write to it at any time."""

@@ -1,4 +1,4 @@
-"""Arrays of other libraries (PyTorch, CuPy, JAX, Numba) on a GPU as kernel arguments, without copies.
+"""Arrays of other libraries (PyTorch, CuPy, JAX, Numba, pycuda) on a GPU as kernel arguments, without copies.
 
 They are taken by the CUDA array interface (version 3). All work of diffsim goes to a blocking stream, so it
 is in order with what others do on CUDA's default stream; what they do on other streams is waited for here.
@@ -131,6 +131,13 @@ def take(value: Any, device: Device | None, where: str) -> DeviceArray:
             Span.of_caller(),
             hint="move it there, or choose its GPU: ds.init(arch=ds.cuda, device=...)",
         )
+    if address and not device.driver.is_reached(address):
+        raise KernelTypeError(
+            f"{where}: the array belongs to another CUDA context than the one that kernels run in",
+            Span.of_caller(),
+            hint="import pycuda.autoprimaryctx in place of pycuda.autoinit, or make pycuda's context before "
+            "ds.init(arch=ds.cuda), which then uses it",
+        )
     stream = given.get("stream")
     if stream not in _LEGACY_STREAMS:
         device.driver.wait_for(stream)
@@ -142,6 +149,10 @@ def _memory_of(value: Any, address: int) -> int:
     try:
         if hasattr(value, "untyped_storage"):  # PyTorch
             return int(value.untyped_storage().data_ptr())
+        if hasattr(value, "gpudata"):  # pycuda
+            while getattr(value.base, "gpudata", None) is not None:
+                value = value.base
+            return int(value.gpudata)
         return int(value.data.mem.ptr)  # CuPy
     except Exception:
         return address

@@ -10,6 +10,7 @@ when the copy is done; memory that a copy is going to fill holds junk until then
 """
 
 import bisect
+import contextlib
 import ctypes
 import functools
 import gc
@@ -103,6 +104,7 @@ class FakeDriver:
     memory: int = 1 << 34
     version: int = 13000
     stream: int = 7
+    interface: str = "a fake"
     launches: list = field(default_factory=list)
     waits: int = 0
     linked: int = 0
@@ -117,6 +119,7 @@ class FakeDriver:
 
     def __post_init__(self):
         self.memories = {}
+        self.of_other_contexts = set()
         self.starts = []
         self.used = self.peak = 0
         self.modules = {}
@@ -131,6 +134,9 @@ class FakeDriver:
         self.asked = self.done = 0
         self.working = False
         self.random = random.Random(0)
+
+    def current(self):
+        return contextlib.nullcontext()
 
     # ---- the stream
 
@@ -274,6 +280,9 @@ class FakeDriver:
         k = bisect.bisect_right(self.starts, address) - 1
         inside = k >= 0 and address < self.starts[k] + len(self.memories[self.starts[k]])
         return self.device if inside else None
+
+    def is_reached(self, address):
+        return address not in self.of_other_contexts
 
     # ---- code
 

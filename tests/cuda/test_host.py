@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffsim.backends import driver, libcuda
+from diffsim.backends import driver, libcuda, pycuda_context
 from diffsim.backends.layout import ERROR, SEED
 from diffsim.backends.libcuda import DriverError
 from diffsim.backends.ptx import to_ptx
@@ -612,6 +612,7 @@ def test_what_is_too_old_is_refused_before_anything_runs(monkeypatch, version, s
     import diffsim as ds
 
     monkeypatch.setattr(driver, "load", lambda: Library(version, sm))
+    monkeypatch.setattr(pycuda_context, "find", lambda: None)
     monkeypatch.setattr(device, "_devices", {})
     monkeypatch.setattr(context, "open_device", device.open_device)
     if message is None:
