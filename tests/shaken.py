@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 import diffsim as ds
 from diffsim.backends import pool
 from diffsim.runtime import compile as compiling
+from diffsim.runtime import sequence
 from diffsim.runtime.context import session
 
 _DELAY = """alwaysinline nounwind {
@@ -69,3 +70,4 @@ def _start_anew():
     compiling._libraries.clear()
     ds.init(arch=ds.cpu)
     session._pool = session._launcher = None
+    sequence._runner.cache_clear()
