@@ -35,10 +35,21 @@ def inline(
 ) -> Any:
     """Translate a func in place of its call; `env` receives its names as they are at the end."""
     if cx.depth >= _DEEPEST:
+        span, callers = cx.frame.parent, [cx.frame.source.where]
+        while span is not None:
+            callers.append(span.where)
+            span = span.parent
+        name = func.source.name
+        if func.source.where in callers:
+            raise cx.syntax(
+                node,
+                f"{name} calls itself without end",
+                "each call is translated in place, so a func can not call itself; write a loop",
+            )
         raise cx.syntax(
             node,
-            f"{func.source.name} calls itself without end",
-            "each call is translated in place, so a func can not call itself; write a loop",
+            f"{name} is called by a chain of more than {_DEEPEST} funcs",
+            "each call is translated in place; make fewer funcs of them, or a loop",
         )
     bound = bind(cx, node, func, args, kwargs)
     if func.gradient is not None or func.replay is not None:

@@ -235,7 +235,25 @@ def dataclass(cls: type) -> StructType:
 
     A method that assigns to members of `self` changes the struct it is called on.
     """
-    members = inspect.get_annotations(cls, eval_str=True)
+    if not isinstance(cls, type):
+        raise FieldError(
+            "ds.dataclass decorates a class: the annotations in it are the members of a struct",
+            Span.of_caller(),
+            hint="write it above a class, or make the type with ds.types.struct(pos=..., mass=ds.f32)",
+        )
+    try:
+        members = inspect.get_annotations(cls, eval_str=True)
+    except NameError as problem:
+        itself = problem.name == cls.__name__
+        raise FieldError(
+            f"a member of {cls.__name__} is a {cls.__name__} itself, without end"
+            if itself
+            else f"the annotations of {cls.__name__} name {problem.name}, which is not defined",
+            Span.of_caller(),
+            hint="keep the index of the other one: other: ds.i32"
+            if itself
+            else "define it before the class, at the top of the file",
+        ) from None
     methods = {name: f for name, f in vars(cls).items() if isinstance(f, Func)}
     for name, f in vars(cls).items():
         if inspect.isfunction(f) and name not in _OF_PYTHON:
