@@ -160,11 +160,19 @@ def gradcheck_tape(
 
     Raises:
         AutodiffError: a gradient is wrong; or there was nothing to compare.
-        FieldError: a name that no kernel on the tape has.
+        FieldError: a name in `kernels` that no kernel on the tape has.
     """
     launches = [e for e in tape.entries if isinstance(e, Launched)]
     known = {e.special.kernel.source.name for e in launches}
-    chosen, skipped = _names(kernels, "kernels", known), _names(skip_kernels, "skip_kernels", known)
+    chosen, skipped = _names(kernels), _names(skip_kernels)
+    for name in sorted(chosen - known):
+        close = close_to(name, sorted(known))
+        there = f"its kernels are {', '.join(sorted(known))}" if known else "record launches first"
+        raise FieldError(
+            f"this tape launched no kernel that is named {name!r}",
+            Span.of_caller(),
+            hint=f"did you mean {close!r}?" if close else there,
+        )
     passed, compared = True, False
     for entry in launches:
         name = entry.special.kernel.source.name
@@ -192,18 +200,8 @@ def gradcheck_tape(
     return passed
 
 
-def _names(given: Sequence[str] | str | None, what: str, known: set[str]) -> set[str]:
-    """The names of kernels that somebody gave, which are all on the tape."""
-    names = {given} if isinstance(given, str) else set(given or ())
-    for name in sorted(names - known, key=str):
-        close = close_to(name, sorted(known)) if isinstance(name, str) else None
-        there = f"its kernels are {', '.join(sorted(known))}" if known else "record launches first"
-        raise FieldError(
-            f"{what}: this tape launched no kernel that is named {name!r}",
-            Span.of_caller(),
-            hint=f"did you mean {close!r}?" if close else there,
-        )
-    return names
+def _names(given: Sequence[str] | str | None) -> set[str]:
+    return {given} if isinstance(given, str) else set(given or ())
 
 
 def _nothing_compared(why: str, hint: str) -> AutodiffError:

@@ -324,13 +324,13 @@ def test_no_names_mean_all_kernels(kernels):
     assert not ds.ad.gradcheck_tape(tape, kernels=kernels, skip_kernels=[], raise_exception=False)
 
 
-@pytest.mark.parametrize("what", ["kernels", "skip_kernels"])
-def test_a_name_that_is_no_kernels_is_an_error(what):
+def test_a_name_that_is_no_kernels_is_an_error():
     *_, tape = programs()
-    with pytest.raises(ds.FieldError, match=rf"{what}: .*'bda'[\s\S]*did you mean 'bad'"):
-        ds.ad.gradcheck_tape(tape, **{what: ["bda"]})
+    with pytest.raises(ds.FieldError, match=r"no kernel that is named 'bda'[\s\S]*mean 'bad'"):
+        ds.ad.gradcheck_tape(tape, kernels=["bda"])
     with pytest.raises(ds.FieldError, match="its kernels are bad"):
-        ds.ad.gradcheck_tape(tape, **{what: "quite_other"})
+        ds.ad.gradcheck_tape(tape, kernels="quite_other")
+    assert not ds.ad.gradcheck_tape(tape, skip_kernels="bda", raise_exception=False)
 
 
 def test_a_check_that_compares_nothing_is_an_error():
