@@ -95,15 +95,29 @@ class Span:
     @staticmethod
     def of_caller() -> Span | None:
         """The innermost line of the running Python program that is not diffsim's own."""
+        return Caller().span()
+
+
+class Caller:
+    """Who called diffsim: the innermost place of the running Python program that is not diffsim's own."""
+
+    __slots__ = ("code", "instruction", "line")
+
+    def __init__(self) -> None:
         frame = _caller()
-        if frame is None:
+        self.code = None if frame is None else frame.f_code
+        self.instruction, self.line = (0, 0) if frame is None else (frame.f_lasti, frame.f_lineno)
+
+    def span(self) -> Span | None:
+        """Its place in the source."""
+        if self.code is None:
             return None
-        for at, (line, end_line, col, end_col) in enumerate(frame.f_code.co_positions()):
-            if at * 2 == frame.f_lasti and line is not None:
-                where = frame.f_code.co_name
+        for at, (line, end_line, col, end_col) in enumerate(self.code.co_positions()):
+            if at * 2 == self.instruction and line is not None:
+                where = self.code.co_name
                 name = "" if where == "<module>" else where
-                return Span(frame.f_code.co_filename, line, col or 0, end_line, end_col, name)
-        return Span(frame.f_code.co_filename, frame.f_lineno)
+                return Span(self.code.co_filename, line, col or 0, end_line, end_col, name)
+        return Span(self.code.co_filename, self.line)
 
 
 def _caller() -> FrameType | None:

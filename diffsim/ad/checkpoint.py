@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from diffsim.ad.gaps import Gaps
-from diffsim.ad.saves import Saved
+from diffsim.ad.lost import check_rollout
+from diffsim.ad.saves import Saved, copied
 from diffsim.ad.watch import Repeat, Trace, Watch
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.lang.source import check_runs
@@ -206,6 +207,7 @@ class _Rollout:
                 if t == 0:
                     self.budget(watch)
                     positions = self.plan()
+            check_rollout(watch.set_grads, watch.seeded_grads, set(watch.written) - set(self.state))
         except BaseException:
             tape.cut_short("the checkpointed rollout", Span.of_caller())
             raise
@@ -261,7 +263,9 @@ class _Rollout:
         self.held += 1
         self.stats.snapshots = max(self.stats.snapshots, self.held)
         self.note(0)
-        return [f.storage.take() for f in self.state]
+        return [
+            copied((f, None), "hold fewer: snapshots=, or memory= in bytes") for f in self.state
+        ]
 
     def note(self, saves: int) -> None:
         """Note how many bytes are held."""

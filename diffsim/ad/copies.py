@@ -162,8 +162,12 @@ def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | St
 
 def _stop_grad(x: Any) -> Any:
     """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
+    if session.tape is not None:
+        session.tape.constants = True
     if isinstance(x, Traced):
         return x.value
+    if isinstance(x, np.ndarray):
+        return np.asarray(x)
     if isinstance(x, (list, tuple)):
         constants = [_stop_grad(e) for e in x]
         return constants if isinstance(x, list) else tuple(constants)

@@ -420,9 +420,10 @@ class _Detached:
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.tape.wrote(field, index, value)
+        self.tape.meant()
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.tape.wrote(target, to, source if to is None else held(target, to))
+        self.wrote(target, to, source if to is None else held(target, to))
 
     def stopped(self, field: Field) -> None:
         self.tape.stopped(field)

@@ -35,6 +35,8 @@ def constant(a: Any) -> Any:
     """
     source = source_of(a)
     if source is not None:
+        if isinstance(a, np.ndarray):
+            source.refuse("a kernel", "give the kernel the field", "an array")
         source.refuse("a kernel", "give the kernel a 0-D field in place of the number")
     if isinstance(a, Taken):
         return float(a)
@@ -168,16 +170,20 @@ class Wrote:
 
     `value` is what was written: an element, or an array of all of them; the field it was copied from if
     no gradient flows through the copy. `writer` is the statement, as in `Versions`. `lost` is the statement
-    too, if Python made the value of what has a gradient, and the field has none.
+    too, if Python made the value of what has a gradient, and the field has none. `meant` says that a constant
+    is what the user wants: no gradient flows in the code that wrote it. `taken` is the field that the array
+    was made of, in Python, and the statement.
     """
 
-    __slots__ = ("field", "index", "lost", "value", "writer")
+    __slots__ = ("field", "index", "lost", "meant", "taken", "value", "writer")
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
         self.index = index
         self.value = value
         self.lost: Span | None = None
+        self.meant = False
+        self.taken: tuple[Field | None, Span | None] | None = None
         row, versions = self.row, field.versions
         self.writer = versions.writer if row is None else versions.writers.get(row)
 
@@ -199,6 +205,16 @@ class Wrote:
         else:
             put_held(grad, self.index, 0)
             grad._touch()
+
+
+class Seeded(Wrote):
+    """A write from Python to a gradient, of something that is not 0. `span` is the statement."""
+
+    __slots__ = ("span",)
+
+    def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        super().__init__(field, index, value)
+        self.span = Span.of_caller()
 
 
 class Stopped(Wrote):

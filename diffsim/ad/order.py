@@ -6,10 +6,9 @@ would find what its launch saw, and what the real versions are once the program 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from diffsim.ad.saves import Box
 from diffsim.passes.access import Access
@@ -82,16 +81,6 @@ class Order:
         self.clock = 0
         self.versions: dict[Field, Versions] = {}
 
-    def copy(self) -> Order:
-        """The same, to go on with."""
-        made = Order()
-        made.clock = self.clock
-        for f, v in self.versions.items():
-            made.versions[f] = new = Versions()
-            new.latest, new.whole, new.writer = v.latest, v.whole, v.writer
-            new.rows, new.writers = dict(v.rows), dict(v.writers)
-        return made
-
     def tick(self) -> None:
         """The next launch or write."""
         self.clock += 1
@@ -147,10 +136,9 @@ class Stamp:
         self.latest = order.latest - since
         self.whole = order.whole - since
         self.writer = order.writer
-        late = {row: at - since for row, at in order.rows.items() if at > since}
-        self.rows = list(late)
-        self.places = np.array(list(late.values()), np.int64)
-        self.writers = {row: order.writers.get(row) for row in late}
+        self.rows = array("q", (row for row, at in order.rows.items() if at > since))
+        self.places = array("q", (at - since for at in order.rows.values() if at > since))
+        self.writers = [order.writers.get(row) for row in self.rows]
 
     def put(self, base: int) -> None:
         """Note it, for a program that ran when the clock showed `base`."""
@@ -159,8 +147,8 @@ class Stamp:
         if self.whole > 0:
             v.whole, v.writer = base + self.whole, self.writer
         if self.rows:
-            v.rows.update(zip(self.rows, (self.places + base).tolist(), strict=True))
-            v.writers.update(self.writers)
+            v.rows.update(zip(self.rows, map(base.__add__, self.places), strict=True))
+            v.writers.update(zip(self.rows, self.writers, strict=True))
         v.dirty = True
 
 

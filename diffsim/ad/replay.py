@@ -65,7 +65,7 @@ class Program:
     def launch(self, special: Special, compiled: Any, args: tuple[Any, ...], seed: int) -> None:
         """Add a launch of a kernel (`compiled` for the CPU), or of its adjoint."""
         arrays = []
-        for p, a in zip(special.values, args, strict=True):
+        for p, a in zip(special.values, args, strict=True) if special.arrays else ():
             if p.kind == "array":
                 mem = special.arrays[p.name]._mem
                 arrays.append((mem, a.address, a.shape))
@@ -195,6 +195,14 @@ class Replay:
                     special.kernel.source.head(),
                     hint="keep the object as long as its tapes",
                 )
+            new = special.kernel.source.replaced_by()
+            if new is not None:
+                raise AutodiffError(
+                    f"{name} was defined anew, with another text, since this tape was recorded, and a replay "
+                    f"would run the old one\n  the new {name}:\n{new.head().text()}\n  recorded here:",
+                    special.kernel.source.head(),
+                    hint="record it again: with tape: ...",
+                )
             if special.stale or special.captures_changed():
                 raise AutodiffError(
                     f"{name} uses another field (or function) now than when this tape was recorded",
@@ -211,7 +219,7 @@ class Replay:
             try:
                 self._ahead.program.run()
             finally:
-                self._base = put_all(self._ahead.stamps, self._ahead.order.clock)
+                self._base = put_all(self._ahead.stamps, self._ahead.readings)
                 self._end = session.clock
             for note in self._ahead.notes:
                 note.put(self._base)
@@ -247,7 +255,10 @@ class Replay:
                     hint="call tape.replay() again first",
                 )
             if self._back is None:
-                self._back = _Back(self.entries, self._ahead.order, self._ahead.saved)
+                ahead, self._ahead = self._ahead, None  # its order is used up, also if this fails
+                self._back = _Back(self.entries, ahead.order, ahead.saved)
+                del ahead.order, ahead.saved
+                self._ahead = ahead
             changed = not self._back.valid or any(v.latest > self._end for v in self._back.needed)
             if changed or not native:
                 self._date_entries()
@@ -269,7 +280,8 @@ class _Ahead:
     """What was recorded, as a program.
 
     Attributes:
-        order: the versions that it leaves; `stamps`: the same for the real ones.
+        order: the versions that it leaves, until they are used up; `stamps`: the same for the real ones.
+        readings: how many launches and writes there are.
         saved: the versions of what tapes with in_place="save" copy, when they do.
         notes: when each kernel was launched.
     """
@@ -278,23 +290,26 @@ class _Ahead:
         self.program = Program()
         self.order = Order()
         self.saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
-        writes: dict[Special, list[Reach]] = {}
+        self._writes: dict[Special, tuple[list[Reach], Span]] = {}
         notes: dict[Any, _Notes] = {}
+        of_special: dict[Special, list[_Notes]] = {}
         for k, entry in enumerate(entries):
-            if isinstance(entry, Saved):
-                if not entry.own:
-                    self.save(entry)
-            elif isinstance(entry, Launched):
+            if isinstance(entry, Launched):
                 for own in own_saves(entries, k):
                     self.save(own)
                 self.order.tick()
-                self.launch(entry, writes)
-                for special, key in _noted(entry):
-                    note = notes.get((id(special), key))
-                    if note is None:
-                        note = notes[id(special), key] = _Notes(special, key)
+                self.launch(entry)
+                noted = of_special.get(entry.special)
+                if noted is None or entry.special.translation.uses_random:
+                    noted = of_special[entry.special] = [
+                        notes.setdefault((id(s), key), _Notes(s, key)) for s, key in _noted(entry)
+                    ]
+                for note in noted:
                     note.places.append(self.order.clock)
                     note.seed = entry.seed
+            elif isinstance(entry, Saved):
+                if not entry.own:
+                    self.save(entry)
             elif isinstance(entry, Wrote):
                 self.order.tick()
                 self.order.write((entry.field, entry.row), entry.writer)
@@ -303,6 +318,7 @@ class _Ahead:
                 self.order.tick()
                 self.order.write((entry.target, None), entry.writer)
                 self.program.copy_all(entry.target, entry.source)
+        self.readings = self.order.clock
         self.stamps = self.order.stamps()
         self.notes = list(notes.values())
 
@@ -312,15 +328,16 @@ class _Ahead:
         there, copied = saved.places
         self.program.copy(copied, there, saved)
 
-    def launch(self, entry: Launched, writes: dict[Special, list[Reach]]) -> None:
+    def launch(self, entry: Launched) -> None:
         special = entry.special
-        if special not in writes:
-            writes[special] = reaches(special, special.written)
-        head = special.kernel.source.head()
-        for reach in writes[special]:
+        found = self._writes.get(special)
+        if found is None:
+            writes = reaches(special, special.written)
+            found = self._writes[special] = writes, special.kernel.source.head()
+        for reach in found[0]:
             box = reach.box(entry.args)
             if box is not None:
-                self.order.write(box, head)
+                self.order.write(box, found[1])
         self.program.launch(special, special.compiled, entry.args, entry.seed)
 
 
@@ -375,11 +392,11 @@ class _Back:
         saved: dict[Saved, tuple[int, int, dict[int, int]]],
     ) -> None:
         self.program = Program()
-        self.order = order = order.copy()
+        self._order = order
         self.valid = True
         needed: dict[Field, Versions] = {}
         self.swaps: list[tuple[Place, Place]] = []
-        self.reads: dict[Special, tuple[list[Reach], list[Reach]]] = {}
+        self._reads: dict[Special, tuple[list[Reach], list[Reach], Span]] = {}
         swapped: list[tuple[Saved, Place, tuple[int, int, dict[int, int]]]] = []
         self.start = now = order.clock
         for entry in reversed(entries):
@@ -405,20 +422,22 @@ class _Back:
         self.needed = list(needed.values())
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
+        del self._order, self._reads
 
     def adjoint(self, entry: Launched, since: int, needed: dict[Field, Versions]) -> None:
-        special, order = entry.special, self.order
-        if special not in self.reads:
+        special, order = entry.special, self._order
+        found = self._reads.get(special)
+        if found is None:
             read = reaches(special, special.adjoint_reads)
-            self.reads[special] = read, reaches(special, special.adjoint_written)
-        reads, writes = self.reads[special]
+            head = special.kernel.source.head()
+            found = self._reads[special] = read, reaches(special, special.adjoint_written), head
+        reads, writes, head = found
         for reach in reads:
             box = reach.box(entry.args)
             if box is not None:
                 needed[box[0]] = box[0].versions
                 self.valid &= not order.changed(box, since)
         order.tick()
-        head = special.kernel.source.head()
         for reach in writes:
             box = reach.box(entry.args)
             if box is not None:
@@ -427,22 +446,22 @@ class _Back:
 
     def forget(self, entry: Wrote) -> None:
         """What stood there before a write from Python had no effect."""
-        self.order.tick()
+        self._order.tick()
         grad = entry.field.grad
         if grad is not None:
-            self.order.write((grad, None), None)
+            self._order.write((grad, None), None)
             index = None if entry.index is None else tuple(entry.index)
             self.program.clear(_elements(grad, index))
 
     def copy_back(self, entry: Copied) -> None:
         """The adjoint of a copy, as `Copied.back`."""
-        self.order.tick()
+        self._order.tick()
         target, source = entry.target.grad, entry.source.grad
         if target is None or target is source:
             return
-        self.order.write((target, None), None)
+        self._order.write((target, None), None)
         if source is not None:
-            self.order.write((source, None), None)
+            self._order.write((source, None), None)
             self.program.add(source, target)
         self.program.clear(_elements(target, None))
 

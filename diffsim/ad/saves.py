@@ -20,6 +20,8 @@ from diffsim.runtime.storage import Stretches, address_of
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
 
+_FEWER = "record fewer steps, or let ds.ad.checkpoint save a few and compute the others again"
+
 Box = tuple[Field, int | None]
 """A field, and one row of its time axis (None: all of it)."""
 
@@ -35,7 +37,7 @@ class Saved:
     def __init__(self, box: Box) -> None:
         self.box = box
         self.own = False
-        self.data: Any = _copied(box)
+        self.data: Any = copied(box)
         self.versions = _versions(box)
 
     @property
@@ -73,8 +75,12 @@ def _part(box: Box) -> tuple[int | None, int]:
     return (None, 0) if row is None else (field.versions.axis, row)
 
 
-def _copied(box: Box) -> Any:
-    """What a box holds now."""
+def copied(box: Box, hint: str = _FEWER) -> Any:
+    """What a box holds now.
+
+    Raises:
+        AutodiffError: there is no memory for it.
+    """
     field, row = box
     storage = field.storage
     try:
@@ -86,7 +92,7 @@ def _copied(box: Box) -> Any:
         raise AutodiffError(
             f"there is no memory to save {what}: it takes {memory_size(size)}{left}",
             Span.of_caller(),
-            hint="record fewer steps, or let ds.ad.checkpoint save a few and compute the others again",
+            hint=hint,
         ) from problem
 
 

@@ -25,17 +25,20 @@ from diffsim.ad.entries import (
     Pull,
     Replaced,
     Scope,
+    Seeded,
     Stopped,
     Stored,
     Wrote,
     constant,
     fields_of,
     flat,
+    held,
     written,
 )
 from diffsim.ad.gaps import Gaps, no_record
 from diffsim.ad.graph import draw
 from diffsim.ad.keep import Keeper, checked_wish
+from diffsim.ad.lost import check_reaches, check_seeds
 from diffsim.ad.nan import NanWatch
 from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver
@@ -49,7 +52,7 @@ from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.files import write_text
-from diffsim.runtime.read import Read
+from diffsim.runtime.read import Read, Source
 from diffsim.runtime.recorded import Recorded
 from diffsim.runtime.spoil import spoil, written_since
 from diffsim.runtime.threads import members
@@ -114,6 +117,9 @@ class Tape:
     exact = True  # all gradients come from the record: no code with a gradient of its own runs
     plain = False
     """Whether the tape only watches: code with a gradient of its own runs as if there were none."""
+    run = 0
+    """Which of the tape's recordings this is; whether in it Python read a field with a gradient (`looked`),
+    wrote to a gradient (`seeded`), said that something is a constant (`constants`)."""
 
     def __init__(
         self,
@@ -153,6 +159,8 @@ class Tape:
         self.saver = Saver()
         self.pending: list[Saved] = []
         self.entries: list[Entry] = []
+        self.run += 1
+        self.looked = self.seeded = self.constants = False
         self.gaps = Gaps()
         self.newest: Launched
         self.kept: dict[Special, list[Any]] = {}
@@ -294,15 +302,27 @@ class Tape:
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         """Note a write from Python (called by the field)."""
-        self.entries.append(Wrote(field, index, value))
+        seeds = field.is_grad and bool(held(field, index).any())
+        self.seeded |= seeds
+        self.entries.append((Seeded if seeds else Wrote)(field, index, value))
         self._look_at(field, index)
 
-    def lost(self) -> None:
+    def meant(self) -> None:
+        """Note that what was written last is a constant that is meant."""
+        self.entries[-1].meant = True  # type: ignore[union-attr]
+
+    def lost(self, source: Source) -> None:
         """Note that what was written last was made, in Python, of what has a gradient."""
-        self.entries[-1].lost = Span.of_caller()  # type: ignore[union-attr]
+        entry = self.entries[-1]
+        assert isinstance(entry, Wrote)
+        if entry.field.grad is None:
+            entry.lost = Span.of_caller()
+        else:
+            entry.taken = source.field, Span.of_caller()
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         """Note a copy (called by the field)."""
+        self.seeded |= target.is_grad
         self.entries.append(Copied(target, source, Span.of_caller(), to, at))
         self._look_at(target, to)
 
@@ -404,7 +424,7 @@ class Tape:
         self.gaps.check(self.entries)
         again = self._again
         if again is None or not again.complete:
-            again = Replay(self.entries, self.generation, self._written())
+            again = Replay(self.entries, self.generation, self.all_written())
         again.check()
         self._check_gradients()
         self._clear()
@@ -461,6 +481,8 @@ class Tape:
         again = self._again
         if again is None or not again.chained:
             check_chain(self.entries)
+            check_seeds(self)
+            check_reaches(self, loss if isinstance(loss, Field) else None, seeds)
         if again is not None:
             again.chained = True
         make_adjoints(self.entries)
@@ -482,7 +504,7 @@ class Tape:
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         forget_values(self.entries)
         again = self._again
-        before = start_from_zero(self._written() if again is None else again.written)
+        before = start_from_zero(self.all_written() if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
@@ -509,9 +531,10 @@ class Tape:
         self.gaps.check(self.entries)
         self._check_gradients()
         check_chain(self.entries)
+        check_seeds(self)
         run_adjoints(self.entries, self.gaps, put_back=False)
 
-    def _written(self) -> dict[Field, None]:
+    def all_written(self) -> dict[Field, None]:
         """The fields that the recorded program wrote: their gradients belong to the backward pass."""
         found: dict[Field, None] = {}
         seen: set[int] = set()

@@ -10,10 +10,12 @@ from diffsim.ad.entries import Computed, Copied, Entry, Launched, Replaced, Wrot
 from diffsim.ad.gaps import Gaps
 from diffsim.ad.keep import Keeper
 from diffsim.ad.nan import NanWatch
-from diffsim.ad.saves import Saved
+from diffsim.ad.saves import Saved, copied
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.storage import Copy
+
+_AT_ZERO = "set the gradients to 0 before the pass, tape.zero(): then they need no copy"
 
 Hook = Callable[[int, dict[Field, Field]], Any]
 """Called with the number of a launch and the gradients of what it read."""
@@ -122,6 +124,6 @@ def start_from_zero(written: Iterable[Field]) -> dict[Field, Copy]:
     for f in written:
         if f.grad is not None and f.grad.versions.dirty:
             if f.grad.storage.may_be_nonzero():
-                before[f.grad] = f.grad.storage.take()
+                before[f.grad] = copied((f.grad, None), _AT_ZERO)
             f.grad.clear()
     return before

@@ -30,6 +30,8 @@ class Trace:
     records = True
     exact = False
     plain = True
+    run = 0
+    looked = False
 
     def __init__(self) -> None:
         self.number = 0
@@ -110,6 +112,7 @@ class Watch(Tape):
     Attributes:
         written: fields that are not in the state and that steps write.
         inputs: what steps read and neither the state nor the steps provide, with the first to read it.
+        set_grads: the gradients that they write, and where; `seeded_grads`: those set to other than 0.
         probe: counts what a tape of this step would save, if somebody wants to know.
     """
 
@@ -124,6 +127,8 @@ class Watch(Tape):
         self.written: dict[Field, None] = {}
         self.inputs: dict[Box, Span | None] = {}
         self.fresh: set[Box] = set()
+        self.set_grads: dict[Field, Span | None] = {}
+        self.seeded_grads: dict[Field, Span | None] = {}
         self.probe: Saver | None = None
 
     def next_step(self, *, measure: bool) -> None:
@@ -178,6 +183,8 @@ class Watch(Tape):
         covered = self._covered(special, args)
         for a in special.written:
             box = special.box(a, args)
+            if box is not None and box[0].is_grad:
+                self._writes_gradient(box[0], a.stmt.span, seeds=bool(special.gradient_writes))
             if box is None or box[0] in self.state:
                 continue
             if _is_extreme(a) and not _holds(self.fresh | covered, box):
@@ -212,7 +219,14 @@ class Watch(Tape):
             trace.wrote(field, index, value)
         if isinstance(value, Field):
             self._read((value, None), Span.of_caller())
+        if field.is_grad:
+            self._writes_gradient(field, Span.of_caller(), seeds=bool(held(field, index).any()))
         self._written_whole(field, index)
+
+    def _writes_gradient(self, gradient: Field, span: Span | None, *, seeds: bool) -> None:
+        self.set_grads.setdefault(gradient, span)
+        if seeds:
+            self.seeded_grads.setdefault(gradient, span)
 
     def _written_whole(self, field: Field, index: Index) -> None:
         if field not in self.state:
@@ -224,6 +238,8 @@ class Watch(Tape):
         self._read((source, None), Span.of_caller())
         for trace in self.traces:
             trace.copied(target, source, to, at)
+        if target.is_grad:
+            self._writes_gradient(target, Span.of_caller(), seeds=True)
         self._written_whole(target, to)
 
     def stopped(self, field: Field) -> None:

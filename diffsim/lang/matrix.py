@@ -575,7 +575,7 @@ def source_of(thing: Any) -> Any:
     """What a number, a vector, or one in a list was read from on the tape that records now, or None."""
     if thing.__class__ in _BARE:
         return None
-    if isinstance(thing, (float, Matrix)):
+    if isinstance(thing, (float, Matrix, np.ndarray)):
         found = getattr(thing, "taken", None)
         return found if found is not None and found.live else None
     if isinstance(thing, dict):

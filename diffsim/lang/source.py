@@ -7,9 +7,11 @@ import contextlib
 import functools
 import inspect
 import linecache
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from diffsim.errors import FieldError, KernelSyntaxError, Span
 from diffsim.ir import locks
@@ -18,6 +20,8 @@ from diffsim.lang.code import Mangled, class_around, is_code_of
 
 _parsing = locks.lock()  # Python 3.11 does not parse in two threads at a time
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_newest: WeakValueDictionary[tuple[str, str], Source] = WeakValueDictionary()
+"""What was defined last under a module's and a qualified name."""
 
 
 class Source:
@@ -57,6 +61,11 @@ class Source:
         if owner is not None:
             Mangled(owner).visit(node)
         self.node = node
+        module_of, name = function.__module__, function.__qualname__
+        home = sys.modules.get(module_of) if isinstance(module_of, str) else None
+        self.known_as = (str(module_of), name)
+        if "<locals>" not in name and getattr(home, "__dict__", None) is function.__globals__:
+            _newest[self.known_as] = self
         with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
             function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
 
@@ -117,6 +126,17 @@ class Source:
                 hint="load it again: importlib.reload, or start the program anew",
             )
         return node, self.first - 1 - nested
+
+    def replaced_by(self) -> Source | None:
+        """What was defined later under the same name with another text, as in a notebook's edited cell."""
+        newest = _newest.get(self.known_as)
+        if (
+            newest is None
+            or newest is self
+            or newest.function.__globals__ is not self.function.__globals__
+        ):
+            return None
+        return None if ast.dump(newest.node) == ast.dump(self.node) else newest
 
     def span(self, node: Any, parent: Span | None = None) -> Span:
         """The place of a syntax node in the user's file."""

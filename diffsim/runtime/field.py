@@ -39,6 +39,7 @@ from diffsim.runtime.values import (
     check_range,
     element_of,
     index_of,
+    kept,
     refuse_mask,
     scalar_of,
 )
@@ -348,7 +349,7 @@ class Field(FieldProtocols):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         followed = None
-        lost = False
+        lost = None
         if closed[0]:
             wait()
         tape = session.recorders and session.listener
@@ -382,7 +383,7 @@ class Field(FieldProtocols):
         else:
             tape.wrote(self, index_of(self, key), self._written(value))
             if lost:
-                tape.lost()
+                tape.lost(lost)
 
     def _follow(self, value: Traced) -> Traced | None:
         """The value, if the tape is to follow it into this field."""
@@ -398,14 +399,18 @@ class Field(FieldProtocols):
             )
         return value
 
-    def _loses(self, value: Any) -> bool:
-        """Whether Python made this of what has a gradient, which this field has not; refused if it has."""
-        source = source_of(value)
+    def _loses(self, value: Any) -> Source | None:
+        """What Python made this of, which has a gradient.
+
+        Numbers are refused where this field has one too. Of arrays the tape is told: the user may record how
+        their gradient flows (`tape.record_func`).
+        """
+        source: Source | None = source_of(value)
         if source is None or not self.dtype.is_float or self.is_grad:
-            return False
-        if self.grad is not None:
+            return None
+        if self.grad is not None and not isinstance(value, np.ndarray):
             source.refuse(self.name, "do this in a kernel (a copy: ds.copy)")
-        return True
+        return source
 
     def _place(self, key: Any) -> int:
         """Where the element (its first component) lies among the scalars."""
@@ -427,19 +432,23 @@ class Field(FieldProtocols):
         if tape:
             tape.wrote(self, None, self._written(value))
             if lost:
-                tape.lost()
+                tape.lost(lost)
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
         storage = self._storage
         try:
-            return storage.to_numpy(dtype).reshape(self.shape + self.element)
+            made = storage.to_numpy(dtype).reshape(self.shape + self.element)
         except (TypeError, ValueError) as problem:
             raise FieldError(
                 f"dtype={shown(dtype)} is not possible for {self.in_words()}: {problem}",
                 Span.of_caller(),
                 hint="give a type of NumPy, such as np.float64",
             ) from None
+        if self.grad is not None and session.recorders and _records():
+            marked: np.ndarray = Source.of(self).mark(made)
+            return marked
+        return made
 
     def from_numpy(self, array: Any) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
@@ -450,6 +459,8 @@ class Field(FieldProtocols):
                 hint=f"write {self.given_name or 'x'}.copy_from(field)",
             )
         refuse_mask(array, self.name)
+        tape = session.recorders and session.listener
+        lost = tape and self._loses(array)
         given = array_of(array)
         want = self.shape + self.element
         if given.shape != want:
@@ -471,8 +482,10 @@ class Field(FieldProtocols):
         self._before()
         self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
         self._touch()
-        if session.recorders and (tape := session.listener):
-            tape.wrote(self, None, self._storage.take())
+        if tape:
+            tape.wrote(self, None, kept(self))
+            if lost:
+                tape.lost(lost)
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
@@ -568,7 +581,7 @@ class Field(FieldProtocols):
         """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
         self._touch()
         if session.recorders and (tape := session.listener):
-            tape.wrote(self, None, self._storage.take())
+            tape.wrote(self, None, kept(self))
 
 
 def _records() -> bool:

@@ -26,7 +26,7 @@ from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray, known_as
-from diffsim.runtime.launches import STRETCH
+from diffsim.runtime.launches import STRETCH, new_row
 from diffsim.runtime.overlap import check_separate, shares
 from diffsim.runtime.threads import members
 
@@ -381,7 +381,7 @@ def _write_launch_note(w: Writer, special: Special, seed: str) -> None:
     w.put(f"{here}.last = ($now, {seed})")
     params = [p.name for p in special.values]
     if not params:
-        w.space["$alone"] = launches.times.setdefault((), [])
+        w.space["$alone"] = launches.times.setdefault((), new_row())
         w.put(
             "$alone.append($now)",
             f"if not len($alone) & {STRETCH - 1}:",
@@ -396,7 +396,8 @@ def _write_launch_note(w: Writer, special: Special, seed: str) -> None:
         w.space["$known"] = known_as
         key = [f"$known({p.name})" if p.kind == "array" else p.name for p in special.values]
         w.put(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
-        w.put("except KeyError:", "    $times[$known_as] = [$now]")
+        w.space["$row"] = new_row
+        w.put("except KeyError:", "    $times[$known_as] = $row($now)")
         w.put("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
         w.put("else:", "    $noted.append($now)")
         w.put(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")

@@ -9,11 +9,17 @@ nothing that the adjoint loads has changed since the earlier launch (docs/adr/00
 from __future__ import annotations
 
 import bisect
+from array import array
 from typing import Any
 
 STRETCH = 32
 """Each time that a row of readings grew by so many (a power of 2), its length is looked at."""
 _MOST = 1 << 16
+
+
+def new_row(*readings: int) -> array[int]:
+    """A row of readings of the clock."""
+    return array("q", readings)
 
 
 class Launches:
@@ -29,14 +35,14 @@ class Launches:
 
     def __init__(self) -> None:
         self.last: tuple[int, int] | None = None
-        self.times: dict[Any, list[int]] = {}
+        self.times: dict[Any, array[int]] = {}
         self.seeds: dict[Any, int] = {}
         self.forgot = False
         self._asked: dict[Any, tuple[int, int]] = {}
 
     def note(self, key: Any, now: int) -> None:
         """Note a launch with arguments that are known by `key`."""
-        times = self.times.setdefault(key, [])
+        times = self.times.setdefault(key, new_row())
         times.append(now)
         self.shorten(times)
 
@@ -46,7 +52,7 @@ class Launches:
             kept.clear()
         self.forgot = True
 
-    def shorten(self, times: list[int]) -> None:
+    def shorten(self, times: array[int]) -> None:
         """Forget some readings of a row that has grown too long.
 
         A launch in the middle then counts as one that was earlier: more may have changed since, never less.

@@ -1,9 +1,10 @@
 """Numbers that Python reads from a field while a tape records, and what Python makes of them.
 
-They are plain floats, and constants, but for one use: with a value that the tape follows, as in
+They are plain floats and arrays, and constants, but for one use: with a value that the tape follows, as in
 `field[i] += value`, the gradient flows to the element too. Where such a constant would get into the recorded
 program, as an element of a field with a gradient or as an argument, the gradient with respect to what it was
-made of would get lost without a word. So the numbers remember where they come from, and that is refused.
+made of would get lost without a word. So the numbers remember where they come from, through Python's and
+NumPy's arithmetic, and that is refused. What other libraries make of them forgets it (`ad/lost.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, Span
+from diffsim.errors import AutodiffError, Caller, Span
 from diffsim.ir import ops
 from diffsim.ir._row import Op, Operand, Traced
 from diffsim.lang.matrix import Matrix, source_of
@@ -31,21 +32,28 @@ class Source:
     Attributes:
         field: has a gradient; None if it is gone.
         tape: what recorded when it was read; None if it is gone.
+        run: in which of its recordings; `entry`: how many entries that had then.
+        reader: who read it first.
     """
 
-    __slots__ = ("_field", "_tape")
+    __slots__ = ("_field", "_tape", "entry", "reader", "run")
 
     @classmethod
     def of(cls, field: Field) -> Source:
         """What is read from a field now comes from there."""
-        source = field.source
-        if source is None or source._tape() is not session.tape:
-            field.source = source = cls(field, session.tape)
+        source: Any = field.source
+        tape: Any = session.tape
+        if source is None or source._tape() is not tape or source.run != tape.run:
+            field.source = source = cls(field, tape)
         return source
 
     def __init__(self, field: Field, tape: Any) -> None:
         self._field = weakref.ref(field)
         self._tape = weakref.ref(tape)
+        self.run = tape.run
+        self.entry = len(tape.entries)
+        self.reader = Caller()
+        tape.looked = True
 
     @property
     def field(self) -> Field | None:
@@ -65,10 +73,19 @@ class Source:
         return tape is not None and tape.exact and tape is self.tape and self.field is not None
 
     def mark(self, made: Any) -> Any:
-        """The same number, vector or matrix, which remembers that it comes from here."""
+        """The same number, array, vector or matrix, which remembers that it comes from here."""
         if not self.live:
             return made
-        if isinstance(made, np.ndarray) and not made.ndim:
+        if isinstance(made, (list, tuple)):
+            marked = [self.mark(m) for m in made]
+            return marked if isinstance(made, list) else tuple(marked)
+        if isinstance(made, np.ndarray):
+            if made.dtype.kind not in "fc":
+                return made
+            if made.ndim:
+                seen = made.view(TakenArray)
+                seen.taken = self
+                return seen
             made = made[()]
         if isinstance(made, (float, np.floating)):
             return Taken(float(made), self)
@@ -76,19 +93,84 @@ class Source:
             made.taken = self
         return made
 
-    def refuse(self, into: str, hint: str) -> None:
+    def refuse(self, into: str, hint: str, what: str = "a number") -> None:
         """Raise AutodiffError if it would get into the recorded program as a constant."""
         field = self.field
         if self.live and field is not None:
             raise AutodiffError(
-                f"{into} is given a number that Python took from {field.name}; a tape knows it as a "
+                f"{into} is given {what} that Python took from {field.name}; a tape knows it as a "
                 f"constant, and the gradient of {field.name} would lack it without a word",
                 Span.of_caller(),
                 hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",
             )
 
 
-class Taken(float, Traced):
+class Followed:
+    """What NumPy's functions make of such numbers and arrays remembers the same source."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        made = getattr(ufunc, method)(*_plain(inputs), **_plain(options))
+        source = source_of(inputs)
+        if isinstance(made, tuple) and "out" in options:
+            return made
+        return made if source is None else source.mark(made)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        made = function(*_plain(args), **_plain(options))
+        source = source_of((args, options))
+        return made if source is None else source.mark(made)
+
+
+def _plain(thing: Any) -> Any:
+    """The same numbers and arrays, which remember nothing."""
+    if isinstance(thing, TakenArray):
+        return thing.view(np.ndarray)
+    if isinstance(thing, Taken):
+        return float(thing)
+    if isinstance(thing, dict):
+        return {key: _plain(value) for key, value in thing.items()}
+    if thing.__class__ in (list, tuple):
+        return type(thing)(map(_plain, thing))
+    return thing
+
+
+class TakenArray(Followed, np.ndarray):
+    """An array of such numbers. In another process, or as `np.array(a)`, it is a plain one: a constant."""
+
+    taken: Source | None
+
+    def __array_finalize__(self, origin: Any) -> None:
+        self.taken = getattr(origin, "taken", None)
+
+    def __getitem__(self, key: Any) -> Any:
+        made = super().__getitem__(key)
+        return self._marked(made) if isinstance(made, np.floating) else made
+
+    def item(self, *args: Any) -> Any:
+        return self._marked(super().item(*args))
+
+    def dot(self, other: Any, out: Any = None) -> Any:
+        return np.dot(self, other, out=out)
+
+    def trace(self, *args: Any, **options: Any) -> Any:
+        return np.trace(self, *args, **options)
+
+    def _marked(self, made: Any) -> Any:
+        return made if self.taken is None else self.taken.mark(made)
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __str__(self) -> str:
+        return str(self.view(np.ndarray))
+
+
+class Taken(Followed, float, Traced):
     """A number made in Python of an element of a field with a gradient, while a tape records.
 
     Elsewhere, in another process or made by `type(x)(1.0)`, it is a plain float.

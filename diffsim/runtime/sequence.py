@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -83,14 +84,13 @@ class CpuSequence:
 
     def __init__(self) -> None:
         self.done = 0
-        self._rows: list[tuple[int, ...]] = []
-        self._blocks: list[bytearray] = []
-        self._bytes = 0
-        self._launches: dict[int, Compiled] = {}
+        self._slots = array("Q")
+        self._blocks = bytearray()
+        self._launched: dict[int, Compiled] = {}
         self._ops: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._slots) // _SLOTS
 
     def add_launch(
         self,
@@ -99,12 +99,10 @@ class CpuSequence:
         seed: int,
         arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
     ) -> None:
-        block = make_block(compiled, args, seed, arrays)
         errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
-        self._launches[len(self._rows)] = compiled  # and keep its code
-        self._rows.append((_LAUNCH, compiled.address, self._bytes, errors, 0, 0, 0, 0))
-        self._blocks.append(block)
-        self._bytes += len(block)
+        self._launched[compiled.address] = compiled  # and keep its code
+        self._slots.extend((_LAUNCH, compiled.address, len(self._blocks), errors, 0, 0, 0, 0))
+        self._blocks += make_block(compiled, args, seed, arrays)
 
     def add_copy(self, target: Stretches, source: Stretches) -> None:
         self._move(_COPY, target, source)
@@ -119,7 +117,7 @@ class CpuSequence:
         self._move(_CLEAR, target, target)
 
     def _move(self, kind: int, a: Stretches, b: Stretches) -> None:
-        self._rows.append((kind, a.address, b.address, 0, a.bytes, a.count, a.step, b.step))
+        self._slots.extend((kind, a.address, b.address, 0, a.bytes, a.count, a.step, b.step))
 
     def run(self, begin: int = 0, end: int | None = None) -> None:
         if self._ops is None:
@@ -129,15 +127,16 @@ class CpuSequence:
         ops, stop = self._ops.ctypes.data, len(self) if end is None else end
         try:
             if _runner()(session.pool.handle, ops, begin, stop, at):
-                self._launches[following.value].raise_errors()
+                self._launched[int(self._ops[following.value, 1])].raise_errors()
         finally:
             self.done = following.value
 
     def _pack(self) -> np.ndarray:
-        ops = np.array(self._rows, np.uint64).reshape(-1, _SLOTS)
-        self._memory = np.frombuffer(b"".join(self._blocks) + b"\0", np.uint8).copy()
-        self._blocks = []
-        ops[ops[:, 0] == _LAUNCH, 2] += np.uint64(self._memory.ctypes.data)
+        """The rows, where they are; from now on nothing can be added."""
+        ops = np.frombuffer(self._slots, np.uint64).reshape(-1, _SLOTS)
+        if self._blocks:
+            self._memory = np.frombuffer(self._blocks, np.uint8)
+            ops[ops[:, 0] == _LAUNCH, 2] += np.uint64(self._memory.ctypes.data)
         return ops
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Load, Mem, Seed
+from diffsim.ir.nodes import Atomic, Const, Load, Mem, Seed, Store
 from diffsim.ir.types import TensorType, an
 from diffsim.ir.walk import task_statements, uses
 from diffsim.lang.looks import identities
@@ -327,6 +327,16 @@ class Special:
         return read_after_leak(self.ir, self.activity)
 
     @made_once
+    def gradient_writes(self) -> list[Store | Atomic]:
+        """The statements that write something other than 0 to a gradient."""
+        return [
+            s
+            for t in self.ir.tasks
+            for s in task_statements(t)
+            if isinstance(s, (Store, Atomic)) and s.mem.is_grad and not _is_zero(s.value)
+        ]
+
+    @made_once
     def adjoint_reads(self) -> list[Access]:
         """The loads of the adjoint: what must be as it was at the forward launch."""
         return _distinct(
@@ -535,6 +545,10 @@ def _distinct(accesses: Iterable[Access]) -> list[Access]:
     for a in accesses:
         found.setdefault((a.mem, a.part), a)
     return list(found.values())
+
+
+def _is_zero(value: nodes.Value) -> bool:
+    return isinstance(value, Const) and not np.any(value.value)
 
 
 def _drop(special: weakref.ref[Special], _: weakref.ref[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import FieldError, Span, memory_size, shown
 from diffsim.ir._row import Traced
 from diffsim.ir.types import an, tensor
 from diffsim.lang.matrix import Matrix, holds_field
@@ -155,3 +155,17 @@ def _does_not_fit(field: Field, number: int) -> FieldError:
         if field.dtype.is_int
         else "give a number below 1e308, or float('inf')",
     )
+
+
+def kept(field: Any) -> Any:
+    """A copy of what was written to a field, for a tape."""
+    storage = field._storage
+    try:
+        return storage.take()
+    except MemoryError:
+        raise FieldError(
+            f"there is no memory for the tape to keep what was written to {field.name}: it takes "
+            f"{memory_size(storage.form.nbytes)}",
+            Span.of_caller(),
+            hint="write it before the block of the tape, or less often in it",
+        ) from None

@@ -67,11 +67,15 @@ class Versions:
             who = self.writers.get(last)
         if isinstance(who, Span):
             return f"the {who.where}", who
-        if isinstance(who, tuple):
-            code, instruction = who
-            line = _line_of(code, instruction)
-            return "a Python statement", Span(code.co_filename, line)
-        return "a Python statement", None
+        return "a Python statement", span_of(who)
+
+
+def span_of(writer: Any) -> Span | None:
+    """The place of a writer."""
+    if isinstance(writer, tuple):
+        code, instruction = writer
+        return Span(code.co_filename, _line_of(code, instruction))
+    return writer if isinstance(writer, Span) else None
 
 
 def _line_of(code: Any, instruction: int) -> int:

@@ -483,7 +483,7 @@ def test_bad_arguments(cpu):
     with pytest.raises(ds.FieldError, match="a snapshot of the state takes 8000 bytes"):
         with ds.Tape(loss):
             ds.ad.checkpoint(step, 10, [x], memory=16_159)
-    with ds.Tape(loss):
+    with ds.Tape():
         ds.ad.checkpoint(step, 10, [x], memory=16_160)
     for arguments, words in (
         ((None, 10, [x]), "the step is a function"),

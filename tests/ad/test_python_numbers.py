@@ -76,7 +76,7 @@ class Space:
         self.squares, self.twice, self.scaled = squares, twice, scaled
         self.along, self.norms, self.times, self.first = along, norms, times, first
         self.bodies = Body.field(shape=2, needs_grad=True)
-        with ds.Tape(loss):
+        with ds.Tape():
             self.old, self.old_vector = self.x[0] * 2, self.v[0] * 2
 
     def put(self, value):

@@ -1,6 +1,9 @@
 """A gradient is right, or it is refused with an error that names the line: outside of recorded launches."""
 
+import importlib.util
+import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -425,3 +428,133 @@ def test_who_listens_where_no_tape_records_is_nobody_for_good():
         inside = session.recorders
     assert inside
     assert not session.recorders
+
+
+# ---- cells of a notebook that are edited
+
+CELL = """
+@ds.kernel
+def step():
+    for i in x:
+        loss[None] += {} * x[i]
+"""
+CLASS = """
+class Model:
+    @ds.kernel
+    def step(self):
+        for i in x:
+            loss[None] += {} * x[i]
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """Runs cells of one notebook."""
+    name = f"notebook_{tmp_path.name.replace('-', '_')}"
+    sys.modules[name] = module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader(name, None)
+    )
+    module.__dict__.update(ds=ds, x=field(3, name="x"), loss=field(name="loss"))
+
+    def run(text):
+        file = tmp_path / f"cell{len(list(tmp_path.iterdir()))}.py"
+        file.write_text(text)
+        exec(compile(text, str(file), "exec"), module.__dict__)
+        return module
+
+    yield run
+    del sys.modules[name]
+
+
+@pytest.mark.parametrize("text", [CELL, CLASS])
+def test_a_replay_does_not_run_what_was_edited_since(notebook, text):
+    cells = notebook(text.format(2.0))
+    step = cells.Model().step if text is CLASS else cells.step
+    tape = ds.Tape(cells.loss)
+    with tape:
+        step()
+    notebook(text.format(2.0) + "# a comment more\n")
+    tape.replay()
+    tape.backward()
+    assert cells.x.grad.to_numpy().tolist() == [2.0] * 3
+    notebook(text.format(5.0))
+    with pytest.raises(
+        ds.AutodiffError, match=r"step was defined anew[\s\S]*the new step"
+    ) as caught:
+        tape.replay()
+    shown = str(caught.value)
+    assert "cell0.py" in shown
+    assert "cell2.py" in shown
+    cells.x.grad.fill(0.0)
+    tape.backward()  # of what ran
+    assert cells.x.grad.to_numpy().tolist() == [2.0] * 3
+    step = cells.Model().step if text is CLASS else cells.step
+    with tape:
+        step()
+    tape.replay()
+    tape.backward()
+    assert cells.x.grad.to_numpy().tolist() == [5.0] * 3
+
+
+def test_kernels_of_one_name_that_a_function_makes_are_not_edited(notebook):
+    x, loss = field(3), field()
+
+    def make(double):
+        if double:
+
+            @ds.kernel
+            def step():
+                for i in x:
+                    loss[None] += 2.0 * x[i]
+        else:
+
+            @ds.kernel
+            def step():
+                for i in x:
+                    loss[None] += x[i]
+
+        return step
+
+    one, two = make(True), make(False)
+    tape = ds.Tape(loss)
+    with tape:
+        one()
+        two()
+    tape.replay()
+    tape.backward()
+    assert x.grad.to_numpy().tolist() == [3.0] * 3
+
+
+# ---- long tapes
+
+
+def test_what_a_replay_takes_of_memory():
+    """So many bytes for each launch, forward and backward; and nothing but the last value for the rest."""
+    n = 4000
+    x, loss = field(n + 1), field()
+
+    @ds.kernel
+    def step(t: ds.i32):
+        x[t + 1] = 0.5 * x[t]
+
+    @ds.kernel
+    def end():
+        loss[None] += x[n]
+
+    taken = []
+    for steps in (n // 2, n):
+        tape = ds.Tape(loss)
+        with tape:
+            for t in range(n - steps, n):
+                step(t)
+            end()
+        tracemalloc.start()
+        tape.replay()
+        tape.backward()
+        taken.append(tracemalloc.get_traced_memory())
+        tracemalloc.stop()
+    assert x.grad[0] == 0.5**n
+    (_, half), (held, peak) = taken
+    assert peak < 2.2 * half + 50_000
+    assert held < 450 * n
+    assert peak < 900 * n
