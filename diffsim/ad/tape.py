@@ -479,13 +479,15 @@ class Tape:
             raise no_record("differentiate")
         self._check_gradients()
         again = self._again
-        if again is None or not again.chained:
+        known = again is not None and again.chained
+        if not known:
             check_chain(self.entries)
             check_seeds(self)
+        make_adjoints(self.entries)
+        if not known or loss is not self.loss:
             check_reaches(self, loss if isinstance(loss, Field) else None, seeds)
         if again is not None:
             again.chained = True
-        make_adjoints(self.entries)
         clock, me = session.clock, threading.get_ident()
         session.passes.add(me)
         try:
