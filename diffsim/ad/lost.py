@@ -106,7 +106,7 @@ def check_reaches(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> Non
     if loss is not None and not tape.constants:
         _check_loss(tape, loss)
     if tape.looked:
-        _check_read_outs(tape, seeds)
+        _check_read_outs(tape, loss, seeds)
 
 
 def _check_loss(tape: Tape, loss: Field) -> None:
@@ -147,7 +147,7 @@ def _check_loss(tape: Tape, loss: Field) -> None:
     )
 
 
-def _check_read_outs(tape: Tape, seeds: Iterable[Field]) -> None:
+def _check_read_outs(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> None:
     """Raise AutodiffError where what was read out leads to the loss, and Python alone knows how.
 
     That is an array that NumPy made of it; or, where nobody knows what was made of it, a field that was set
@@ -181,10 +181,13 @@ def _check_read_outs(tape: Tape, seeds: Iterable[Field]) -> None:
             wanted -= _overwritten(entry)
             wanted.update(f for f in read(entry) if f.grad is not None)
             ever |= wanted
+    if tape.constants:
+        return
     for f, source in sources.items():
         later = [e for number, e in found if number >= source.entry]
-        if later and f not in ever and not tape.constants:
-            _refuse(source, later[-1])
+        set_from = [e for e in later if e.field is loss]
+        if set_from or (later and f not in ever):
+            _refuse(source, (set_from or later)[-1])
 
 
 def _check_taken(entry: Wrote, explained: list[set[Field]]) -> None:
@@ -210,12 +213,12 @@ def _refuse(source: Any, entry: Wrote) -> None:
     name, other = source.field.name, entry.field.name
     set_here = _shown(f"{other} was set here:", span_of(entry.writer))
     raise AutodiffError(
-        f"{name} was read out in Python, and {other} set from Python later. {other} leads to the loss, and "
-        f"{name} does on no other way: if {other} was made of {name}, the gradient of {name} would lack that "
-        f"without a word{set_here}\n  {name} was read out here:",
+        f"{name} was read out in Python, and {other}, which leads to the loss, was set from Python later: if "
+        f"it was made of {name}, the gradient would lack that without a word{set_here}\n"
+        f"  {name} was read out here:",
         source.reader.span(),
         hint="do what is in between in kernels; if the two have nothing to do with each other, say that a "
-        f"constant is meant: {other}.from_numpy(ds.stop_grad(array)), or read {name} in ds.ad.no_grad()",
+        f"constant is meant: ds.stop_grad(value), or read {name} in ds.ad.no_grad()",
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 import diffsim as ds
 from diffsim.runtime.launches import STRETCH
 from tests.ad.helpers import field, numbers
+from tests.fuzz import by_hand
 
 
 @pytest.fixture(autouse=True)
@@ -279,6 +280,13 @@ def test_an_array_at_the_place_of_another_was_not_launched():
         count(a)
         count.grad(a)
         del a
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_programs_by_hand(first):
+    """Programs of `make fuzz`; enough of them are neither refused nor the same."""
+    said = [by_hand.verdict(by_hand.make(seed)) for seed in range(first, first + 20)]
+    assert set(said) == {"right", "refused"}
 
 
 # ---- checks that compared nothing
