@@ -378,6 +378,19 @@ def written(entry: Entry) -> list[Field]:
     return list(entry.written) if isinstance(entry, Replaced) else []
 
 
+def all_written(entries: list[Entry]) -> dict[Field, None]:
+    """The fields that the recorded program wrote: their gradients belong to the backward pass."""
+    found: dict[Field, None] = {}
+    seen: set[int] = set()
+    for entry in flat(entries):
+        if isinstance(entry, Launched):
+            if id(entry.special) in seen and not entry.special.arrays:
+                continue
+            seen.add(id(entry.special))
+        found.update(dict.fromkeys(written(entry)))
+    return found
+
+
 def read(entry: Entry) -> list[Field]:
     """The fields that an entry read, but for entries inside of it."""
     if isinstance(entry, Launched):

@@ -25,6 +25,7 @@ from diffsim.ad.entries import (
     Stopped,
     Stored,
     Wrote,
+    all_written,
     flat,
     read,
     written,
@@ -50,7 +51,7 @@ def check_seeds(tape: Tape) -> None:
     """Refuse gradients set in the block, of fields whose gradients the backward pass computes."""
     if not tape.seeded and not any(special.gradient_writes for special in tape.kept):
         return
-    computed = {f.grad for f in tape.all_written() if f.grad is not None}
+    computed = {f.grad for f in all_written(tape.entries) if f.grad is not None}
     for gradient, span in _seeds(tape.entries):
         if gradient in computed:
             name = gradient.name

@@ -29,11 +29,10 @@ from diffsim.ad.entries import (
     Stopped,
     Stored,
     Wrote,
+    all_written,
     constant,
     fields_of,
-    flat,
     held,
-    written,
 )
 from diffsim.ad.gaps import Gaps, no_record
 from diffsim.ad.graph import draw
@@ -47,7 +46,6 @@ from diffsim.ad.start import Start
 from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
-from diffsim.lang.copying import refuse
 from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -424,7 +422,7 @@ class Tape:
         self.gaps.check(self.entries)
         again = self._again
         if again is None or not again.complete:
-            again = Replay(self.entries, self.generation, self.all_written())
+            again = Replay(self.entries, self.generation, all_written(self.entries))
         again.check()
         self._check_gradients()
         self._clear()
@@ -506,7 +504,7 @@ class Tape:
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         forget_values(self.entries)
         again = self._again
-        before = start_from_zero(self.all_written() if again is None else again.written)
+        before = start_from_zero(all_written(self.entries) if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
@@ -535,26 +533,6 @@ class Tape:
         check_chain(self.entries)
         check_seeds(self)
         run_adjoints(self.entries, self.gaps, put_back=False)
-
-    def all_written(self) -> dict[Field, None]:
-        """The fields that the recorded program wrote: their gradients belong to the backward pass."""
-        found: dict[Field, None] = {}
-        seen: set[int] = set()
-        for entry in flat(self.entries):
-            if isinstance(entry, Launched):
-                if id(entry.special) in seen and not entry.special.arrays:
-                    continue
-                seen.add(id(entry.special))
-            found.update(dict.fromkeys(written(entry)))
-        return found
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """`copy`, `deepcopy` and `pickle` come here."""
-        raise refuse(
-            "a tape",
-            "it knows the launches of this process",
-            "record what it holds on another tape",
-        )
 
     # ---- gradients
 
