@@ -76,7 +76,6 @@ from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
 from diffsim.lang.absent import absent
 from diffsim.lang.annotations import template
-from diffsim.lang.assignments import PrecisionLoss
 from diffsim.lang.func import data_oriented, func, func_grad, func_replay
 from diffsim.lang.given import adjoint, grad
 from diffsim.lang.intrinsics import (
@@ -100,6 +99,7 @@ from diffsim.lang.intrinsics import (
 )
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.namespace import types
+from diffsim.lang.narrowing import PrecisionLoss
 from diffsim.lang.native import func_native
 from diffsim.lang.spectral import (
     diagonal_map,

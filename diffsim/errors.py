@@ -128,6 +128,10 @@ def _caller() -> FrameType | None:
     return frame
 
 
+_shown_of: dict[str, dict[Any, Any]] = {}
+"""Of each file the warnings about kernels that were shown, as Python keeps them for a module."""
+
+
 def warn(message: str, category: type[Warning], span: Span | None = None) -> None:
     """Warn with the user's own line.
 
@@ -138,7 +142,8 @@ def warn(message: str, category: type[Warning], span: Span | None = None) -> Non
     """
     frame = None if span is not None else _caller()
     if span is not None:
-        warnings.warn_explicit(message, category, span.file, span.line)
+        shown = _shown_of.setdefault(span.file, {})
+        warnings.warn_explicit(message, category, span.file, span.line, registry=shown)
     elif frame is None:
         warnings.warn_explicit(message, category, "<diffsim>", 1)
     else:

@@ -55,6 +55,9 @@ class Builder:
         self.stmts: list[Stmt] = []
         self.is_inner = False  # whether derivatives emitted here may be differentiated again
         self.cut: Container[Value] = ()  # adjoints that are 0 where their value was thrown away
+        self.ranges: dict[Value, tuple[int, int]] = {}
+        """The least and largest number that indices of loops take, as far as that is known."""
+        self._made: dict[Value, Let] = {}
         self.expand = ""  # the column of the op table whose formulas are written out
 
     def __enter__(self) -> Builder:
@@ -292,8 +295,13 @@ class Builder:
 
     def _let(self, op: Op, args: tuple[Value, ...], t: Type) -> Value:
         out = Value(t)
-        self.stmts.append(Let(out, op, args, self.span))
+        made = self._made[out] = Let(out, op, args, self.span)
+        self.stmts.append(made)
         return out
+
+    def made_by(self, v: Value) -> Let | None:
+        """The statement that binds a value, if it is an op emitted here."""
+        return self._made.get(v)
 
     # ---- folding
 

@@ -69,14 +69,20 @@ class ScalarType:
         same_sign = of.kind == self.kind or (of.kind == "u" and of.bits < self.bits)
         return of.is_int and of.bits <= self.bits and (same_sign or self.bits >= 32)
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest number of an integer type."""
+        info = np.iinfo(self.numpy)
+        return int(info.min), int(info.max)
+
     def holds(self, number: float) -> bool:
         """Whether a whole number (or infinity, which an integer does not hold) fits."""
         if self.kind == "f":
             return True
         if self.kind == "b":
             return number in (0, 1)
-        info = np.iinfo(self.numpy)
-        return int(info.min) <= number <= int(info.max)
+        least, largest = self.limits
+        return least <= number <= largest
 
 
 f32 = ScalarType("f32", "f", 32, np.float32, "float", "f")
@@ -130,7 +136,7 @@ def converted(numbers: Any, to: ScalarType) -> Any:
     with np.errstate(all="ignore"):
         if not to.is_int or have.dtype.kind != "f":
             return have.astype(to.numpy)[()]
-        least, largest = np.iinfo(to.numpy).min, np.iinfo(to.numpy).max
+        least, largest = to.limits
         inside = (have > least) & (have < 2.0 ** (to.bits - (to.kind == "i")))
         made = np.where(inside, have, 0).astype(to.numpy)
         made[~inside & (have > 0)] = largest

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from diffsim.errors import warn
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Store, Value
 from diffsim.ir.types import an
 from diffsim.ir.walk import statements
@@ -30,6 +29,7 @@ from diffsim.lang.elements import place_of
 from diffsim.lang.expressions import expr, value
 from diffsim.lang.kinds import is_field
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.narrowing import narrowed
 from diffsim.lang.regions import keep_type
 from diffsim.lang.scope import (
     Context,
@@ -39,10 +39,6 @@ from diffsim.lang.scope import (
     describe,
     sample,
 )
-
-
-class PrecisionLoss(UserWarning):
-    """A value is stored into a narrower type."""
 
 
 def assign(cx: Context, node: ast.Assign) -> None:
@@ -57,7 +53,8 @@ def annotated(cx: Context, node: ast.AnnAssign) -> None:
     if node.value is None:
         raise cx.syntax(node, "a declaration without a value", "give it a value")
     t = expr(cx, node.annotation)
-    assign_to(cx, node.target, calls.convert(cx, expr(cx, node.value), t, node))
+    thing, what = expr(cx, node.value), ast.unparse(node.target)
+    assign_to(cx, node.target, calls.convert(cx, thing, t, node, assigned=what))
 
 
 def assign_to(cx: Context, target: ast.expr, thing: Any, source: ast.expr | None = None) -> None:
@@ -201,14 +198,7 @@ def stored(cx: Context, mem: Mem, index: tuple[Value, ...], thing: Any, node: An
             f"an element of {mem.name} is {an(mem.dtype)}, {an(have.type)} would lose its fraction",
             hint=f"convert it: ds.cast(value, ds.{want.scalar})",
         )
-    if (
-        have.type.is_float
-        and have.type.scalar.bits > want.scalar.bits
-        and not isinstance(have, Const)
-    ):
-        message = f"{mem.name} holds {want.scalar}: storing {have.type.scalar} loses precision"
-        warn(message, PrecisionLoss, cx.builder.span)
-    return cx.builder.cast(have, want.scalar)
+    return narrowed(cx, have, want.scalar, mem.name)
 
 
 def augmented(cx: Context, node: ast.AugAssign) -> None:

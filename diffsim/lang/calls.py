@@ -23,6 +23,7 @@ from diffsim.lang.annotations import as_of_now
 from diffsim.lang.func import BoundFunc, Func, Given
 from diffsim.lang.kinds import home_of, is_field, is_ours, name_of
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.narrowing import narrowed
 from diffsim.lang.scope import (
     Context,
     Intrinsic,
@@ -222,8 +223,11 @@ def _method(
         ) from None
 
 
-def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
-    """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices."""
+def convert(cx: Context, thing: Any, t: Any, node: Any, assigned: str = "") -> Any:
+    """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices.
+
+    `assigned` names what the thing is assigned to, where no cast is written: what is lost is warned about.
+    """
     t = as_of_now(t)
     if is_python_type(t):
         b = cx.builder
@@ -234,19 +238,19 @@ def convert(cx: Context, thing: Any, t: Any, node: Any) -> Any:
             raise cx.type_error(
                 node, f"{an(v.type)} can not become {an(t)}", "a conversion keeps the shape"
             )
-        return cx.builder.cast(v, t.scalar)
+        return narrowed(cx, v, t.scalar, assigned) if assigned else cx.builder.cast(v, t.scalar)
     if not isinstance(t, ScalarType):
         raise cx.type_error(
             node, f"{describe(t)} is not a type", hint="use ds.f32, ds.f64, ds.i32, ..."
         )
     if isinstance(thing, str):  # float("inf")
         thing = expressions.fold(cx, node, float, thing)
-    if isinstance(thing, expressions.Number):
+    if isinstance(thing, expressions.Number) and not assigned:
         return Const(t, expressions.fold(cx, node, t, thing))
-    v = cx.value(thing, node)
+    v = cx.value(thing, node, like=t)
     if t.is_bool and not v.type.is_bool:
         return cx.builder.named("ne", v, 0)
-    return cx.builder.cast(v, t)
+    return narrowed(cx, v, t, assigned) if assigned else cx.builder.cast(v, t)
 
 
 def _of_type(cx: Context, node: ast.Call, t: TensorType, args: list[Any]) -> Value:

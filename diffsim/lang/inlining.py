@@ -212,7 +212,7 @@ def _parameter(cx: Context, node: ast.Call, func: Func, name: str, given: Any, t
         raise cx.type_error(
             node, f"{name} of {func.source.name} is {want}, not {an(v.type)}", _head(func)
         )
-    return calls.convert(cx, given, t, node)
+    return calls.convert(cx, given, t, node, assigned=f"{name} of {func.source.name}")
 
 
 def _head(func: Func) -> str:

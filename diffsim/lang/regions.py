@@ -18,6 +18,7 @@ from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
 from diffsim.ir.types import Type, an, bool_
 from diffsim.ir.walk import has_effects
 from diffsim.lang.matrix import Matrix
+from diffsim.lang.narrowing import narrowed, note_choice
 from diffsim.lang.scope import (
     BREAK,
     CONTINUE,
@@ -145,6 +146,7 @@ class _Merge:
         with _into(builder, self.orelse):
             y = fit(builder, y, t)
         out = Value(t, x.hint or y.hint)
+        note_choice(cx, out, x, y)
         self.yields.append((x, y, out))
         return out
 
@@ -356,7 +358,14 @@ def keep_type(cx: Context, v: Value, t: Type, name: str, node: Any) -> Value:
             if name.isidentifier() and t.is_int
             else f"convert it: ds.cast(..., ds.{t.scalar})",
         )
-    return cx.builder.cast(v, t.scalar)
+    return narrowed(cx, v, t.scalar, name)
+
+
+def note_range(cx: Context, index: Value, lo: Value, hi: Value) -> None:
+    """Remember what numbers a loop's index takes, if that is known."""
+    least = lo.value if isinstance(lo, Const) else lo.type.scalar.limits[0]
+    last = hi.value if isinstance(hi, Const) else hi.type.scalar.limits[1]
+    cx.builder.ranges[index] = int(least), max(int(least), int(last) - 1)
 
 
 def for_region(
@@ -372,6 +381,7 @@ def for_region(
     b, span = cx.builder, cx.builder.span
     carried = Carried(cx, (*names, DRAWS), node)
     index = Value(lo.type, hint)
+    note_range(cx, index, lo, hi)
     carried.enter({CONTINUE: False})
     cx.level += 1
     with b.block() as stmts:

@@ -164,6 +164,7 @@ class Context:
         self.lane_axes: tuple[Value, ...] = ()
         self.tasks: list[Task] = []
         self.uses_random = False
+        self.told: set[tuple[str, int]] = set()  # the lines that a warning was about
         self.next_loop: LoopOptions | None = None  # by ds.loop_config
         self.result: Mem | None = None
         self.giving: list[Any] = []  # the funcs whose given gradients are under translation

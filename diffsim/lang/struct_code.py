@@ -51,7 +51,7 @@ def _fitting(
             f"{what} is {an(want)}, not {an(v.type)}",
             "convert it with ds.cast" if v.type.shape == want.shape else "give one of that shape",
         )
-    return calls.convert(cx, v, want, node)
+    return calls.convert(cx, v, want, node, assigned=what)
 
 
 def store(

@@ -29,7 +29,8 @@ from diffsim.ir.types import Type, an, u64
 from diffsim.ir.walk import has_effects, statements
 from diffsim.lang import references, spaces
 from diffsim.lang.expressions import expr
-from diffsim.lang.regions import keep_type
+from diffsim.lang.narrowing import narrowed
+from diffsim.lang.regions import keep_type, note_range
 from diffsim.lang.scope import (
     BREAK,
     CONTINUE,
@@ -142,6 +143,8 @@ def parallel_for(
         )
     yields = tuple(v for axis in space.axes for v in axis)
     axes = tuple(Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes))
+    for axis, (lo, hi) in zip(axes, space.axes, strict=True):
+        note_range(cx, axis, lo, hi)
     before = dict(cx.env)
     cx.in_task = True
     cx.lane_axes = axes
@@ -226,4 +229,4 @@ def kernel_return(cx: Context, node: ast.Return) -> None:
             if not thing.type.shape and not t.shape
             else "write the right type behind -> in its def: ds.f32, ds.types.vector(n, ds.f32), ...",
         )
-    cx.builder.store(cx.use(cx.result), (), cx.builder.cast(thing, t.scalar))
+    cx.builder.store(cx.use(cx.result), (), narrowed(cx, thing, t.scalar, "the result"))

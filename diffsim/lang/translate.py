@@ -64,7 +64,7 @@ def translate(
     with builder:
         try:
             statements.block(cx, source.node.body)
-        except DiffsimError:
+        except (DiffsimError, Warning):  # a warning that the user has made an error
             raise
         except RecursionError:
             raise KernelSyntaxError(

@@ -23,7 +23,16 @@ from diffsim.backends.layout import ERROR, POOL, PRINTED, RUN, SEED, THREADS, La
 from diffsim.backends.reports import HEAD
 from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
 from diffsim.ir import locks
-from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, NO_LOG, Check, Kernel, Mem, Scratch
+from diffsim.ir.nodes import (
+    DIVIDED_BY_0,
+    DOES_NOT_FIT,
+    NEGATIVE_POWER,
+    NO_LOG,
+    Check,
+    Kernel,
+    Mem,
+    Scratch,
+)
 from diffsim.ir.types import ScalarType, size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import cache, printed
@@ -230,6 +239,11 @@ def failed_check(check: Check | Scratch, values: list[int], *, device: bool = Fa
     for value in values[: len(check.values)]:
         message = message.replace("{}", str(value), 1)
     hint = _ADVICE_ON.get(check.message, _ADVICE[bool(check.values)])
+    if check.message.endswith(DOES_NOT_FIT):
+        hint = (
+            "without debug=True it wraps around: if that is meant, convert it with ds.cast; "
+            "otherwise give the place a wider type"
+        )
     return AccessError(message, check.span, hint=hint)
 
 
