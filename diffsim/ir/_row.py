@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import KernelTypeError, Span
+from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import current
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import ScalarType, Type, converted
@@ -246,10 +246,10 @@ class Op:
                 raise TypeError
             with np.errstate(all="ignore"):
                 return _plain(self.ref(*args), args)
-        except (TypeError, ValueError):
-            shown = ", ".join(map(repr, args))
+        except (TypeError, ValueError, OverflowError):
+            given = ", ".join(map(shown, args))
             raise KernelTypeError(
-                f"{self.sign} can not be computed of ({shown})",
+                f"{self.sign} can not be computed of ({given})",
                 Span.of_caller(),
                 hint=f"it takes {len(self.operands)} number{'s' * (len(self.operands) != 1)} "
                 "(or arrays); vectors have methods: v.norm(), v.dot(w), ...",

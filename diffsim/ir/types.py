@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import KernelTypeError, Span
+from diffsim.errors import KernelTypeError, Span, shown
 
 
 class ScalarType:
@@ -34,14 +34,26 @@ class ScalarType:
     def __reduce__(self) -> Any:
         return (scalar, (self.name,))
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, *values: Any) -> Any:
         """Convert a Python number to this type (inside of a kernel: a cast)."""
-        number = value if isinstance(value, (bool, int, float, np.generic)) else float(value)
+        if len(values) != 1:
+            raise KernelTypeError(
+                f"a conversion takes one value, not {len(values)}",
+                Span.of_caller(),
+                hint=f"write ds.{self}(value)",
+            )
+        (value,) = values
         try:
+            number = value if isinstance(value, (bool, int, float, np.generic)) else float(value)
             return converted(number, self).item()
         except OverflowError as problem:
+            hint = "write it as a float: 1e30"
+            raise KernelTypeError(str(problem), Span.of_caller(), hint) from None
+        except (TypeError, ValueError):
             raise KernelTypeError(
-                str(problem), Span.of_caller(), "write it as a float: 1e30"
+                f"{shown(value)} can not be converted to {an(self)}",
+                Span.of_caller(),
+                hint="give a number; arrays have .astype(...), lists become vectors: ds.Vector([...])",
             ) from None
 
     @property
@@ -111,12 +123,6 @@ _LARGEST = 2**1024
 """Integers from here on are no floats."""
 
 
-def in_words(number: Any) -> str:
-    """A number in a message, long ones shortened."""
-    long = isinstance(number, int) and number.bit_length() > 128
-    return f"an integer of {number.bit_length()} bits" if long else str(number)
-
-
 def converted(numbers: Any, to: ScalarType) -> Any:
     """Numbers in another type, as kernels convert them: the definition of `cast`.
 
@@ -129,7 +135,7 @@ def converted(numbers: Any, to: ScalarType) -> Any:
     have = np.asarray(numbers)
     if have.dtype == object:
         if not to.is_float or have.shape or abs(numbers) >= _LARGEST:
-            raise OverflowError(f"{in_words(numbers)} does not fit into {to}")
+            raise OverflowError(f"{shown(numbers)} does not fit into {an(to)}")
         have = np.asarray(float(numbers))
     if to.is_bool:
         return (have != 0)[()]

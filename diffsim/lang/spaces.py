@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.errors import shown
 from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang import calls, expressions, linalg
@@ -179,6 +180,10 @@ def _bounds(cx: Context, node: Any, lo: Any, hi: Any) -> tuple[Value, Value]:
                 f"for a field use {name}.shape[0]"
                 if name
                 else "divide with //, or convert it: int(n)",
+            )
+        elif not i64.holds(int(x)):
+            raise cx.type_error(
+                node, f"{shown(x)} turns are too many for a loop", "bounds of loops have 64 bits"
             )
         elif not i32.holds(int(x)):
             t = i64

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.absent import close_to, no_attribute, refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
@@ -82,7 +82,14 @@ class StructType(Named):
                     )
                 thing = made_of
             else:
-                thing = marked(np.asarray(thing or 0, t.numpy).item(), thing)
+                if t.is_int and isinstance(thing, (int, np.integer)) and not t.holds(int(thing)):
+                    number = shown(int(thing))
+                    raise FieldError(
+                        f"{member} of {self.__name__} is {an(t)}, and {number} does not fit into it",
+                        Span.of_caller(),
+                        hint="give the member a wider type, such as ds.i64",
+                    )
+                thing = marked(t(thing or 0), thing)
             made[member] = thing
         return Struct(self, made)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span, shown
 from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.types import (
@@ -174,8 +174,15 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
             return bool(value)
     elif t.is_float:
         if isinstance(value, (int, float, np.floating, np.integer)):
-            with np.errstate(over="ignore"):
-                return t.numpy.type(value).item()
+            try:
+                with np.errstate(over="ignore"):
+                    return t.numpy.type(value).item()
+            except OverflowError:
+                raise KernelTypeError(
+                    f"{p.name} of {kernel} is {an(t)}, and {shown(value)} does not fit into it",
+                    Span.of_caller(),
+                    hint="pass a float",
+                ) from None
     else:
         try:
             number = operator.index(value)

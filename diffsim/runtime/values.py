@@ -103,8 +103,8 @@ def scalar_of(field: Field, value: Any) -> Any:
             Span.of_caller(),
             hint="convert it: int(value)",
         )
-    if isinstance(value, int) and not _fits(field, value):
-        raise _does_not_fit(field, value)
+    if isinstance(value, (int, np.integer)) and not _fits(field, int(value)):
+        raise _does_not_fit(field, int(value))
     return value
 
 

@@ -22,6 +22,7 @@ from diffsim.ir.nodes import Const
 from diffsim.ir.types import SCALARS, bool_
 from diffsim.passes import wide
 from tests.cuda import emulated
+from tests.fuzz import numbers as fuzz
 
 TYPES = [t for t in SCALARS.values() if t is not bool_]
 NUMBERS = [t.name for t in TYPES]
@@ -462,3 +463,72 @@ def test_division_by_0_of_floats_in_a_kernel():
     found = list(written())[2:]
     assert found[0] == inf
     assert math.isnan(found[1])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_kernels(seed):
+    """Of casts, quotients, shifts and atomic extremes of functions; `make fuzz` runs more of them."""
+    text = fuzz.make(seed)
+    assert fuzz.verdict(text, seed) == "right", text
+    ds.init(arch=ds.cpu)
+
+
+BIG = 10**400
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f: ds.cast(BIG, ds.f32),
+        lambda f: ds.i64(2**70),
+        lambda f: ds.cast([1, 2], ds.f32),
+        lambda f: ds.i32(None),
+        lambda f: ds.i32(1, 2),
+        lambda f: ds.i32(),
+        lambda f: ds.max(BIG, 1.0),
+        lambda f: f["floats"].fill(BIG),
+        lambda f: f["floats"].__setitem__(0, BIG),
+        lambda f: f["vectors"].__setitem__(0, [BIG, 1]),
+        lambda f: f["bytes"].__setitem__(0, np.int64(300)),
+        lambda f: f["bytes"].fill(2**70),
+        lambda f: f["bytes"].from_numpy([2**70, 1, 2]),
+        lambda f: f["take"](BIG),
+        lambda f: f["take"](a=BIG),
+        lambda f: f["whole"](2**70),
+        lambda f: f["store"](),
+        lambda f: f["turns"](),
+        lambda f: f["floats"].to_numpy("q9"),
+        lambda f: ds.types.struct(a=ds.i8)(a=300),
+    ],
+)
+def test_what_is_no_number_of_a_type_is_an_error_with_the_line(call):
+    ds.init(arch=ds.cpu)
+    f = {"floats": ds.field(ds.f32, 3), "bytes": ds.field(ds.i8, 3)}
+    f["vectors"] = ds.Vector.field(2, ds.f32, 3)
+    floats, big = f["floats"], BIG
+
+    @ds.kernel
+    def take(a: ds.f64) -> ds.f64:
+        return a
+
+    @ds.kernel
+    def whole(a: ds.i64) -> ds.i64:
+        return a
+
+    @ds.kernel
+    def store():
+        floats[0] = floats[1] * big
+
+    @ds.kernel
+    def turns():
+        for _ in range(2**70):
+            floats[0] = 1.0
+
+    f.update(take=take, whole=whole, store=store, turns=turns)
+    with pytest.raises(ds.errors.DiffsimError) as caught:
+        call(f)
+    text = str(caught.value)
+    assert "test_numbers.py" in text
+    assert "^" in text
+    assert "To do: " in text
+    assert max(map(len, text.splitlines())) < 220
