@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 
-from diffsim.errors import KernelTypeError, Span
+from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import current, types
 from diffsim.ir._row import TABLE, Expand, Op
 from diffsim.ir.nodes import Atomic, Block, Const, Let, Load, Mem, Stmt, Store, Value
@@ -122,7 +122,7 @@ class Builder:
                 if t.holds(number):
                     return Const(t, number)
             raise KernelTypeError(
-                f"{types.in_words(number)} does not fit into 64 bits",
+                f"{shown(number)} does not fit into 64 bits",
                 self.span,
                 hint="write it as a float: 1e30",
             )
