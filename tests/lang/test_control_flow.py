@@ -356,6 +356,7 @@ def _defined(text, file):
 _GRID = [(a, b) for a in (-3, 0, 1, 6) for b in (-1, 2, 5)]
 
 
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs_agree_with_python(cpu, seed):
     text = _random_program(seed)
@@ -1070,6 +1071,7 @@ def test_condition_of_a_while_that_prints(cpu, capfd):
     assert capfd.readouterr().out.split("\n") == ["v = 0", "v = 1", "v = 2", ""]
 
 
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
 def test_condition_of_a_while_that_draws(cpu):
     """Each draw is a new number: the turns have a geometric distribution, apart from what the body draws."""
     ds = cpu

@@ -80,6 +80,7 @@ def test_an_underscore_throws_values_of_any_type_away(cpu):
     assert run(2.0) == 24
 
 
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
 def test_an_underscore_that_is_read_is_a_local(cpu):
     ds = cpu
 
@@ -134,6 +135,7 @@ def test_func_parameters_are_locals(cpu):
     assert run(2) == 200 + 30 + 21
 
 
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
 def test_func_annotations_convert(cpu):
     ds = cpu
 
@@ -798,6 +800,7 @@ def from_cell(text, file, **names):
     return space
 
 
+@pytest.mark.filterwarnings("ignore::diffsim.PrecisionLoss")
 def test_string_annotations(cpu):
     ds = cpu
     text = """from __future__ import annotations

@@ -215,7 +215,7 @@ def test_float_and_int_annotations_follow_the_defaults(cpu):
 
 def test_numpy_scalars_are_numbers(cpu):
     ds, spy = cpu, Spy()
-    x = ds.field(ds.i32, shape=8)
+    x = ds.field(ds.i64, shape=8)
     three, yes, tenth, sizes = np.int64(3), np.bool_(True), np.float32(0.1), np.array([4, 5])
 
     @ds.func
