@@ -16,8 +16,10 @@ import copy
 import functools
 import linecache
 import os
+import re
 import reprlib
 import sys
+import types
 import warnings
 from types import FrameType
 from typing import Any
@@ -179,6 +181,8 @@ def _render(message: str, span: Span | None, hint: str | None) -> str:
 
 def memory_size(nbytes: int) -> str:
     """An amount of memory in words, such as "1.5 GiB"."""
+    if nbytes >= 2**80:
+        return f"more than 2**{nbytes.bit_length() - 1} bytes"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"
@@ -191,11 +195,22 @@ _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
 
 def shown(value: object) -> str:
     """What a user handed over, as a short line of a message; whatever its `repr` may be or do."""
+    kind = type(value)
+    name = getattr(value, "__name__", None)
+    if isinstance(value, type):
+        return f"the class {name}"
+    if isinstance(name, str) and (callable(value) or isinstance(value, types.ModuleType)):
+        return (
+            f"the module {name}" if isinstance(value, types.ModuleType) else f"the function {name}"
+        )
     try:
-        text = repr(value) if isinstance(value, type) else _shorten.repr(value)
+        words = getattr(kind, "in_words", None)
+        text = str(words(value)) if words is not None else _shorten.repr(value)
     except Exception:  # a number of thousands of digits, an object whose __repr__ is broken
-        return f"an object of class {type(value).__name__}"
-    text = " ".join(text.split())
+        text = " at 0x"
+    if " at 0x" in text:
+        return f"an object of class {kind.__name__}"
+    text = re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", " ".join(text.split()))
     return text if len(text) <= 120 else text[:117] + "..."
 
 

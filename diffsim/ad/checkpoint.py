@@ -26,7 +26,8 @@ from diffsim.ad.gaps import Gaps
 from diffsim.ad.lost import check_rollout
 from diffsim.ad.saves import Saved, copied
 from diffsim.ad.watch import Repeat, Trace, Watch
-from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
+from diffsim.lang.signatures import checked
 from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -57,6 +58,7 @@ class CheckpointStats:
         )
 
 
+@checked
 def checkpoint(
     step: Callable[[int], Any],
     n_steps: int,
@@ -116,14 +118,14 @@ class _Rollout:
         where = Span.of_caller()
         if not callable(step):
             raise FieldError(
-                f"the step is a function of t, not {step!r}",
+                f"the step is a function of t, not {shown(step)}",
                 where,
                 hint="give a plain function that launches the kernels of one step: def step(t): ...",
             )
         check_runs(step, "the step")
-        if isinstance(n_steps, bool) or not isinstance(n_steps, int) or n_steps < 0:
+        if isinstance(n_steps, bool) or not isinstance(n_steps, int) or not 0 <= n_steps < 2**62:
             raise FieldError(
-                f"n_steps is a whole number from 0 on, not {n_steps!r}",
+                f"n_steps is a whole number from 0 on, not {shown(n_steps)}",
                 where,
                 hint="write int(...) around what may be a float: ds.ad.checkpoint(step, int(n), state=[x])",
             )
@@ -134,7 +136,9 @@ class _Rollout:
             )
         if schedule not in ("binomial", "equidistant"):
             raise FieldError(
-                f"{schedule!r} is not a schedule", where, hint='it is "binomial" or "equidistant"'
+                f"{shown(schedule)} is not a schedule",
+                where,
+                hint='it is "binomial" or "equidistant"',
             )
         self.step = step
         self.n = n_steps
@@ -152,7 +156,7 @@ class _Rollout:
             if number is not None and not (whole and number >= 1):
                 what = "bytes, such as 10**9" if name == "memory" else "copies of the state"
                 raise FieldError(
-                    f"{name} is a whole number from 1 on, not {number!r}",
+                    f"{name} is a whole number from 1 on, not {shown(number)}",
                     where,
                     hint=f"give a number of {what}; or leave it out",
                 )

@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.entries import Run, held, put_held
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, Span, shown
 from diffsim.ir._row import Traced
 from diffsim.ir.types import an
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
+from diffsim.lang.signatures import checked
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.struct_field import StructField
 
 
+@checked
 def copy(
     dst: Any, src: Any, *, dest_offset: int = 0, src_offset: int = 0, count: int | None = None
 ) -> None:
@@ -52,7 +54,7 @@ def copy(
                 hint="arrays are copied by x.from_numpy(array)",
             )
     row = None
-    if count is None and not dest_offset and not src_offset:
+    if count is None and all(isinstance(o, int) and o == 0 for o in (dest_offset, src_offset)):
         dst.copy_from(src)
     else:
         row = _copy_part(dst, src, dest_offset, src_offset, count)
@@ -94,13 +96,13 @@ def _run(f: Field, start: Any, count: Any) -> Run:
         count = size - start if count is None else operator.index(count)
     except TypeError:
         raise FieldError(
-            f"offsets and count are whole numbers, not {start!r} and {count!r}",
+            f"offsets and count are whole numbers, not {shown(start)} and {shown(count)}",
             Span.of_caller(),
             hint="write int(...) around what may be a float",
         ) from None
     if start < 0 or count < 1 or start + count > size:
         raise FieldError(
-            f"{f.name} has {size} elements, and not {count} from number {start} on",
+            f"{f.name} has {size} elements, and not {shown(count)} from number {shown(start)} on",
             Span.of_caller(),
             hint="offsets count elements from 0, in the order of the indices",
         )
@@ -118,6 +120,7 @@ def _row(f: Field, run: Run) -> int | None:
     return first if first == last else None
 
 
+@checked
 def clone(x: Any, needs_grad: bool | None = None) -> Any:
     """A new field of the same shape, type and values; on a tape a copy that is differentiated.
 
@@ -164,12 +167,23 @@ def _stop_grad(x: Any) -> Any:
     """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
     if session.tape is not None:
         session.tape.constants = True
+    try:
+        return _as_constant(x)
+    except RecursionError:
+        raise FieldError(
+            f"{shown(x)} holds itself",
+            Span.of_caller(),
+            hint="give a number, a vector, or a list of such",
+        ) from None
+
+
+def _as_constant(x: Any) -> Any:
     if isinstance(x, Traced):
         return x.value
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     if isinstance(x, (list, tuple)):
-        constants = [_stop_grad(e) for e in x]
+        constants = [_as_constant(e) for e in x]
         return constants if isinstance(x, list) else tuple(constants)
     if isinstance(x, Matrix) and x.taken is not None:
         made = Matrix(x.entries)

@@ -15,9 +15,10 @@ from diffsim.ad.entries import Index, flat, held, put_held, read, written
 from diffsim.ad.gradcheck import run_moved
 from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.copying import Bound, Named
-from diffsim.lang.matrix import source_of
+from diffsim.lang.origins import source_of
+from diffsim.lang.signatures import checked
 from diffsim.lang.source import check_runs, is_passive
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -329,6 +330,7 @@ class BoundGradReplaced(Bound):
         self.replaced.grad(self.owner, *args, **kwargs)
 
 
+@checked
 def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
     """Decorate a Python function (or method) that launches kernels and has a gradient of its own.
 
@@ -347,6 +349,7 @@ def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
     return GradReplaced(function)
 
 
+@checked
 def grad_for(
     primal: Any, *, check: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -368,7 +371,7 @@ def grad_for(
     if isinstance(primal, BoundGradReplaced):
         primal = primal.replaced
     if not isinstance(primal, GradReplaced):
-        name = getattr(primal, "__name__", repr(primal))
+        name = getattr(primal, "__name__", shown(primal))
         raise AutodiffError(
             f"{name} is not marked with ds.ad.grad_replaced",
             Span.of_caller(),
@@ -465,7 +468,7 @@ class NoGrad:
             return _no_grad_block()
         if not callable(function):
             raise FieldError(
-                f"ds.ad.no_grad decorates functions, not {function!r}",
+                f"ds.ad.no_grad decorates functions, not {shown(function)}",
                 Span.of_caller(),
                 hint="write @ds.ad.no_grad above a function, or with ds.ad.no_grad(): before a block",
             )

@@ -10,7 +10,8 @@ import numpy as np
 
 from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
-from diffsim.lang.matrix import Matrix, source_of
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.origins import source_of
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray

@@ -12,8 +12,9 @@ from diffsim.ad.entries import Launched
 from diffsim.ad.saves import Saved
 from diffsim.ad.start import Start, moved
 from diffsim.ad.tape import Tape
-from diffsim.errors import AutodiffError, FieldError, Span
+from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.scope import close_to
+from diffsim.lang.signatures import checked, need_function, need_number, need_whole
 from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -22,6 +23,7 @@ Jacobians = dict[tuple[Field, Field], np.ndarray]
 _TOLERANCE = {4: (1e-2, 1e-3, 1e-2), 8: (1e-5, 1e-7, 1e-6)}  # bytes: step, atol, rtol
 
 
+@checked
 def jacobian(
     function: Callable[[], Any],
     inputs: Sequence[Field],
@@ -41,11 +43,13 @@ def jacobian(
         For each pair (input, output) an array with a row for each component of the output, and a
         column for each component of the input, in the order of `to_numpy`; NaN in rows left out.
     """
+    _check_options(function, max_outputs=max_outputs)
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
     tape, start = _record(function, ins)
     return _jacobian(tape, ins, outs, max_outputs, start)
 
 
+@checked
 def jacobian_fd(
     function: Callable[[], Any],
     inputs: Sequence[Field],
@@ -63,6 +67,7 @@ def jacobian_fd(
         eps: the step; 1e-2 for f32, 1e-5 for f64 if left out.
         max_inputs: how many components of each input are moved at most (0 or None: all).
     """
+    _check_options(function, eps=eps, max_inputs=max_inputs)
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
     _, start = _record(function, ins)
     made = _differences(function, ins, outs, eps, max_inputs, start)
@@ -70,6 +75,7 @@ def jacobian_fd(
     return made
 
 
+@checked
 def gradcheck(
     function: Callable[[], Any],
     inputs: Sequence[Field],
@@ -104,6 +110,9 @@ def gradcheck(
     Raises:
         AutodiffError: they do not, with the numbers; or there is no gradient; or nothing to compare.
     """
+    _check_options(
+        function, eps=eps, atol=atol, rtol=rtol, max_inputs=max_inputs, max_outputs=max_outputs
+    )
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
     if not all(any(f.storage.form.count for f in group) for group in (ins, outs)):
         raise _nothing_compared("the fields have no elements", "give it fields with elements")
@@ -141,6 +150,7 @@ def gradcheck(
     return passed
 
 
+@checked
 def gradcheck_tape(
     tape: Tape,
     *,
@@ -162,6 +172,12 @@ def gradcheck_tape(
         AutodiffError: a gradient is wrong; or there was nothing to compare.
         FieldError: a name in `kernels` that no kernel on the tape has.
     """
+    if not isinstance(tape, Tape):
+        raise FieldError(
+            f"gradcheck_tape takes a tape, not {shown(tape)}",
+            Span.of_caller(),
+            hint="record one: with ds.Tape() as tape: ...",
+        )
     launches = [e for e in tape.entries if isinstance(e, Launched)]
     known = {e.special.kernel.source.name for e in launches}
     chosen, skipped = _names(kernels), _names(skip_kernels)
@@ -201,7 +217,14 @@ def gradcheck_tape(
 
 
 def _names(given: Sequence[str] | str | None) -> set[str]:
-    return {given} if isinstance(given, str) else set(given or ())
+    if given is not None and not isinstance(given, (str, list, tuple, set)):
+        raise FieldError(
+            f"names of kernels are texts in a list, not {shown(given)}",
+            Span.of_caller(),
+            hint='write kernels=["step"]',
+        )
+    names = [given] if isinstance(given, str) else given or ()
+    return {name if isinstance(name, str) else shown(name) for name in names}
 
 
 def _nothing_compared(why: str, hint: str) -> AutodiffError:
@@ -213,14 +236,25 @@ def _with_gradient(things: Any) -> Iterator[Field]:
 
 
 def _checked(fields: Any, what: str) -> list[Field]:
-    given = [fields] if isinstance(fields, Field) else list(fields)
+    given = [fields] if isinstance(fields, Field) else fields
+    if not isinstance(given, (list, tuple)):
+        given = []
     if not given or any(not isinstance(f, Field) or f.grad is None for f in given):
         raise FieldError(
             f"{what} is a list of fields with gradients",
             Span.of_caller(),
             hint="declare them with needs_grad=True",
         )
-    return given
+    return list(given)
+
+
+def _check_options(function: Any, **numbers: Any) -> None:
+    """Refuse what is no function, no number, no number of components."""
+    need_function(
+        function, "what is checked", "give a kernel without arguments, or a Python function"
+    )
+    for name, number in numbers.items():
+        (need_whole if name.startswith("max") else need_number)(number, name)
 
 
 def _tolerances(*fields: Field) -> tuple[float, float, float]:

@@ -26,7 +26,14 @@ from diffsim.ad.entries import (
     part,
     written,
 )
-from diffsim.errors import AutodiffError, DiffsimError, FieldError, MissingGradientError, Span
+from diffsim.errors import (
+    AutodiffError,
+    DiffsimError,
+    FieldError,
+    MissingGradientError,
+    Span,
+    shown,
+)
 from diffsim.ir.nodes import Atomic, Check, Mem, Scratch, Store
 from diffsim.passes.keep import TWO_VALUES, keep_taken
 from diffsim.passes.serial import serialize
@@ -55,7 +62,7 @@ def checked_wish(wish: Any) -> bool | frozenset[Field]:
         )
     if any(not isinstance(f, Field) for f in fields):
         raise FieldError(
-            f"retain_grad can not be {wish!r}",
+            f"retain_grad can not be {shown(wish)}",
             Span.of_caller(),
             hint="give it True, or a list of fields",
         )

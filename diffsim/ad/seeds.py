@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
 from diffsim.lang.scope import describe
 from diffsim.runtime.field import Field
 from diffsim.runtime.recorded import Recorded
+from diffsim.runtime.values import array_of
 
 
 def check_loss(loss: Any) -> None:
@@ -61,7 +60,7 @@ def of_its_own(seed: Any) -> Any:
 def start_from(f: Any, seed: Any) -> None:
     """Set the gradient of a field that a backward pass starts from."""
     if not isinstance(f, Field) or f.grad is None:
-        name = f.name if isinstance(f, Field) else repr(f)
+        name = f.name if isinstance(f, Field) else shown(f)
         raise MissingGradientError(
             f"{name} can not be given a gradient to start from: it has none",
             Span.of_caller(),
@@ -69,7 +68,7 @@ def start_from(f: Any, seed: Any) -> None:
         )
     if isinstance(seed, Field):
         f.grad.copy_from(seed)
-    elif np.ndim(seed) == 0 or (f.element and np.shape(seed) == f.element):
+    elif (made := array_of(seed)).ndim == 0 or (f.element and made.shape == f.element):
         f.grad.fill(seed)
     else:
         f.grad.from_numpy(seed)

@@ -45,7 +45,8 @@ from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.ad.start import Start
 from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
 from diffsim.ad.validation import Validator
-from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
+from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
+from diffsim.lang.signatures import checked_methods, is_one_of, need_bool, need_function, need_path
 from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
@@ -69,6 +70,10 @@ class TapeStats:
     saved_bytes: int
 
 
+@checked_methods(
+    "__init__ backward replay zero reset on_backward visualize record_func record_scope_begin "
+    "record_scope_end"
+)
 class Tape:
     """Records what runs inside of `with`, for gradients.
 
@@ -129,12 +134,15 @@ class Tape:
         validation: bool = False,
         check_nan: bool = False,
     ) -> None:
-        if in_place not in ("refuse", "save"):
+        if not is_one_of(in_place, "refuse", "save"):
             raise FieldError(
-                f"in_place={in_place!r} is not possible",
+                f"in_place={shown(in_place)} is not possible",
                 Span.of_caller(),
                 hint='it is "refuse" or "save"',
             )
+        need_bool(clear_gradients, "clear_gradients")
+        need_bool(validation, "validation")
+        need_bool(check_nan, "check_nan")
         self.saving = in_place == "save"
         if self.saving and validation:
             raise FieldError(
@@ -168,6 +176,11 @@ class Tape:
         self.complete = False
         self.generation = session.generation
         self._again: Replay | None = None
+
+    def __repr__(self) -> str:
+        loss = "" if self.loss is None else f" of {self.loss.name}"
+        now = "recording, " if session.tape is self else ""
+        return f"<tape{loss}: {now}{self.stats().entries} entries>"
 
     # ---- recording
 
@@ -359,18 +372,17 @@ class Tape:
             arrays: the fields and arrays whose gradients it uses, for `tape.zero()` and
                 `tape.gradients`.
         """
-        if not callable(backward):
-            raise FieldError(
-                f"{backward!r} can not be called",
-                Span.of_caller(),
-                hint="give a function without parameters that adds to the gradients",
-            )
+        need_function(backward, "backward", "give one that adds to the gradients")
         check_runs(backward, "the function")
-        self.entries.append(Replaced(backward, [], tuple(arrays)))
+        fields: Sequence[Any] = arrays if isinstance(arrays, (list, tuple)) else [arrays]
+        if any(not isinstance(f, (Field, np.ndarray)) for f in fields):
+            problem = f"arrays is a list of fields and arrays, not {shown(arrays)}"
+            raise FieldError(problem, Span.of_caller(), "write tape.record_func(backward, [x, y])")
+        self.entries.append(Replaced(backward, [], tuple(fields)))
 
     def record_scope_begin(self, name: str) -> None:
         """Begin a group of entries, for `visualize`."""
-        self.entries.append(Scope(str(name)))
+        self.entries.append(Scope(name if isinstance(name, str) else shown(name)))
 
     def record_scope_end(self) -> None:
         """End the group begun last."""
@@ -384,12 +396,7 @@ class Tape:
                 from the fields that it read to their gradients so far. What the hook does to them
                 (clip, set to 0) is what the earlier launches see.
         """
-        if not callable(hook):
-            raise FieldError(
-                f"{hook!r} can not be called",
-                Span.of_caller(),
-                hint="give a function of two parameters: def hook(step, grads): ...",
-            )
+        need_function(hook, "the hook", "give one of two parameters: def hook(step, grads): ...")
         check_runs(hook, "the hook")
         self.hooks.append(hook)
         return hook
@@ -572,6 +579,7 @@ class Tape:
         """
         text = draw(self.entries, array_labels or {})
         if filename is not None:
+            need_path(filename, "the filename")
             write_text(filename, text)
         return text
 

@@ -31,6 +31,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from diffsim.backends.jit import dispose
+from diffsim.errors import shown
 from diffsim.ir import locks
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -83,9 +84,9 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
         PtxError: bad text, an intrinsic or function that has no NVIDIA code, no libdevice, or no such
             compute capability.
     """
-    if sm not in TARGETS:
+    if sm not in list(TARGETS):
         raise PtxError(
-            f"there is no PTX for sm={sm!r}: choose one of {', '.join(map(str, TARGETS))}"
+            f"there is no PTX for sm={shown(sm)}: choose one of {', '.join(map(str, TARGETS))}"
         )
     _refuse_fatal_intrinsics(text)
     _initialise()

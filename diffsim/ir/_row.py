@@ -246,7 +246,7 @@ class Op:
                 raise TypeError
             with np.errstate(all="ignore"):
                 return _plain(self.ref(*args), args)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             given = ", ".join(map(shown, args))
             raise KernelTypeError(
                 f"{self.sign} can not be computed of ({given})",
@@ -259,7 +259,7 @@ class Op:
         """`ds.floor(x, ds.i32)`: what the function gives, in another type."""
         if self.name not in WHOLE or not isinstance(t, ScalarType):
             raise KernelTypeError(
-                f"{self.sign} can not be computed of {args[0]!r} as {t!r}"
+                f"{self.sign} can not be computed of {shown(args[0])} as {shown(t)}"
                 if self.name in WHOLE and args
                 else f"{self.sign} takes no dtype",
                 Span.of_caller(),

@@ -44,6 +44,8 @@ class ScalarType:
             )
         (value,) = values
         try:
+            if isinstance(value, np.ndarray) and (value.ndim or value.dtype.kind not in "biuf"):
+                raise TypeError
             number = value if isinstance(value, (bool, int, float, np.generic)) else float(value)
             return converted(number, self).item()
         except OverflowError as problem:

@@ -80,7 +80,7 @@ def close_to(name: str, known: list[str]) -> str | None:
 
 def refuse_duals(needs_dual: object) -> None:
     """Raise FieldError for Taichi's forward mode."""
-    if needs_dual:
+    if needs_dual is not False and needs_dual is not None:
         raise FieldError(
             "needs_dual is Taichi's forward mode, and derivatives go backward here",
             Span.of_caller(),

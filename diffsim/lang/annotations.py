@@ -85,9 +85,9 @@ def template() -> Template:
 
 def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
     """A tensor type, its shape and dtype checked."""
-    if any(not isinstance(n, int) or n < 1 for n in shape):
+    if any(isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16 for n in shape):
         raise FieldError(
-            f"a vector or matrix has at least one element along each axis, not {shape}",
+            f"a vector or matrix has at least one element along each axis, not {shown(shape)}",
             Span.of_caller(),
             hint="write ds.types.vector(3, ds.f32) or ds.types.matrix(2, 3, ds.f32)",
         )
@@ -128,9 +128,9 @@ def _in_words(thing: Any) -> str:
 def _advice(thing: Any) -> str:
     """Which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
     name = getattr(thing, "__name__", thing)
+    if not isinstance(thing, (str, type, np.dtype)):
+        return "use ds.f32, ds.f64, ds.i32, ..., without quotes"
     for t in SCALARS.values():
-        if name in (t.name, f"ds.{t.name}", f"ti.{t.name}") or (
-            isinstance(thing, (str, type, np.dtype)) and thing == t.numpy
-        ):
+        if name in (t.name, f"ds.{t.name}", f"ti.{t.name}") or thing == t.numpy:
             return f"write ds.{'u1' if t is bool_ else t.name}"
     return "use ds.f32, ds.f64, ds.i32, ..., without quotes"

@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from diffsim.errors import AutodiffError, DiffsimError, Span
+from diffsim.errors import AutodiffError, DiffsimError, Span, shown
 from diffsim.ir.types import ScalarType
 from diffsim.lang.copying import Bound, Named
 from diffsim.lang.ports import ports
+from diffsim.lang.signatures import checked
 from diffsim.lang.source import Source
 
 C = TypeVar("C", bound=type)
@@ -103,6 +104,7 @@ class BoundFunc(Bound):
         return self.func(*args, **kwargs)
 
 
+@checked
 def func(function: Callable[..., Any]) -> Func:
     """Decorate a function so that kernels (and other funcs) can call it.
 
@@ -113,6 +115,7 @@ def func(function: Callable[..., Any]) -> Func:
     return Func(function)
 
 
+@checked
 def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
     """Decorate a function as the gradient of a func.
 
@@ -138,6 +141,7 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
     return decorate
 
 
+@checked
 def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
     """Decorate a function that stands in for a func where an adjoint needs its result again.
 
@@ -163,7 +167,7 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
 
 def _check_func(func: Any, what: str) -> None:
     if not isinstance(func, Func):
-        name = getattr(func, "__name__", repr(func))
+        name = getattr(func, "__name__", shown(func))
         raise AutodiffError(
             f"{name} is not a ds.func, so ds.{what} can not be given for it",
             Span.of_caller(),
@@ -204,6 +208,7 @@ def _check_parameters(func: Func, given: Given, *, more: bool) -> None:
     )
 
 
+@checked
 def data_oriented(cls: C) -> C:
     """Decorate a class whose methods are kernels or funcs, so that `self.x` works inside of them.
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.errors import KernelTypeError, Span, shown
+from diffsim.ir._row import Operand
 from diffsim.ir.nodes import Const, Mem, Seed, Value
 from diffsim.ir.ops import TABLE
-from diffsim.ir.types import ScalarType, an, f32, f64, i32, i64, u32, u64
+from diffsim.ir.types import ScalarType, an, converted, f32, f64, i32, i64, u32, u64
 from diffsim.ir.verify import is_block_dim
 from diffsim.lang import assignments, calls, elements, expressions, spaces, tasks
 from diffsim.lang.annotations import scalar_type
@@ -211,7 +213,11 @@ def _cast(cx: Context, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _cast_in_python(x: Any, t: Any) -> Any:
-    return Matrix(x, t) if isinstance(x, Matrix) else scalar_type(t)(x)
+    if isinstance(x, (Matrix, list, tuple)):
+        return Matrix(x, t)
+    if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind in "biuf":
+        return converted(x, scalar_type(t))
+    return scalar_type(t)(x)
 
 
 cast = Intrinsic(
@@ -308,7 +314,17 @@ def _like(name: str, number: int) -> Intrinsic:
         return cx.builder.broadcast(cx.builder.const(number, t.scalar), t)
 
     def in_python(x: Any) -> Any:
-        return x * 0 + number
+        if isinstance(x, (list, tuple)):
+            x = Matrix(x)
+        right = isinstance(x, (bool, int, float, np.generic, np.ndarray, Operand))
+        if not right or (isinstance(x, (np.generic, np.ndarray)) and x.dtype.kind not in "biuf"):
+            raise KernelTypeError(
+                f"ds.{name} takes a number, a vector or a matrix, not {shown(x)}",
+                Span.of_caller(),
+                hint=f"write ds.{name}(x)",
+            )
+        zeros: Any = x
+        return zeros * 0 + number
 
     text = f"{number} of the type of a value, in every element: `ds.{name}(x)`."
     return Intrinsic(name, text, in_kernel, in_python)

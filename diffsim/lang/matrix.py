@@ -7,23 +7,28 @@ use (`linalg.py`). Inside of kernels the translator recognises the constructors 
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.errors import DiffsimError, FieldError, KernelTypeError, Span, shown
 from diffsim.ir._row import Op, Operand, Traced
 from diffsim.ir.types import ScalarType, converted, from_numpy
 from diffsim.lang import linalg
 from diffsim.lang.absent import no_assignment, no_attribute, refuse_duals
 from diffsim.lang.annotations import scalar_type
+from diffsim.lang.arrays import OPERATORS, answers, checked_index
+from diffsim.lang.origins import holds_field, marked, source_of
 from diffsim.lang.ports import ports
+from diffsim.lang.signatures import checked_methods, need_number, need_size
 
 _set = object.__setattr__
 
 
+@checked_methods(
+    "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
+)
 class Matrix(Operand):
     """A small vector or matrix of numbers.
 
@@ -93,16 +98,26 @@ class Matrix(Operand):
     @staticmethod
     def identity(dt: Any, n: int) -> Matrix:
         """The n x n identity."""
+        need_size(n)
         return Matrix(np.eye(n), dt)
 
     @staticmethod
     def unit(n: int, i: int, dt: Any = float) -> Matrix:
         """The i-th unit vector of n elements."""
+        need_size(n)
+        if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
+            raise FieldError(
+                f"a vector of {n} elements has no element {shown(i)}",
+                Span.of_caller(),
+                hint="elements are counted from 0: ds.Vector.unit(3, 0)",
+            )
         return Matrix(np.eye(n)[i], dt)
 
     @staticmethod
     def diag(n: int, value: Any) -> Matrix:
         """The n x n matrix with `value` on the diagonal."""
+        need_size(n)
+        need_number(value if value is not None else shown(value), "the value on the diagonal")
         return marked(Matrix(np.eye(n) * value), value)
 
     @staticmethod
@@ -154,7 +169,7 @@ class Matrix(Operand):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """`np.ones(2) * v` is a vector, as `v * np.ones(2)`; `np.sin(v)` is NumPy's array."""
-        binary = _OPERATORS.get(ufunc) if method == "__call__" and not options else None
+        binary = OPERATORS.get(ufunc) if method == "__call__" and not options else None
         if binary is not None:
             a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
             if isinstance(a, Matrix):
@@ -255,15 +270,11 @@ class Matrix(Operand):
         if isinstance(other, (Matrix, list, tuple, np.ndarray)):
             other = _entries_of(other, least=0)
         elif not isinstance(other, (int, float, np.bool_, np.integer, np.floating)):
-            if function in (np.equal, np.not_equal) or not isinstance(other, _NO_NUMBERS):
+            if function in (np.equal, np.not_equal) or answers(other):
                 return NotImplemented
             other = None
         if other is None:
-            raise KernelTypeError(
-                f"a vector or matrix and {shown(operand)} do not go together",
-                Span.of_caller(),
-                hint="compute with numbers, lists of numbers, vectors and matrices",
-            )
+            raise _no_operand(operand)
         if np.ndim(other) and np.shape(other) != self.entries.shape:
             raise KernelTypeError(
                 f"shapes do not fit together: {self.entries.shape} and {np.shape(other)}",
@@ -360,11 +371,17 @@ class Matrix(Operand):
 
     def __rmatmul__(self, o: Any) -> Any:
         entries = _entries_of(o)
-        return NotImplemented if entries is None else marked(Matrix(entries), o) @ self
+        if entries is None:
+            raise _no_operand(o)
+        return marked(Matrix(entries), o) @ self
 
     def __matmul__(self, o: Any) -> Any:
-        if not isinstance(o, (Matrix, list, tuple, np.ndarray)) or _entries_of(o) is None:
+        if answers(o) and not isinstance(
+            o, (Matrix, list, tuple, np.ndarray, float, int, np.generic)
+        ):
             return NotImplemented
+        if _entries_of(o) is None:
+            raise _no_operand(o)
         axes = self.entries.ndim + np.ndim(o)
         if np.ndim(o) == 0 or axes == 2 or self.shape[-1] != np.shape(o)[0]:
             raise KernelTypeError(
@@ -479,6 +496,14 @@ _PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
 """What users are told of, besides the methods of `linalg`."""
 
 
+def _no_operand(thing: Any) -> KernelTypeError:
+    return KernelTypeError(
+        f"a vector or matrix and {shown(thing)} do not go together",
+        Span.of_caller(),
+        hint="compute with numbers, lists of numbers, vectors and matrices; @ takes vectors and matrices",
+    )
+
+
 def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
     """Numbers in an array of at most two axes, at least `least`; None if they are none."""
     if isinstance(rows, Matrix):
@@ -494,26 +519,6 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
         return made
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def checked_index(index: Any) -> Any:
-    """An index of a vector or matrix: numbers, slices or lists, but nothing that makes new axes."""
-    for k in index if isinstance(index, tuple) else (index,):
-        if k is None or k is ... or isinstance(k, (bool, float, str)):
-            raise TypeError
-    return index
-
-
-_NO_NUMBERS = (type(None), str, bytes, complex, dict, set, type)
-_OPERATORS: dict[Any, Any] = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
-    np.true_divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
-    np.power: operator.pow, np.matmul: operator.matmul, np.bitwise_and: operator.and_,
-    np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor, np.left_shift: operator.lshift,
-    np.right_shift: operator.rshift, np.less: operator.lt, np.less_equal: operator.le,
-    np.greater: operator.gt, np.greater_equal: operator.ge, np.equal: operator.eq,
-    np.not_equal: operator.ne,
-}  # fmt: skip
 
 
 def same_shape(name: str, args: Sequence[Any]) -> None:
@@ -536,9 +541,17 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
     try:
         plain = {k: _plain(a) for k, a in named.items()}
         return marked(wrap(function(*map(_plain, args), **plain)), *args, *named.values())
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
+        if isinstance(problem, DiffsimError):
+            raise
         about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
-        raise KernelTypeError(str(problem), Span.of_caller(), f"{name}: {about}") from None
+        said = isinstance(problem, ValueError) or "argument" in str(problem)
+        given = ", ".join(map(shown, (*args, *named.values())))
+        raise KernelTypeError(
+            str(problem) if said else f"{name} can not be computed of ({given})",
+            Span.of_caller(),
+            hint=f"{name}: {about}",
+        ) from None
 
 
 def _plain(a: Any) -> Any:
@@ -561,40 +574,9 @@ def wrap(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) else x
 
 
-def holds_field(thing: Any) -> bool:
-    """Whether a thing is a field, or a list with fields in it, which NumPy would read unseen."""
-    if isinstance(thing, (list, tuple)):
-        return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
-    return getattr(type(thing), "_diffsim_field", False)
-
-
-_BARE = frozenset((float, int, bool, str, np.ndarray))
-
-
-def source_of(thing: Any) -> Any:
-    """What a number, a vector, or one in a list was read from on the tape that records now, or None."""
-    if thing.__class__ in _BARE:
-        return None
-    if isinstance(thing, (float, Matrix, np.ndarray)):
-        found = getattr(thing, "taken", None)
-        return found if found is not None and found.live else None
-    if isinstance(thing, dict):
-        thing = list(thing.values())
-    if isinstance(thing, (list, tuple)):
-        for t in thing:
-            if t.__class__ not in _BARE and (found := source_of(t)) is not None:
-                return found
-    return None
-
-
-def marked(made: Any, *origins: Any) -> Any:
-    """The result, which remembers what the operands were read from."""
-    for origin in origins:
-        if origin.__class__ not in _BARE and (source := source_of(origin)) is not None:
-            return source.mark(made)
-    return made
-
-
 def filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
     """A vector of n elements, or an n x m matrix, of one number."""
+    need_size(n)
+    if m is not None:
+        need_size(m)
     return Matrix(np.full((n,) if m is None else (n, m), number), dt)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.annotations import ArrayAnnotation, DefaultTensor, matrix_type, scalar_type
+from diffsim.lang.signatures import checked_methods
 from diffsim.lang.structs import StructType, struct_type
 
 
+@checked_methods("ndarray vector matrix")
 class types:  # noqa: N801 - a namespace: ds.types.vector(...)
     """Types that are not scalars, and annotations for arguments."""
 
@@ -25,7 +27,7 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
             dtype = scalar_type(dtype)
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
             raise FieldError(
-                f"ndim is a number of axes, not {ndim!r}",
+                f"ndim is a number of axes, not {shown(ndim)}",
                 Span.of_caller(),
                 hint="write ndim=1, 2, ...",
             )

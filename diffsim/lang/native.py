@@ -15,10 +15,12 @@ from diffsim.ir.nodes import Block, Custom, Native, Value
 from diffsim.ir.types import ScalarType
 from diffsim.lang.func import Func, NativeText
 from diffsim.lang.scope import Context
+from diffsim.lang.signatures import checked
 
 Text = str | Mapping[str, str]
 
 
+@checked
 def func_native(
     text: Text, adj_text: Text | None = None, replay_text: Text | None = None
 ) -> Callable[[Callable[..., Any]], Func]:

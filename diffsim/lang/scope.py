@@ -18,7 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import DiffsimError, KernelNameError, KernelSyntaxError, KernelTypeError, Span
+from diffsim.errors import (
+    DiffsimError,
+    KernelNameError,
+    KernelSyntaxError,
+    KernelTypeError,
+    Span,
+    shown,
+)
 from diffsim.ir._row import Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
@@ -36,7 +43,8 @@ from diffsim.lang.looks import (
     is_settled,
     is_settled_outside,
 )
-from diffsim.lang.matrix import Matrix, source_of
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.origins import source_of
 from diffsim.lang.source import Source, assigned_names
 
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
@@ -435,7 +443,7 @@ def describe(thing: Any) -> str:
     if thing is None or isinstance(thing, (str, bool)):
         return repr(thing)
     if isinstance(thing, (int, float, np.generic)):
-        return f"the number {thing}"
+        return f"the number {shown(thing)}"
     if isinstance(thing, (tuple, list, dict, set, range, slice)):
         return f"a {type(thing).__name__}"
     if isinstance(thing, type):

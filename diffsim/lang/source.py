@@ -220,6 +220,8 @@ def _described(thing: Any) -> str:
         return f"{source.name}, which is a {source.where.split()[0]} already"
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
+    if thing is None:
+        return "None"
     return f"an object of class {type(thing).__name__}"
 
 

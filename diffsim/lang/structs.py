@@ -16,14 +16,17 @@ from diffsim.lang.absent import close_to, no_attribute, refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.copying import Named
 from diffsim.lang.func import Func
-from diffsim.lang.matrix import Matrix, marked
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.origins import marked
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
+from diffsim.lang.signatures import checked, checked_methods
 
 # What Python, from 3.14 on, itself puts into a class for its annotations.
 _OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
 
 
+@checked_methods("field")
 class StructType(Named):
     """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
 
@@ -72,8 +75,11 @@ class StructType(Named):
                     )
             elif isinstance(t, TensorType):
                 if thing is None or isinstance(thing, (int, float)):
-                    thing = np.full(t.shape, thing or 0)
-                made_of = marked(Matrix(thing, t.scalar), given.get(member))
+                    thing = np.full(t.shape, self._number(member, t.scalar, thing))
+                made_of = marked(Matrix(thing), given.get(member))
+                if made_of.entries.dtype.kind == "f" and t.is_int:
+                    raise self._no_fractions(member, t, thing)
+                made_of = made_of.cast(t.scalar)
                 if made_of.entries.shape != t.shape:
                     raise FieldError(
                         f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
@@ -82,16 +88,38 @@ class StructType(Named):
                     )
                 thing = made_of
             else:
-                if t.is_int and isinstance(thing, (int, np.integer)) and not t.holds(int(thing)):
-                    number = shown(int(thing))
-                    raise FieldError(
-                        f"{member} of {self.__name__} is {an(t)}, and {number} does not fit into it",
-                        Span.of_caller(),
-                        hint="give the member a wider type, such as ds.i64",
-                    )
-                thing = marked(t(thing or 0), thing)
+                thing = marked(t(self._number(member, t, thing)), thing)
             made[member] = thing
         return Struct(self, made)
+
+    def _number(self, member: str, t: ScalarType, thing: Any) -> Any:
+        """A number for a member; 0 where none is given."""
+        if isinstance(thing, np.ndarray) and thing.size == 1:
+            thing = thing.item()
+        if thing is None:
+            return 0
+        if not isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
+            raise FieldError(
+                f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
+                Span.of_caller(),
+                hint="give one number",
+            )
+        if t.is_int and isinstance(thing, (float, np.floating)):
+            raise self._no_fractions(member, t, thing)
+        if isinstance(thing, int) and not (t.holds(thing) and abs(thing) < 2**1023):
+            raise FieldError(
+                f"{member} of {self.__name__} is {an(t)}, and {shown(thing)} does not fit into it",
+                Span.of_caller(),
+                hint="give the member a wider type, such as ds.i64",
+            )
+        return thing
+
+    def _no_fractions(self, member: str, t: ScalarType | TensorType, thing: Any) -> FieldError:
+        return FieldError(
+            f"{member} of {self.__name__} is {an(t)}, {shown(thing)} would lose its fraction",
+            Span.of_caller(),
+            hint="convert it: int(value), v.cast(ds.i32)",
+        )
 
     def bind(
         self,
@@ -228,6 +256,7 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(equal.all() if isinstance(equal, Matrix) else equal)
 
 
+@checked
 def dataclass(cls: type) -> StructType:
     """Decorate a class whose annotations are the members of a struct, and its `@ds.func`s methods.
 

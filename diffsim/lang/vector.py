@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import FieldError, KernelTypeError, Span
+from diffsim.errors import FieldError, KernelTypeError, Span, shown
 from diffsim.ir.types import TensorType, an
 from diffsim.lang.absent import refuse_duals
-from diffsim.lang.matrix import Matrix, filled, source_of
+from diffsim.lang.matrix import Matrix, filled
+from diffsim.lang.origins import source_of
 from diffsim.lang.ports import ports
+from diffsim.lang.signatures import checked_methods
 
 
+@checked_methods("__new__ field ndarray zero one unit")
 class Vector:
     """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
 
@@ -69,13 +72,13 @@ class _Maker:
         try:
             parts = [np.ravel(e.entries if isinstance(e, Matrix) else e) for e in elements]
             flat = np.concatenate(parts) if parts else np.zeros(0)
-        except ValueError:  # rows of different lengths
+        except (ValueError, TypeError, RecursionError):  # rows of different lengths
             flat = np.zeros(0)
         if len(flat) == 1:
             flat = np.repeat(flat, t.size)
         if len(flat) != t.size or flat.dtype.kind not in "biuf":
             raise KernelTypeError(
-                f"{an(t)} can not be made of {', '.join(map(repr, elements)) or 'nothing'}",
+                f"{an(t)} can not be made of {', '.join(map(shown, elements)) or 'nothing'}",
                 Span.of_caller(),
                 hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
             )

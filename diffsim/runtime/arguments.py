@@ -192,7 +192,7 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
             if t.holds(number):
                 return number
             raise KernelTypeError(
-                f"{p.name} of {kernel} is {an(t)}, and {number} does not fit into it",
+                f"{p.name} of {kernel} is {an(t)}, and {shown(number)} does not fit into it",
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.i64",
             )

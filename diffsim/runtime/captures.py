@@ -19,7 +19,7 @@ from diffsim.lang.looks import (
     compare,
     is_atom,
 )
-from diffsim.lang.matrix import source_of
+from diffsim.lang.origins import source_of
 
 if TYPE_CHECKING:
     from diffsim.runtime.launch import Writer

@@ -22,12 +22,13 @@ from diffsim.backends.cuda import BLOCK_DIM
 from diffsim.backends.jit import Jit
 from diffsim.backends.libcuda import DriverError
 from diffsim.backends.pool import Pool, launcher
-from diffsim.errors import BackendError, FieldError, Span, warn
+from diffsim.errors import BackendError, FieldError, Span, shown, warn
 from diffsim.ir import locks
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verify import is_block_dim
 from diffsim.lang.absent import close_to
 from diffsim.lang.ports import ports
+from diffsim.lang.signatures import checked
 from diffsim.runtime.cache import DiskCache, NoFolder, chosen_folder, not_kept
 from diffsim.runtime.device import Device, DeviceStorage, open_device
 from diffsim.runtime.storage import Form, HostStorage, Storage
@@ -352,11 +353,12 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
         FieldError: something that is no backend.
     """
     wanted = list(asked) if isinstance(asked, (list, tuple)) else [asked]
-    if not wanted or any(a not in _ARCHES.values() for a in wanted):
+    if not wanted or not all(isinstance(a, Arch) for a in wanted):
+        close = close_to(asked, list(_ARCHES)) if isinstance(asked, str) else None
         raise FieldError(
-            f"{asked!r} is not a backend",
+            f"{shown(asked)} is not a backend",
             Span.of_caller(),
-            hint="use arch=ds.cpu, ds.cuda or ds.gpu",
+            hint=f"write arch=ds.{close}" if close else "use arch=ds.cpu, ds.cuda or ds.gpu",
         )
     reason = ""
     for arch in wanted:
@@ -379,6 +381,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
     )
 
 
+@checked
 def init(  # noqa: D417 - each option has its line
     arch: Arch | Sequence[Arch] | None = None, **options: Any
 ) -> None:
@@ -418,7 +421,7 @@ def init(  # noqa: D417 - each option has its line
     aliases = {float: f32, int: i32}
     for name, value in options.items():
         if name not in Options.__slots__:
-            close = close_to(name, list(Options.__slots__))
+            close = close_to(name, ["arch", *Options.__slots__])
             raise FieldError(
                 f"ds.init has no option {name}",
                 Span.of_caller(),
@@ -426,9 +429,11 @@ def init(  # noqa: D417 - each option has its line
             )
         if name in _CHOICES:
             value = aliases.get(value, value) if isinstance(value, type) else value
-            if value not in _CHOICES[name]:
+            if not any(
+                value is c or (isinstance(value, str) and value == c) for c in _CHOICES[name]
+            ):
                 raise FieldError(
-                    f"the option {name} can not be {value!r}",
+                    f"the option {name} can not be {shown(value)}",
                     Span.of_caller(),
                     hint="choose one of " + ", ".join(map(repr, _CHOICES[name])),
                 )
@@ -436,23 +441,23 @@ def init(  # noqa: D417 - each option has its line
             value, _KINDS[name]
         ):
             raise FieldError(
-                f"the option {name} can not be {value!r}",
+                f"the option {name} can not be {shown(value)}",
                 Span.of_caller(),
                 hint=f"give it {_WORDS[_KINDS[name]]}",
             )
         if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:
             raise FieldError(
-                f"the option {name} can not be {value}", Span.of_caller(), hint=_HOW_MANY
+                f"the option {name} can not be {shown(value)}", Span.of_caller(), hint=_HOW_MANY
             )
         if name == "offline_cache_file_path" and "\0" in value:
             raise FieldError(
-                f"the option {name} can not be {value!r}: there is a zero character in it",
+                f"the option {name} can not be {shown(value)}: there is a zero character in it",
                 Span.of_caller(),
                 hint="give it the path of a folder",
             )
         if name in ("device", "device_scratch_size") and value < 0:
             raise FieldError(
-                f"the option {name} can not be {value}",
+                f"the option {name} can not be {shown(value)}",
                 Span.of_caller(),
                 hint="GPUs are numbered from 0"
                 if name == "device"
@@ -460,7 +465,7 @@ def init(  # noqa: D417 - each option has its line
             )
         if name == "default_gpu_block_dim" and not is_block_dim(value):
             raise FieldError(
-                f"the option {name} can not be {value}",
+                f"the option {name} can not be {shown(value)}",
                 Span.of_caller(),
                 hint="give it a multiple of 32 up to 1024, or a power of two",
             )
@@ -484,6 +489,7 @@ def device_info() -> str:
     return f"{device}, {cuda_version}, through {driver.interface}"
 
 
+@checked
 def reset() -> None:
     """Forget compiled kernels, options and the layout tree; fields stay usable."""
     session.options = Options()
@@ -496,6 +502,7 @@ def reset() -> None:
         forget()
 
 
+@checked
 def sync() -> None:
     """Wait until all launches are done (on the CPU they always are).
 

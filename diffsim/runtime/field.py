@@ -28,7 +28,9 @@ from diffsim.ir._row import Traced
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
 from diffsim.lang.absent import no_assignment, no_attribute
-from diffsim.lang.matrix import Matrix, source_of
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.origins import source_of
+from diffsim.lang.signatures import CALL, checked_methods
 from diffsim.runtime import export
 from diffsim.runtime.context import session
 from diffsim.runtime.protocols import FieldProtocols
@@ -69,6 +71,7 @@ _ASSIGNED = {
 """What to write instead of assigning these."""
 
 
+@checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
 class Field(FieldProtocols):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
@@ -141,10 +144,10 @@ class Field(FieldProtocols):
         """Memory where the session's kernels run."""
         try:
             return session.new_storage(form)
-        except (MemoryError, ValueError):
+        except (MemoryError, ValueError, OverflowError):
             left = "" if session.device is None else f", and {session.device.left()}"
             raise FieldError(
-                f"there is no memory for {self.name} of shape {form.shape}: it takes "
+                f"there is no memory for {self.name} of shape {shown(form.shape)}: it takes "
                 f"{memory_size(form.nbytes)}{left}",
                 Span.of_caller(),
                 hint="use fewer elements, or ds.f32 in place of ds.f64",
@@ -317,7 +320,9 @@ class Field(FieldProtocols):
         else:
             versions.rows[row] = now
         versions.dirty = True
-        frame = sys._getframe(2)
+        frame: Any = sys._getframe(2)
+        if frame.f_code is CALL:
+            frame = frame.f_back
         if row is None:
             versions.writer = (frame.f_code, frame.f_lasti)
         else:
@@ -439,9 +444,9 @@ class Field(FieldProtocols):
         storage = self._storage
         try:
             made = storage.to_numpy(dtype).reshape(self.shape + self.element)
-        except (TypeError, ValueError) as problem:
+        except Exception:  # whatever NumPy says of it, or the thing itself
             raise FieldError(
-                f"dtype={shown(dtype)} is not possible for {self.in_words()}: {problem}",
+                f"dtype={shown(dtype)} is not possible for {self.in_words()}",
                 Span.of_caller(),
                 hint="give a type of NumPy, such as np.float64",
             ) from None

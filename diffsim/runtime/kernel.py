@@ -22,13 +22,15 @@ from diffsim.errors import (
     KernelTypeError,
     MissingGradientError,
     Span,
+    shown,
 )
 from diffsim.ir import locks, nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.copying import Bound, Named
-from diffsim.lang.matrix import source_of
+from diffsim.lang.origins import source_of
 from diffsim.lang.ports import ports
+from diffsim.lang.signatures import checked, checked_methods, is_one_of, need_whole
 from diffsim.lang.source import Source
 from diffsim.lang.translate import translate
 from diffsim.passes import pipeline
@@ -59,6 +61,7 @@ from diffsim.runtime.threads import members
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
 
+@checked_methods("ir llvm ptx")
 class Kernel(Named):
     """A compiled function over fields; made by `@ds.kernel`.
 
@@ -232,7 +235,7 @@ class Kernel(Named):
             if p.kind == "template":
                 if session.tape is not None and (source := source_of(a)) is not None:
                     source.refuse(p.name, "give the kernel the field")
-                key.append(template_key(a))
+                key.append(template_key(a, p.name))
                 continue
             if p.kind == "array":
                 if is_on_gpu(a):
@@ -325,6 +328,13 @@ class Kernel(Named):
         return self._grad
 
     def _only(self, args: tuple[Any, ...]) -> Special:
+        if not isinstance(args, (tuple, list)):
+            raise FieldError(
+                f"args is a tuple of the arguments of a launch, not {shown(args)}",
+                Span.of_caller(),
+                hint=f"write {self.source.name}.ir(args=(1, 2.0))",
+            )
+        args = tuple(args)
         if args or not self.specials:
             if not args and not self.signature.plain:
                 raise DiffsimError(
@@ -345,7 +355,7 @@ class Kernel(Named):
             args: arguments of a launch, for a kernel that is compiled for its arguments.
         """
         special = self._only(args)
-        if after == "frontend":
+        if is_one_of(after, "frontend"):
             return print_kernel(special.translation.kernel)
         return print_kernel(_stage(special.ir, after))
 
@@ -384,6 +394,7 @@ class BoundKernel(Bound):
         return f"<kernel {self.kernel.source.name} of {self.owner!r}>"
 
 
+@checked_methods("ir llvm ptx")
 class GradKernel:
     """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
 
@@ -441,12 +452,12 @@ class GradKernel:
 
 
 def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
-    if after in ("simplify", "autodiff"):
+    if is_one_of(after, "simplify", "autodiff"):
         return kernel
     names = [name for name, _ in pipeline.LOWER]
-    if after not in names:
+    if not is_one_of(after, *names):
         raise DiffsimError(
-            f"there is no stage {after!r}",
+            f"there is no stage {shown(after)}",
             Span.of_caller(),
             hint="the stages are frontend, simplify, autodiff, " + ", ".join(names),
         )
@@ -454,6 +465,11 @@ def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
 
 
 def _ptx(kernel: nodes.Kernel, sm: int) -> str:
+    need_whole(
+        shown(sm) if sm is None else sm,
+        "sm",
+        "give the compute capability times ten, such as sm=80",
+    )
     options = session.options
     stages = pipeline.LOWER_CUDA_DEBUG if options.debug else pipeline.LOWER_CUDA
     try:
@@ -499,6 +515,7 @@ def _fields_first(source: Source) -> list[Callable[[], None]]:
     return found
 
 
+@checked
 def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None = None) -> Any:
     """Decorate a function so that it is compiled and run over fields.
 
@@ -510,9 +527,9 @@ def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None
         simplicity: "relaxed" differentiates kernels outside of the kernel simplicity rule, "strict"
             refuses their gradients; the option of `ds.init` if left out.
     """
-    if simplicity not in (None, "strict", "relaxed"):
+    if simplicity is not None and not is_one_of(simplicity, "strict", "relaxed"):
         raise FieldError(
-            f"simplicity can not be {simplicity!r}",
+            f"simplicity can not be {shown(simplicity)}",
             Span.of_caller(),
             hint='give it "strict" or "relaxed"',
         )

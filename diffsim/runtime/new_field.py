@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numpy as np
-
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.absent import refuse_duals
 from diffsim.lang.annotations import as_of_now, scalar_type
 from diffsim.lang.ports import ports
+from diffsim.lang.signatures import checked, need_bool
 from diffsim.runtime.field import Field
 
 
@@ -37,7 +36,7 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
             n = 0
         if n < 1 or isinstance(d, bool):
             raise FieldError(
-                f"a shape is made of whole numbers from 1 on, not {shape!r}",
+                f"a shape is made of whole numbers from 1 on, not {shown(shape)}",
                 Span.of_caller(),
                 hint="write shape=n, shape=(n, m), or shape=() for a single element",
             )
@@ -55,24 +54,25 @@ def make_field(
 ) -> Field:
     """Make a field; without a shape it waits for a place in a layout tree."""
     for n in element:
-        if not isinstance(n, int) or n < 1:
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16:
             raise FieldError(
-                f"an element has at least one component, not {n!r}",
+                f"an element has at least one component, not {shown(n)}",
                 Span.of_caller(),
                 hint="write ds.Vector.field(3, ds.f32, shape=n)",
             )
-    if layout not in (None, Layout.AOS, Layout.SOA):
+    if not isinstance(name, str):
         raise FieldError(
-            f"{layout!r} is not a layout",
+            f"the name of a field is a text, not {shown(name)}",
+            Span.of_caller(),
+            hint='write name="x"',
+        )
+    if layout is not None and not (isinstance(layout, str) and layout in (Layout.AOS, Layout.SOA)):
+        raise FieldError(
+            f"{shown(layout)} is not a layout",
             Span.of_caller(),
             hint="use ds.Layout.AOS or ds.Layout.SOA",
         )
-    if not isinstance(needs_grad, (bool, np.bool_)):
-        raise FieldError(
-            f"needs_grad is True or False, not {needs_grad!r}",
-            Span.of_caller(),
-            "write needs_grad=True",
-        )
+    need_bool(needs_grad, "needs_grad")
     made = Field(
         scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
     )
@@ -101,6 +101,7 @@ ports.make_field = make_field
 ports.make_ndarray = make_ndarray
 
 
+@checked
 def field(
     dtype: Any = None,
     shape: Any = None,
@@ -131,6 +132,7 @@ def field(
     return make_field((), dtype, shape, name, needs_grad, layout)
 
 
+@checked
 def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
     """An array for arguments annotated `ds.types.ndarray()`; indexed, filled and copied like a field.
 

@@ -19,7 +19,8 @@ import numpy as np
 from diffsim.errors import AutodiffError, Caller, Span
 from diffsim.ir import ops
 from diffsim.ir._row import Op, Operand, Traced
-from diffsim.lang.matrix import Matrix, source_of
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.origins import source_of
 from diffsim.runtime.context import session
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, GlobalDataAccessError, KernelTypeError, Span
+from diffsim.errors import AutodiffError, GlobalDataAccessError, KernelTypeError, Span, shown
 from diffsim.ir import ops
 from diffsim.ir._row import REFUSE, Op, Traced, Zero
 from diffsim.ir.builder import Builder
@@ -184,7 +184,7 @@ class Recorded(Traced):
             part = self.array[index]
         except (IndexError, TypeError):
             raise KernelTypeError(
-                f"a value of shape {self.array.shape} has no element {index!r}",
+                f"a value of shape {self.array.shape} has no element {shown(index)}",
                 Span.of_caller(),
                 hint="give an index for each axis, from 0 to its size - 1",
             ) from None

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from diffsim.errors import FieldError, OperationError, Span
+from diffsim.errors import FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.absent import no_assignment, no_attribute
 from diffsim.lang.ports import ports
 from diffsim.lang.scope import describe
+from diffsim.lang.signatures import checked_methods, need_bool
 from diffsim.lang.structs import Struct, StructType, struct_type
 from diffsim.runtime.field import Field
 from diffsim.runtime.new_field import make_field
@@ -24,6 +25,7 @@ _METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_
 """What users are told of, besides the members."""
 
 
+@checked_methods("fill to_numpy from_numpy copy_from")
 class StructField(FieldProtocols):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
@@ -264,6 +266,13 @@ def make_struct_field(
 ) -> StructField:
     """Make the fields of all members."""
     members: dict[str, Any] = {}
+    if not isinstance(name, str):
+        raise FieldError(
+            f"the name of a field is a text, not {shown(name)}",
+            Span.of_caller(),
+            hint='write name="x"',
+        )
+    need_bool(needs_grad, "needs_grad")
     for member, m in t.members.items():
         inner = f"{name}.{member}" if name else ""
         if isinstance(m, StructType):
@@ -281,6 +290,7 @@ def make_struct_field(
     return StructField(t, members)
 
 
+@checked_methods("field")
 class StructNamespace:
     """`ds.Struct`: `ds.Struct.field({"pos": vec3, "mass": ds.f32}, shape=n)`."""
 

@@ -8,34 +8,46 @@ from typing import Any
 
 import numpy as np
 
+from diffsim.errors import KernelTypeError, Span
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.structs import Struct
 from diffsim.runtime.field import Field
 from diffsim.runtime.struct_field import StructField
 
 
-def template_key(a: Any) -> Any:
+def template_key(a: Any, name: str) -> Any:
     """What a compiled-in argument is known by: constants by their value, other objects by themselves."""
+    try:
+        return _key(a)
+    except RecursionError:
+        raise KernelTypeError(
+            f"{name} is a list or dictionary that holds itself",
+            Span.of_caller(),
+            hint="take it apart, or give an object with attributes",
+        ) from None
+
+
+def _key(a: Any) -> Any:
     if isinstance(a, Field):
         return a.number
     if isinstance(a, (bool, int, float, str)) or a is None:
-        return (type(a), repr(a))  # -0.0 is not 0.0
+        return (type(a), hex(a) if type(a) is int else repr(a))  # -0.0 is not 0.0
     if isinstance(a, StructField):
         return tuple(f.number for f in a.fields())
     if isinstance(a, (list, tuple)):
-        return (type(a), *map(template_key, a))
+        return (type(a), *map(_key, a))
     if isinstance(a, dict):
-        return (dict, *((template_key(k), template_key(v)) for k, v in a.items()))
+        return (dict, *((_key(k), _key(v)) for k, v in a.items()))
     if isinstance(a, (set, frozenset)):
-        return (type(a), frozenset(map(template_key, a)))
+        return (type(a), frozenset(map(_key, a)))
     if isinstance(a, range):
         return a, a.stop
     if isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind in "biuf":
         return (type(a), a.dtype, a.shape, a.tobytes())
     if isinstance(a, Matrix):
-        return (Matrix, a.typed, *template_key(a.entries))
+        return (Matrix, a.typed, *_key(a.entries))
     if isinstance(a, Struct):
-        return tuple(map(template_key, a._as_constant()))
+        return tuple(map(_key, a._as_constant()))
     return _Identity(a)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from diffsim.errors import FieldError, Span
+from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.copying import refuse
 from diffsim.lang.scope import describe
+from diffsim.lang.signatures import checked, checked_methods
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
 from diffsim.runtime.new_field import checked_shape
@@ -37,17 +38,20 @@ ijk, ijl, ikl, jkl = Axes(0, 1, 2), Axes(0, 1, 3), Axes(0, 2, 3), Axes(1, 2, 3)
 ijkl = Axes(0, 1, 2, 3)
 
 
+@checked
 def axes(*numbers: int) -> Axes:
     """The axes with these numbers, 0 the first."""
-    if not numbers or len(set(numbers)) != len(numbers) or any(n not in range(8) for n in numbers):
+    right = all(isinstance(n, int) and 0 <= n < 8 for n in numbers)
+    if not numbers or not right or len(set(numbers)) != len(numbers):
         raise FieldError(
-            f"axes are different numbers from 0 to 7, not {numbers}",
+            f"axes are different numbers from 0 to 7, not {shown(numbers)}",
             Span.of_caller(),
             "write ds.ij, or ds.axes(0, 1)",
         )
     return Axes(*numbers)
 
 
+@checked_methods("dense lazy_grad")
 class Node:
     """A node of the tree: some axes with their sizes, inside of another node."""
 
@@ -74,7 +78,7 @@ class Node:
         """
         if not isinstance(axes, Axes):
             raise FieldError(
-                f"{axes!r} are no axes", Span.of_caller(), hint="write ds.root.dense(ds.i, n)"
+                f"{shown(axes)} are no axes", Span.of_caller(), hint="write ds.root.dense(ds.i, n)"
             )
         dims = checked_shape(size)
         if len(dims) == 1:
@@ -135,6 +139,9 @@ class Node:
         """Give a gradient to every float field placed below this node."""
         for f in list(self.fields):
             f.add_grad()
+
+    def __repr__(self) -> str:
+        return "ds.root" if self.parent is None else f"<node of shape {self.shape}>"
 
     @property
     def shape(self) -> tuple[int, ...]:

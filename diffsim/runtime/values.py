@@ -10,7 +10,8 @@ import numpy as np
 from diffsim.errors import FieldError, Span, memory_size, shown
 from diffsim.ir._row import Traced
 from diffsim.ir.types import an, tensor
-from diffsim.lang.matrix import Matrix, holds_field
+from diffsim.lang.matrix import Matrix
+from diffsim.lang.origins import holds_field
 from diffsim.lang.scope import describe
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def scalar_of(field: Field, value: Any) -> Any:
         )
     if field.dtype.is_int and isinstance(value, (float, np.floating)):
         raise FieldError(
-            f"an element of {field.name} is {t}, {value!r} would lose its fraction",
+            f"an element of {field.name} is {t}, {shown(value)} would lose its fraction",
             Span.of_caller(),
             hint="convert it: int(value)",
         )

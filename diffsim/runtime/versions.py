@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from diffsim.errors import Span
+from diffsim.lang.signatures import CALL
 
 
 class Versions:
@@ -52,7 +53,9 @@ class Versions:
 
     def by_caller(self, row: int | None = None) -> None:
         """Note the line that called our caller as the last writer (to a row)."""
-        frame = sys._getframe(2)
+        frame: Any = sys._getframe(2)
+        if frame.f_code is CALL:
+            frame = frame.f_back
         if row is None:
             self.writer = (frame.f_code, frame.f_lasti)
         else:

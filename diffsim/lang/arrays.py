@@ -1,0 +1,35 @@
+"""Vectors and NumPy: which operators correspond, and what an index may be."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+_NO_NUMBERS = (type(None), str, bytes, complex, dict, set, type, np.dtype)
+OPERATORS: dict[Any, Any] = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
+    np.true_divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
+    np.power: operator.pow, np.matmul: operator.matmul, np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor, np.left_shift: operator.lshift,
+    np.right_shift: operator.rshift, np.less: operator.lt, np.less_equal: operator.le,
+    np.greater: operator.gt, np.greater_equal: operator.ge, np.equal: operator.eq,
+    np.not_equal: operator.ne,
+}  # fmt: skip
+
+
+def checked_index(index: Any) -> Any:
+    """An index of a vector or matrix: numbers, slices or lists, but nothing that makes new axes."""
+    for k in index if isinstance(index, tuple) else (index,):
+        if k is None or k is ... or isinstance(k, (bool, float, str)):
+            raise TypeError
+    return index
+
+
+def answers(thing: Any) -> bool:
+    """Whether a thing has operators of its own, which Python asks next."""
+    kind = type(thing)
+    return not isinstance(thing, _NO_NUMBERS) and any(
+        hasattr(kind, name) for name in ("__radd__", "__rmul__", "__rmatmul__")
+    )

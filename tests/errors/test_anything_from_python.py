@@ -1,0 +1,306 @@
+"""Whatever Python hands to whatever of diffsim's: it works, or the error is one for users.
+
+Each thing of THINGS is given to each call of CALLS, some ten thousand calls. What comes out is a result or a
+DiffsimError with the line of the call, advice, and no name of diffsim's own inside. Then every function and
+method is called with a keyword, and every object is given an attribute, that it does not have.
+"""
+
+import contextlib
+import io
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+
+THINGS = """
+    None True 0 1 -1 3 2**70 10**400 10**5000 1.5 float("nan") float("inf") 1j "" "x" "f32" b"q" ...
+    slice(0,2) () [] [1] [1,2] [1.5,2.5] (1,2,3) [[1,2],[3]] [[1,2],[3,4]] [None] ["a"] {} {"a":1}
+    {1} range(3) int float str object() Odd() (lambda:1) (lambda*a,**k:a) (i_for_i()) own_list
+    np.float32(2) np.int8(3) np.bool_(True) np.array(2.0) np.ones(3) np.ones((3,2)) np.ones(0)
+    np.arange(3) np.ones(3,">f4") np.ones(6)[::2] fixed np.array([1,None,"a"])
+    np.array(["a","b","c"]) np.ma.array([1.0,2.0,3.0],mask=[1,0,0]) np.float32 np.dtype("f4")
+    np.array([1j,2,3]) x y v M l k x.grad arr unplaced p p[0] Ball Ball() tape step helper ds.f32
+    ds.f64 ds.i32 ds.u1 ds.cpu ds.gpu ds.i ds.ij ds.root ds.Vector([1.0,2.0])
+    ds.Matrix([[1.0,2.0],[3.0,4.0]]) ds.types.vector(2,ds.f32) ds.types.ndarray() ds.template()
+    ds.sin ds.static ds.math.vec3 ds.Tape ds.field ds.Field ds.Layout.SOA ds
+""".split()
+
+CALLS = """
+    ds.field(a)   ds.field(ds.f32, a)   ds.field(ds.f32, shape=(2, a))   ds.field(ds.f32, 2, name=a)
+    ds.field(ds.f32, 2, needs_grad=a)   ds.field(ds.f32, 2, layout=a)
+    ds.field(ds.f32, 2, needs_dual=a)   ds.ndarray(a, 2)   ds.ndarray(ds.f32, a)
+    ds.ndarray(ds.f32, 2, needs_grad=a)   ds.Vector.field(a, ds.f32, 2)   ds.Vector.field(2, a, 2)
+    ds.Vector.field(2, ds.f32, a)   ds.Vector.field(2, ds.f32, 2, layout=a)
+    ds.Vector.ndarray(a, ds.f32, 2)   ds.Matrix.field(2, a, ds.f32, 2)
+    ds.Matrix.field(a, 2, ds.f32, 2)   ds.Matrix.field(2, 2, a, 2)
+    ds.Matrix.ndarray(2, a, ds.f32, 2)   ds.Vector(a)   ds.Vector([1, 2], a)   ds.Vector([1, a])
+    ds.Matrix(a)   ds.Matrix([[1, a]])   ds.Matrix([a, a])   ds.Matrix([[1, 2]], a)
+    ds.Vector.zero(a, 2)   ds.Vector.zero(ds.f32, a)   ds.Vector.one(ds.f32, a)
+    ds.Vector.unit(2, a)   ds.Vector.unit(a, 0)   ds.Vector.unit(2, 0, a)
+    ds.Matrix.zero(ds.f32, 2, a)   ds.Matrix.identity(a, 2)   ds.Matrix.identity(ds.f32, a)
+    ds.Matrix.diag(2, a)   ds.Matrix.diag(a, 2)   ds.Matrix.rows(a)   ds.Matrix.cols(a)
+    ds.Matrix.rows([a, a])   ds.Matrix.one(ds.f32, a, a)   ds.types.vector(a, ds.f32)
+    ds.types.vector(2, a)   ds.types.matrix(2, a, ds.f32)   ds.types.matrix(a, 2, ds.f32)
+    ds.types.ndarray(a)   ds.types.ndarray(ndim=a)   ds.types.struct(m=a)
+    ds.types.vector(2, ds.f32)(a)   ds.types.vector(2, ds.f32)(a, a)
+    ds.types.vector(2, ds.f32).field(a)   ds.types.vector(2, ds.f32).ndarray(a)   ds.math.vec3(a)
+    ds.math.vec3.field(a)   ds.math.vec3.ndarray(a)   ds.Struct.field(a)   ds.Struct.field({"m": a})
+    ds.Struct.field({"m": ds.f32}, a)   Ball.field(a)   Ball.field(2, needs_grad=a)
+    Ball.field(2, name=a)   Ball(a)   Ball(1.0, a)   Ball(m=a)   Ball(q=a)   Ball(1.0, [1, 2], a)
+    ds.dataclass(a)   ds.kernel(a)   ds.kernel(simplicity=a)   ds.func(a)   ds.data_oriented(a)
+    ds.func_grad(a)   ds.func_replay(a)   ds.f32(a)   ds.i32(a)   ds.u8(a)   ds.u1(a)
+    ds.cast(a, ds.f32)   ds.cast(1.0, a)   ds.zero(a)   ds.one(a)   ds.sin(a)   ds.sqrt(a)
+    ds.floor(a)   ds.abs(a)   ds.atan2(a, 1.0)   ds.pow(2, a)   ds.max(a, 1)   ds.max(a, a, a)
+    ds.min(1, a)   ds.round(a)   ds.isnan(a)   ds.sign(a)   ds.select(a, 1, 2)
+    ds.select(True, a, 2)   ds.raw_mod(7, a)   ds.stop_grad(a)   ds.static(a)   ds.ndrange(a)
+    ds.grouped(a)   ds.random(a)   ds.randn(a)   ds.loop_config(a)   ds.atomic_add(a, 1)
+    ds.atomic_add(x[0], a)   ds.svd(a)   ds.polar_decompose(a)   ds.sym_eig(a)   ds.eig(a)
+    ds.math.mix(a, 1, 0.5)   ds.math.clamp(a, 0, 1)   ds.math.length(a)   ds.math.cross(a, a)
+    ds.math.rotation2d(a)   ds.math.normalize(a)   ds.math.dot(a, a)   ds.math.inverse(a)
+    ds.axes(a)   ds.axes(0, a)   ds.root.dense(a, 2)   ds.root.dense(ds.i, a)
+    ds.root.dense(ds.ij, (2, a))   ds.root.dense(ds.i, 2).place(a)   ds.root.place(a)
+    ds.root.pointer(a)   ds.copy(a, x)   ds.copy(x, a)   ds.copy(x, y, dest_offset=a)
+    ds.copy(x, y, src_offset=a)   ds.copy(x, y, count=a)   ds.clone(a)   ds.clone(x, needs_grad=a)
+    x.from_numpy(a)   x.to_numpy(a)   x.fill(a)   x.copy_from(a)   x.assign(a)   x[a]   x[a, a]
+    x.__setitem__(a, 1.0)   x.__setitem__(0, a)   x == a   x != a   x + a   a + x   a @ x   x < a
+    a in x   x.mark_written(a)   v.from_numpy(a)   v.to_numpy(a)   v.fill(a)   v.copy_from(a)
+    v.assign(a)   v[a]   v.__setitem__(0, a)   v[0][a]   M.from_numpy(a)   M.fill(a)   M[a]
+    M.__setitem__(0, a)   M[0][a]   M[0][0, a]   k.from_numpy(a)   k.fill(a)   k.__setitem__(0, a)
+    k.copy_from(a)   l[a]   l.__setitem__(None, a)   l.fill(a)   l.from_numpy(a)   arr.from_numpy(a)
+    arr[a]   arr.__setitem__(0, a)   arr.fill(a)   unplaced.fill(a)   unplaced[a]
+    unplaced.from_numpy(a)   p[a]   p.__setitem__(0, a)   p.fill(a)   p.from_numpy(a)
+    p.copy_from(a)   p.from_numpy({"m": a})   p.fill({"m": a})   p[0].__setattr__("m", a)
+    p[0].__setattr__("c", a)   p[0] == a   p == a   b.__setattr__("m", a)   b.__setattr__("c", a)
+    b == a   w + a   a + w   w * a   a - w   w / a   w // a   w % a   w ** a   a ** w   w @ a
+    a @ A   A @ a   w & a   w << a   w == a   w < a   w[a]   w.__setitem__(a, 1.0)
+    w.__setitem__(0, a)   w.__setitem__(slice(0, 2), a)   w.fill(a)   w.__setattr__("x", a)
+    w.__setattr__("xy", a)   A[a]   A[a, 0]   A[0, a]   A.__setitem__(0, a)   w.dot(a)   w.cross(a)
+    w.norm(a)   w.normalized(a)   w.outer_product(a)   w.cast(a)   A.trace(a)   n.__setitem__(0, a)
+    n + a   n // a   n % a   step(a)   step.grad(a)   step.ir(a)   step.ir(args=a)
+    step.ir(args=(a,))   step.llvm(a)   step.ptx(a)   step.grad.ir(a)   takes(a)   number(a)
+    vector(a)   template(a)   number(a, 1)   template.grad(a)   takes.grad(a)   number.grad(a)
+    ds.Tape(a)   ds.Tape(clear_gradients=a)   ds.Tape(in_place=a)   ds.Tape(retain_grad=a)
+    ds.Tape(retain_grad=[a])   ds.Tape(validation=a)   ds.Tape(check_nan=a)   tape.backward(a)
+    tape.backward(grads=a)   tape.backward(grads={x: a})   tape.record_func(a, [])
+    tape.record_func(print, a)   tape.record_scope_begin(a)   tape.on_backward(a)
+    tape.visualize(a)   tape.zero(a)   ds.ad.gradcheck(a, [x], [y])   ds.ad.gradcheck(step, a, [y])
+    ds.ad.gradcheck(step, [x], a)   ds.ad.gradcheck(step, [a], [y])
+    ds.ad.gradcheck(step, [x], [y], eps=a)   ds.ad.gradcheck(step, [x], [y], atol=a)
+    ds.ad.gradcheck(step, [x], [y], max_inputs=a)
+    ds.ad.gradcheck(step, [x], [y], raise_exception=a)   ds.ad.jacobian(a, [x], [y])
+    ds.ad.jacobian(step, a, [y])   ds.ad.jacobian(step, [x], [y], max_outputs=a)
+    ds.ad.jacobian_fd(step, [x], a)   ds.ad.jacobian_fd(step, [x], [y], eps=a)
+    ds.ad.gradcheck_tape(a)   ds.ad.gradcheck_tape(tape, kernels=a)   ds.ad.grad_replaced(a)
+    ds.ad.grad_for(a)   ds.ad.no_grad(a)   ds.ad.checkpoint(a)
+    ds.ad.checkpoint(lambda t: step(), 2, a)   ds.ad.checkpoint(lambda t: step(), a, [x])
+    ds.ad.checkpoint(a, 2, [x])   ds.sync(a)   ds.reset(a)
+""".strip()
+CALLS = [call.strip() for line in CALLS.splitlines() for call in re.split(r"\s{2,}", line.strip())]
+
+OPTIONS = """
+    arch default_fp default_ip debug fast_math random_seed cpu_max_num_threads offline_cache kernel_simplicity
+    device device_scratch_size default_gpu_block_dim deterministic
+""".split()
+
+PROGRAM = """
+import numpy as np
+x = ds.field(ds.f32, shape=3, needs_grad=True)
+y = ds.field(ds.f32, shape=3, needs_grad=True)
+v = ds.Vector.field(2, ds.f32, shape=3)
+M = ds.Matrix.field(2, 2, ds.f64, shape=3)
+l = ds.field(ds.f64, shape=(), needs_grad=True)
+k = ds.field(ds.i8, shape=3)
+arr = ds.ndarray(ds.f32, 3)
+unplaced = ds.field(ds.f32)
+Ball = ds.types.struct(m=ds.f32, c=ds.types.vector(2, ds.f32))
+p, b = Ball.field(shape=3), Ball()
+w, A, n = ds.Vector([1.0, 2.0]), ds.Matrix([[1.0, 2.0], [3.0, 4.0]]), ds.Vector([1, 2], ds.u8)
+fixed = np.ones(3)
+fixed.flags.writeable = False
+own_list = [1.0]
+own_list.append(own_list)
+class Odd:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+def i_for_i():
+    return (i for i in range(3))
+@ds.func
+def helper(q):
+    return q
+@ds.kernel
+def step():
+    for i in x:
+        y[i] = x[i] * 2.0
+@ds.kernel
+def takes(a: ds.types.ndarray()):
+    for i in x:
+        y[i] = x[i] * 2.0
+@ds.kernel
+def number(a: ds.f32):
+    for i in x:
+        y[i] = x[i] * a
+@ds.kernel
+def vector(a: ds.types.vector(2, ds.i32)):
+    for i in x:
+        y[i] = x[i] * a.x
+@ds.kernel
+def template(a: ds.template()):
+    for i in x:
+        y[i] = x[i]
+tape = ds.Tape()
+with tape:
+    step()
+"""
+INSIDE = re.compile(
+    r"object at 0x|diffsim\.[a-z]+\.[A-Za-z_]+|NoneType|\b_[a-z]+\b|must be real number|Traceback"
+)
+
+
+def space_of(tmp_path, init=True):
+    """The names that calls are made with, and the file of the user's program."""
+    if init:
+        ds.init(arch=ds.cpu)
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM, encoding="utf-8")
+    space = {"ds": ds, "np": np}
+    exec(compile(PROGRAM, str(file), "exec"), space)
+    return space
+
+
+def complaint(call, space, file):
+    """What is wrong with what the call comes to; "" if nothing is."""
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            eval(compile(call, file, "eval"), space)
+    except ds.InternalError as error:
+        return f"{call}: {error}"
+    except ds.DiffsimError as error:
+        text = f"{error.message} {error.hint}"
+        if error.span is None or error.span.file != file:
+            return f"{call}: not the user's line: {error}"
+        if not error.hint or len(text) > 700 or INSIDE.search(text):
+            return f"{call}: {error}"
+    except BaseException as error:
+        return f"{call}: {error!r}"
+    return ""
+
+
+def is_of_others(thing, call, found):
+    """Whether the error is one of Python's own, or NumPy's, about the thing itself."""
+    masked = (
+        thing.startswith("np.ma.") and call[0] == "a"
+    )  # computes before it asks the other operand
+    called = (
+        call.startswith("ds.ad.") and "positional argument" in found
+    )  # of a function that is called
+    return masked or called
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_anything_to_anything(thing, tmp_path, cpu):
+    assert len(CALLS) > 250
+    file = str(tmp_path / "call.py")
+    space = space_of(tmp_path)
+    wrong = []
+    for call in CALLS:
+        space["a"] = eval(thing, space)
+        found = complaint(call, space, file)
+        if found and not is_of_others(thing, call, found):
+            wrong.append(f"a = {thing}; {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_anything_as_an_option(option, tmp_path, cpu):
+    file = str(tmp_path / "call.py")
+    space = space_of(tmp_path)
+    wrong = []
+    for thing in THINGS:
+        if thing in ("3", "1") and option == "device":
+            continue  # a number that there may be no GPU for
+        space["a"] = eval(thing, space)
+        if isinstance(space["a"], ds.runtime.context.Arch):
+            continue
+        found = complaint(f"ds.init({option}=a)", space, file)
+        if found:
+            wrong.append(f"a = {thing}; {found}")
+    ds.init(arch=ds.cpu)
+    assert not wrong, "\n".join(wrong)
+
+
+FUNCTIONS = """
+    ds.field ds.ndarray ds.Vector.field ds.Vector.ndarray ds.Vector.zero ds.Vector.unit ds.Matrix
+    ds.Matrix.field ds.Matrix.ndarray ds.Matrix.zero ds.Matrix.identity ds.Matrix.diag
+    ds.Matrix.rows ds.Struct.field Ball.field Ball ds.types.vector ds.types.matrix ds.types.ndarray
+    ds.init ds.reset ds.sync ds.kernel ds.func ds.dataclass ds.axes ds.root.dense ds.copy ds.clone
+    ds.Tape ds.ad.gradcheck ds.ad.jacobian ds.ad.jacobian_fd ds.ad.gradcheck_tape ds.ad.checkpoint
+    ds.ad.grad_replaced ds.ad.grad_for x.fill x.to_numpy x.from_numpy x.copy_from x.assign
+    x.mark_written p.fill p.to_numpy p.from_numpy p.copy_from w.fill w.cast w.to_list w.to_numpy
+    w.norm step step.grad step.ir step.llvm step.ptx tape.backward tape.replay tape.zero
+    tape.visualize tape.on_backward tape.record_func
+""".split()
+SLIPS = {  # a misspelling: what was meant
+    "ds.field(ds.f32, shap=3)": "shape",
+    "ds.field(ds.f32, 3, need_grad=True)": "needs_grad",
+    "ds.init(arhc=ds.cpu)": "arch",
+    "ds.init(arch='gpuu')": "arch=ds.gpu",
+    "ds.init(defualt_fp=ds.f64)": "default_fp",
+    "ds.Tape(lss=l)": "loss",
+    "ds.Tape(inplace='save')": "in_place",
+    "tape.backward(grad={x: y})": "grads",
+    "x.fill(vlaue=3)": "value",
+    "ds.Vector.field(2, dtpye=ds.f32, shape=3)": "dtype",
+    "ds.Vector([1, 2], td=ds.f32)": "dt",
+    "ds.kernel(simplcity='strict')": "simplicity",
+    "ds.ad.gradcheck(step, [x], [y], esp=1e-3)": "eps",
+    "ds.ad.checkpoint(step, 3, sate=[x])": "state",
+    "ds.root.dense(ds.i, sze=3)": "size",
+    "Ball(mm=1)": "m",
+    "ds.copy(x, y, cuont=2)": "count",
+    "step.ir(afetr='simplify')": "after",
+    "ds.feild": "field",
+    "ds.Matirx": "Matrix",
+    "ds.ad.gradchek": "gradcheck",
+    "ds.math.vce3": "vec3",
+    "x.from_nunpy": "from_numpy",
+    "w.normalised()": "normalized",
+    "A.determinat()": "determinant",
+    "p.cc": "c",
+    "b.mm": "m",
+    "ds.field('f32')": "ds.f32",
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_unknown_keywords(function, tmp_path, cpu):
+    space = space_of(tmp_path)
+    file = str(tmp_path / "call.py")
+    for arguments in ("nosuch=1", "*range(30)", "1, 2, nosuch=3"):
+        call = f"{function}({arguments})"
+        with pytest.raises(ds.DiffsimError):
+            eval(call, space)
+        assert not complaint(call, space, file)
+    ds.init(arch=ds.cpu)
+
+
+@pytest.mark.parametrize(("slip", "meant"), SLIPS.items())
+def test_slips_are_told_what_was_meant(slip, meant, tmp_path, cpu):
+    space = space_of(tmp_path)
+    with pytest.raises(ds.DiffsimError) as found:
+        eval(slip, space)
+    assert re.search(rf"(did you mean|write) \.?{re.escape(meant)}(=?\?)?$", found.value.hint), (
+        found.value
+    )
+
+
+@pytest.mark.parametrize("size", [2**62, 10**18, 10**400])
+@pytest.mark.parametrize(
+    "make", ["ds.field(ds.f32, n)", "ds.Vector.field(3, ds.f64, (2, n))", "ds.ndarray(ds.i8, n)"]
+)
+def test_memory_that_is_not_there(make, size, tmp_path, cpu):
+    with pytest.raises(ds.FieldError, match=r"there is no memory for .*(bytes|GiB)"):
+        eval(make, space_of(tmp_path) | {"n": size})
