@@ -11,7 +11,8 @@ ARGS ?=
 # A machine with a GPU may have no network to make .venv with.
 ANY_PYTHON = $(if $(wildcard $(READY)),$(BIN)/python,python3)
 # Files of tests side by side, on up to four cores; ARGS="-n 0" runs them one after the other, as --pdb needs.
-TOGETHER := -n auto --maxprocesses 4 --dist loadfile
+# They begin in the order of tests/conftest.py.
+TOGETHER := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # What is not about the host's own code.
 ON_GPU := -p no:cacheprovider tests/ad tests/cuda tests/errors tests/examples tests/lang tests/runtime
 

@@ -5,6 +5,7 @@ diffsim is imported only inside fixtures, after the environment below is set.
 
 import functools
 import os
+import pathlib
 import shutil
 import signal
 import tempfile
@@ -65,6 +66,21 @@ def pytest_configure(config):
         from tests.cuda import emulated
 
         emulated.install(by_default=True)
+
+
+# The files that take longest, longest first: one that a worker begins last keeps all others waiting.
+LONGEST = """
+    trust/test_numbers.py ad/test_programs.py ad/test_gradients.py ad/test_tensor_programs.py ir/test_ops.py
+    backends/test_wide.py backends/test_cuda_block_dim.py backends/test_pool.py lang/test_control_flow.py
+    backends/test_copies.py ad/test_math.py errors/test_anything_anywhere.py examples/test_examples.py
+    docs/test_docs.py docs/test_architecture.py passes/test_scalarize.py cuda/test_emulated.py
+""".split()
+
+
+def pytest_collection_modifyitems(items):
+    tests = pathlib.Path(__file__).parent
+    place = {tests / name: k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(LONGEST)))
 
 
 def pytest_unconfigure():

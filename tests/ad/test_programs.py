@@ -6,7 +6,7 @@ import os
 import pytest
 
 from diffsim.ad.entries import Launched
-from tests.fuzz import programs, tensors
+from tests.fuzz import programs
 from tests.fuzz.shrink import shrink
 
 COUNT = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 60
@@ -23,20 +23,11 @@ def test_a_program(seed):
         ANSWERS[how, said] += 1
 
 
-@pytest.mark.parametrize("seed", range(COUNT))
-def test_a_program_of_tensors(seed):
-    """The same of vectors, matrices, structs and funcs."""
-    said = tensors.verdict(tensors.make(seed), seed, debug=seed % 3 == 0)
-    assert said in ("right", "refused", "invalid"), tensors.make(seed)
-    ANSWERS["tensors", said] += 1
-
-
 def test_most_programs_are_not_refused():
-    if sum(ANSWERS.values()) < 3 * COUNT:
+    if sum(ANSWERS.values()) < 2 * COUNT:
         pytest.skip("not all programs were run")
     assert ANSWERS["save", "right"] > 0.6 * COUNT
     assert ANSWERS["refuse", "right"] > 0.2 * COUNT
-    assert ANSWERS["tensors", "right"] > 0.8 * COUNT
 
 
 def test_the_oracle():

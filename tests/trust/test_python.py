@@ -9,7 +9,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.runtime.read import TakenArray
-from tests.ad.helpers import field
+from tests.support.gradients import field
 
 X = np.array([1.0, 2.0, 3.0])
 

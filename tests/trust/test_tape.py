@@ -10,8 +10,8 @@ import pytest
 
 import diffsim as ds
 from diffsim.runtime.launches import STRETCH
-from tests.ad.helpers import field, numbers
 from tests.fuzz import by_hand
+from tests.support.gradients import field, numbers
 
 
 @pytest.fixture(autouse=True)
