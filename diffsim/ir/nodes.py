@@ -372,8 +372,8 @@ class Scratch(Node):
 
 DIVIDED_BY_0 = "an integer is divided by 0"
 NEGATIVE_POWER = "an integer to the power {} is no integer"
-DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
 """What a Check of a divisor says, and of an exponent."""
+DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
 NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"
 """What it says when they are too many."""
 
