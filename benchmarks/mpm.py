@@ -252,6 +252,12 @@ class Simulation:
         self.simulate()
         self.ds.sync()
 
+    def prepare(self):
+        """A forward run for one gradient: earlier ones, which were timed, do not count."""
+        self.clear()
+        self.forward()
+        self.clear_grad()
+
     def clear_grad(self):
         for field in (self.x, self.v, self.C, self.F, self.momentum, self.mass, self.u):
             field.grad.fill(0.0)
@@ -276,7 +282,7 @@ def api(b):
     s = Simulation(b.api(), n)
     s.load(x, v)
     b.time("forward", s.forward, before=s.clear, first="first forward, with compiling")
-    b.time("backward", s.backward, before=s.clear_grad, first="first backward, with compiling")
+    b.time("backward", s.backward, before=s.prepare, first="first backward, with compiling")
     b.time("on a Tape, with gradient", s.tape, before=s.clear)
     check(b, x, v, s.loss[None], s.x.grad.to_numpy()[0], s.v.grad.to_numpy()[0])
 
