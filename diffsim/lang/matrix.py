@@ -282,7 +282,9 @@ class Matrix(Operand):
                 hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
         try:
-            return marked(wrap(function(self.entries, other)), self, operand)
+            with np.errstate(all="ignore"):
+                made = wrap(function(self.entries, other))
+            return marked(made, self, operand)
         except (TypeError, ValueError, OverflowError) as problem:
             raise KernelTypeError(
                 f"{self} and {shown(operand)} do not go together: {problem}",
@@ -540,7 +542,9 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
     """
     try:
         plain = {k: _plain(a) for k, a in named.items()}
-        return marked(wrap(function(*map(_plain, args), **plain)), *args, *named.values())
+        with np.errstate(all="ignore"):  # as in kernels: 1 / 0 is infinite
+            made = wrap(function(*map(_plain, args), **plain))
+        return marked(made, *args, *named.values())
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
         if isinstance(problem, DiffsimError):
             raise

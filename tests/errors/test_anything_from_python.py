@@ -201,7 +201,8 @@ def is_of_others(thing, call, found):
 
 
 @pytest.mark.parametrize("thing", THINGS)
-def test_anything_to_anything(thing, tmp_path, cpu):
+def test_anything_to_anything(thing, tmp_path, cpu, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # tape.visualize writes files
     assert len(CALLS) > 250
     file = str(tmp_path / "call.py")
     space = space_of(tmp_path)
@@ -276,7 +277,8 @@ SLIPS = {  # a misspelling: what was meant
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_unknown_keywords(function, tmp_path, cpu):
+def test_unknown_keywords(function, tmp_path, cpu, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     space = space_of(tmp_path)
     file = str(tmp_path / "call.py")
     for arguments in ("nosuch=1", "*range(30)", "1, 2, nosuch=3"):

@@ -308,6 +308,14 @@ def test_vectors_have_the_operators_of_kernels(cpu):
     refused(cpu, lambda: v + cpu.Vector([1, 2]))
 
 
+def test_divisions_by_zero_are_as_in_kernels(cpu):
+    """And as quiet: a warning is an error here."""
+    zero, one = cpu.Vector([0.0, 0.0]), cpu.Vector([1.0, -1.0])
+    assert zero.norm_inv() == math.inf
+    assert all(map(math.isnan, zero.normalized()))
+    assert (one / zero).to_list() == [math.inf, -math.inf]
+
+
 def test_elements_of_vectors(cpu):
     v = cpu.Vector([1.0, 2.0, 3.0])
     v.xy = [5.0, 6.0]
