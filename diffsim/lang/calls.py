@@ -493,6 +493,12 @@ def _python_call(
         hint = f"write def {name}(...) and decorate it with @ds.func"
     elif mine and module != "diffsim":
         hint = f"decorate {name} with @ds.func"
+    elif function is super:
+        hint = "write what both methods do as a @ds.func outside of the classes"
+    elif any(
+        isinstance(f, Func) for c in getattr(function, "__mro__", ()) for f in vars(c).values()
+    ):
+        hint = f"decorate {name} with @ds.dataclass if it is a struct, or make the object in Python"
     else:
         hint = f"call {name} in Python, outside of the kernel"
     raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)

@@ -35,7 +35,10 @@ class StructType(Named):
     Attributes:
         members: the type of each member, in order.
         methods: the `@ds.func`s of the class it was made from.
+        made_of: that class.
     """
+
+    made_of: type | None = None
 
     def __init__(self, name: str, members: dict[str, Any], methods: dict[str, Func]) -> None:
         self.__name__ = name
@@ -170,6 +173,12 @@ class StructType(Named):
         refuse_duals(needs_dual)
         return ports.make_struct_field(self, shape, name, needs_grad, layout)
 
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """What `class Charged(Particle)` inherits from: a class with these members and methods."""
+        if self.made_of is None:
+            self.made_of = type(self.__name__, (), {"__annotations__": dict(self.members)})
+        return (self.made_of,)
+
     def __reduce__(self) -> Any:
         if "__qualname__" in vars(self):  # made of a class
             return super().__reduce__()
@@ -269,7 +278,8 @@ def dataclass(cls: type) -> StructType:
             def momentum(self, v):
                 return self.mass * v
 
-    A method that assigns to members of `self` changes the struct it is called on.
+    A method that assigns to members of `self` changes the struct it is called on. A class that inherits
+    has the members of its parents first, and their methods; parents are structs or plain classes.
     """
     if not isinstance(cls, type):
         raise FieldError(
@@ -277,8 +287,24 @@ def dataclass(cls: type) -> StructType:
             Span.of_caller(),
             hint="write it above a class, or make the type with ds.types.struct(pos=..., mass=ds.f32)",
         )
+    members: dict[str, Any] = {}
+    methods: dict[str, Func] = {}
+    for part in reversed(cls.__mro__[:-1]):
+        members |= _members(part)
+        for name, thing in vars(part).items():
+            _check_fits(part, name, thing, members)
+            methods.pop(name, None)
+            if isinstance(thing, Func):
+                methods[name] = thing
+    made = StructType(cls.__name__, members, methods)
+    vars(made).update(__module__=cls.__module__, __qualname__=cls.__qualname__, made_of=cls)
+    return made
+
+
+def _members(cls: type) -> dict[str, Any]:
+    """The types of the members that stand in a class itself."""
     try:
-        members = inspect.get_annotations(cls, eval_str=True)
+        return inspect.get_annotations(cls, eval_str=True)
     except NameError as problem:
         itself = problem.name == cls.__name__
         raise FieldError(
@@ -290,23 +316,22 @@ def dataclass(cls: type) -> StructType:
             if itself
             else "define it before the class, at the top of the file",
         ) from None
-    methods = {name: f for name, f in vars(cls).items() if isinstance(f, Func)}
-    for name, f in vars(cls).items():
-        if inspect.isfunction(f) and name not in _OF_PYTHON:
-            raise FieldError(
-                f"{cls.__name__}.{name} is a plain function",
-                Span.of_caller(),
-                hint="decorate it with @ds.func: methods of structs are called in kernels",
-            )
-        if name in members:
-            raise FieldError(
-                f"{cls.__name__}.{name} has a default value, which members of structs can not have",
-                Span.of_caller(),
-                hint="leave it out: members that are not given are 0",
-            )
-    made = StructType(cls.__name__, members, methods)
-    vars(made).update(__module__=cls.__module__, __qualname__=cls.__qualname__)
-    return made
+
+
+def _check_fits(cls: type, name: str, thing: Any, members: dict[str, Any]) -> None:
+    """Refuse what stands in a class and can be no part of a struct."""
+    if inspect.isfunction(thing) and name not in _OF_PYTHON:
+        raise FieldError(
+            f"{cls.__name__}.{name} is a plain function",
+            Span.of_caller(),
+            hint="decorate it with @ds.func: methods of structs are called in kernels",
+        )
+    if name in members and not isinstance(thing, Func):
+        raise FieldError(
+            f"{cls.__name__}.{name} has a default value, which members of structs can not have",
+            Span.of_caller(),
+            hint="leave it out: members that are not given are 0",
+        )
 
 
 _nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDictionary()

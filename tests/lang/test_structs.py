@@ -1,5 +1,7 @@
 """Structs: members, fields of them, methods, and gradients through all of it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -129,6 +131,144 @@ class TestInPython:
             @ds.dataclass
             class B:
                 x: ds.f32 = 1.0
+
+
+class TestInheritance:
+    def test_members_of_the_parents_are_first_as_in_dataclasses(self):
+        class Plain:
+            charge: ds.f64
+            mass: ds.f32
+
+        class PythonsBody:
+            mass: float
+            vel: float
+
+        class PythonsCharged(PythonsBody, Plain):
+            spin: int
+            vel: float
+
+        @ds.dataclass
+        class Charged(Body, Plain):
+            spin: ds.i32
+            vel: ds.types.vector(3, ds.f32)
+
+        as_python_has_it = [f.name for f in dataclasses.fields(everything_of(PythonsCharged))]
+        assert list(Charged.members) == as_python_has_it == ["charge", "mass", "vel", "spin"]
+        assert Charged.members["mass"] is ds.f64
+        assert Charged.members["vel"] is ds.types.vector(3, ds.f32)
+        assert set(Charged.methods) == {"energy", "push"}
+        assert list(Body.members) == ["mass", "vel"]
+
+    def test_of_types_without_a_class(self):
+        Point = ds.types.struct(pos=vec2)
+
+        @ds.dataclass
+        class Named(Point):
+            number: ds.i32
+
+        @ds.dataclass
+        class Deeper(Named):
+            more: ds.f32
+
+        assert list(Deeper.members) == ["pos", "number", "more"]
+        assert Deeper([1, 2], 3).pos.y == 2.0
+
+    def test_methods_are_inherited_and_replaced(self):
+        class Base:
+            k: ds.f64
+
+            @ds.func
+            def first(self):
+                return self.k
+
+            @ds.func
+            def both(self):
+                return 10.0 * self.first() + self.k
+
+        @ds.dataclass
+        class Kept(Base):
+            pass
+
+        @ds.dataclass
+        class Replaced(Kept):
+            own: ds.f64
+
+            @ds.func
+            def first(self):
+                return self.own
+
+        out = ds.field(ds.f64, 2)
+
+        @ds.kernel
+        def run():
+            kept = Kept(2.0)
+            out[0] = kept.both()
+            replaced = Replaced(2.0, 3.0)
+            out[1] = replaced.both()
+
+        run()
+        assert out.to_numpy().tolist() == [22.0, 32.0]
+
+    def test_what_can_not_be_inherited(self):
+        class Default:
+            k: ds.f64 = 1.0
+
+        class Method:
+            k: ds.f64
+
+            def f(self):
+                return 1
+
+        for parent, problem in [
+            (Default, "Default.k has a default value"),
+            (Method, "Method.f is a plain function"),
+        ]:
+            with pytest.raises(ds.FieldError, match=problem):
+                ds.dataclass(type("Child", (parent,), {"__annotations__": {"b": ds.f32}}))
+        with pytest.raises(ds.FieldError, match=r"Child.mass has a default value"):
+
+            @ds.dataclass
+            class Child(Body):
+                mass = 2.0
+
+        with pytest.raises(ds.FieldError, match="a member of Hiding can not be called mass"):
+
+            @ds.dataclass
+            class Hiding(Body):
+                @ds.func
+                def mass(self):
+                    return 1.0
+
+    def test_advice(self):
+        @ds.dataclass
+        class Heavy(Body):
+            @ds.func
+            def energy(self):
+                return 2.0 * super().energy()
+
+        class Bare(Body):
+            pass
+
+        @ds.kernel
+        def run():
+            Heavy(1.0).energy()
+
+        @ds.kernel
+        def make():
+            b = Bare(1.0)
+            b.push(0.0, 1.0)
+
+        with pytest.raises(ds.KernelSyntaxError, match=r"as a @ds.func outside of the classes"):
+            run()
+        with pytest.raises(ds.KernelSyntaxError, match=r"decorate Bare with @ds.dataclass"):
+            make()
+
+
+def everything_of(cls):
+    """A class and its parents as Python's own dataclasses."""
+    for part in reversed(cls.__mro__[:-1]):
+        dataclasses.dataclass(part)
+    return cls
 
 
 class TestInKernels:
