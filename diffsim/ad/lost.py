@@ -128,7 +128,7 @@ def _check_loss(tape: Tape, loss: Field) -> None:
                 what = "its last value is a constant from Python"
                 where = span_of(entry.writer)
             break
-        elif any(f.grad is not None and f is not loss for f in read(entry)):
+        elif any(f.grad is not None for f in read(entry)):
             return
         elif not computed:
             what = "what it is computed of has no gradient"

@@ -451,8 +451,7 @@ class Field(FieldProtocols):
                 hint="give a type of NumPy, such as np.float64",
             ) from None
         if self.grad is not None and session.recorders and _records():
-            marked: np.ndarray = Source.of(self).mark(made)
-            return marked
+            return Source.of(self).mark_array(made)
         return made
 
     def from_numpy(self, array: Any) -> None:

@@ -81,18 +81,22 @@ class Source:
             marked = [self.mark(m) for m in made]
             return marked if isinstance(made, list) else tuple(marked)
         if isinstance(made, np.ndarray):
-            if made.dtype.kind not in "fc":
-                return made
             if made.ndim:
-                seen = made.view(TakenArray)
-                seen.taken = self
-                return seen
+                return self.mark_array(made)
             made = made[()]
         if isinstance(made, (float, np.floating)):
             return Taken(float(made), self)
         if isinstance(made, Matrix) and made.entries.dtype.kind == "f":
             made.taken = self
         return made
+
+    def mark_array(self, made: np.ndarray) -> np.ndarray:
+        """An array that remembers it, whatever its shape."""
+        if not self.live or made.dtype.kind not in "fc":
+            return made
+        seen = made.view(TakenArray)
+        seen.taken = self
+        return seen
 
     def refuse(self, into: str, hint: str, what: str = "a number") -> None:
         """Raise AutodiffError if it would get into the recorded program as a constant."""

@@ -382,6 +382,18 @@ def test_what_is_right_is_allowed(p, how):
     np.testing.assert_array_equal(p.x.grad.to_numpy(), expected)
 
 
+def test_the_array_of_a_single_number_is_an_array(p):
+    with ds.Tape():
+        made = p.loss.to_numpy()
+        assert made.shape == ()
+        assert made.tobytes() == np.zeros(()).tobytes()
+        assert float(made) == 0.0
+    with pytest.raises(ds.AutodiffError, match="that Python took from loss"), ds.Tape(p.loss):
+        p.square()
+        p.add()
+        p.loss[None] = p.loss.to_numpy() + 1
+
+
 def test_arrays_are_plain_where_no_tape_follows(p):
     assert type(p.x.to_numpy()) is np.ndarray
     with ds.Tape():
