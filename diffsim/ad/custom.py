@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.entries import Index, flat, held, put_held, read, written
+from diffsim.ad.entries import Index, Wrote, flat, held, put_held, read, written
 from diffsim.ad.gradcheck import run_moved
 from diffsim.ad.start import Start
 from diffsim.ad.tape import Tape
@@ -423,7 +423,11 @@ class _Detached:
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.tape.wrote(field, index, value)
-        self.tape.meant()
+        last = (
+            self.tape.entries[-1] if self.tape.entries else None
+        )  # a rollout's watch notes no entry
+        if isinstance(last, Wrote):
+            last.meant = True
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.wrote(target, to, source if to is None else held(target, to))

@@ -46,6 +46,7 @@ from diffsim.ad.start import Start
 from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
+from diffsim.lang.copying import refuse
 from diffsim.lang.signatures import checked_methods, is_one_of, need_bool, need_function, need_path
 from diffsim.lang.source import check_runs
 from diffsim.runtime.context import session
@@ -318,10 +319,6 @@ class Tape:
         self.entries.append((Seeded if seeds else Wrote)(field, index, value))
         self._look_at(field, index)
 
-    def meant(self) -> None:
-        """Note that what was written last is a constant that is meant."""
-        self.entries[-1].meant = True  # type: ignore[union-attr]
-
     def lost(self, source: Source) -> None:
         """Note that what was written last was made, in Python, of what has a gradient."""
         entry = self.entries[-1]
@@ -540,6 +537,14 @@ class Tape:
         check_chain(self.entries)
         check_seeds(self)
         run_adjoints(self.entries, self.gaps, put_back=False)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """`copy`, `deepcopy` and `pickle` come here."""
+        raise refuse(
+            "a tape",
+            "it knows the launches of this process",
+            "record what it holds on another tape",
+        )
 
     # ---- gradients
 

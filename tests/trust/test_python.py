@@ -148,6 +148,19 @@ def test_a_gradient_set_in_a_step_of_a_rollout_is_refused(p, how):
             p.add()
 
 
+def test_writes_in_no_grad_in_a_step_of_a_rollout(p):
+    def step(t):
+        with ds.ad.no_grad():
+            p.bare[0] = 1.0
+            p.bare.fill(2.0)
+        p.square()
+
+    with ds.Tape(p.loss):
+        ds.ad.checkpoint(step, 2, state=[p.y])
+        p.add()
+    np.testing.assert_array_equal(p.x.grad.to_numpy(), 2 * X)
+
+
 # ---- losses that nothing leads to
 
 
