@@ -9,6 +9,7 @@ adjoint loads (sums, linear updates) is not copied.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,6 +120,15 @@ def _own(special: Special, args: tuple[Any, ...]) -> dict[Box, None]:
 
 def _meet(a: Box, b: Box) -> bool:
     return a[0] is b[0] and (a[1] is None or b[1] is None or a[1] == b[1])
+
+
+@dataclass(frozen=True, slots=True)
+class TapeStats:
+    """What a tape holds: recorded entries, and copies of overwritten values with their bytes."""
+
+    entries: int
+    saved: int
+    saved_bytes: int
 
 
 class Saver:

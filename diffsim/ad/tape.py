@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.lost import check_reaches, check_seeds
 from diffsim.ad.nan import NanWatch
 from diffsim.ad.replay import Replay
-from diffsim.ad.saves import Saved, Saver
+from diffsim.ad.saves import Saved, Saver, TapeStats
 from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.ad.start import Start
 from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
@@ -60,15 +59,6 @@ from diffsim.runtime.threads import members
 if TYPE_CHECKING:
     from diffsim.ad.watch import Trace
     from diffsim.runtime.specialize import Special
-
-
-@dataclass(frozen=True, slots=True)
-class TapeStats:
-    """What a tape holds: recorded entries, and copies of overwritten values with their bytes."""
-
-    entries: int
-    saved: int
-    saved_bytes: int
 
 
 @checked_methods(
