@@ -77,7 +77,9 @@ def _misfit(
 def need_function(thing: Any, what: str, hint: str) -> None:
     """Refuse what can not be called."""
     if not callable(thing):
-        raise FieldError(f"{what} is a function, not {shown(thing)}", Span.of_caller(), hint)
+        raise FieldError(
+            f"{what} is a function, and {shown(thing)} can not be called", Span.of_caller(), hint
+        )
 
 
 def need_number(thing: Any, what: str, hint: str = "give a number, such as 1e-3") -> None:
