@@ -27,7 +27,7 @@ from diffsim.ir.walk import blocks, free_values, outs, statements, uses
 
 _LONGEST = 4_000
 """Statements of a block that stays in one function."""
-_PART = 2_000
+_PART = 1_000
 """Statements of a part."""
 
 
@@ -62,9 +62,10 @@ class _Cut:
         """Where they are in the frame [byte]."""
         self.indices: dict[Value, Index] = {}
         """How integers that differ between lanes are kept: the base or the vector, each if there is one."""
+        self.needs = [list(map(_needs, part)) for part in self.parts]
         for k, part in enumerate(self.parts):
-            for s in part:
-                for v in _needs(s):
+            for s, needs in zip(part, self.needs[k], strict=True):
+                for v in needs:
                     if self.made_in[v] != k:
                         self.last_use[v] = k
                 self.made_in.update(dict.fromkeys(outs(s), k))
@@ -130,8 +131,8 @@ class _Cut:
         if isinstance(part, Vectors):
             part.enter_wide()
         here: set[Value] = set()
-        for s in stmts:
-            for v in _needs(s):
+        for s, needs in zip(stmts, self.needs[k], strict=True):
+            for v in needs:
                 if v not in here and self.made_in[v] != k:
                     self.fetch(part, v, "%frame")
                     here.add(v)

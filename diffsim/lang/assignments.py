@@ -108,10 +108,8 @@ def _unpack(cx: Context, target: ast.Tuple | ast.List, parts: list[Any], source:
 
 def _is_thrown_away(cx: Context, target: ast.expr) -> bool:
     """Whether it is an underscore that nobody reads, which takes values of any type."""
-    if not (isinstance(target, ast.Name) and target.id == "_"):
-        return False
-    names = (n for n in ast.walk(cx.frame.source.node) if isinstance(n, ast.Name))
-    return not any(n.id == "_" and isinstance(n.ctx, ast.Load) for n in names)
+    is_underscore = isinstance(target, ast.Name) and target.id == "_"
+    return is_underscore and "_" not in cx.frame.source.reads
 
 
 def _assign_part(cx: Context, target: ast.expr, thing: Any, source: ast.expr) -> None:

@@ -130,10 +130,10 @@ def run(
 
 def check_returns(cx: Context, source: Source) -> None:
     """Refuse a function that returns a value on some paths and nothing on others."""
-    bare = [n for n in ast.walk(source.node) if isinstance(n, ast.Return) and n.value is None]
+    bare = source.bare_return
     if bare or (cx.env.get(RETURN) is not True and not _always_returns(source.node.body)):
         raise cx.syntax(
-            bare[0] if bare else source.node,
+            bare or source.node,
             f"{source.name} returns a value on some paths only",
             "give the value here too"
             if bare

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from diffsim.ir.nodes import Const, Value
@@ -24,57 +24,53 @@ from diffsim.lang.scope import (
     Undefined,
     with_members,
 )
-from diffsim.lang.source import assigned_names
-
-
-def changed_names(statements: list[ast.stmt]) -> set[str]:
-    """Names that statements bind, and those they change: `v[0] = `, `v.fill(0)`, `atomic_max(m, x)`.
-
-    "p." is the receiver of a method call, which may change p if p is a struct.
-    """
-    names = assigned_names(statements)
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                receiver: ast.expr = node.func.value
-                while isinstance(receiver, ast.Attribute):
-                    receiver = receiver.value
-                if isinstance(receiver, ast.Name):
-                    names.add(receiver.id if node.func.attr == "fill" else f"{receiver.id}.")
-            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
-                called = called.id if isinstance(called, ast.Name) else called
-                if isinstance(called, str) and called.startswith("atomic_"):
-                    names.add(node.args[0].id)
-            if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-                base: ast.expr = node
-                while isinstance(base, (ast.Subscript, ast.Attribute)):
-                    if isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Name):
-                        names.add(ADJOINT + base.slice.id)  # ds.adjoint[x] += ...
-                    base = base.value
-                if isinstance(base, ast.Name):
-                    names.add(base.id)
-    return names
+from diffsim.lang.source import walk
 
 
 def changed(cx: Context, body: list[ast.stmt], frame: Frame | None = None) -> set[str]:
     """The names that statements bind or change, by themselves or in funcs that they call by name.
 
-    "p." is a name that counts only if p is a struct, as in `changed_names`. `frame` is the function they
-    stand in (by default the one under translation).
+    They change v in `v[0] = `, `v.fill(0)`, `atomic_max(v, x)`. "p." is the receiver of a method call, a name
+    that counts only if p is a struct. `frame` is the function they stand in (by default the one under
+    translation).
     """
     frame = frame or cx.frame
-    names = changed_names(body)
-    for statement in body:
-        for node in ast.walk(statement):
-            if not isinstance(node, ast.Call):
-                continue
-            func, shift = _called(frame, node.func)
-            if func is not None:
-                passed = _passed(func, node, shift)
-                marks = parameters(cx, func).items()
-                names |= {_root(passed[p]) + mark for p, mark in marks if p in passed}
+    names: set[str] = set()
+    for node in walk(body):
+        if isinstance(node, ast.Call):
+            names.update(_changed_by_call(cx, node, frame))
+        elif not isinstance(getattr(node, "ctx", None), ast.Store):
+            continue
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        else:
+            base: ast.AST = node
+            while isinstance(base, (ast.Subscript, ast.Attribute)):
+                if isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Name):
+                    names.add(ADJOINT + base.slice.id)  # ds.adjoint[x] += ...
+                base = base.value
+            if isinstance(base, ast.Name):
+                names.add(base.id)
     return names - {"", "."}
+
+
+def _changed_by_call(cx: Context, node: ast.Call, frame: Frame) -> Iterator[str]:
+    """The names that a call may change: its receiver's, that of an atomic update, those passed to a func."""
+    called: str = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if isinstance(node.func, ast.Attribute):
+        receiver: ast.expr = node.func.value
+        while isinstance(receiver, ast.Attribute):
+            receiver = receiver.value
+        if isinstance(receiver, ast.Name):
+            yield receiver.id if called == "fill" else f"{receiver.id}."
+    if called.startswith("atomic_") and node.args and isinstance(node.args[0], ast.Name):
+        yield node.args[0].id
+    func, shift = _called(frame, node.func)
+    if func is not None:
+        passed = _passed(func, node, shift)
+        for p, mark in parameters(cx, func).items():
+            if p in passed:
+                yield _root(passed[p]) + mark
 
 
 def parameters(cx: Context, func: Func) -> dict[str, str]:

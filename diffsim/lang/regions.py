@@ -58,12 +58,12 @@ def if_region(
     b.span = span
     (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
     merge = _Merge(cx, cond, then_stmts, else_stmts, node)
-    after: dict[str, Any] = {}
-    for name in [*then_env, *(n for n in else_env if n not in then_env)]:
-        if name in then_env and name in else_env:
-            after[name] = merge.names(name, then_env[name], else_env[name])
-        else:
+    after = then_env | else_env
+    for name in after:  # long functions have many names, and branches change few
+        if name not in then_env or name not in else_env:
             after[name] = merge.one_sided(name, then_env, else_env)
+        elif then_env[name] is not else_env[name]:
+            after[name] = merge.names(name, then_env[name], else_env[name])
     result = merge.pair(then_result, else_result, "the result of this expression")
     cx.frame.env = after
     merge.finish(span)
@@ -84,8 +84,6 @@ class _Merge:
         self.yields: list[tuple[Value, Value, Value]] = []
 
     def names(self, name: str, a: Any, b: Any) -> Any:
-        if a is b:
-            return a
         if isinstance(a, Undefined) or isinstance(b, Undefined):
             return Undefined("has a value on one path only")
         if isinstance(a, StructVar) and a == b:

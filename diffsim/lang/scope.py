@@ -45,7 +45,7 @@ from diffsim.lang.looks import (
 )
 from diffsim.lang.matrix import Matrix
 from diffsim.lang.origins import source_of
-from diffsim.lang.source import Source, assigned_names
+from diffsim.lang.source import Source
 
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
 ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given for a func
@@ -144,7 +144,7 @@ class Frame:
         names = function.__code__.co_freevars
         self.cells = dict(zip(names, function.__closure__ or (), strict=True))
         self.env: dict[str, Any] = {}
-        self.locals = assigned_names(source.node.body)
+        self.locals = source.locals
 
 
 class LoopOptions:
@@ -320,7 +320,8 @@ class Context:
 
     def check_captured(self, value: Any, node: Any, name: str) -> None:
         """Refuse what can not be compiled in; give a field the name of its variable."""
-        if is_ours(value) and not getattr(value, "placed", True):
+        is_module = isinstance(value, types.ModuleType)  # which would search for similar names
+        if is_ours(value) and not is_module and not getattr(value, "placed", True):
             raise self.type_error(
                 node,
                 f"the field {ast.unparse(node)} has no place in memory yet",

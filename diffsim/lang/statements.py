@@ -23,6 +23,7 @@ from diffsim.lang.scope import (
     Context,
     Undefined,
 )
+from diffsim.lang.source import returns
 
 
 def block(cx: Context, statements: list[ast.stmt]) -> None:
@@ -165,12 +166,7 @@ def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
 def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
     """The flags that can end a loop early."""
     flags = (BREAK,) if find(body, ast.Break) else ()
-    return (*flags, RETURN) if _find_return(body) else flags
-
-
-def _find_return(statements: list[ast.stmt]) -> ast.Return | None:
-    every = (n for s in statements for n in ast.walk(s))
-    return next((n for n in every if isinstance(n, ast.Return)), None)
+    return (*flags, RETURN) if any(returns(body)) else flags
 
 
 def _for(cx: Context, node: ast.For) -> None:
@@ -219,7 +215,7 @@ def _serial_for(cx: Context, node: ast.For, space: spaces.Space) -> None:
     if _exits(node.body):
         if len(space.axes) != 1:
             raise cx.syntax(
-                find(node.body, ast.Break) or _find_return(node.body) or node,
+                find(node.body, ast.Break) or next(returns(node.body), node),
                 "this can not leave a loop over several axes",
                 "write one loop for each axis",
             )
