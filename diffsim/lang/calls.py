@@ -491,6 +491,8 @@ def _python_call(
     elif name == "<lambda>":
         what, name = "lambda", ast.unparse(node.func)
         hint = f"write def {name}(...) and decorate it with @ds.func"
+    elif isinstance(getattr(function, "__wrapped__", None), Func):
+        hint = f"a decorator above the @ds.func of {name} (beartype, say) made that of it: leave it out"
     elif mine and module != "diffsim":
         hint = f"decorate {name} with @ds.func"
     elif function is super:

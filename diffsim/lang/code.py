@@ -23,14 +23,25 @@ _KIND = (
 )
 
 
+_PLAIN_LOADERS = ("builtins", "_frozen_importlib", "_frozen_importlib_external", "zipimport")
+"""The modules whose loaders compile the text as it stands; "builtins": there is no loader."""
+
+
 def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
     """Whether Python would make this function of the text: the file may have changed since it was loaded.
 
-    Where pytest has rewritten the assertions of a function that can not be told, and is believed.
+    Of a function that a tool has rewritten (pytest's assertions, typeguard, beartype) only the names and
+    constants are compared: such tools add code, and what else an edit changes can not be told from that.
     """
-    code = function.__code__
-    if any(name.startswith("@py") for name in (*code.co_names, *code.co_varnames)):
+    made, code = _compiled(node, function), function.__code__
+    if made is None or _is_same(made, code):
         return True
+    return _is_rewritten(function, made) and _is_within(made, code)
+
+
+def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
+    """What Python makes of the text in the place where the function stands; None if it makes nothing."""
+    code = function.__code__
     bare: ast.stmt = ast.copy_location(ast.parse(f"def {node.name}(): pass").body[0], node)
     assert isinstance(bare, ast.FunctionDef)
     bare.args, bare.body = _without_values(node.args), node.body
@@ -42,7 +53,8 @@ def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
     free = [n for n in code.co_freevars if n != "__class__"]
     if free:
         bare, depth = _around(f"def around({', '.join(free)}): pass", bare), depth + 1
-    named = [n for n in code.co_names if isinstance(function.__globals__.get(n), ModuleType)]
+    modules = {n for n, thing in function.__globals__.items() if isinstance(thing, ModuleType)}
+    named = [n for n in code.co_names if n in modules and n.isidentifier()]  # pytest's are none
     imports = ast.parse("".join(f"import {n}\n" for n in dict.fromkeys(named))).body
     try:
         made = compile(
@@ -53,10 +65,45 @@ def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
             dont_inherit=True,
         )
     except (SyntaxError, ValueError, RecursionError):
-        return True
+        return None
     for _ in range(depth):
         made = next(c for c in made.co_consts if isinstance(c, CodeType))
-    return _is_same(made, code)
+    return made
+
+
+def _is_rewritten(function: FunctionType, made: CodeType) -> bool:
+    """Whether a tool may have changed the function: by how its module was loaded, and what it holds."""
+    spec = function.__globals__.get("__spec__")
+    if type(getattr(spec, "loader", None)).__module__ not in _PLAIN_LOADERS:
+        return True
+    added = _content(function.__code__) - _content(made)
+    # typeguard's decorator puts imports into functions
+    return any(name.partition(".")[0] in ("typeguard", "beartype") for name, _ in added)
+
+
+def _is_within(made: CodeType, code: CodeType) -> bool:
+    """Whether a function has the parameters, names and constants of another one, and maybe more."""
+    counts = (made.co_argcount, made.co_kwonlyargcount, made.co_flags & _KIND)
+    if counts != (code.co_argcount, code.co_kwonlyargcount, code.co_flags & _KIND):
+        return False
+    n = made.co_argcount + made.co_kwonlyargcount
+    return made.co_varnames[:n] == code.co_varnames[:n] and _content(made) <= _content(code)
+
+
+def _content(code: CodeType) -> set[tuple[str, str]]:
+    """All names in a code and the codes in it, and its constants with their classes."""
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
+    found = {(name, "") for name in names}
+    rest = list(code.co_consts)
+    while rest:
+        thing = rest.pop()
+        if isinstance(thing, CodeType):
+            found |= _content(thing)
+        elif isinstance(thing, (tuple, frozenset)):
+            rest += thing
+        else:
+            found.add((repr(thing), type(thing).__name__))
+    return found
 
 
 def _around(text: str, inner: ast.stmt) -> ast.stmt:

@@ -97,7 +97,7 @@ class Source:
                 f"the source of {self.name} is not available, so it can not be compiled",
                 place,
                 hint="define it in a file or a notebook cell; a function made by exec() of a string "
-                "has no source",
+                "has no source, nor has one in a cell with %%time",
             )
         block = inspect.getblock(lines[self.first - 1 :])
         text = "".join(block)

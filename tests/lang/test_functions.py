@@ -864,7 +864,7 @@ def test_functions_made_by_exec_are_refused(cpu):
     ds = cpu
     text = "@ds.kernel\ndef f():\n    pass\n"
     with pytest.raises(ds.KernelSyntaxError, match="source of f is not available"):
-        exec(text, {"ds": ds})
+        exec(compile(text, "<text>", "exec"), {"ds": ds})
     space = {"ds": ds, "__name__": "__main__"}
     with pytest.raises(ds.KernelSyntaxError):
         exec(compile(text, __file__, "exec"), space)

@@ -1,5 +1,7 @@
 """What is compiled is what Python runs: a file that has changed since is noticed."""
 
+import ast
+import importlib.machinery
 import importlib.util
 import linecache
 import os
@@ -141,6 +143,79 @@ def make(c):
     module = load(tmp_path / "decorated.py", text)
     module.make(1.0)(1.0)
     assert module.out[None] == 126.0
+
+
+ANNOTATED = """
+import math
+import diffsim as ds
+out = ds.field(ds.f64, ())
+
+@ds.func
+def half(x: ds.f64, more=(1.0, 3)):
+    "A docstring."
+    y: ds.f64 = x * math.pow(0.5, 1.0)
+    return y - more[0]
+
+def make(n):
+    class Body:
+        @ds.kernel
+        def run(self, a: ds.f64):
+            b: ds.f64 = half(a) * n
+            for k in ds.static(range(3)):
+                b = b + (2.0 if k in (0, 1) else -2.0)
+            out[None] = b
+    return Body()
+"""
+
+
+class Checking(ast.NodeTransformer):
+    """Does what tools do that check types: each annotated value is passed through a call."""
+
+    def visit_AnnAssign(self, node):
+        node.value = ast.parse(f"checked({ast.unparse(node.value)}, 'a message')").body[0].value
+        ast.copy_location(node.value, node)
+        return ast.fix_missing_locations(node)
+
+    def visit_FunctionDef(self, node):
+        self.generic_visit(node)
+        added = ast.copy_location(ast.parse("from typing import cast as checked").body[0], node)
+        node.body.insert(ast.get_docstring(node) is not None, added)
+        return ast.fix_missing_locations(node)
+
+
+class CheckingLoader(importlib.machinery.SourceFileLoader):
+    def source_to_code(self, data, path, *, _optimize=-1):
+        tree = Checking().visit(ast.parse(data))
+        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("* n", "* m"),
+        ("0.5", "0.25"),
+        ("static", "grouped"),
+        ("a: ds.f64", "other: ds.f64"),
+        ("(0, 1)", "(0, 7)"),
+    ],
+)
+def test_functions_that_an_import_hook_has_rewritten(old, new, tmp_path):
+    file = tmp_path / "hooked.py"
+    file.write_text(ANNOTATED)
+    loader = CheckingLoader("hooked", str(file))
+    spec = importlib.util.spec_from_file_location("hooked", file, loader=loader)
+    module = importlib.util.module_from_spec(spec)
+    code = loader.get_code("hooked")
+    if old:
+        edit(file, ANNOTATED.replace(old, new))
+        with pytest.raises(KernelSyntaxError, match="is not what Python has compiled"):
+            exec(code, vars(module))
+            module.make(4.0)
+    else:
+        exec(code, vars(module))
+        module.make(4.0).run(8.0)
+        assert module.out[None] == (8.0 * 0.5 - 1.0) * 4.0 + 2.0
 
 
 class Private:
