@@ -22,7 +22,7 @@ from diffsim.lang.scope import (
 from diffsim.lang.source import Source
 from diffsim.lang.structs import StructType
 
-_DEEPEST = 64
+_DEEPEST = 256
 
 
 def inline(
@@ -34,13 +34,9 @@ def inline(
     env: dict[str, Any] | None = None,
 ) -> Any:
     """Translate a func in place of its call; `env` receives its names as they are at the end."""
-    if cx.depth >= _DEEPEST:
-        span, callers = cx.frame.parent, [cx.frame.source.where]
-        while span is not None:
-            callers.append(span.where)
-            span = span.parent
+    if len(cx.running) >= _DEEPEST:
         name = func.source.name
-        if func.source.where in callers:
+        if func.source in cx.running:
             raise cx.syntax(
                 node,
                 f"{name} calls itself without end",
@@ -108,7 +104,7 @@ def run(
     caller = cx.frame
     frame.env[DRAWS] = caller.env[DRAWS]
     cx.frame = frame
-    cx.depth += 1
+    cx.running.append(source)
     span = cx.builder.span
     try:
         statements.block(cx, source.node.body)
@@ -122,7 +118,7 @@ def run(
             after.update(cx.env)
     finally:
         cx.frame = caller
-        cx.depth -= 1
+        cx.running.pop()
         cx.builder.span = span
     caller.env[DRAWS] = draws
     return result

@@ -166,7 +166,7 @@ class Context:
         self.mems: dict[Mem, None] = {}
         self.constants: set[Mem] = set()  # by the statement ds.stop_grad(x)
         self.looks = Looks()
-        self.depth = 0  # of inlined funcs
+        self.running: list[Source] = []  # the funcs that are inlined now, outermost first
         self.level = 0  # of loops and branches; 0 at kernel level, outside of any
         self.in_task = False  # inside of a parallel loop
         self.lane_axes: tuple[Value, ...] = ()
@@ -189,7 +189,7 @@ class Context:
     @property
     def is_outside(self) -> bool:
         """Whether a loop here would be an outermost one, which runs in parallel."""
-        return self.depth == 0 and self.level == 0 and not self.in_task
+        return not self.running and self.level == 0 and not self.in_task
 
     @contextlib.contextmanager
     def once(self, node: ast.expr) -> Iterator[None]:

@@ -277,7 +277,7 @@ def _continue(cx: Context, node: ast.Continue) -> None:
 
 
 def _return(cx: Context, node: ast.Return) -> None:
-    if cx.depth == 0:
+    if not cx.running:
         if cx.in_task:
             raise cx.syntax(
                 node,

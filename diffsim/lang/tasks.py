@@ -97,7 +97,7 @@ def end_serial(cx: Context) -> None:
 def loop_options(cx: Context, node: ast.For, *, is_static: bool) -> LoopOptions:
     """What `ds.loop_config` said of this loop, if it is the next one of the kernel itself."""
     options = cx.next_loop
-    if options is None or cx.depth or cx.in_task:
+    if options is None or cx.running or cx.in_task:
         return LoopOptions(node)
     cx.next_loop = None
     if is_static:

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from diffsim.ir import locks
 
-making = locks.rlock()
-"""Held while kernels are translated and compiled. A fork waits for it: LLVM can not be copied half way."""
-locks.finish_before_fork(lambda: making)
+_lock = locks.rlock()
+locks.finish_before_fork(lambda: _lock)
+_DEEPEST = 20_000
+"""Python's limit of nested calls meanwhile: a chain of 800 `elif`s is nested as deep."""
+
+
+class _Making:
+    """Held while kernels are translated and compiled. A fork waits: LLVM can not be copied half way."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.limit = 0
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+        self.depth += 1
+        if self.depth == 1:
+            self.limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(self.limit, _DEEPEST))
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            sys.setrecursionlimit(self.limit)
+        _lock.release()
+
+
+making = _Making()
 
 
 class made_once(locks.cached):  # noqa: N801

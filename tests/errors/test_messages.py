@@ -179,15 +179,17 @@ def test_source_that_changed(tmp_path):
 
 
 def test_nested_too_deeply(tmp_path):
-    text = (
-        PREAMBLE
-        + f"@ds.kernel\ndef step(a: ds.f32) -> ds.f32:\n    return {'a + ' * 900}a\nstep(1)\n"
-    )
+    funcs = [f"@ds.func\ndef f{k}(a):\n    return f{k + 1}(a){' + a' * 200}\n" for k in range(100)]
+    last = "@ds.func\ndef f100(a):\n    return a\n"
+    text = PREAMBLE + "".join(funcs) + last
+    text += "@ds.kernel\ndef step(a: ds.f32) -> ds.f32:\n    return f0(a)\nstep(1)\n"
     program = Program("deep", "", "", "", [], text, 0, "")
+    limit = sys.getrecursionlimit()
     _, error = run(program, tmp_path)
     assert isinstance(error, ds.KernelSyntaxError)
     assert "nested too deeply" in error.message
     assert "divide it into several statements" in error.hint
+    assert sys.getrecursionlimit() == limit
 
 
 def test_a_func_that_calls_itself_is_shown_briefly(tmp_path):

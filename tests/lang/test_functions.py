@@ -3,6 +3,7 @@
 import doctest
 import linecache
 import math
+import runpy
 import types
 
 import numpy as np
@@ -858,6 +859,83 @@ def test_doctests(cpu):
     runner = doctest.DocTestRunner(verbose=False)
     (example,) = doctest.DocTestFinder().find(_documented, globs={})
     assert runner.run(example).failed == 0
+
+
+def load(tmp_path, text):
+    """The names that a file with this text defines."""
+    file = tmp_path / "long_program.py"
+    file.write_text("import diffsim as ds\n" + text)
+    return runpy.run_path(str(file))
+
+
+def test_long_chains_of_elifs(cpu, tmp_path):
+    n = 800
+    text = (
+        "x = ds.field(ds.f64, 2, needs_grad=True)\nloss = ds.field(ds.f64, (), needs_grad=True)\n"
+    )
+    text += "@ds.kernel\ndef step(k: ds.i32):\n    if k == 0:\n        loss[None] = 0.0\n"
+    text += "".join(f"    elif k == {k}:\n        loss[None] = {k} * x[1]\n" for k in range(1, n))
+    made = load(tmp_path, text)
+    made["x"].fill(2.0)
+    for k in (3, n - 1):
+        with cpu.Tape(made["loss"]):
+            made["step"](k)
+        assert made["loss"][None] == 2.0 * k
+        assert made["x"].grad.to_numpy().tolist() == [0.0, k]
+
+
+def test_long_chains_of_funcs(cpu, tmp_path):
+    n = 200
+    text = (
+        "x = ds.field(ds.f64, (), needs_grad=True)\nloss = ds.field(ds.f64, (), needs_grad=True)\n"
+    )
+    text += "@ds.func\ndef f0(a):\n    return a\n"
+    for k in range(1, n):
+        text += f"@ds.func\ndef f{k}(a):\n    if a > 100.0:\n        a = 3.0\n"
+        text += f"    return f{k - 1}(a) + 0.5 * a\n"
+    text += f"@ds.kernel\ndef step():\n    loss[None] = f{n - 1}(x[None])\n"
+    made = load(tmp_path, text)
+    made["x"][None] = 2.0
+    with cpu.Tape(made["loss"]):
+        made["step"]()
+    assert made["loss"][None] == 2.0 * (1 + 0.5 * (n - 1))
+    assert made["x"].grad[None] == 1 + 0.5 * (n - 1)
+
+
+def test_funcs_of_one_name_are_no_recursion(cpu):
+    ds = cpu
+    out = ds.field(ds.f64, ())
+
+    def around(inner):
+        @ds.func
+        def layer(a):
+            return inner(a) + 1.0
+
+        return layer
+
+    @ds.func
+    def layer(a):
+        return a
+
+    made = layer
+    for _ in range(200):
+        made = around(made)
+
+    @ds.kernel
+    def run():
+        out[None] = made(2.0)
+
+    run()
+    assert out[None] == 202.0
+    for _ in range(200):
+        made = around(made)
+
+    @ds.kernel
+    def too_many():
+        out[None] = made(2.0)
+
+    with pytest.raises(ds.KernelSyntaxError, match="by a chain of more than 256 funcs"):
+        too_many()
 
 
 def test_functions_made_by_exec_are_refused(cpu):
