@@ -7,7 +7,7 @@ import builtins
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -128,7 +128,7 @@ def _dispatch(
             raise cx.type_error(
                 node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
             )
-        made = cx.value(Matrix.diag(args[0], 1.0), node)
+        made = cx.value(expressions.fold(cx, node, Matrix.diag, args[0], 1.0), node)
         return made * cx.value(args[1], node)
     mapped = _BUILTINS.get(function) if _hashable(function) else None
     if mapped is not None:
@@ -516,7 +516,7 @@ def _check_sizes(cx: Context, node: ast.Call, name: str, args: list[Any]) -> Non
         product = 1
         for n in sizes:
             product *= abs(n) if isinstance(n, int) and n else 1
-        long = isinstance(a, Sized) and not isinstance(a, Matrix) and len(a) > most
+        long = type(a) in _SIZED and len(a) > most
         if long or (product > most and name not in _OF_NUMBERS):
             raise cx.type_error(
                 node,
@@ -525,6 +525,7 @@ def _check_sizes(cx: Context, node: ast.Call, name: str, args: list[Any]) -> Non
             )
 
 
+_SIZED = frozenset((list, tuple, range, str, bytes, set, frozenset, dict, np.ndarray))
 _MOST_ELEMENTS, _LONGEST_FACTORIAL = 1 << 20, 1 << 12
 _OF_NUMBERS = frozenset(
     "float32 float64 int32 int64 uint32 uint64 str array floor ceil gcd lcm".split()

@@ -37,6 +37,10 @@ class ArrayRef:
         self.shape = tuple(Dim(index_type, mem, k) for k in range(mem.rank))
         self.dtype = mem.dtype.scalar
 
+    def in_words(self) -> str:
+        """What messages call it."""
+        return f"the array {self._mem.name}"
+
     @property
     def grad(self) -> ArrayRef | None:
         grad = self._mem.grad

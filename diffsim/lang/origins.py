@@ -35,7 +35,9 @@ def _source_of(thing: Any) -> Any:
         return found if found is not None and found.live else None
     if isinstance(thing, dict):
         thing = list(thing.values())
-    if isinstance(thing, (list, tuple)):
+    elif hasattr(type(thing), "_as_constant"):  # a struct: its members
+        thing = thing._as_constant()
+    if isinstance(thing, (list, tuple, set, frozenset)):
         for t in thing:
             if t.__class__ not in _BARE and (found := _source_of(t)) is not None:
                 return found

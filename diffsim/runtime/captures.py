@@ -49,8 +49,13 @@ def _test(w: Writer, look: Look) -> str:
         return f"{place} is not {w.use(kept, 'f')}()"
     if look.moves < _MOST_MOVES and not hasattr(type(kept), "compare"):
         return f"{place} is not {w.use(kept, 'k')}"
-    w.space["$compare"] = compare
-    return f"$compare({place}, {w.use(kept, 'k')})"
+    w.space["$differs"] = _differs
+    return f"$differs({place}, {w.use(kept, 'k')})"
+
+
+def _differs(now: Any, kept: Any) -> bool:
+    """Whether to look closer: another value, or the same one, read from a field on the tape that records."""
+    return compare(now, kept) != SAME or source_of(now) is not None
 
 
 def _question(w: Writer, look: Look) -> str:

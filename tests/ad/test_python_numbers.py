@@ -5,6 +5,7 @@ import gc
 import math
 import pickle
 import statistics
+import types
 import weakref
 
 import numpy as np
@@ -360,20 +361,43 @@ def test_two_tapes_in_a_chain():
     np.testing.assert_allclose(x.grad.to_numpy(), 6 * X**5)
 
 
-@pytest.mark.parametrize("kind", ["a number", "a list", "a vector"])
+@pytest.mark.parametrize(
+    "kind", ["a number", "a list", "a vector", "a dictionary", "a set", "a struct", "an attribute"]
+)
 def test_compiled_in_before_with_the_same_value(space, kind):
     """A first run without a tape, to warm up, makes no constant of it."""
     x, v, loss = space.x, space.v, space.loss
+    one_number = ds.types.struct(q=ds.f64)
     read = {
         "a number": lambda: 2 * x[0],
         "a list": lambda: [2 * x[0]],
         "a vector": lambda: 2 * v[0],
+        "a dictionary": lambda: {"q": 2 * x[0]},
+        "a set": lambda: {2 * x[0]},
+        "a struct": lambda: one_number(q=2 * x[0]),
+        "an attribute": lambda: types.SimpleNamespace(q=2 * x[0]),
     }[kind]
     made = read()
 
+    @ds.func
+    def factor():
+        number = 0.0
+        if ds.static(kind == "a number"):
+            number = made
+        elif ds.static(kind in ("a list", "a vector")):
+            number = made[0]
+        elif ds.static(kind == "a dictionary"):
+            number = made["q"]
+        elif ds.static(kind == "a set"):
+            for q in ds.static(made):
+                number = q
+        else:
+            number = made.q
+        return number
+
     @ds.kernel
     def run():
-        loss[None] += (made if ds.static(kind == "a number") else made[0]) * x[1]
+        loss[None] += factor() * x[1]
 
     run()
     with pytest.raises(AutodiffError, match="that Python took from"), ds.Tape(loss):
