@@ -18,7 +18,7 @@ from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Const, Dim, Mem, Value
 from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.types import ScalarType, an, bool_, i64
-from diffsim.lang import calls, elements, linalg, spaces
+from diffsim.lang import calls, elements, linalg, logic, spaces
 from diffsim.lang.kinds import is_field, is_of_program
 from diffsim.lang.looks import has_code
 from diffsim.lang.matrix import Matrix
@@ -68,6 +68,11 @@ def expr(cx: Context, node: ast.expr) -> Any:
     if handler is None:
         word, hint = _UNSUPPORTED.get(type(node), ("this", "write it with numbers and vectors"))
         raise cx.syntax(node, f"{word} can not be used in a kernel", hint)
+    return _at(cx, node, handler)
+
+
+def _at(cx: Context, node: ast.expr, handler: Callable[[Context, Any], Any]) -> Any:
+    """What the handler makes of an expression; statements that it emits are at the expression's place."""
     outer = cx.builder.span
     cx.builder.span = cx.span(node)
     try:
@@ -110,6 +115,9 @@ def value(cx: Context, node: ast.expr, what: str = "this") -> Value:
 
 def condition(cx: Context, node: ast.expr) -> Value | bool:
     """An expression used as a condition: a boolean value, or a bool if it is known now."""
+    if isinstance(node, ast.BoolOp):  # of which only the truth is asked for
+        found: Value | bool = _at(cx, node, logic.truth_of)
+        return found
     return truth(cx, expr(cx, node), node)
 
 
@@ -406,7 +414,7 @@ def _chain(cx: Context, node: ast.Compare, left: Any, k: int) -> Any:
     def rest() -> Any:
         return _chain(cx, node, right, k + 1)
 
-    cheap = all(_is_cheap(cx, later) for later in node.comparators[k + 1 :])
+    cheap = all(logic.is_cheap(cx, later) for later in node.comparators[k + 1 :])
     if not isinstance(first, Value) or first.type.shape or cheap:
         return _both(cx, first, rest())
     never = cx.builder.const(False, bool_)
@@ -462,56 +470,6 @@ def _both(cx: Context, a: Any, b: Any) -> Any:
     return cx.builder.named("and", a, b)
 
 
-def _bool_op(cx: Context, node: ast.BoolOp) -> Any:
-    """`and`, `or`: the right side is evaluated only where it decides, as in Python."""
-    is_and = isinstance(node.op, ast.And)
-    left = condition(cx, node.values[0])
-    for k, right_node in enumerate(node.values[1:], 1):
-        if not isinstance(left, Value):
-            if left != is_and:
-                return left
-            left = condition(cx, right_node)
-            continue
-        if _is_cheap(cx, right_node):
-            right = condition(cx, right_node)
-            if not isinstance(right, Value):
-                right = cx.builder.const(right, bool_)
-            left = cx.builder.named("and" if is_and else "or", left, right)
-            continue
-        rest = ast.BoolOp(op=node.op, values=node.values[k:])
-        ast.copy_location(rest, right_node)
-        rest_node = rest if len(rest.values) > 1 else right_node
-
-        def evaluate(rest_node: ast.expr = rest_node) -> Any:
-            right = condition(cx, rest_node)
-            return right if isinstance(right, Value) else cx.builder.const(right, bool_)
-
-        def settled() -> Any:
-            return cx.builder.const(not is_and, bool_)
-
-        then, orelse = (evaluate, settled) if is_and else (settled, evaluate)
-        return if_region(cx, left, then, orelse, node)
-    return left
-
-
-def _is_cheap(cx: Context, node: ast.AST) -> bool:
-    """Whether an expression may as well be evaluated where its value does not count."""
-    dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
-    if cx.debug:
-        dear += (ast.FloorDiv, ast.Mod, ast.Pow)  # they are checked
-    return not any(isinstance(n, dear) for n in ast.walk(node))
-
-
-def _if_expression(cx: Context, node: ast.IfExp) -> Any:
-    test = condition(cx, node.test)
-    if not isinstance(test, Value):
-        return expr(cx, node.body if test else node.orelse)
-    return if_region(cx, test, lambda: expr(cx, node.body), lambda: expr(cx, node.orelse), node)
-
-
-# ---- attributes, elements, calls, comprehensions
-
-
 def _attribute(cx: Context, node: ast.Attribute) -> Any:
     return elements.attribute_node(cx, node)
 
@@ -522,6 +480,9 @@ def _subscript(cx: Context, node: ast.Subscript) -> Any:
 
 def _slice(cx: Context, node: ast.Slice) -> Any:
     return elements.slice_node(cx, node)
+
+
+# ---- attributes, elements, calls, comprehensions
 
 
 def _call(cx: Context, node: ast.Call) -> Any:
@@ -575,8 +536,8 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
     ast.Compare: _compare,
-    ast.BoolOp: _bool_op,
-    ast.IfExp: _if_expression,
+    ast.BoolOp: logic.bool_op,
+    ast.IfExp: logic.if_expression,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
     ast.Slice: _slice,

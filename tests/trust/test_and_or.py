@@ -1,0 +1,85 @@
+"""`and` and `or` are one of their operands, as in Python, and a gradient flows through it."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from diffsim.errors import KernelTypeError
+
+
+def first_or_second(a, b):
+    return a or b
+
+
+def first_and_second(a, b):
+    return a and b
+
+
+def three(a, b, c):
+    return (a and b) or c
+
+
+def with_constants(a, b):
+    return (2 and a) + 10 * (0 or b) + 100 * (a and 3)
+
+
+def as_conditions(a, b, c):
+    made = 0
+    if (a and b) or c:
+        made += 1
+    if not (a or b) and c:
+        made += 10
+    if a > 1 and b > 1:
+        made += 100
+    return made
+
+
+@pytest.mark.parametrize("t", [ds.i32, ds.f64], ids=str)
+@pytest.mark.parametrize(
+    "function", [first_or_second, first_and_second, three, with_constants, as_conditions]
+)
+def test_and_or_are_one_of_the_operands(cpu, function, t):
+    body, count = ds.func(function), function.__code__.co_argcount
+    values = itertools.product((0, 1, 2), (0, 2, 3), (0, 4))
+    if t is ds.f64 and function is with_constants:
+        pytest.skip("3 is a whole number, and both operands have one type")
+
+    @ds.kernel
+    def two(a: t, b: t) -> t:
+        return body(a, b)
+
+    @ds.kernel
+    def of_three(a: t, b: t, c: t) -> t:
+        return body(a, b, c)
+
+    for given in values:
+        args = [t(v) for v in given[:count]]
+        assert (two if count == 2 else of_three)(*args) == function(*args), args
+
+
+def test_the_operand_has_its_gradient(cpu):
+    x = ds.field(ds.f64, shape=4, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    x.from_numpy(np.array([0.0, 0.5, 2.0, 3.0]))
+
+    @ds.kernel
+    def squares_beyond_one():
+        for i in x:
+            loss[None] += (x[i] > 1.0) and x[i] ** 2
+            loss[None] += x[i] * x[i] * x[i] or 7.0
+
+    with ds.Tape(loss):
+        squares_beyond_one()
+    assert loss[None] == 4 + 9 + 7 + 0.125 + 8 + 27
+    np.testing.assert_allclose(x.grad.to_numpy(), [0, 0.75, 4 + 12, 6 + 27])
+
+
+def test_operands_of_two_types_are_refused(cpu):
+    @ds.kernel
+    def mixed(a: ds.i32, b: ds.f64) -> ds.f64:
+        return a and b
+
+    with pytest.raises(KernelTypeError, match="f64 on one path and an i32 on the other"):
+        mixed(1, 2.0)
