@@ -394,7 +394,9 @@ class Program:
         """Memory by name after the interpreter ran a kernel; names of gradients end in .grad."""
         memory = {}
         names = {id(f): name for name, f in self.fields.items()}
-        names.update({id(f.grad): f"{name}.grad" for name, f in self.fields.items() if f.grad})
+        names.update(
+            {id(f.grad): f"{name}.grad" for name, f in self.fields.items() if f.grad is not None}
+        )
         for mem in kernel.mems:
             if mem.kind == "field":
                 name = names[id(mem.handle())]
