@@ -171,6 +171,9 @@ def count(n: int) -> str:
 
 def apply(cx: Context, node: Any, op: Op, args: list[Any]) -> Any:
     """An op of the table on values, numbers and lists."""
+    if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
+        # as 9**9: a number that no type holds is an error
+        return expressions.binary(cx, ast.Pow, args[0], args[1], node)
     if op.name in ("min", "max") and len(args) > 2:
         return functools.reduce(lambda a, b: apply(cx, node, op, [a, b]), args)
     if len(args) != len(op.operands) and op.typer is None:

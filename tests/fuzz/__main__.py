@@ -15,7 +15,7 @@ import sys
 import time
 
 from tests.cuda import emulated
-from tests.fuzz import by_hand, cuda, deterministic, numbers, programs, tensors, wide
+from tests.fuzz import by_hand, captured, cuda, deterministic, numbers, programs, tensors, wide
 from tests.fuzz.shrink import shrink
 
 HOWS = ("save", "refuse")
@@ -34,6 +34,8 @@ def tries(seed, on_cuda, in_order=False):
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
     if seed % 8 == 6:
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
+    if seed % 16 == 10:
+        return captured.make(seed), [("captured", captured.verdict)]
     if seed % 4 == 3:
         return numbers.make(seed), [("numbers", functools.partial(numbers.verdict, seed=seed))]
     if seed % 2:
