@@ -192,6 +192,22 @@ def test_no_file_of_tests_imports_another():
     assert wrong == []
 
 
+def test_what_tests_import_of_each_other_is_there():
+    """A helper that moves is looked for here, and not only when its file is run."""
+    missing = [
+        f"{file.relative_to(TESTS).as_posix()}:{node.lineno}: {name}"
+        for file in sorted(TESTS.rglob("*.py"))
+        for node, _ in import_nodes(file)
+        for name in imported_names(TESTS, file, node)
+        if name.startswith("tests.") and not _is_there(TESTS.parent / name.replace(".", "/"))
+    ]
+    assert missing == []
+
+
+def _is_there(module: Path) -> bool:
+    return module.is_dir() or module.with_suffix(".py").is_file()
+
+
 # --- the checks themselves ------------------------------------------------------------------------
 
 
