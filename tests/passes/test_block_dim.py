@@ -6,6 +6,7 @@ import pytest
 import diffsim as ds
 from diffsim.errors import Span
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Task, Value
+from diffsim.ir.order import Order
 from diffsim.ir.private import Private
 from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
@@ -141,6 +142,7 @@ def test_replace_keeps_what_it_is_not_given():
         frozenset([axis]),
         128,
         1,
+        Order(frozenset([add]), serial=False),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:
