@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import diffsim as ds
+from diffsim.runtime.files import write_text
 
 TURNS, LAUNCHES = 3, 12
 
@@ -228,7 +229,7 @@ def main():
         print(line, flush=True)
         lines.append(line)
     if options.write:
-        Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_text(Path(__file__).with_suffix(".md"), "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

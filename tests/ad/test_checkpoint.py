@@ -493,7 +493,7 @@ def test_bad_arguments(cpu):
     ):
         with pytest.raises(ds.FieldError, match=words):
             ds.ad.checkpoint(*arguments)
-    with pytest.raises(ds.FieldError, match="not both"):
+    with pytest.raises(ds.FieldError, match="snapshots and memory are both given"):
         ds.ad.checkpoint(step, 10, [x], memory=10**6, snapshots=3)
     for name in ("memory", "snapshots"):
         for value in (0, -1, 2.5, True):

@@ -195,7 +195,7 @@ def test_no_grad_cuts_what_is_stored(cpu):
 
     @ds.kernel
     def total() -> ds.f64:
-        s = 0.0
+        s = ds.f64(0.0)
         for i in x:
             s += x[i]
         return s
