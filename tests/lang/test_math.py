@@ -421,8 +421,8 @@ def test_a_type_as_a_template_argument():
 
 def test_what_an_ended_tape_read_does_not_hide_what_this_one_reads():
     ds.init(default_fp=ds.f64)
-    v, w, loss = field(2, n=3), field(2, n=3), field()
-    with ds.Tape(loss):
+    v, w = field(2, n=3), field(2, n=3)
+    with ds.Tape():
         old, number = v[0], v[0].x
     with pytest.raises(AutodiffError, match="that Python took from"), ds.Tape():
         w[0] = old + v[1]
