@@ -441,15 +441,16 @@ class Field(FieldProtocols):
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """A copy: an array of shape `field.shape` + shape of one element."""
-        storage = self._storage
-        try:
-            made = storage.to_numpy(dtype).reshape(self.shape + self.element)
-        except Exception:  # whatever NumPy says of it, or the thing itself
-            raise FieldError(
-                f"dtype={shown(dtype)} is not possible for {self.in_words()}",
-                Span.of_caller(),
-                hint="give a type of NumPy, such as np.float64",
-            ) from None
+        if dtype is not None:
+            try:
+                dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
+            except Exception:  # whatever NumPy says of it, or the thing itself
+                raise FieldError(
+                    f"dtype={shown(dtype)} is not possible for {self.in_words()}",
+                    Span.of_caller(),
+                    hint="give a type of NumPy, such as np.float64",
+                ) from None
+        made = self._storage.to_numpy(dtype).reshape(self.shape + self.element)
         if self.grad is not None and session.recorders and _records():
             return Source.of(self).mark_array(made)
         return made

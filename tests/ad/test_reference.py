@@ -444,6 +444,7 @@ def weighted_mean(
 
 
 def test_dynamic_loops():
+    ds.init(default_fp=ds.f64)  # that of the arrays
     for kernel, expected in (
         (dynamic_loop_sum, [1, 1, 1]),
         (dynamic_loop_mult, [4, 4, 4]),

@@ -878,9 +878,21 @@ def test_long_chains_of_elifs(cpu, tmp_path):
     made = load(tmp_path, text)
     made["x"].fill(2.0)
     for k in (3, n - 1):
+        made["step"](k)
+        assert made["loss"][None] == 2.0 * k
+
+
+def test_gradient_of_a_long_chain_of_elifs(cpu, tmp_path):
+    n = 150
+    text = (
+        "x = ds.field(ds.f64, 2, needs_grad=True)\nloss = ds.field(ds.f64, (), needs_grad=True)\n"
+    )
+    text += "@ds.kernel\ndef step(k: ds.i32):\n    if k == 0:\n        loss[None] = 0.0\n"
+    text += "".join(f"    elif k == {k}:\n        loss[None] = {k} * x[1]\n" for k in range(1, n))
+    made = load(tmp_path, text)
+    for k in (3, n - 1):
         with cpu.Tape(made["loss"]):
             made["step"](k)
-        assert made["loss"][None] == 2.0 * k
         assert made["x"].grad.to_numpy().tolist() == [0.0, k]
 
 

@@ -303,7 +303,7 @@ def test_a_handler_of_the_users_may_look_and_launch(cpu):
 
     @ds.kernel
     def add() -> ds.f64:
-        s = 0.0
+        s = ds.f64(0.0)
         for i in range(100_000):
             s += x[i % 8]
         return s

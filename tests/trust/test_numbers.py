@@ -481,7 +481,7 @@ BIG = 10**400
     [
         lambda f: ds.cast(BIG, ds.f32),
         lambda f: ds.i64(2**70),
-        lambda f: ds.cast([1, 2], ds.f32),
+        lambda f: ds.cast(["one", 2], ds.f32),
         lambda f: ds.i32(None),
         lambda f: ds.i32(1, 2),
         lambda f: ds.i32(),
