@@ -195,11 +195,7 @@ class _Spread:
         if not chunk.has_slots:  # else it pays on one thread, too
             several = body.let(f"icmp sgt i64 {threads}, 1")
             worth = body.let(f"and i1 {worth}, {several}")
-        for there in copies.are_there(body, task.private):
-            worth = body.let(f"and i1 {worth}, {there}")
-        otherwise = self.fork(worth)
-        self.add_in_copies(chunk, least)
-        body.start(otherwise)
+        self.with_copies_if(worth, chunk, least)
 
     def with_fixed_copies(self, chunk: copies.Chunk) -> None:
         body, task = self.body, self.task
@@ -212,7 +208,12 @@ class _Spread:
         used = body.let(f"call i64 @llvm.smin.i64(i64 {used}, i64 {self.chunks})")
         fewest = body.let(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {_FEWEST_COPIES})")
         worth = body.let(f"icmp sge i64 {used}, {fewest}")
-        for there in copies.are_there(body, task.private):
+        self.with_copies_if(worth, chunk, used)
+
+    def with_copies_if(self, worth: str, chunk: copies.Chunk, used: str) -> None:
+        """Add in copies and be done, where it is worth it and what they are copies of is there."""
+        body = self.body
+        for there in copies.are_there(body, self.task.private):
             worth = body.let(f"and i1 {worth}, {there}")
         otherwise = self.fork(worth)
         self.add_in_copies(chunk, used)
