@@ -101,7 +101,8 @@ def recheck(special: Special) -> bool:
     raise KernelStateError(
         f"{look.text} was {_shown(look.kept)} when {name} was compiled and is {_shown(now)} now",
         look.span,
-        hint=f"pass it as an argument, keep it in a 0-D field, or call ds.init() to compile {name} anew",
+        hint="pass it as an argument, keep it in a 0-D field, or call ds.init(...) with your options to "
+        f"compile {name} anew",
     )
 
 

@@ -83,3 +83,22 @@ def test_operands_of_two_types_are_refused(cpu):
 
     with pytest.raises(KernelTypeError, match="f64 on one path and an i32 on the other"):
         mixed(1, 2.0)
+
+
+def test_an_operand_that_is_not_taken_has_no_part_in_the_gradient(cpu):
+    """1 / 0 is computed along where it is cheap, and 0 times infinity is no gradient."""
+    ds.init(default_fp=ds.f64)
+    x = ds.field(ds.f64, shape=3, needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    x.from_numpy(np.array([0.0, 2.0, -4.0]))
+
+    @ds.kernel
+    def inverses():
+        for i in x:
+            v = x[i]
+            loss[None] += (v != 0.0) and 1.0 / v
+
+    with ds.Tape(loss):
+        inverses()
+    assert loss[None] == 0.25
+    assert x.grad.to_numpy().tolist() == [0.0, -0.25, -0.0625]
