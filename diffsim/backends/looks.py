@@ -5,7 +5,7 @@ whether to go on. What counts is an estimate of the work, so that asking costs n
 
     loops of a known length, with little work       do not count: the loop around them does
     innermost loops, which LLVM may vectorize        run in strips, and count at the end of each
-    loops with such loops inside, and `while`        count each iteration
+    loops with such loops inside                     count each iteration
 
 Lanes without long loops do not count at all: chunks are short enough (`cpu.py`). Where a launch is to stop, a
 function returns from where it is: what comes after might not stand the values of half a loop.
@@ -13,10 +13,11 @@ function returns from where it is: what comes after might not stand the values o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diffsim.backends.layout import STOP
-from diffsim.ir.nodes import Block, Const, For, If, While
+from diffsim.ir.nodes import Block, Check, Const, For, If, Let, Load, Stmt, Value, While
 from diffsim.ir.walk import blocks, statements
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _BETWEEN = 1 << 17
 """Estimated operations between two looks: some 0.1 ms. A look costs some 0.03 us."""
-_STRIP = 1 << 14
+STRIP = 1 << 14
 """Estimated operations of a strip; a loop known to have no more is short."""
 _SHORTEST_STRIP = 8
 """Iterations: a loop with more work in each counts them one by one."""
@@ -35,6 +36,15 @@ _LOOK = (
     "memory(argmem: readwrite, inaccessiblemem: readwrite)"
 )
 METADATA = '!3 = !{!"branch_weights", i32 1, i32 100000}'
+
+
+@dataclass(frozen=True)
+class Count:
+    """A loop's parameter that goes up or down by one in each iteration, and the value where it ends."""
+
+    param: int
+    end: Value
+    up: bool
 
 
 def cost(block: Block) -> int:
@@ -66,7 +76,7 @@ def is_long(s: For | While) -> bool:
     if isinstance(s, While) or has_long(s.body):
         return True
     turns = _turns(s)
-    return turns is None or turns * cost(s.body) > _STRIP
+    return turns is None or turns * cost(s.body) > STRIP
 
 
 def has_long(block: Block) -> bool:
@@ -74,12 +84,54 @@ def has_long(block: Block) -> bool:
     return any(isinstance(s, (For, While)) and is_long(s) for s in statements(block))
 
 
-def strip(s: For) -> int:
-    """The iterations of a strip; 0 where each iteration is counted."""
-    if has_long(s.body):
+def strip(s: For | While) -> int:
+    """The iterations of a strip, a power of 2; 0 where each iteration is counted."""
+    if has_long(s.body) or (isinstance(s, While) and not all(map(_may_repeat, s.cond.stmts))):
         return 0
-    length = _STRIP // max(1, cost(s.body))
-    return length if length >= _SHORTEST_STRIP else 0
+    length = STRIP // max(1, turn_cost(s))
+    return 1 << length.bit_length() - 1 if length >= _SHORTEST_STRIP else 0
+
+
+def turn_cost(s: For | While) -> int:
+    """The cost of one iteration."""
+    return cost(s.body) + (cost(s.cond) if isinstance(s, While) else 0)
+
+
+def _may_repeat(s: Stmt) -> bool:
+    """Whether a statement of a condition may run once more: a new strip asks again whether to begin."""
+    if isinstance(s, If):
+        return all(_may_repeat(inner) for b in blocks(s) for inner in b.stmts)
+    return isinstance(s, (Let, Load, Check))
+
+
+def counts_to(s: While) -> Count | None:
+    """What a loop counts by ones, where it runs until it is at some value: `while k < n: ...; k += 1`."""
+    last = s.cond.stmts[-1] if s.cond.stmts else None
+    if not isinstance(last, Let) or last.out is not s.cond.yields[0]:
+        return None
+    if last.op.name not in ("lt", "gt"):
+        return None
+    a, b = last.args
+    less = last.op.name == "lt"
+    steps = {x.out: x for x in s.body.stmts if isinstance(x, Let)}
+    for k, end, up in ((a, b, less), (b, a, not less)):
+        if k in s.params and k.type.is_int and k.type.scalar.bits >= 32:
+            place = s.params.index(k)
+            step = steps.get(s.body.yields[place])
+            if step is not None and _is_step(step, k, up):
+                return Count(place, end, up)
+    return None
+
+
+def _is_step(s: Let, k: Value, up: bool) -> bool:
+    """Whether a statement adds 1 to k, or takes 1 from it."""
+    if s.op.name not in ("add", "sub"):
+        return False
+    a, b = s.args
+    if s.op.name == "add" and b is k:
+        a, b = b, a
+    one = 1 if up == (s.op.name == "add") else -1
+    return a is k and isinstance(b, Const) and b.value == one
 
 
 def count(body: Body, work: int) -> None:
@@ -95,11 +147,6 @@ def count(body: Body, work: int) -> None:
     body.put(f"store i64 {_BETWEEN}, ptr %work")
     answer = body.let("call i64 @ds_look(ptr %params, i64 %worker)")
     _leave(body, answer, on)
-
-
-def count_strip(body: Body) -> None:
-    """Count a strip."""
-    count(body, _STRIP)
 
 
 def leave_if_stopped(body: Body) -> None:

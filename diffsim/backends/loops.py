@@ -70,40 +70,54 @@ def _strips(
 ) -> list[str]:
     """The same, as a loop over strips of so many iterations."""
     lo, hi = bounds
-    before = body.label
-    head, more, after = (body.new_label(w) for w in ("strips", "strip", "over"))
-    body.jump(head)
-    body.start(head)
-    at = len(body.lines)
-    first = body.fresh()
-    carried = [body.fresh() for _ in s.params]
+    strips = Strips(body, ["i64", *map(body.type_of, s.params)], [lo, *inits])
+    first, *carried = strips.first
+    k, params = _turns(body, s, (first, strip_end(body, first, hi, length)), last, carried, 0)
+    strips.finish(body.let(f"icmp slt i64 {k}, {hi}"), [k, *params])
+    return params
+
+
+def strip_end(body: Body, first: str, hi: str, length: int) -> str:
+    """Where a strip ends: at the loop's end at the latest."""
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
     end = body.let(f"add nsw i64 {first}, {length}")
-    stop = body.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {hi})")
-    k, params = _turns(body, s, (first, stop), last, carried, 0)
-    left = body.let(f"icmp slt i64 {k}, {hi}")
-    body.put(f"br i1 {left}, label %{more}, label %{after}, {looks.RARE}")
-    body.start(more)
-    looks.count_strip(body)
-    latch = body.label
-    body.jump(head)
-    body.lines[at:at] = [
-        f"  {p} = phi {t} [ {i}, %{before} ], [ {n}, %{latch} ]"
-        for p, t, i, n in zip(
-            [first, *carried],
-            ["i64", *map(body.type_of, s.params)],
-            [lo, *inits],
-            [k, *params],
-            strict=True,
-        )
-    ]
-    body.start(after)
-    return params
+    return body.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {hi})")
+
+
+class Strips:
+    """The loop over the strips of a loop, from its head on: `first` is what is carried into a strip."""
+
+    def __init__(self, body: Body, types: list[str], inits: list[str]) -> None:
+        self.body, self.types, self.inits = body, types, inits
+        self.before, self.head = body.label, body.new_label("strips")
+        body.jump(self.head)
+        body.start(self.head)
+        self.at = len(body.lines)
+        self.first = [body.fresh() for _ in types]
+
+    def finish(self, left: str, nexts: list[str]) -> None:
+        """Behind a strip: go on with the next one, if something is left, and look up before it."""
+        body = self.body
+        more, after = body.new_label("strip"), body.new_label("over")
+        body.put(f"br i1 {left}, label %{more}, label %{after}, {looks.RARE}")
+        body.start(more)
+        looks.count(body, looks.STRIP)
+        latch = body.label
+        body.jump(self.head)
+        body.lines[self.at : self.at] = [
+            f"  {p} = phi {t} [ {i}, %{self.before} ], [ {n}, %{latch} ]"
+            for p, t, i, n in zip(self.first, self.types, self.inits, nexts, strict=True)
+        ]
+        body.start(after)
 
 
 def lower_while(body: Body, s: While) -> None:
     """A loop that runs while its condition holds."""
     inits = [body.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+    length = looks.strip(s) if body.looks else 0
+    strips = Strips(body, [body.type_of(p) for p in s.params], inits) if length else None
+    firsts = strips.first if strips else inits
+    limit = Limit(body, firsts, length, looks.counts_to(s)) if length else None
     before = body.label
     head, do, after = (body.new_label(w) for w in ("while", "do", "done"))
     body.jump(head)
@@ -111,17 +125,73 @@ def lower_while(body: Body, s: While) -> None:
     at = len(body.lines)
     params = [body.bind(p) for p in s.params]
     body.block(s.cond)
-    body.put(f"br i1 {body.name(s.cond.yields[0])}, label %{do}, label %{after}")
+    goes_on = body.name(s.cond.yields[0])
+    inside = limit.inside(goes_on, params) if limit else goes_on
+    body.put(f"br i1 {inside}, label %{do}, label %{after}")
     body.start(do)
     body.block(s.body)
     nexts = [body.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
-    if body.looks:
-        looks.count(body, looks.cost(s.body))
+    if limit:
+        limit.count()
+    elif body.looks:
+        looks.count(body, looks.turn_cost(s))
     latch = body.label
     body.jump(head)
     body.lines[at:at] = [
         f"  {p} = phi {body.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch} ]"
-        for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
+        for p, v, i, n in zip(params, s.params, firsts, nexts, strict=True)
     ]
+    if limit:
+        limit.finish(at, before, latch)
     body.start(after)
+    if strips:
+        strips.finish(goes_on, params)
     body.names.update(zip(s.outs, params, strict=True))
+
+
+class Limit:
+    """Ends a `while` after the iterations of a strip, such that LLVM still knows how many there are.
+
+    A loop that counts by ones has a nearer end in each strip: `k < min(n, first + length)`. This is as good
+    as the loop itself for vectorizing and unrolling. Of others the iterations are counted: `c and j < length`
+    in one branch, as LLVM sees how often a loop runs that has one exit.
+    """
+
+    def __init__(
+        self, body: Body, firsts: list[str], length: int, counter: looks.Count | None
+    ) -> None:
+        self.body, self.length, self.counter = body, length, counter
+        self.turn, self.next = body.fresh(), body.fresh()
+        if self.counter:
+            op = "add" if self.counter.up else "sub"
+            self.near = self._call(f"{op}.sat", firsts[self.counter.param], str(length))
+
+    def _call(self, what: str, a: str, b: str) -> str:
+        """A function of two integers of the counter's type."""
+        assert self.counter
+        t = self.counter.end.type.scalar
+        name = f"@llvm.{'s' if t.kind == 'i' else 'u'}{what}.{t.llvm}"
+        self.body.module.declare(name, f"declare {t.llvm} {name}({t.llvm}, {t.llvm})")
+        return self.body.let(f"call {t.llvm} {name}({t.llvm} {a}, {t.llvm} {b})")
+
+    def inside(self, goes_on: str, params: list[str]) -> str:
+        """Whether another iteration of this strip follows."""
+        counter, body = self.counter, self.body
+        if not counter:
+            few = body.let(f"icmp ult i64 {self.turn}, {self.length}")
+            return body.let(f"and i1 {goes_on}, {few}")
+        t = counter.end.type.scalar
+        end = self._call("min" if counter.up else "max", body.name(counter.end), self.near)
+        word = ("s" if t.kind == "i" else "u") + ("lt" if counter.up else "gt")
+        return body.let(f"icmp {word} {t.llvm} {params[counter.param]}, {end}")
+
+    def count(self) -> None:
+        """At the end of an iteration."""
+        if not self.counter:
+            self.body.put(f"{self.next} = add nuw nsw i64 {self.turn}, 1")
+
+    def finish(self, at: int, before: str, latch: str) -> None:
+        """Behind the loop: what it counts, at its head."""
+        if not self.counter:
+            phi = f"  {self.turn} = phi i64 [ 0, %{before} ], [ {self.next}, %{latch} ]"
+            self.body.lines.insert(at, phi)

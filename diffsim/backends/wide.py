@@ -31,6 +31,7 @@ from __future__ import annotations
 from diffsim.backends import logs, looks
 from diffsim.backends.jit import Jit
 from diffsim.backends.lanes import bound, groups, identity, point, size
+from diffsim.backends.loops import Limit, Strips, strip_end
 from diffsim.backends.module import memory_type
 from diffsim.backends.vectors import Index, Vectors
 from diffsim.ir.nodes import (
@@ -300,17 +301,22 @@ class WideBody(Vectors):
             turns = self.let(
                 f"select {self.vector('i1')} {self.mask}, {kind} {turns}, {kind} {nothing}"
             )
-        most = self.reduce("max", i64, turns)
-        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+        most = stop = self.reduce("max", i64, turns)
+        inits = ["0", *(self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True))]
+        length = looks.strip(s) if self.looks else 0
+        strips = Strips(self, ["i64", *map(self.type_of, s.params)], inits) if length else None
+        if strips:
+            inits = strips.first
+            stop = strip_end(self, inits[0], most, length)
         before = self.label
         head, body, after = (self.new_label(w) for w in ("for", "do", "done"))
         self.jump(head)
         self.start(head)
         k, more, latch = self.fresh(), self.fresh(), self.new_label("latch")
-        self.put(f"{k} = phi i64 [ 0, %{before} ], [ {more}, %{latch} ]")
+        self.put(f"{k} = phi i64 [ {inits[0]}, %{before} ], [ {more}, %{latch} ]")
         at = len(self.lines)
         params = [self.bind(p) for p in s.params]
-        inside = self.let(f"icmp slt i64 {k}, {most}")
+        inside = self.let(f"icmp slt i64 {k}, {stop}")
         self.put(f"br i1 {inside}, label %{body}, label %{after}")
         self.start(body)
         turn = self.splat("i64", k)
@@ -327,20 +333,27 @@ class WideBody(Vectors):
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
         self.places.pop()
-        if self.looks:
-            looks.count(self, looks.cost(s.body))
+        if self.looks and not strips:
+            looks.count(self, looks.turn_cost(s))
         self.jump(latch)
         self.start(latch)
         self.put(f"{more} = add nsw i64 {k}, 1")
         self.jump(head)
-        self._phis(at, s, params, (inits, before), (nexts, latch))
+        self._phis(at, s, params, (inits[1:], before), (nexts, latch))
         self.start(after)
+        if strips:
+            strips.finish(self.let(f"icmp slt i64 {k}, {most}"), [k, *params])
         self.mask = outer
 
     def uneven_while(self, s: While) -> None:
         outer = self.mask
         inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
-        start = self.all_lanes()
+        firsts = [self.all_lanes(), *inits]
+        length = looks.strip(s) if self.looks else 0
+        types = [self.vector("i1"), *map(self.type_of, s.params)]
+        strips = Strips(self, types, firsts) if length else None
+        firsts = strips.first if strips else firsts
+        limit = Limit(self, firsts, length, None) if length else None
         before = self.label
         head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
         self.jump(head)
@@ -351,23 +364,31 @@ class WideBody(Vectors):
         self.mask = running
         self.block(s.cond)
         self.mask = go_on = self.both(running, self.name(s.cond.yields[0]))
-        self.put(f"br i1 {self.any_lane(go_on)}, label %{body}, label %{after}")
+        some = self.any_lane(go_on)
+        inside = limit.inside(some, params) if limit else some
+        self.put(f"br i1 {inside}, label %{body}, label %{after}")
         self.start(body)
         self.block(s.body)
         nexts = [
             self.choose(go_on, p, self.name_as(p, v), name)
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
-        if self.looks:
-            looks.count(self, looks.cost(s.body))
+        if limit:
+            limit.count()
+        elif self.looks:
+            looks.count(self, looks.turn_cost(s))
         latch = self.label
         self.jump(head)
-        self._phis(at, s, params, (inits, before), (nexts, latch))
+        self._phis(at, s, params, (firsts[1:], before), (nexts, latch))
         self.lines.insert(
             at,
-            f"  {running} = phi {self.vector('i1')} [ {start}, %{before} ], [ {go_on}, %{latch} ]",
+            f"  {running} = phi {self.vector('i1')} [ {firsts[0]}, %{before} ], [ {go_on}, %{latch} ]",
         )
+        if limit:
+            limit.finish(at, before, latch)
         self.start(after)
+        if strips:
+            strips.finish(some, [running, *params])
         self.mask = outer
 
     def _phis(

@@ -70,6 +70,31 @@ def kernels(ds):
         total[None] = k
 
     @ds.kernel
+    def while_that_counts():
+        k, s = 0, 0.0
+        while k < big:
+            s = ds.sin(s + k)
+            k += 1
+        total[None] = s
+
+    @ds.kernel
+    def whiles_that_differ():
+        for i in range(64):
+            k, s = 0, 0.0
+            while k < n[None] - i:
+                s = s * 0.5 + x[k % 64]
+                k += 1
+            x[i] = s
+
+    @ds.kernel
+    def bounds_that_differ():
+        for i in range(64):
+            s = 0.0
+            for k in range(n[None] - i):
+                s = s * 0.5 + x[k % 64]
+            x[i] = s
+
+    @ds.kernel
     def while_true():
         while True:
             total[None] += 1.0
@@ -156,6 +181,9 @@ def kernels(ds):
 NAMES = (
     "serial_for",
     "while_at_kernel_level",
+    "while_that_counts",
+    "whiles_that_differ",
+    "bounds_that_differ",
     "while_true",
     "while_in_lanes",
     "in_one_lane",
