@@ -1,21 +1,28 @@
 ; Operations that run one after the other, without Python between them: what a replayed tape is made of.
 ;
 ; An operation is a row of eight 8-byte slots. `kind` says what it does with the rest:
-;   0 launch  target(source), where target is a kernel's `launch` and source its parameter block; extra
-;             is null, or the address of an i64 that is not 0 after a failed check
+;   0 launch  count launches. source is a stream of them: for each the number of a row in the table at
+;             target, and the row's `size` bytes, which go into the parameter block before the launch
 ;   1 copy    count stretches of memory from source to target
 ;   2 clear   count stretches at target to 0
 ;   3 swap    count stretches between target and source
 ;   4 add     count stretches of source to those of target, as f32; 5 as f64
 ; A stretch is `bytes` long; the next one begins `target.step` and `source.step` bytes further on.
+;
+; A row of the table is five 8-byte slots: a kernel's `launch`; a parameter block; null, or the address of an
+; i64 that is not 0 after a failed check; where in the block the bytes go, and how many they are (`size`).
 
 ;             kind target source extra bytes count target.step source.step
 %Op = type { i64, ptr, ptr, ptr, i64, i64, i64, i64 }
+
+;               function block errors place size
+%Kernel = type { ptr, ptr, ptr, ptr, i64 }
 
 declare i64 @ds_enter() nounwind
 declare i64 @ds_run(ptr, ptr) nounwind
 declare i64 @ds_pool_poll(ptr) nounwind
 declare void @ds_leave() nounwind
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
@@ -133,11 +140,69 @@ done:
   ret void
 }
 
-; Run the operations begin..end, as one launch (`gate.ll`): 0; or 1 after a launch whose check failed, and
-; where it was stopped, with an exception of Python set. `next` is set to the first operation that is not done.
-define i64 @ds_sequence_run(ptr %pool, ptr %ops, i64 %begin, i64 %end, ptr %next) nounwind {
+; The launches of an operation: 0; or 1 where one failed or was stopped, whose row is set in `at`.
+define internal i64 @launches(ptr %pool, ptr %op, ptr %at) noinline nounwind {
 entry:
-  store i64 %begin, ptr %next
+  %table.p = getelementptr %Op, ptr %op, i64 0, i32 1
+  %stream.p = getelementptr %Op, ptr %op, i64 0, i32 2
+  %count.p = getelementptr %Op, ptr %op, i64 0, i32 5
+  %table = load ptr, ptr %table.p
+  %stream = load ptr, ptr %stream.p
+  %count = load i64, ptr %count.p
+  br label %head
+head:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %step ], [ %k.next, %poll ]
+  %place = phi ptr [ %stream, %entry ], [ %place.next, %step ], [ %place.next, %poll ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %launch, label %done
+launch:
+  %number = load i64, ptr %place
+  %row = getelementptr %Kernel, ptr %table, i64 %number
+  %block.p = getelementptr %Kernel, ptr %row, i64 0, i32 1
+  %errors.p = getelementptr %Kernel, ptr %row, i64 0, i32 2
+  %to.p = getelementptr %Kernel, ptr %row, i64 0, i32 3
+  %size.p = getelementptr %Kernel, ptr %row, i64 0, i32 4
+  %function = load ptr, ptr %row
+  %block = load ptr, ptr %block.p
+  %errors = load ptr, ptr %errors.p
+  %to = load ptr, ptr %to.p
+  %size = load i64, ptr %size.p
+  %args = getelementptr i8, ptr %place, i64 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %args, i64 %size, i1 false)
+  %stop = call i64 @ds_run(ptr %block, ptr %function)
+  %fine = icmp eq i64 %stop, 0
+  br i1 %fine, label %checks, label %failed
+checks:
+  %unchecked = icmp eq ptr %errors, null
+  br i1 %unchecked, label %step, label %check
+check:
+  %error = load i64, ptr %errors
+  %passed = icmp eq i64 %error, 0
+  br i1 %passed, label %step, label %failed
+step:
+  %place.next = getelementptr i8, ptr %args, i64 %size
+  %k.next = add nuw i64 %k, 1
+  %in.eight = and i64 %k.next, 7
+  %look = icmp eq i64 %in.eight, 0
+  br i1 %look, label %poll, label %head
+poll:
+  %over = call i64 @ds_pool_poll(ptr %pool)
+  %on = icmp eq i64 %over, 0
+  br i1 %on, label %head, label %failed
+done:
+  ret i64 0
+failed:
+  store i64 %number, ptr %at
+  ret i64 1
+}
+
+; Run the operations begin..end, as one launch (`gate.ll`): 0; or 1 after a launch whose check failed, and
+; where it was stopped, with an exception of Python set. `reached` is two i64: the first operation that is not
+; done, and the row of the launch that failed in it.
+define i64 @ds_sequence_run(ptr %pool, ptr %ops, i64 %begin, i64 %end, ptr %reached) nounwind {
+entry:
+  store i64 %begin, ptr %reached
+  %failed.p = getelementptr i64, ptr %reached, i64 1
   %refused = call i64 @ds_enter()
   %go = icmp eq i64 %refused, 0
   br i1 %go, label %head, label %out
@@ -154,22 +219,9 @@ other:
   call void @move(ptr %op, i64 %kind)
   br label %step
 launch:
-  %function.p = getelementptr %Op, ptr %op, i64 0, i32 1
-  %block.p = getelementptr %Op, ptr %op, i64 0, i32 2
-  %errors.p = getelementptr %Op, ptr %op, i64 0, i32 3
-  %function = load ptr, ptr %function.p
-  %block = load ptr, ptr %block.p
-  %errors = load ptr, ptr %errors.p
-  %stop = call i64 @ds_run(ptr %block, ptr %function)
+  %stop = call i64 @launches(ptr %pool, ptr %op, ptr %failed.p)
   %fine = icmp eq i64 %stop, 0
-  br i1 %fine, label %checks, label %failed
-checks:
-  %unchecked = icmp eq ptr %errors, null
-  br i1 %unchecked, label %step, label %check
-check:
-  %error = load i64, ptr %errors
-  %passed = icmp eq i64 %error, 0
-  br i1 %passed, label %step, label %failed
+  br i1 %fine, label %step, label %failed
 step:
   %i.next = add nsw i64 %i, 1
   %in.eight = and i64 %i.next, 7
@@ -180,15 +232,15 @@ poll:
   %on = icmp eq i64 %over, 0
   br i1 %on, label %head, label %stopped
 done:
-  store i64 %end, ptr %next
+  store i64 %end, ptr %reached
   call void @ds_leave()
   ret i64 0
 stopped:
-  store i64 %i.next, ptr %next
+  store i64 %i.next, ptr %reached
   call void @ds_leave()
   ret i64 1
 failed:
-  store i64 %i, ptr %next
+  store i64 %i, ptr %reached
   call void @ds_leave()
   ret i64 1
 out:

@@ -1,21 +1,23 @@
 """Launches and moves of memory in a row that one native call runs, as often as wanted.
 
 A backend provides a `Sequence`: the `add_...` methods note operations in order, `run` does them. On the CPU
-each operation is a row of 8-byte slots that a native loop works off (`backends/sequence.ll`), and each
-launch has a parameter block of its own, filled when it was added. On a GPU the same operations make up a
-graph (`device_sequence.py`).
+each operation is a row of 8-byte slots that a native loop works off (`backends/sequence.ll`). Launches in a
+row are one operation: a stream of what differs between them, its kernel and its arguments, which the loop
+puts into the kernel's parameter block. On a GPU the same operations make up a graph (`device_sequence.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
+from diffsim.backends.layout import SEED
 from diffsim.backends.pool import load_native, load_pool
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, f32
@@ -26,6 +28,10 @@ from diffsim.runtime.storage import Stretches
 
 _LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
 _SLOTS = 8  # of an operation
+_COUNT = 5  # the slot that tells how many stretches or launches it is of
+
+Bound = tuple[Mem, int, tuple[int, ...]]
+"""A memory that is an argument: its address and shape."""
 
 
 class Sequence(Protocol):
@@ -40,9 +46,9 @@ class Sequence(Protocol):
     def add_launch(
         self,
         compiled: Any,
-        args: Iterable[bool | int | float],
+        args: list[bool | int | float],
         seed: int,
-        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+        arrays: list[Bound],
     ) -> None:
         """A launch.
 
@@ -79,30 +85,67 @@ class Sequence(Protocol):
         """How many operations there are."""
 
 
+class _Kernel:
+    """What launches of one kernel with the same arrays share: a row of the table."""
+
+    __slots__ = ("at", "block", "compiled", "number", "size")
+
+    def __init__(self, number: int, compiled: Compiled, block: bytearray, *, random: bool) -> None:
+        self.number = number
+        self.compiled = compiled
+        self.block = (ctypes.c_char * len(block)).from_buffer(block)
+        end = compiled.args_at + compiled.struct.size
+        self.at = 8 * SEED if random else compiled.args_at
+        self.size = end - self.at if compiled.args_at else 8 * random
+
+    def row(self) -> tuple[int, ...]:
+        compiled, block = self.compiled, ctypes.addressof(self.block)
+        errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
+        return compiled.address, block, errors, block + self.at, self.size
+
+
 class CpuSequence:
-    """Operations on the CPU: rows for the native loop."""
+    """Operations on the CPU: rows for the native loop, and the stream of launches."""
 
     def __init__(self) -> None:
         self.done = 0
         self._slots = array("Q")
-        self._blocks = bytearray()
-        self._launched: dict[int, Compiled] = {}
+        self._stream = bytearray()
+        self._kernels: dict[Any, _Kernel] = {}
+        self._alone: dict[Compiled, tuple[bytes, Callable[..., bytes]]] = {}
         self._ops: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self._slots) // _SLOTS
 
     def add_launch(
-        self,
-        compiled: Compiled,
-        args: Iterable[bool | int | float],
-        seed: int,
-        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+        self, compiled: Compiled, args: list[bool | int | float], seed: int, arrays: list[Bound]
     ) -> None:
-        errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
-        self._launched[compiled.address] = compiled  # and keep its code
-        self._slots.extend((_LAUNCH, compiled.address, len(self._blocks), errors, 0, 0, 0, 0))
-        self._blocks += make_block(compiled, args, seed, arrays)
+        slots = self._slots
+        if not slots or slots[-_SLOTS] != _LAUNCH:
+            slots.extend((_LAUNCH, 0, len(self._stream), 0, 0, 0, 0, 0))
+        slots[_COUNT - _SLOTS] += 1
+        known = None if seed or arrays else self._alone.get(compiled)
+        if known is not None:
+            self._stream += known[0]
+            self._stream += known[1](*args)
+            return
+        block = make_block(compiled, args, seed, arrays)
+        kernel = self._kernel(compiled, block, tuple(arrays), random=seed != 0)
+        self._stream += kernel.number.to_bytes(8, sys.byteorder)
+        self._stream += block[kernel.at : kernel.at + kernel.size]
+        if not seed and not arrays:
+            self._alone[compiled] = kernel.number.to_bytes(8, sys.byteorder), compiled.struct.pack
+
+    def _kernel(
+        self, compiled: Compiled, block: bytearray, arrays: tuple[Bound, ...], *, random: bool
+    ) -> _Kernel:
+        key = compiled, arrays, random
+        found = self._kernels.get(key)
+        if found is None:
+            found = _Kernel(len(self._kernels), compiled, bytearray(block), random=random)
+            self._kernels[key] = found
+        return found
 
     def add_copy(self, target: Stretches, source: Stretches) -> None:
         self._move(_COPY, target, source)
@@ -122,21 +165,25 @@ class CpuSequence:
     def run(self, begin: int = 0, end: int | None = None) -> None:
         if self._ops is None:
             self._ops = self._pack()
-        following = ctypes.c_int64(begin)
-        at = ctypes.byref(following)
+        reached = (ctypes.c_int64 * 2)(begin, 0)
         ops, stop = self._ops.ctypes.data, len(self) if end is None else end
         try:
-            if _runner()(session.pool.handle, ops, begin, stop, at):
-                self._launched[int(self._ops[following.value, 1])].raise_errors()
+            if _runner()(session.pool.handle, ops, begin, stop, reached):
+                self._launched[reached[1]].raise_errors()
         finally:
-            self.done = following.value
+            self.done = reached[0]
 
     def _pack(self) -> np.ndarray:
         """The rows, where they are; from now on nothing can be added."""
         ops = np.frombuffer(self._slots, np.uint64).reshape(-1, _SLOTS)
-        if self._blocks:
-            self._memory = np.frombuffer(self._blocks, np.uint8)
-            ops[ops[:, 0] == _LAUNCH, 2] += np.uint64(self._memory.ctypes.data)
+        if self._kernels:
+            kernels = list(self._kernels.values())
+            self._launched = [kernel.compiled for kernel in kernels]  # and keep their code
+            self._table = np.array([kernel.row() for kernel in kernels], np.uint64)
+            self._memory = np.frombuffer(self._stream, np.uint8)
+            launches = ops[:, 0] == _LAUNCH
+            ops[launches, 1] = self._table.ctypes.data
+            ops[launches, 2] += np.uint64(self._memory.ctypes.data)
         return ops
 
 
