@@ -185,8 +185,7 @@ class Wrote:
         self.lost: Span | None = None
         self.meant = False
         self.taken: tuple[Field | None, Span | None] | None = None
-        row, versions = self.row, field.versions
-        self.writer = versions.writer if row is None else versions.writers.get(row)
+        self.writer = field.versions.writer_of(self.row)
 
     @property
     def row(self) -> int | None:

@@ -6,15 +6,16 @@ would find what its launch saw, and what the real versions are once the program 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from diffsim.ad.saves import Box
 from diffsim.passes.access import Access
 from diffsim.runtime.context import session
 from diffsim.runtime.field import Field
-from diffsim.runtime.versions import Versions
+from diffsim.runtime.versions import Part, Versions
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -90,36 +91,28 @@ class Order:
         field, row = box
         v = self.versions.get(field)
         if v is None:
-            v = self.versions[field] = Versions()
+            v = self.versions[field] = field.versions.alone()
         v.latest = self.clock
         if row is None:
             v.whole, v.writer = self.clock, writer
         else:
-            v.rows[row], v.writers[row] = self.clock, writer
+            v.note(row, self.clock, v.name(writer))
 
     def changed(self, box: Box, since: int) -> bool:
         """Whether something was written there after that reading."""
         v = self.versions.get(box[0])
         return v is not None and v.latest > since and v.changed(box[1], since)
 
-    def part(self, box: Box) -> tuple[int, int, dict[int, int]]:
+    def part(self, box: Box) -> Part:
         """The versions of a box: for `put`."""
-        field, row = box
-        v = self.versions.get(field)
-        if v is None:
-            return 0, 0, {}
-        return v.latest, v.whole, dict(v.rows) if row is None else {row: v.rows.get(row, 0)}
+        v = self.versions.get(box[0])
+        return (v or box[0].versions.alone()).part(box[1])
 
-    def put(self, box: Box, part: tuple[int, int, dict[int, int]]) -> None:
+    def put(self, box: Box, part: Part) -> None:
         """The box is as it was when `part` was taken."""
-        field, row = box
-        v = self.versions.get(field)
-        if v is None:
-            return
-        if row is None:
-            v.latest, v.whole, v.rows = part[0], part[1], dict(part[2])
-        else:
-            v.rows.update(part[2])
+        v = self.versions.get(box[0])
+        if v is not None:
+            v.put(box[1], part)
 
     def stamps(self, since: int = 0) -> list[Stamp]:
         """What was written after that reading, for the real versions."""
@@ -136,9 +129,10 @@ class Stamp:
         self.latest = order.latest - since
         self.whole = order.whole - since
         self.writer = order.writer
-        self.rows = array("q", (row for row, at in order.rows.items() if at > since))
-        self.places = array("q", (at - since for at in order.rows.values() if at > since))
-        self.writers = [order.writers.get(row) for row in self.rows]
+        rows = np.asarray(order.rows)
+        self.rows = np.flatnonzero(rows > since)
+        self.places = rows[self.rows] - since
+        self.writers = np.asarray(order.writers)[self.rows]
 
     def put(self, base: int) -> None:
         """Note it, for a program that ran when the clock showed `base`."""
@@ -146,9 +140,9 @@ class Stamp:
         v.latest = base + self.latest
         if self.whole > 0:
             v.whole, v.writer = base + self.whole, self.writer
-        if self.rows:
-            v.rows.update(zip(self.rows, map(base.__add__, self.places), strict=True))
-            v.writers.update(zip(self.rows, self.writers, strict=True))
+        if len(self.rows):
+            np.asarray(v.rows)[self.rows] = base + self.places
+            np.asarray(v.writers)[self.rows] = self.writers
         v.dirty = True
 
 

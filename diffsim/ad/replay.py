@@ -37,7 +37,7 @@ from diffsim.runtime.field import Field
 from diffsim.runtime.launches import STRETCH
 from diffsim.runtime.sequence import Sequence, new_sequence
 from diffsim.runtime.storage import Stretches, address_of, stretches
-from diffsim.runtime.versions import Versions
+from diffsim.runtime.versions import Part, Versions
 
 if TYPE_CHECKING:
     from diffsim.runtime.specialize import Special
@@ -289,7 +289,7 @@ class _Ahead:
     def __init__(self, entries: list[Entry]) -> None:
         self.program = Program()
         self.order = Order()
-        self.saved: dict[Saved, tuple[int, int, dict[int, int]]] = {}
+        self.saved: dict[Saved, Part] = {}
         self._writes: dict[Special, tuple[list[Reach], Span]] = {}
         notes: dict[Any, _Notes] = {}
         of_special: dict[Special, list[_Notes]] = {}
@@ -389,7 +389,7 @@ class _Back:
         self,
         entries: list[Entry],
         order: Order,
-        saved: dict[Saved, tuple[int, int, dict[int, int]]],
+        saved: dict[Saved, Part],
     ) -> None:
         self.program = Program()
         self._order = order
@@ -397,7 +397,7 @@ class _Back:
         needed: dict[Field, Versions] = {}
         self.swaps: list[tuple[Place, Place]] = []
         self._reads: dict[Special, tuple[list[Reach], list[Reach], Span]] = {}
-        swapped: list[tuple[Saved, Place, tuple[int, int, dict[int, int]]]] = []
+        swapped: list[tuple[Saved, Place, Part]] = []
         self.start = now = order.clock
         for entry in reversed(entries):
             if isinstance(entry, Scope):

@@ -39,7 +39,7 @@ class Saved:
         self.box = box
         self.own = False
         self.data: Any = copied(box)
-        self.versions = _versions(box)
+        self.versions = box[0].versions.part(box[1])
 
     @property
     def places(self) -> tuple[Stretches, Stretches]:
@@ -63,11 +63,7 @@ class Saved:
         """Put the copy back."""
         self.box[0].storage.put(self.data, *_part(self.box))
         field, row = self.box
-        v = field.versions
-        if row is None:
-            v.latest, v.whole, v.rows = self.versions[0], self.versions[1], dict(self.versions[2])
-        else:
-            v.rows[row] = self.versions[0]
+        field.versions.put(row, self.versions)
 
 
 def _part(box: Box) -> tuple[int | None, int]:
@@ -95,14 +91,6 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
             Span.of_caller(),
             hint=hint,
         ) from problem
-
-
-def _versions(box: Box) -> tuple[Any, ...]:
-    field, row = box
-    v = field.versions
-    if row is None:
-        return v.latest, v.whole, dict(v.rows)
-    return (v.rows.get(row, 0),)
 
 
 def _own(special: Special, args: tuple[Any, ...]) -> dict[Box, None]:

@@ -315,18 +315,15 @@ class Field(FieldProtocols):
         versions = self.versions
         session.clock = now = session.clock + 1
         versions.latest = now
-        if row is None:
-            versions.whole = now
-        else:
-            versions.rows[row] = now
         versions.dirty = True
         frame: Any = sys._getframe(2)
         if frame.f_code is CALL:
             frame = frame.f_back
         if row is None:
+            versions.whole = now
             versions.writer = (frame.f_code, frame.f_lasti)
         else:
-            versions.writers[row] = (frame.f_code, frame.f_lasti)
+            versions.note(row, now, versions.name((frame.f_code, frame.f_lasti)))
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Tell a tape that saves what is overwritten that Python is about to write."""

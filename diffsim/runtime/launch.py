@@ -250,12 +250,17 @@ def write_stamps(w: Writer, special: Special, written: list[Access], writer: Any
         versions = special.versions_of(a.mem)
         v = w.use(versions, "v")
         row = row_of(a, versions.axis)
-        place = f"{v}.whole" if row is None else f"{v}.rows[{row_text(row)}]"
+        place = "" if row is None else row_text(row)
         if (a.mem, place) in seen:
             continue
         seen.add((a.mem, place))
-        writer_at = f"{v}.writer" if row is None else f"{v}.writers[{row_text(row)}]"
-        w.put(f"{place} = {v}.latest = $now", f"{writer_at} = {who}")
+        w.put(f"{v}.latest = $now")
+        if row is None:
+            w.put(f"{v}.whole = $now", f"{v}.writer = {who}")
+        else:
+            rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
+            w.put(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
+            w.put(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
         if a.mem.is_grad:
             w.put(f"{v}.dirty = True")
 
@@ -268,14 +273,14 @@ def touch_array(
         f = array.grad if derived else array
         if f is not None:
             versions = f.versions
-            if versions.axis is None:
-                versions.axis = axis
+            if versions.axis is None and axis is not None:
+                versions.choose(axis, f.shape[axis])
             row = rows.get(versions.axis) if versions.axis is not None else None
             versions.latest = now
             if row is None:
                 versions.whole, versions.writer = now, writer
             else:
-                versions.rows[row], versions.writers[row] = now, writer
+                versions.note(row, now, versions.name(writer))
             versions.dirty = True
         return
     for f in members(session.exported):

@@ -124,8 +124,8 @@ class Special:
         """The first axis that a kernel indexes with an argument becomes the field's time axis."""
         if a.mem.kind == "field":
             versions = self.versions_of(a.mem)
-            if versions.axis is None:
-                versions.axis = a.time_axis
+            if versions.axis is None and a.time_axis is not None:
+                versions.choose(a.time_axis, a.mem.handle().shape[a.time_axis])
 
     def count_gradients(self) -> int:
         """How many of the memories have a gradient (more than `gradients` if some came late)."""
