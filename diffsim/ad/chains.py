@@ -15,6 +15,7 @@ from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import DeviceArray
 
 if TYPE_CHECKING:
+    from diffsim.ad.record import Record
     from diffsim.runtime.specialize import Special
 
 Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
@@ -22,12 +23,14 @@ Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
 whether the value was a gradient."""
 
 
-def check_chain(entries: list[Entry]) -> None:
+def check_chain(entries: Record) -> None:
     """Refuse a program in which an active value passes through a float field without gradient.
 
     Raises:
         MissingGradientError, AutodiffError: with the line where the value was lost.
     """
+    if not any(map(_may_break, entries.firsts())):
+        return
     broken: Broken = {}
     for entry in entries:
         if isinstance(entry, Launched):
@@ -45,6 +48,14 @@ def check_chain(entries: list[Entry]) -> None:
             for e in flat([entry]):
                 if isinstance(e, Launched) and e.inside is not None:
                     follow_inside(e, e.inside, broken)
+
+
+def _may_break(entry: Entry) -> bool:
+    if isinstance(entry, Launched):
+        return bool(entry.special.activity.leaks or entry.special.activity.second_leaks)
+    return isinstance(entry, (Copied, Replaced)) or (
+        isinstance(entry, Wrote) and entry.lost is not None
+    )
 
 
 def follow(entry: Launched, broken: Broken) -> None:

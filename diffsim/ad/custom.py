@@ -59,7 +59,7 @@ class _Inside(Tape):
         if self.trace is not None:
             self.trace.launched(special, args, now, seed)
         super().launched(special.plain.detached, args, now, seed)
-        entry = self.newest
+        entry = self.entries.newest()
         own = self.ahead or special.plain
         self.ahead = None
         if not own.is_detached:

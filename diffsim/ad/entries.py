@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -314,7 +314,7 @@ class Replaced:
     def __init__(
         self,
         backward: Callable[[], Any],
-        inside: list[Entry],
+        inside: Sequence[Entry],
         arrays: tuple[Field, ...] = (),
         written: tuple[Field, ...] = (),
         *,
@@ -341,7 +341,7 @@ Pull = Callable[[np.ndarray], np.ndarray]
 Entry = Launched | Wrote | Computed | Copied | Replaced | Saved | Scope
 
 
-def flat(entries: list[Entry]) -> Iterator[Entry]:
+def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
     """All entries, with those inside of functions that have a gradient of their own."""
     for entry in entries:
         yield entry
@@ -349,10 +349,10 @@ def flat(entries: list[Entry]) -> Iterator[Entry]:
             yield from flat(entry.inside)
 
 
-def fields_of(entries: Sequence[Entry]) -> dict[Field, None]:
+def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
     """The fields that entries read or wrote."""
     found: dict[Field, None] = {}
-    for entry in flat(list(entries)):
+    for entry in flat(entries):
         things: Sequence[Any] = ()
         if isinstance(entry, Launched):
             things = [entry.special.object_of(m, entry.args) for m in entry.special.ir.mems]
@@ -378,7 +378,7 @@ def written(entry: Entry) -> list[Field]:
     return list(entry.written) if isinstance(entry, Replaced) else []
 
 
-def all_written(entries: list[Entry]) -> dict[Field, None]:
+def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
     """The fields that the recorded program wrote: their gradients belong to the backward pass."""
     found: dict[Field, None] = {}
     seen: set[int] = set()
@@ -403,7 +403,7 @@ def _field(thing: Any) -> Field | None:
     return thing if isinstance(thing, Field) else None
 
 
-def own_saves(entries: list[Entry], k: int) -> Iterator[Saved]:
+def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
     """The copies that the launch `entries[k]` made of what it was about to overwrite itself."""
     while (k := k + 1) < len(entries):
         following = entries[k]

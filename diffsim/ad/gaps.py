@@ -6,7 +6,7 @@ Launches that were cut short, and writes between the blocks of one tape.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ad.entries import Copied, Launched, Replaced, Wrote, fields_of, flat
@@ -71,7 +71,7 @@ class Gaps:
         if isinstance(f, Field) and f.grad is not None:
             self._elsewhere[f] = who, span
 
-    def check(self, entries: list[Entry], seeds: Iterable[Any] = ()) -> None:
+    def check(self, entries: Iterable[Entry], seeds: Iterable[Any] = ()) -> None:
         """Raise AutodiffError if something is missing in the record, or in what it starts from."""
         if self._error is not None:
             raise self._error
@@ -88,7 +88,7 @@ class Gaps:
                     "thread, with fields of its own",
                 )
 
-    def look(self, entries: list[Entry]) -> None:
+    def look(self, entries: Sequence[Entry]) -> None:
         """The record is about to go on.
 
         Raises:

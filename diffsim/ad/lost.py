@@ -51,8 +51,8 @@ def check_seeds(tape: Tape) -> None:
     """Refuse gradients set in the block, of fields whose gradients the backward pass computes."""
     if not tape.seeded and not any(special.gradient_writes for special in tape.kept):
         return
-    computed = {f.grad for f in all_written(tape.entries) if f.grad is not None}
-    for gradient, span in _seeds(tape.entries):
+    computed = {f.grad for f in all_written(tape.entries.firsts()) if f.grad is not None}
+    for gradient, span in _seeds(tape.entries.firsts()):
         if gradient in computed:
             name = gradient.name
             raise AutodiffError(
@@ -85,7 +85,7 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
         )
 
 
-def _seeds(entries: list[Entry]) -> Iterator[tuple[Field, Span | None]]:
+def _seeds(entries: Iterable[Entry]) -> Iterator[tuple[Field, Span | None]]:
     """The gradients that the program wrote something other than 0 to, and where."""
     for entry in flat(entries):
         if isinstance(entry, Launched):
@@ -133,7 +133,7 @@ def _check_loss(tape: Tape, loss: Field) -> None:
         elif not computed:
             what = "what it is computed of has no gradient"
             where, computed = _store(entry, loss), True
-    if computed and any(map(_is_cut, tape.entries)):
+    if computed and any(map(_is_cut, tape.entries.firsts())):
         return
     shown = _shown(f"{loss.name} was set here:", where)
     source = min(_read_outs(tape), key=lambda s: s.entry, default=None)

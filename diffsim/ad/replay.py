@@ -29,6 +29,7 @@ from diffsim.ad.entries import (
     own_saves,
 )
 from diffsim.ad.order import Order, Reach, put_all, reaches
+from diffsim.ad.record import Record
 from diffsim.ad.saves import Saved
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir import locks
@@ -146,14 +147,16 @@ class Replay:
         AutodiffError: it holds something that can not be run again.
     """
 
-    def __init__(self, entries: list[Entry], generation: int, written: Iterable[Field]) -> None:
+    def __init__(self, entries: Record, generation: int, written: Iterable[Field]) -> None:
         self.entries = entries
         self.generation = generation
         self.written = list(written)
         self.chained = False
         self._count = len(entries)
-        self.specials = list(dict.fromkeys(e.special for e in entries if isinstance(e, Launched)))
-        for entry in entries:
+        self.specials = list(
+            dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
+        )
+        for entry in entries.firsts():
             _check_entry(entry)
         self._lock = locks.rlock()
         self._base = self._end = 0
@@ -268,12 +271,7 @@ class Replay:
 
     def _date_entries(self) -> None:
         """Give the entries the readings of the clock that they have from the replay."""
-        now = self._base
-        for entry in self.entries:
-            if not isinstance(entry, (Saved, Scope)):
-                now += 1
-            if isinstance(entry, Launched):
-                entry.now = now
+        self.entries.date(self._base)
 
 
 class _Ahead:
@@ -286,7 +284,7 @@ class _Ahead:
         notes: when each kernel was launched.
     """
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: Record) -> None:
         self.program = Program()
         self.order = Order()
         self.saved: dict[Saved, Part] = {}
@@ -387,7 +385,7 @@ class _Back:
 
     def __init__(
         self,
-        entries: list[Entry],
+        entries: Record,
         order: Order,
         saved: dict[Saved, Part],
     ) -> None:

@@ -18,7 +18,6 @@ from diffsim.ad.entries import (
     UNCHANGING,
     Computed,
     Copied,
-    Entry,
     Index,
     Launched,
     Pull,
@@ -38,6 +37,7 @@ from diffsim.ad.graph import draw
 from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.lost import check_reaches, check_seeds
 from diffsim.ad.nan import NanWatch
+from diffsim.ad.record import Record
 from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver, TapeStats
 from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
@@ -155,11 +155,10 @@ class Tape:
     def _start(self) -> None:
         self.saver = Saver()
         self.pending: list[Saved] = []
-        self.entries: list[Entry] = []
+        self.entries = Record()
         self.run += 1
         self.looked = self.seeded = self.constants = False
         self.gaps = Gaps()
-        self.newest: Launched
         self.kept: dict[Special, list[Any]] = {}
         self.validator = Validator() if self.validating else None
         self.nan = NanWatch() if self.checking_nan else None
@@ -219,7 +218,7 @@ class Tape:
         if error is not None:
             return
         if interrupted:
-            self.entries = []
+            self.entries = Record()
             raise AutodiffError(
                 "ds.init() or ds.reset() was called while this tape was recording, which ended the record",
                 Span.of_caller(),
@@ -241,7 +240,7 @@ class Tape:
             earlier, self.pending = self.saver.before_launch(special.in_place, args)
             for saved in self.pending:
                 saved.own = True
-            self.entries += earlier
+            self.entries.extend(earlier)
         if self.nan is not None:
             self.nan.before(special.written, special, args)
         return None if self.validator is None else self.validator.instead(special, args)
@@ -259,7 +258,7 @@ class Tape:
         if self.start is not None:
             self.start.launching(special, args)
         if self.saving:
-            self.entries += self.saver.before_launch(special.detached.in_place, args)[0]
+            self.entries.extend(self.saver.before_launch(special.detached.in_place, args)[0])
 
     def launched(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
         """Note a launch (called by the launch function)."""
@@ -274,16 +273,19 @@ class Tape:
         if self.saving:
             special = special.in_place
             self.saver.after_launch(special, args)
-        self.newest = Launched(special, given, args, now, seed)
-        self.entries.append(self.newest)
-        self.entries += self.pending
-        self.pending = []
+        if seed or special.arrays or given is not args:
+            self.entries.append(Launched(special, given, args, now, seed))
+        else:
+            self.entries.launch(special, args, now)
+        if self.pending:
+            self.entries.extend(self.pending)
+            self.pending = []
         if self.nan is not None:
-            self.nan.after(special.written, self.newest)
+            self.nan.after(special.written, self.entries.newest())
 
     def returned(self, result: Any) -> Any:
         """What the launch just noted returns: a value that the tape follows."""
-        made = self.newest.returned = Recorded(result, self)
+        made = self.entries.newest().returned = Recorded(result, self)
         return made
 
     def computed(self, made: Recorded, parts: Sequence[tuple[Recorded | Read, Pull]]) -> None:
@@ -300,7 +302,7 @@ class Tape:
         if self.start is not None:
             self.start.note(field)
         if self.saving and not field.is_grad:
-            self.entries += self.saver.before_write(field, row)
+            self.entries.extend(self.saver.before_write(field, row))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         """Note a write from Python (called by the field)."""
@@ -413,10 +415,10 @@ class Tape:
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
-        self.gaps.check(self.entries)
+        self.gaps.check(self.entries.firsts())
         again = self._again
         if again is None or not again.complete:
-            again = Replay(self.entries, self.generation, all_written(self.entries))
+            again = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
         again.check()
         self._check_gradients()
         self._clear()
@@ -466,7 +468,7 @@ class Tape:
             seeds[loss] = 1
         elif loss is not None:
             check_value(loss, self)
-        self.gaps.check(self.entries, seeds)
+        self.gaps.check(self.entries.firsts(), seeds)
         if not self.complete and not self.entries:
             raise no_record("differentiate")
         self._check_gradients()
@@ -475,7 +477,7 @@ class Tape:
         if not known:
             check_chain(self.entries)
             check_seeds(self)
-        make_adjoints(self.entries)
+        make_adjoints(self.entries.firsts())
         if not known or loss is not self.loss:
             check_reaches(self, loss if isinstance(loss, Field) else None, seeds)
         if again is not None:
@@ -496,9 +498,11 @@ class Tape:
             session.passes.discard(me)
 
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
-        forget_values(self.entries)
+        forget_values(self.entries.firsts())
         again = self._again
-        before = start_from_zero(all_written(self.entries) if again is None else again.written)
+        before = start_from_zero(
+            all_written(self.entries.firsts()) if again is None else again.written
+        )
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
@@ -514,7 +518,7 @@ class Tape:
         """The gradients that a backward pass, which began at that reading of the clock, was to compute."""
         yield from self.gradients.values()
         yield from (f.grad for f in seeds if isinstance(f, Field) and f.grad is not None)
-        if self.hooks or any(isinstance(e, Replaced) for e in self.entries):
+        if self.hooks or any(isinstance(e, Replaced) for e in self.entries.firsts()):
             yield from written_since(clock)  # the user's code may have written to any
 
     def sweep(self) -> None:
@@ -522,7 +526,7 @@ class Tape:
 
         Values that were overwritten stay as they were at the start of that part.
         """
-        self.gaps.check(self.entries)
+        self.gaps.check(self.entries.firsts())
         self._check_gradients()
         check_chain(self.entries)
         check_seeds(self)
@@ -541,7 +545,7 @@ class Tape:
     @property
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
-        found = fields_of(self.entries)
+        found = fields_of(self.entries.firsts())
         return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
 
     def zero(self) -> None:
@@ -556,8 +560,8 @@ class Tape:
 
     def stats(self) -> TapeStats:
         """How much the tape holds."""
-        saved = sum(isinstance(e, Saved) for e in self.entries)
-        scopes = sum(isinstance(e, Scope) for e in self.entries)
+        saved = sum(isinstance(e, Saved) for e in self.entries.firsts())
+        scopes = sum(isinstance(e, Scope) for e in self.entries.firsts())
         return TapeStats(len(self.entries) - saved - scopes, saved, self.saver.bytes)
 
     def visualize(

@@ -22,7 +22,7 @@ Hook = Callable[[int, dict[Field, Field]], Any]
 
 
 def run_adjoints(
-    entries: list[Entry],
+    entries: Sequence[Entry],
     gaps: Gaps,
     *,
     keeper: Keeper | None = None,
@@ -97,7 +97,7 @@ def _tell(hooks: Sequence[Hook], step: int, entry: Launched | Replaced) -> None:
             hook(step, grads)
 
 
-def make_adjoints(entries: list[Entry]) -> None:
+def make_adjoints(entries: Iterable[Entry]) -> None:
     """Have all adjoints ready: one that can not be made is refused before any gradient is touched."""
     needed = {
         e.special
@@ -109,7 +109,7 @@ def make_adjoints(entries: list[Entry]) -> None:
             special.run_adjoint  # noqa: B018 - compiled now
 
 
-def forget_values(entries: list[Entry]) -> None:
+def forget_values(entries: Iterable[Entry]) -> None:
     """Gradients of values that the tape followed start from nothing."""
     for entry in entries:
         if isinstance(entry, Launched) and entry.returned is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.ad.entries import Index, held
+from diffsim.ad.record import Record
 from diffsim.ad.saves import Box, Saver
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, Span
@@ -138,7 +139,7 @@ class Watch(Tape):
             measure: whether to count what a tape of this step would save.
         """
         self.fresh = set()
-        self.entries = []  # values that are returned in it belong to this step alone
+        self.entries = Record()  # values that are returned in it belong to this step alone
         self.trace = Trace()
         self.traces = [t for t in (self.trace, self.outer.trace) if t is not None]
         self.probe = Saver() if measure else None
