@@ -291,9 +291,10 @@ class _Ahead:
         self._writes: dict[Special, tuple[list[Reach], Span]] = {}
         notes: dict[Any, _Notes] = {}
         of_special: dict[Special, list[_Notes]] = {}
+        saves = any(isinstance(e, Saved) for e in entries.firsts())
         for k, entry in enumerate(entries):
             if isinstance(entry, Launched):
-                for own in own_saves(entries, k):
+                for own in own_saves(entries, k) if saves else ():
                     self.save(own)
                 self.order.tick()
                 self.launch(entry)

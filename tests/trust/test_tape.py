@@ -1,5 +1,6 @@
 """A gradient is right, or it is refused with an error that names the line: outside of recorded launches."""
 
+import gc
 import importlib.util
 import sys
 import threading
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.ad.entries import Launched
 from diffsim.runtime.launches import STRETCH
 from tests.fuzz import by_hand
 from tests.support.gradients import field, numbers
@@ -536,8 +538,8 @@ def test_kernels_of_one_name_that_a_function_makes_are_not_edited(notebook):
 # ---- long tapes
 
 
-def test_what_a_replay_takes_of_memory():
-    """So many bytes for each launch, forward and backward; and nothing but the last value for the rest."""
+def test_what_a_long_tape_takes_of_memory():
+    """So many bytes for each launch, for the record and its first replay, forward and backward."""
     n = 4000
     x, loss = field(n + 1), field()
 
@@ -549,20 +551,126 @@ def test_what_a_replay_takes_of_memory():
     def end():
         loss[None] += x[n]
 
+    for t in range(n):
+        step(t)  # kernels know what they were launched with, also without a tape
+    end()
     taken = []
     for steps in (n // 2, n):
+        gc.collect()
+        tracemalloc.start()
         tape = ds.Tape(loss)
         with tape:
             for t in range(n - steps, n):
                 step(t)
             end()
-        tracemalloc.start()
+        recorded = tracemalloc.get_traced_memory()[0]
         tape.replay()
         tape.backward()
-        taken.append(tracemalloc.get_traced_memory())
+        taken.append((recorded, *tracemalloc.get_traced_memory()))
         tracemalloc.stop()
     assert x.grad[0] == 0.5**n
-    (_, half), (held, peak) = taken
+    (*_, half), (recorded, held, peak) = taken
     assert peak < 2.2 * half + 50_000
-    assert held < 450 * n
-    assert peak < 900 * n
+    assert (
+        recorded < 100 * n
+    )  # of which are an int of Python, and the readings of the clock for kernel.grad
+    assert held < 170 * n
+    assert peak < 200 * n
+
+
+@pytest.mark.parametrize("t", [-1, -2, 4, 10**6])
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_that_are_not_there_are_not_written(t, again):
+    """A launch that skips row -1 leaves the last row alone: d(x[3]**2)/dx[3] is as it was."""
+    x, loss = field(4), field()
+    x[3] = 1.5
+
+    @ds.kernel
+    def skipped(t: ds.i32):
+        if t >= 0 and t < 4:
+            x[t] = 7.0
+
+    @ds.kernel
+    def square(t: ds.i32):
+        loss[None] += x[t] ** 2
+
+    tape = ds.Tape(loss)
+    with tape:
+        square(3)
+        skipped(t)
+    if again:
+        tape.replay()
+        tape.backward()
+    assert x.grad.to_numpy().tolist() == [0.0, 0.0, 0.0, 3.0]
+    with pytest.raises(ds.GlobalDataAccessError), ds.Tape(loss):
+        square(3)
+        skipped(3)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_chain_that_breaks_between_two_launches_of_a_kernel(breaks):
+    """A kernel that was fine when it was first launched reads what another one lost a gradient in."""
+    x, y, loss = field(), ds.field(ds.f64, shape=()), field()
+
+    @ds.kernel
+    def end():
+        loss[None] += y[None] + x[None]
+
+    @ds.kernel
+    def lose():
+        y[None] = x[None] * 2
+
+    def program():
+        end()
+        if breaks:
+            lose()
+            end()
+
+    if not breaks:
+        with ds.Tape(loss):
+            program()
+        assert x.grad[None] == 1.0
+        return
+    with pytest.raises(ds.MissingGradientError) as caught, ds.Tape(loss):
+        program()
+    assert "y[None] = x[None] * 2" in str(caught.value)
+
+
+def test_launches_on_a_record_are_those_that_were():
+    """Arguments of every kind, found in order, backward, by number; and what is done to the newest stays."""
+    x, loss = field(8), field()
+
+    @ds.kernel
+    def one(t: ds.i32):
+        x[t] += 1.0
+
+    @ds.kernel
+    def two(a: ds.f64, t: ds.i32):
+        x[t] += a
+
+    @ds.kernel
+    def none():
+        loss[None] += x[0]
+
+    tape = ds.Tape()
+    with tape:
+        one(3)
+        two(0.1, 4)
+        none()
+        x[1] = 2.0
+        one(np.int32(5))
+    texts = ["one(3)", "two(0.1, 4)", "none()", "", "one(5)"]
+
+    def shown(entries):
+        return [e.text() if isinstance(e, Launched) else "" for e in entries]
+
+    entries = tape.entries
+    assert shown(entries) == shown(entries[:]) == shown(entries[k] for k in range(5)) == texts
+    assert shown(reversed(entries)) == texts[::-1]
+    assert shown(entries.firsts()) == texts[:4]
+    newest = entries.newest()
+    newest.seed = 5
+    assert entries[-1] is entries.newest() is newest
+    assert shown(entries) == texts
+    assert shown(entries.firsts()) == texts
+    assert tape.stats().entries == 5
