@@ -254,10 +254,10 @@ def write_stamps(w: Writer, special: Special, written: list[Access], writer: Any
         if (a.mem, place) in seen:
             continue
         seen.add((a.mem, place))
-        w.put(f"{v}.latest = $now")
         if row is None:
-            w.put(f"{v}.whole = $now", f"{v}.writer = {who}")
+            w.put(f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}")
         else:
+            w.put(f"{v}.latest = $now")
             rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
             w.put(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
             w.put(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
