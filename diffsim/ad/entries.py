@@ -173,15 +173,17 @@ class Wrote:
     no gradient flows through the copy. `writer` is the statement, as in `Versions`. `lost` is the statement
     too, if Python made the value of what has a gradient, and the field has none. `meant` says that a constant
     is what the user wants: no gradient flows in the code that wrote it. `taken` is the field that the array
-    was made of, in Python, and the statement.
+    was made of, in Python, and the statement. `is_input` says that nothing on the tape used these elements
+    before.
     """
 
-    __slots__ = ("field", "index", "lost", "meant", "taken", "value", "writer")
+    __slots__ = ("field", "index", "is_input", "lost", "meant", "taken", "value", "writer")
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
         self.index = index
         self.value = value
+        self.is_input = False
         self.lost: Span | None = None
         self.meant = False
         self.taken: tuple[Field | None, Span | None] | None = None
@@ -198,7 +200,7 @@ class Wrote:
     def backward(self) -> None:
         """What stood there had no effect."""
         grad = self.field.grad
-        if grad is None:
+        if grad is None or self.is_input:
             return
         if self.index is None:
             grad.clear()
@@ -274,10 +276,10 @@ class Computed:
 class Copied:
     """A copy of elements of one field into as many of another (None: of all into all).
 
-    `writer` is the statement, as in `Versions`.
+    `writer` is the statement, as in `Versions`; `is_input` is that of `Wrote`.
     """
 
-    __slots__ = ("at", "source", "span", "target", "to", "writer")
+    __slots__ = ("at", "is_input", "source", "span", "target", "to", "writer")
 
     def __init__(
         self, target: Field, source: Field, span: Span | None, to: Index = None, at: Index = None
@@ -287,12 +289,13 @@ class Copied:
         self.span = span
         self.to = to
         self.at = at
+        self.is_input = False
         self.writer = target.versions.writer
 
     def backward(self) -> None:
         """The adjoint: the source gets what the target had, of which nothing is left."""
         target, source = self.target.grad, self.source.grad
-        if target is None:
+        if target is None or self.is_input:
             return
         flowing = held(target, self.to)
         put_held(target, self.to, 0)

@@ -265,6 +265,7 @@ def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Sta
     """Run the function on a tape, noting what it changes."""
     check_runs(function, "the function")
     tape = Tape(in_place="save")
+    tape.keeps_inputs = False  # what moves is what the function finds
     tape.start = start = Start()
     for f in inputs:
         start.note(f)

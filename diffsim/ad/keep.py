@@ -157,6 +157,8 @@ class Keeper:
 
     def taken_by(self, entry: Wrote | Copied | Computed) -> None:
         """The adjoint of an entry is about to run."""
+        if isinstance(entry, (Wrote, Copied)) and entry.is_input:
+            return  # it takes nothing
         if isinstance(entry, Copied):
             self.taken(entry.target, entry.to)
         elif isinstance(entry, Wrote) and not isinstance(entry, Stopped):

@@ -447,7 +447,7 @@ class _Back:
         """What stood there before a write from Python had no effect."""
         self._order.tick()
         grad = entry.field.grad
-        if grad is not None:
+        if grad is not None and not entry.is_input:
             self._order.write((grad, None), None)
             index = None if entry.index is None else tuple(entry.index)
             self.program.clear(_elements(grad, index))
@@ -456,7 +456,7 @@ class _Back:
         """The adjoint of a copy, as `Copied.back`."""
         self._order.tick()
         target, source = entry.target.grad, entry.source.grad
-        if target is None or target is source:
+        if target is None or target is source or entry.is_input:
             return
         self._order.write((target, None), None)
         if source is not None:

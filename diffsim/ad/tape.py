@@ -34,6 +34,7 @@ from diffsim.ad.entries import (
 )
 from diffsim.ad.gaps import Gaps, no_record
 from diffsim.ad.graph import draw
+from diffsim.ad.inputs import check_cuts, mark_inputs, note_inputs
 from diffsim.ad.keep import Keeper, checked_wish
 from diffsim.ad.lost import check_reaches, check_seeds
 from diffsim.ad.nan import NanWatch
@@ -42,7 +43,7 @@ from diffsim.ad.replay import Replay
 from diffsim.ad.saves import Saved, Saver, TapeStats
 from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.ad.start import Start
-from diffsim.ad.unwind import Hook, forget_values, make_adjoints, run_adjoints, start_from_zero
+from diffsim.ad.unwind import Hook, Zeroed, forget_values, make_adjoints, run_adjoints
 from diffsim.ad.validation import Validator
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
 from diffsim.lang.copying import refuse
@@ -79,9 +80,8 @@ class Tape:
 
     The same launches with other contents of the fields: `tape.replay()`, then `tape.backward()`.
 
-    What Python writes to a field inside of the block (an element, `fill`, `from_numpy`) is a constant: the
-    gradient does not flow to what stood there before. Copies (`copy_from`, `assign`, `ds.copy`,
-    `ds.clone`) are differentiated.
+    What Python writes to a field in the block is a constant: an input, with a gradient, if nothing on the
+    tape used the element before. Copies (`copy_from`, `ds.copy`, `ds.clone`) are differentiated.
 
     Args:
         loss: a field of a single element that has a gradient. It is set to 0 on entry.
@@ -111,6 +111,7 @@ class Tape:
     exact = True  # all gradients come from the record: no code with a gradient of its own runs
     plain = False
     """Whether the tape only watches: code with a gradient of its own runs as if there were none."""
+    keeps_inputs = True  # whether the gradient of what Python sets first in the block is kept
     run = 0
     """Which of the tape's recordings this is; whether in it Python read a field with a gradient (`looked`),
     wrote to a gradient (`seeded`), said that something is a constant (`constants`)."""
@@ -477,6 +478,8 @@ class Tape:
         if not known:
             check_chain(self.entries)
             check_seeds(self)
+            mark_inputs(self.entries, self.keeps_inputs)
+        check_cuts(self.entries, seeds, self.gaps)
         make_adjoints(self.entries.firsts())
         if not known or loss is not self.loss:
             check_reaches(self, loss if isinstance(loss, Field) else None, seeds)
@@ -500,9 +503,7 @@ class Tape:
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         forget_values(self.entries.firsts())
         again = self._again
-        before = start_from_zero(
-            all_written(self.entries.firsts()) if again is None else again.written
-        )
+        zeroed = Zeroed(all_written(self.entries.firsts()) if again is None else again.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
@@ -510,9 +511,8 @@ class Tape:
         if again is None or not again.backward(native=not (self.retained or self.hooks)):
             keeper = Keeper(self.retained) if self.retained else None
             run_adjoints(self.entries, self.gaps, keeper=keeper, nan=self.nan, hooks=self.hooks)
-        for grad, value in before.items():
-            grad.storage.add(value)
-            grad._touch()
+        zeroed.add_back()
+        note_inputs(self.entries, self.gaps, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """The gradients that a backward pass, which began at that reading of the clock, was to compute."""

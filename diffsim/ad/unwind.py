@@ -12,6 +12,7 @@ from diffsim.ad.keep import Keeper
 from diffsim.ad.nan import NanWatch
 from diffsim.ad.saves import Saved, copied
 from diffsim.runtime.context import session
+from diffsim.runtime.cuts import Cuts
 from diffsim.runtime.field import Field
 from diffsim.runtime.storage import Copy
 
@@ -118,12 +119,23 @@ def forget_values(entries: Iterable[Entry]) -> None:
             entry.made.take()
 
 
-def start_from_zero(written: Iterable[Field]) -> dict[Field, Copy]:
-    """Set the gradients of all that was written to 0; what they were is to be added at the end."""
-    before: dict[Field, Copy] = {}
-    for f in written:
-        if f.grad is not None and f.grad.versions.dirty:
-            if f.grad.storage.may_be_nonzero():
-                before[f.grad] = copied((f.grad, None), _AT_ZERO)
-            f.grad.clear()
-    return before
+class Zeroed:
+    """The gradients of all that was written: set to 0, and what they were is added at the end."""
+
+    def __init__(self, written: Iterable[Field]) -> None:
+        self.before: list[tuple[Field, Copy, Cuts]] = []
+        for f in written:
+            grad = f.grad
+            if grad is not None and grad.versions.dirty:
+                if grad.storage.may_be_nonzero():
+                    was = copied((grad, None), _AT_ZERO)
+                    self.before.append((grad, was, grad.versions.cuts))
+                grad.clear()
+
+    def add_back(self) -> None:
+        """The pass has ended."""
+        for grad, was, cuts in self.before:
+            grad.storage.add(was)
+            grad._touch()
+            grad.versions.writer = None  # no statement of the user's
+            grad.versions.cuts = cuts

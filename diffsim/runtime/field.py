@@ -431,6 +431,7 @@ class Field(FieldProtocols):
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
         self.versions.dirty = dirty or self._exported
+        self.versions.cuts = None
         if tape:
             tape.wrote(self, None, self._written(value))
             if lost:
@@ -523,7 +524,7 @@ class Field(FieldProtocols):
                 self._flat[0] = 0
             session.clock = now = session.clock + 1
             versions.latest = versions.whole = now
-            versions.writer = None
+            versions.writer = versions.cuts = None
             versions.dirty = self._exported
 
     def spoil(self) -> None:

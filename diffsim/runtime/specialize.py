@@ -26,6 +26,7 @@ from diffsim.runtime.arguments import Parameter, flatten
 from diffsim.runtime.compile import Compiled
 from diffsim.runtime.compile_cuda import CudaCompiled
 from diffsim.runtime.context import session
+from diffsim.runtime.cuts import check_gradient
 from diffsim.runtime.field import Field
 from diffsim.runtime.foreign import known_as
 from diffsim.runtime.launches import Launches
@@ -398,6 +399,7 @@ class Special:
             raise self._of_an_earlier_launch(
                 count, "each launch draws random numbers of its own", None
             )
+        self._check_cuts(args, since)
         clock = session.clock
         try:
             self.run_adjoint(args, since, seed, *seeds)
@@ -409,6 +411,14 @@ class Special:
             raise
         if key is not None:
             self.launches.answered(key, count)
+
+    def _check_cuts(self, args: tuple[Any, ...], since: int) -> None:
+        """The gradients to take must be of what the launch wrote; code in a given gradient is trusted."""
+        if session.recomputed_from is None:
+            for a in self.written:
+                f = self.object_of(a.mem, args)
+                if isinstance(f, Field):
+                    check_gradient(f, since, self.kernel.source.name)
 
     def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
         """The gradients that the adjoint writes in a launch with these arguments."""

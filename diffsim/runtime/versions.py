@@ -9,12 +9,15 @@ have one for each of a million time steps, and the system gives memory to those 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diffsim.errors import Span
 from diffsim.lang.signatures import CALL
+
+if TYPE_CHECKING:
+    from diffsim.runtime.cuts import Cuts
 
 _NO_ROWS = np.zeros(0, np.int64).data
 
@@ -34,9 +37,10 @@ class Versions:
             statement.
         writers: the same for rows, as numbers of `names`; 0 is nobody.
         dirty: for a gradient: whether it may hold anything but zeros.
+        cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
     """
 
-    __slots__ = ("axis", "dirty", "latest", "names", "rows", "whole", "writer", "writers")
+    __slots__ = ("axis", "cuts", "dirty", "latest", "names", "rows", "whole", "writer", "writers")
 
     def __init__(self) -> None:
         self.latest = 0
@@ -46,6 +50,7 @@ class Versions:
         self.writer: Any = None
         self.names: dict[Any, tuple[int, Any]] = {None: (0, None)}
         self.dirty = False
+        self.cuts: Cuts = None
 
     def choose(self, axis: int | None, size: int) -> None:
         """From now on the rows of this axis, of so many rows, have versions of their own."""

@@ -12,6 +12,8 @@ import itertools
 import math
 import types
 
+import numpy as np
+
 
 def _clear(a, b):
     """True; a comparison that rounding decides has no one meaning."""
@@ -158,7 +160,7 @@ class Shim:
     def __init__(self):
         self.depth = 0  # of kernels that run
         self.detached = 0
-        self.fields = {}
+        self.fields = {}  # by name
         self.f64, self.i32 = float, int
         self.sin = _of(math.sin, lambda x, y: math.cos(x))
         self.cos = _of(math.cos, lambda x, y: -math.sin(x))
@@ -199,6 +201,10 @@ class Shim:
             return lambda g: self.kernel(g)
 
         def launch(*args):
+            self.mention([*f.__code__.co_names, *(["h"] if "heard" in f.__code__.co_names else [])])
+            for a in args:
+                if isinstance(a, Cell):
+                    a.named = True
             self.depth += 1
             try:
                 return f(*(a[None] if isinstance(a, Cell) else a for a in args))
@@ -207,13 +213,19 @@ class Shim:
 
         return launch
 
+    def mention(self, names):
+        """A launch may use these fields."""
+        for name in names:
+            if name in self.fields:
+                self.fields[name].named = True
+
     def copy(self, target, source, dest_offset=0, src_offset=0, count=None):
-        if count is None:
-            target.copy_from(source)
-            return
-        for k in range(count):
-            new = source.at[(src_offset + k,)]
-            target.at[(dest_offset + k,)] = Dual(new.v) if self.detached else new
+        places = [(k,) for k in range(source.shape[0])] if count is None else None
+        target.take(
+            source,
+            places or [(dest_offset + k,) for k in range(count)],
+            places or [(src_offset + k,) for k in range(count)],
+        )
 
     def _no_grad(self):
         @contextlib.contextmanager
@@ -225,16 +237,31 @@ class Shim:
         return block()
 
     def _checkpoint(self, step, n, state, **options):
+        for cell in state:
+            cell.named = True
         for t in range(n):
             step(t)
 
 
 class Cell:
-    """A field of duals, vectors of them, or whole numbers."""
+    """A field of duals, vectors of them, or whole numbers.
 
-    def __init__(self, shim, shape, make):
+    What Python sets before it was used is an input, and moves along the direction as what was set before.
+
+    Attributes:
+        constant: whether it has no gradient.
+        named: whether something before may use it, as far as its text tells.
+        used: the elements that something wrote or copied (a kernel may read one for nothing).
+        unsure: those that Python set, unused, when the field was named: whether they count as inputs
+            is for the tape to say.
+    """
+
+    def __init__(self, shim, shape, make, moves=None, constant=False):
         self.shim = shim
         self.shape = shape
+        self.moves = moves
+        self.constant = constant
+        self.named, self.used, self.unsure = False, set(), set()
         self.at = {index: make(index) for index in itertools.product(*map(range, shape))}
 
     @staticmethod
@@ -257,6 +284,10 @@ class Cell:
         return copied(found)
 
     def __setitem__(self, index, value):
+        if not self.shim.depth and self.moves is not None:
+            self.given({self.key(index): value})
+            return
+        self.used.add(self.key(index))
         old = self.at[self.key(index)]
         if isinstance(old, int):
             self.at[self.key(index)] = int(value)
@@ -267,6 +298,7 @@ class Cell:
 
     def add(self, index, value, part=None):
         """An atomic addition (to one component): what stands there keeps its derivative."""
+        self.used.add(self.key(index))
         old = self.at[self.key(index)]
         if part is not None:
             value = Vec(value if k == part else 0.0 for k in range(2))
@@ -274,6 +306,7 @@ class Cell:
 
     def best(self, index, value, larger):
         """An atomic maximum or minimum; at a tie it is not said whose derivative counts."""
+        self.used.add(self.key(index))
         old, new = self.at[self.key(index)], dual(value)
         if new.v == old.v and new.d != old.d:
             raise ValueError("a tie")
@@ -281,11 +314,49 @@ class Cell:
             self.at[self.key(index)] = new
 
     def fill(self, value):
-        for index, old in self.at.items():
-            self.at[index] = Vec([value, value]) if isinstance(old, Vec) else Dual(value)
+        self.given(dict.fromkeys(self.at, value), whole=True)
+
+    def to_numpy(self):
+        return np.reshape([float(c) for c in self.at.values()], self.shape)
+
+    def from_numpy(self, values):
+        self.given({k: float(values[k]) for k in self.at}, whole=True)
 
     def copy_from(self, other):
-        for index, new in other.at.items():
+        self.take(other, list(self.at), list(other.at))
+
+    def take(self, other, to, at):
+        """Elements of another field."""
+        new = {k: copied(other.at[j]) for k, j in zip(to, at, strict=True)}
+        if other.constant:
+            self.given(new, whole=True)
+            return
+        if self.shim.detached:
+            new = {
+                k: Dual(v.v) if isinstance(v, Dual) else Vec(x.v for x in v.e)
+                for k, v in new.items()
+            }
+        else:
+            other.named = True
+            other.used |= set(at)
+        self.at.update(new)
+        self.used |= set(to)
+        self.named = True
+
+    def given(self, values, whole=False):
+        """Python sets elements (whole: at a time, so that they are inputs all of them, or none)."""
+        first = not (self.named or (self.used if whole else self.used & set(values)))
+        for index, value in values.items():
+            vec = isinstance(self.at[index], Vec)
+            entries = value.e if isinstance(value, Vec) else [value] * (2 if vec else 1)
+            moves = np.zeros(len(entries))
             if self.shim.detached:
-                new = Dual(new.v) if isinstance(new, Dual) else Vec(x.v for x in new.e)
-            self.at[index] = copied(new)
+                self.used.add(index)
+            elif first:
+                moves = np.reshape(self.moves[index], -1)
+            elif index not in self.used:
+                self.unsure.add(index)
+            new = [Dual(dual(e).v, d) for e, d in zip(entries, moves, strict=True)]
+            self.at[index] = Vec(new) if vec else new[0]
+        if self.shim.detached and whole:
+            self.named = True

@@ -67,7 +67,14 @@ class Maker:
     def text(self):
         for _ in range(self.r.randint(1, 4)):
             self.kernel()
+        begins = self.r.random() < 0.4
+        if begins:
+            self.put(0, "def begin():")
+            for _ in range(self.r.randint(1, 4)):
+                self.put_in(1)
         self.put(0, "def main():")
+        if begins:
+            self.put(1, "begin()")
         for _ in range(self.r.randint(1, 6)):
             self.step(1)
         text = "\n".join(self.lines) + "\n"
@@ -307,8 +314,29 @@ class Maker:
         at = f"{row or self.r.randrange(ROWS)}, " if takes_row else ""
         return f"{name}({at}{self.pick(self.number(), self.number(), 'c')})"
 
+    def put_in(self, depth):
+        """Python sets an input."""
+        f, i = self.pick("x", "y", "z"), self.r.randrange(self.n)
+        count = self.r.randint(1, self.n - 1)
+        self.put(
+            depth,
+            self.pick(
+                f"{f}[{i}] = {self.number()}",
+                f"m[{self.r.randrange(ROWS)}, {i}] = {self.number()}",
+                f"{self.pick('s', 'c')}[None] = {self.number()}",
+                f"v[{i}] = ds.Vector([{self.number()}, {self.number()}])",
+                f"{self.pick(f, 'm', 'v', 's', 'h')}.fill({self.number()})",
+                f"{f}.from_numpy(0.5 * b.to_numpy())",
+                f"{f}.copy_from(b)",
+                f"ds.copy({f}, b, src_offset={self.n - count}, count={count})",
+            ),
+        )
+
     def step(self, depth):
         roll = self.r.random()
+        if self.r.random() < 0.1:
+            self.put_in(depth)
+            return
         f, g = self.r.sample(["x", "y", "z"], 2)
         if roll < 0.45 or depth > 2:
             self.put(depth, self.launch())
@@ -404,9 +432,31 @@ class Invalid(Exception):
     """The program makes no sense: its numbers leave all bounds, or Python refuses it."""
 
 
+def constants(n):
+    """What `b` holds, which has no gradient."""
+    return np.linspace(-0.9, 0.8, n)
+
+
 def expected(text, seed, n=N):
     """The values at the end, the loss and its derivative along the direction, by dual numbers."""
-    values, direction, weights, at = start(seed, n)
+    return oracle(text, seed, start(seed, n)[1], n)[:3]
+
+
+def sure_direction(text, seed, n=N):
+    """The direction, with 0 for elements of which only the tape can say whether they are inputs.
+
+    Those are set from Python in the block, after a kernel that names the field and did not use the element.
+    """
+    direction = start(seed, n)[1]
+    for k, elements in oracle(text, seed, direction, n)[3].items():
+        for index in elements:
+            direction[k][index] = 0.0
+    return direction
+
+
+def oracle(text, seed, direction, n=N):
+    """The values at the end, the loss, its derivative; and by field what `Cell.unsure` says."""
+    values, _, weights, at = start(seed, n)
     shim = Shim()
     space = {"ds": shim}
     for k, shape in shapes(n).items():
@@ -415,10 +465,13 @@ def expected(text, seed, n=N):
                 (i,): Vec(Dual(a, b) for a, b in zip(values[k][i], direction[k][i], strict=True))
                 for i in range(n)
             }
-            space[k] = Cell(shim, shape, pairs.__getitem__)
+            space[k] = Cell(shim, shape, pairs.__getitem__, direction[k])
         else:
-            space[k] = Cell(shim, shape, lambda i, k=k: Dual(values[k][i], direction[k][i]))
+            made = lambda i, k=k: Dual(values[k][i], direction[k][i])  # noqa: E731
+            space[k] = Cell(shim, shape, made, direction[k])
     space["at"] = Cell(shim, (n,), lambda i: int(at[i]))
+    space["b"] = Cell(shim, (n,), lambda i: Dual(constants(n)[i]), constant=True)
+    shim.fields = {k: space[k] for k in values}
     try:
         tree = ast.fix_missing_locations(_Atomics().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
@@ -437,7 +490,7 @@ def expected(text, seed, n=N):
     largest = max(abs(loss.v), abs(loss.d), *(np.abs(e).max() for e in end.values()))
     if not largest < 1e6:
         raise Invalid("numbers out of bounds")
-    return end, loss.v, loss.d
+    return end, loss.v, loss.d, {k: space[k].unsure for k in values}
 
 
 def _weighed(cells, weights):
@@ -452,7 +505,7 @@ def _weighed(cells, weights):
     return end, loss
 
 
-def run(text, seed, in_place, n=N, single=False, **options):
+def run(text, seed, in_place, n=N, single=False, direction=None, before=False, **options):
     """The same by diffsim, and by a replay of its tape; or the AutodiffError of a refusal.
 
     Args:
@@ -461,9 +514,12 @@ def run(text, seed, in_place, n=N, single=False, **options):
         in_place: what the tape does about what is overwritten.
         n: elements in a row.
         single: compute with f32.
+        direction: of the derivative, if it is not that of the seed.
+        before: whether `begin`, which sets inputs, is called before the block.
         options: of `ds.init`.
     """
-    values, direction, weights, at = start(seed, n)
+    values, along, weights, at = start(seed, n)
+    direction = along if direction is None else direction
     fp = ds.f32 if single else ds.f64
     if single:
         text = text.replace("ds.f64", "ds.f32")
@@ -474,12 +530,18 @@ def run(text, seed, in_place, n=N, single=False, **options):
     fields["v"] = ds.Vector.field(2, fp, n, needs_grad=True)
     fields["at"] = ds.field(ds.i32, n)
     fields["at"].from_numpy(at)
+    fields["b"] = ds.field(fp, n)
+    fields["b"].from_numpy(constants(n).astype(fp.numpy))
     for k in values:
         fields[k].from_numpy(values[k])
     file = f"<program {seed} {abs(hash(text))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space = {"ds": ds, **fields}
     exec(compile(text, file, "exec"), space)
+    if before:
+        space["begin"]()
+        space["begin"] = int
+        values = {k: fields[k].to_numpy() for k in values}
     sums = {}
     for k in values:
         w = ds.field(fp, weights[k].shape)
@@ -545,14 +607,21 @@ def verdict(text, seed, in_place, n=N, single=False, **options):
     """ "right", "refused", "invalid", or what is wrong; the arguments are those of `run`."""
     try:
         with np.errstate(all="ignore"):
-            end, loss, slope = expected(text, seed, n)
+            direction = sure_direction(text, seed, n)
+            end, loss, slope, _ = oracle(text, seed, direction, n)
     except Invalid:
         return "invalid"
-    found = run(text, seed, in_place, n, single, **options)
+    found = run(text, seed, in_place, n, single, direction, **options)
     if isinstance(found, DiffsimError):
         return "refused"
+    ways = list(zip(("", "replayed "), found, strict=False))
+    if "begin()" in text:
+        found = run(text, seed, in_place, n, single, direction, before=True, **options)
+        if isinstance(found, DiffsimError):
+            return f"refused only where inputs are set before the block: {found}"
+        ways += zip(("set before: ", "set before, replayed: "), found, strict=False)
     near, near_slope = (1e-3, 1e-2) if single else (1e-9, 1e-7)
-    for replayed, (final, got_loss, got_slope) in zip(("", "replayed "), found, strict=False):
+    for replayed, (final, got_loss, got_slope) in ways:
         for k in end:
             if not np.allclose(final[k], end[k], rtol=near, atol=near):
                 return f"{replayed}value of {k}: {final[k].tolist()} instead of {end[k].tolist()}"

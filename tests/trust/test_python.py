@@ -355,7 +355,7 @@ def plot(p):
 
 
 def resets(p):
-    """Episodes, each from a state that Python sets."""
+    """Episodes, each from a state that Python sets; x.grad is that of the first."""
     for _ in range(2):
         p.x.from_numpy(X)
         p.square()
@@ -365,9 +365,9 @@ def resets(p):
 
 RIGHT = {
     "looked at": (lambda p: (p.square(), plot(p), p.add()), 2 * X),
-    "a reset after a look": (lambda p: (plot(p), p.x.from_numpy(X), p.square(), p.add()), 0 * X),
+    "a reset after a look": (lambda p: (plot(p), p.x.from_numpy(X), p.square(), p.add()), 2 * X),
     "cleared": (lambda p: (p.y.to_numpy(), p.square(), p.add(), p.y.fill(0.0)), 2 * X),
-    "episodes": (resets, 0 * X),
+    "episodes": (resets, 2 * X),
     "in no_grad": (
         lambda p: (in_no_grad(lambda: p.y.from_numpy(np.sin(p.x.to_numpy()))), p.add()),
         0 * X,
