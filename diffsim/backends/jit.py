@@ -86,6 +86,13 @@ The time that they take grows faster than the square of a block's length: minute
 unrolled loop over vectors.
 """
 
+_LONGEST_BLOCKS = 1_000
+"""Lines of a function in which LLVM still looks for vectors among the statements of a block.
+
+It looks longer than all other passes take together (0.7 s of 1 s for functions of a 3 x 3 svd), and these ran no
+faster for it. Shorter kernels do: two-dimensional MPM.
+"""
+
 _TRAILER = struct.Struct("<Q8s")
 _TRAILER_MAGIC = b"dsimport"
 _SYMBOL = struct.Struct("<IBBHQQ")  # of an ELF64 file: name, info, other, section, value, size
@@ -437,7 +444,8 @@ class Jit:
             except RuntimeError as error:
                 raise LLVMError(str(error)) from None
             options = llvm.create_pipeline_tuning_options(level)
-            options.loop_vectorization = options.slp_vectorization = vectors
+            options.loop_vectorization = vectors
+            options.slp_vectorization = vectors and _longest(text) <= _LONGEST_BLOCKS
             builder = stack.enter_context(llvm.create_pass_builder(self._machine, options))
             passes = builder.getModulePassManager()
             stack.callback(dispose, passes)

@@ -132,6 +132,29 @@ def test_functions_too_long_for_the_vectorizers(jit: Jit, monkeypatch: pytest.Mo
     assert not re.search(r"fadd <\d+ x float>", jit.optimized(text))
 
 
+def test_functions_too_long_to_look_for_vectors_in_blocks(
+    jit: Jit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops of theirs are still made of vectors."""
+    lines = ["define void @f(ptr noalias %x, ptr noalias %y) nounwind {"]
+    for k in range(4):
+        lines += [
+            f"  %p{k} = getelementptr float, ptr %x, i64 {k}",
+            f"  %q{k} = getelementptr float, ptr %y, i64 {k}",
+            f"  %v{k} = load float, ptr %p{k}",
+            f"  %w{k} = fadd float %v{k}, 1.0",
+            f"  store float %w{k}, ptr %q{k}",
+        ]
+    block = "\n".join([*lines, "  ret void", "}", ""])
+    loop = map_kernel(jit, "expf").replace("call float @expf(float %v)", "fadd float %v, 1.0")
+    monkeypatch.setattr(jit_module, "_LONGEST_BLOCKS", 23)
+    assert "fadd <4 x float>" in jit.optimized(block)
+    monkeypatch.setattr(jit_module, "_LONGEST_BLOCKS", 10)
+    assert "fadd float" in jit.optimized(block)
+    assert "x float>" not in jit.optimized(block)
+    assert re.search(r"fadd <\d+ x float>", jit.optimized(loop))
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
 def test_libraries_give_their_memory_back(jit: Jit) -> None:
     def code_bytes() -> int:
