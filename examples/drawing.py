@@ -228,8 +228,9 @@ def save_animation(
             part.axes.draw_artist(part)
         return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
-    # One palette for all frames: the colours do not flicker, and the file stays small.
-    some = np.concatenate([draw(step) for step in steps[:: max(1, len(steps) // 8)]])
+    # One palette for all frames: the colours do not flicker, and the file stays small. A ninth of the
+    # pixels gives as good a one, and most of the time of a short film went there.
+    some = np.concatenate([draw(step)[::3, ::3] for step in steps[:: max(1, len(steps) // 8)]])
     palette = Image.fromarray(some).quantize(128, kmeans=1)
     colours = np.reshape(palette.getpalette(), (-1, 3))
     colours[colours.min(1) > 247] = 255  # the paper stays white
