@@ -70,10 +70,14 @@ def pytest_configure(config):
 
 # The files that take longest, longest first: one that a worker begins last keeps all others waiting.
 LONGEST = """
-    trust/test_numbers.py ad/test_programs.py ad/test_gradients.py ad/test_tensor_programs.py ir/test_ops.py
-    backends/test_wide.py backends/test_cuda_block_dim.py backends/test_pool.py lang/test_control_flow.py
-    backends/test_copies.py ad/test_math.py errors/test_anything_anywhere.py examples/test_examples.py
-    docs/test_docs.py docs/test_architecture.py passes/test_scalarize.py cuda/test_emulated.py
+    examples/test_examples.py ad/test_generated.py backends/test_cuda_runs.py trust/test_soak.py
+    backends/test_cuda_ptx.py examples/test_benchmarks.py trust/test_numbers.py ad/test_decompositions.py
+    backends/test_cuda_block_dim.py runtime/test_launch.py cuda/test_emulated.py docs/test_docs.py
+    ad/test_programs.py ir/test_ops.py cuda/test_host.py trust/test_llvm.py lang/test_control_flow.py
+    ad/test_tensor_programs.py backends/test_copies.py backends/test_pool.py trust/test_cache_folder.py
+    errors/test_anything_anywhere.py docs/test_architecture.py cuda/test_staging.py ad/test_gradients.py
+    test_structure.py backends/test_behind.py lang/test_decompositions.py ad/test_segments.py
+    backends/test_parts.py trust/test_forks.py backends/test_wide.py errors/test_messages.py
 """.split()
 
 

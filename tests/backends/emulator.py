@@ -53,13 +53,27 @@ class Wrong(AssertionError):
     """Something that no launch may do."""
 
 
+class HostJit(Jit):
+    """All of LLVM's passes, which take the text at its word; then the quickest code generator.
+
+    The host's code generator is nothing that a GPU has, and takes as long as the passes.
+    """
+
+    def _target_machine(self):
+        level, self._opt_level = self._opt_level, 0
+        try:
+            return super()._target_machine()
+        finally:
+            self._opt_level = level
+
+
 class Threads:
     """The fibers, and what they share; there is one in a process."""
 
     def __init__(self):
         if not sys.platform.startswith("linux"):
             pytest.skip("fibers need glibc")
-        self.jit = Jit()
+        self.jit = HostJit()
         self.lock = threading.RLock()
         text = Path(__file__).with_name("threads.ll").read_text()
         text = text.replace("{fiber}", str(_FIBER)).replace("{stack}", str(_STACK))
