@@ -16,14 +16,14 @@ from types import SimpleNamespace
 import mpm
 
 import diffsim as ds
-from diffsim.runtime import launch
+from diffsim.runtime.kernels import launch_function
 
 ROUNDS = 9
 
 
 def without_versions(make):
     """What `make` gives, run once, with launch functions that neither note nor compare versions."""
-    put, stamps = launch.Writer.put, launch.write_stamps
+    put, stamps = launch_function.Writer.put, launch_function.write_stamps
 
     def put_rest(writer, *lines):
         if not any("$stale(" in line for line in lines):
@@ -34,12 +34,12 @@ def without_versions(make):
             if a.mem.is_grad:
                 put(writer, f"{writer.use(special.versions_of(a.mem), 'v')}.dirty = True")
 
-    launch.Writer.put, launch.write_stamps = put_rest, only_dirty
+    launch_function.Writer.put, launch_function.write_stamps = put_rest, only_dirty
     try:
         made = make()
         made.run()
     finally:
-        launch.Writer.put, launch.write_stamps = put, stamps
+        launch_function.Writer.put, launch_function.write_stamps = put, stamps
     return made
 
 

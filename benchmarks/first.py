@@ -1,6 +1,7 @@
 """One small kernel in a new process: what someone waits for who runs a script.
 
-`launch.py` starts it and waits for its line: python benchmarks/first.py MODULE CACHE_FOLDER
+`runtime/kernels/launch_function.py` starts it and waits for its line: python benchmarks/first.py MODULE
+CACHE_FOLDER
 """
 
 import sys

@@ -422,7 +422,7 @@ def by_itself(name, b):
 
 def has_gpu():
     try:
-        importlib.import_module("diffsim.backends.driver").Driver()
+        importlib.import_module("diffsim.backends.cuda.driver").Driver()
     except Exception:  # no driver, no GPU, or a diffsim without a GPU backend
         return False
     return True
@@ -448,7 +448,7 @@ def ceilings(b):
         x, y = np.ones(n), np.zeros(n)
         seconds = b.time(lambda: np.copyto(y, x), lambda: None)
         return 16 * n / seconds, math.nan, "no GPU"
-    driver = importlib.import_module("diffsim.backends.driver").Driver()
+    driver = importlib.import_module("diffsim.backends.cuda.driver").Driver()
     n = b.size(1 << 31, 1 << 20)
     x, y = driver.alloc(n), driver.alloc(n)
     seconds = b.time(lambda: driver.copy(y, x, n), driver.wait)
@@ -504,7 +504,7 @@ def table(b, ceiling, peak, machine):
 
 def registers():
     """What ptxas says of the kernels' code, as a table; needs ptxas, but no GPU."""
-    kind = importlib.import_module("diffsim.runtime.kernel").Kernel
+    kind = importlib.import_module("diffsim.runtime.kernels.kernel").Kernel
     kernels, specialize = {}, kind.specialize
 
     def noting(kernel, *args, **kwargs):
@@ -536,7 +536,7 @@ def registers():
 
 
 def rows_of(ptx, words):
-    ptxas = importlib.import_module("diffsim.backends.ptx")
+    ptxas = importlib.import_module("diffsim.backends.cuda.ptx")
     report = ptxas.assemble(ptx, 90)
     for part in report.split("Compiling entry function '")[1:]:
         name = part[: part.index("'")]

@@ -18,7 +18,9 @@ from gpu_rows import attempt
 from heat import K
 
 import diffsim as ds
-from diffsim.backends import cuda, cuda_lanes, ptx
+from diffsim.backends.cuda import codegen as cuda
+from diffsim.backends.cuda import ptx
+from diffsim.backends.simt import distribution
 
 TILES = (2, 4, 8, 16)
 BLOCKS = (128, 256, 512, 1024)
@@ -140,7 +142,7 @@ def tune(b, ceiling, machine):
 def variant(b, ceiling, how, texts, best):
     """Print a step's line and its gradient's, and take note of the fastest."""
     tile, block, layout = how
-    with mock.patch.object(cuda_lanes, "tile_height", return_value=tile):
+    with mock.patch.object(distribution, "tile_height", return_value=tile):
         heat = Heat(8192, LAYOUTS[layout], block)
         own = Heat(1027, (LAYOUTS[layout][0], 1030, 1030), block) if b.dry else heat
         own.check()

@@ -7,7 +7,7 @@ is right, or it is refused with an error that names the line.
 from typing import TYPE_CHECKING, NoReturn
 
 from diffsim import ad, errors, math
-from diffsim.ad.copies import clone, copy
+from diffsim.ad.field_ops import clone, copy
 from diffsim.ad.tape import Tape
 from diffsim.errors import (
     AccessError,
@@ -74,11 +74,7 @@ from diffsim.ir.types import u8 as uint8
 from diffsim.ir.types import u16 as uint16
 from diffsim.ir.types import u32 as uint32
 from diffsim.ir.types import u64 as uint64
-from diffsim.lang.absent import absent
-from diffsim.lang.annotations import template
-from diffsim.lang.func import data_oriented, func, func_grad, func_replay
-from diffsim.lang.given import adjoint, grad
-from diffsim.lang.intrinsics import (
+from diffsim.lang.builtins.intrinsics import (
     atomic_add,
     atomic_and,
     atomic_max,
@@ -97,27 +93,20 @@ from diffsim.lang.intrinsics import (
     stop_grad,
     zero,
 )
-from diffsim.lang.matrix import Matrix
-from diffsim.lang.namespace import types
-from diffsim.lang.narrowing import PrecisionLoss
-from diffsim.lang.native import func_native
-from diffsim.lang.spectral import (
-    diagonal_map,
-    eig,
-    polar_decompose,
-    svd,
-    sym_eig,
-    sym_map,
-)
-from diffsim.lang.structs import dataclass
-from diffsim.lang.vector import Vector
-from diffsim.runtime.context import cpu, cuda, device_info, gpu, init, reset, sync
-from diffsim.runtime.field import Field
-from diffsim.runtime.kernel import Kernel, kernel
-from diffsim.runtime.new_field import Layout, field, ndarray
-from diffsim.runtime.struct_field import StructField
-from diffsim.runtime.struct_field import StructNamespace as Struct
-from diffsim.runtime.tree import (
+from diffsim.lang.builtins.spectral import diagonal_map, eig, polar_decompose, svd, sym_eig, sym_map
+from diffsim.lang.frontend.functions.custom_derivatives import adjoint, grad
+from diffsim.lang.frontend.functions.inline_llvm import func_native
+from diffsim.lang.frontend.narrowing import PrecisionLoss
+from diffsim.lang.host.annotations import template
+from diffsim.lang.host.func import data_oriented, func, func_grad, func_replay
+from diffsim.lang.host.unsupported import absent
+from diffsim.lang.types.matrix import Matrix
+from diffsim.lang.types.namespace import types
+from diffsim.lang.types.structs import dataclass
+from diffsim.lang.types.vector import Vector
+from diffsim.runtime.fields.constructors import Layout, field, ndarray
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.layout_tree import (
     axes,
     i,
     ij,
@@ -136,6 +125,10 @@ from diffsim.runtime.tree import (
     l,
     root,
 )
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.fields.struct_field import StructNamespace as Struct
+from diffsim.runtime.kernels.kernel import Kernel, kernel
+from diffsim.runtime.session import cpu, cuda, device_info, gpu, init, reset, sync
 
 __version__ = "0.1.0"
 if not TYPE_CHECKING:  # or every name would be one

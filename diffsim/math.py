@@ -38,10 +38,10 @@ from diffsim.ir.ops import minimum as min
 from diffsim.ir.ops import power as pow
 from diffsim.ir.ops import rint as round
 from diffsim.ir.ops import rsqrt as inversesqrt
-from diffsim.lang import glsl
-from diffsim.lang.absent import absent
-from diffsim.lang.annotations import DefaultTensor
-from diffsim.lang.glsl import formula
+from diffsim.lang.builtins import glsl
+from diffsim.lang.builtins.glsl import formula
+from diffsim.lang.host.annotations import DefaultTensor
+from diffsim.lang.host.unsupported import absent
 
 vec2, vec3, vec4 = (DefaultTensor(f"vec{n}", "f", (n,)) for n in (2, 3, 4))
 ivec2, ivec3, ivec4 = (DefaultTensor(f"ivec{n}", "i", (n,)) for n in (2, 3, 4))

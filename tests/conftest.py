@@ -104,7 +104,7 @@ def pytest_runtest_call(item):
 
 @functools.cache
 def _has_libdevice() -> bool:
-    from diffsim.backends.ptx import PtxError, find_libdevice
+    from diffsim.backends.cuda.ptx import PtxError, find_libdevice
 
     try:
         find_libdevice()
@@ -116,8 +116,8 @@ def _has_libdevice() -> bool:
 @functools.cache
 def _why_no_gpu() -> str:
     """Why tests marked ``gpu`` cannot run here; empty where they can."""
-    from diffsim.backends.driver import Driver
-    from diffsim.backends.libcuda import DriverError
+    from diffsim.backends.cuda.driver import Driver
+    from diffsim.backends.cuda.libcuda import DriverError
 
     try:
         Driver()

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import llvmlite.binding as llvm
 
 import diffsim as ds
-from diffsim.backends import pool
-from diffsim.runtime import compile as compiling
-from diffsim.runtime import sequence
-from diffsim.runtime.context import session
+from diffsim.backends.native import pool
+from diffsim.runtime.cpu import command_list
+from diffsim.runtime.cpu import executable as compiling
+from diffsim.runtime.session import session
 
 _DELAY = """alwaysinline nounwind {
 wait:
@@ -70,4 +70,4 @@ def _start_anew():
     compiling._libraries.clear()
     ds.init(arch=ds.cpu)
     session._pool = session._launcher = None
-    sequence._runner.cache_clear()
+    command_list._runner.cache_clear()

@@ -18,25 +18,41 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "diffsim"
 TESTS = Path(__file__).resolve().parent
 
-# errors <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, tools} <- __init__
+# errors, locks <- ir <- {lang, passes, backends} <- runtime <- {ad, gui, tools} <- __init__
 # math, names of the language under a name of its own, stands beside __init__
+_BASE = {"errors", "locks"}
 _MIDDLE = {"lang", "passes", "backends"}
 _OUTER = {"ad", "gui", "tools"}
 MAY_IMPORT = {
     "errors": set(),
-    "ir": {"errors"},
-    **{part: {"errors", "ir"} for part in _MIDDLE},
-    "runtime": {"errors", "ir"} | _MIDDLE,
-    **{part: {"errors", "ir", "runtime"} | _MIDDLE | _OUTER - {part} for part in _OUTER},
-    "math": {"errors", "ir", "lang"},
-    "__init__": {"errors", "ir", "math", "runtime"} | _MIDDLE | _OUTER,
-    "__main__": {"__init__", "errors", "ir", "runtime"} | _MIDDLE | _OUTER,
+    "locks": set(),
+    "ir": _BASE,
+    **{part: {"ir"} | _BASE for part in _MIDDLE},
+    "runtime": {"ir"} | _BASE | _MIDDLE,
+    **{part: {"ir", "runtime"} | _BASE | _MIDDLE | _OUTER - {part} for part in _OUTER},
+    "math": {"ir", "lang"} | _BASE,
+    "__init__": {"ir", "math", "runtime"} | _BASE | _MIDDLE | _OUTER,
+    "__main__": {"__init__", "ir", "runtime"} | _BASE | _MIDDLE | _OUTER,
 }
+# Within a part, a room imports those before it.
+ROOMS = """
+    ir ir/ops
+    lang/host lang/types lang/frontend lang/builtins lang
+    passes/analysis passes/transforms passes/autodiff passes/instrument passes
+    backends/native backends/llvm backends/cpu backends/simt backends/cuda backends
+    runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/kernels
+    ad/record ad/checks ad/reverse ad/replay ad
+    gui tools
+""".split()
+UNDIVIDED = {
+    "lang/frontend"
+}  # one recursion, as syntax nests; its folders are no rooms of their own
+MOST_FILES = 14  # of a room, beside its __init__.py
 # Parts that stay free of everything but the standard library and the names here.
 THIRD_PARTY = {"errors": set(), "ir": {"numpy"}}
 MAY_BE_LATE = {"matplotlib", "mpl_toolkits", "IPython"}
 MAX_LINES = 600
-MAX_LINES_OF = {"ir/ops.py": 900}
+MAX_LINES_OF = {"ir/ops/table.py": 900}
 
 
 def part_of(package: Path, file: Path) -> str:
@@ -101,6 +117,35 @@ def wrong_arrows(package: Path) -> list[str]:
     return sorted(wrong)
 
 
+def room_of(package: Path, folder: Path) -> str | None:
+    """The room of ROOMS that a folder is, or is a part of."""
+    name = folder.relative_to(package).as_posix()
+    whole = next((room for room in UNDIVIDED if name.startswith(f"{room}/")), name)
+    return whole if whole in ROOMS else None
+
+
+def wrong_rooms(package: Path) -> list[str]:
+    """Imports between the rooms of a part that go against the order of ROOMS; rooms that are too full."""
+    wrong = []
+    for folder in sorted({file.parent for file in package.rglob("*.py")} - {package}):
+        name = folder.relative_to(package).as_posix()
+        if room_of(package, folder) is None:
+            wrong.append(f"{name}: has no place in ROOMS")
+        if len(files := [f for f in folder.glob("*.py") if f.name != "__init__.py"]) > MOST_FILES:
+            wrong.append(f"{name}: {len(files)} files, limit {MOST_FILES}")
+    for where, part, name, _ in imports(package):
+        here = room_of(package, (package / where.partition(":")[0]).parent)
+        if (package / where.partition(":")[0]).name == "__init__.py" or not name.startswith(
+            f"{package.name}.{part}"
+        ):
+            continue
+        target = package.joinpath(*name.split(".")[1:])
+        there = room_of(package, target if target.is_dir() else target.parent)
+        if here and there and ROOMS.index(there) > ROOMS.index(here):
+            wrong.append(f"{where}: {here} imports {there}")
+    return wrong
+
+
 def wrong_third_party(package: Path) -> list[str]:
     """Imports of other projects by the parts that must stay free of them."""
     return [
@@ -134,7 +179,7 @@ def wrong_lengths(package: Path) -> list[str]:
     return wrong
 
 
-CHECKS = [wrong_arrows, wrong_third_party, wrong_late_imports, wrong_lengths]
+CHECKS = [wrong_arrows, wrong_rooms, wrong_third_party, wrong_late_imports, wrong_lengths]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -221,14 +266,17 @@ def make_package(folder: Path, files: dict[str, str]) -> Path:
 
 
 RIGHT = {
-    "__init__.py": "from .runtime.context import init as init\nfrom diffsim import errors\n",
+    "__init__.py": "from .runtime.session import init as init\nfrom diffsim import errors\n",
     "errors.py": "import os.path\n",
     "ir/__init__.py": "",
     "ir/types.py": "import numpy as np\nfrom ..errors import Span\nfrom . import nodes\n",
     "ir/nodes.py": "from diffsim.ir import types\n",
-    "lang/scope.py": "from diffsim.ir.types import f32\nimport diffsim.errors\n",
-    "runtime/context.py": "import llvmlite\nimport diffsim.backends.cpu\nfrom .. import lang\n",
-    "backends/cpu.py": "def init():\n    import matplotlib\n",
+    "locks.py": "",
+    "lang/host/source.py": "from diffsim import locks\n",
+    "lang/frontend/context.py": "from diffsim.ir.types import f32\nfrom ..host import source\n",
+    "lang/frontend/functions/inlining.py": "from .. import context\n",
+    "runtime/session.py": "import llvmlite\nimport diffsim.backends.cpu.codegen\nfrom .. import lang\n",
+    "backends/cpu/codegen.py": "def init():\n    import matplotlib\n",
     "gui/canvas.py": "def show():\n    from matplotlib import pyplot\n",
 }
 
@@ -244,7 +292,7 @@ def test_a_right_package_passes(tmp_path):
         ("ir/a.py", "import diffsim.lang", ":1: ir imports lang"),
         ("errors.py", "\nfrom .ir import x", ":2: errors imports ir"),
         ("lang/a.py", "from ..passes import x", ":1: lang imports passes"),
-        ("lang/b/a.py", "from ...ad import x", ":1: lang imports ad"),
+        ("lang/types/a.py", "from ...ad import x", ":1: lang imports ad"),
         ("passes/a.py", "from .. import backends", ":1: passes imports backends"),
         ("backends/a.py", "def f():\n import diffsim.runtime", ":2: backends imports runtime"),
         ("runtime/a.py", "from diffsim.ad.tape import T", ":1: runtime imports ad"),
@@ -260,6 +308,36 @@ def test_a_wrong_arrow_is_caught(tmp_path, name, text, complaint):
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("lang/host/a.py", "from ..frontend import context", ":1: lang/host imports lang/frontend"),
+        (
+            "lang/types/a.py",
+            "import diffsim.lang.builtins.glsl",
+            ":1: lang/types imports lang/builtins",
+        ),
+        (
+            "runtime/a.py",
+            "from diffsim.runtime.fields.field import x",
+            ":1: runtime imports runtime/fields",
+        ),
+        ("ad/cellar/a.py", "", ": has no place in ROOMS"),
+    ],
+)
+def test_a_wrong_room_is_caught(tmp_path, name, text, complaint):
+    package = make_package(
+        tmp_path, RIGHT | {"runtime/fields/field.py": "", "lang/builtins/glsl.py": "", name: text}
+    )
+    where = name if complaint[1].isdigit() else name.rpartition("/")[0]
+    assert wrong_rooms(package) == [where + complaint]
+
+
+def test_a_full_room_is_caught(tmp_path):
+    files = {f"ad/record/a{k}.py": "" for k in range(MOST_FILES + 1)}
+    assert wrong_rooms(make_package(tmp_path, RIGHT | files)) == ["ad/record: 15 files, limit 14"]
+
+
+@pytest.mark.parametrize(
     ("check", "name", "text", "complaint"),
     [
         (wrong_third_party, "ir/a.py", "from llvmlite import ir", ":1: ir imports llvmlite"),
@@ -272,7 +350,7 @@ def test_a_wrong_arrow_is_caught(tmp_path, name, text, complaint):
             ":4: diffsim.ad is imported late",
         ),
         (wrong_lengths, "ad/a.py", "x = 1\n" * 601, ": 601 lines, limit 600"),
-        (wrong_lengths, "ir/ops.py", "x = 1\n" * 901, ": 901 lines, limit 900"),
+        (wrong_lengths, "ir/ops/table.py", "x = 1\n" * 901, ": 901 lines, limit 900"),
     ],
 )
 def test_a_wrong_package_is_caught(tmp_path, check, name, text, complaint):

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.ad.checkpoint import CheckpointStats, checkpoint
-from diffsim.ad.custom import grad_for, grad_replaced, no_grad
+from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
 from diffsim.ad.gradcheck import gradcheck, gradcheck_tape, jacobian, jacobian_fd
 from diffsim.ad.tape import Tape
-from diffsim.lang.absent import absent
-from diffsim.lang.intrinsics import stop_grad
-from diffsim.runtime.recorded import Recorded
+from diffsim.lang.builtins.intrinsics import stop_grad
+from diffsim.lang.host.unsupported import absent
+from diffsim.runtime.fields.recorded import Recorded
 
 if not TYPE_CHECKING:  # or every name would be one
 

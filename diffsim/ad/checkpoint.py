@@ -22,16 +22,16 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from diffsim.ad.gaps import Gaps
-from diffsim.ad.lost import check_rollout
-from diffsim.ad.saves import Saved, copied
-from diffsim.ad.watch import Repeat, Trace, Watch
+from diffsim.ad.checks.integrity import RecordIntegrity
+from diffsim.ad.checks.lost_gradients import check_rollout
+from diffsim.ad.record.overwrite_saves import Saved, copied
+from diffsim.ad.rollout_recorders import CarryWatch, Repeat, StepTrace
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
-from diffsim.lang.signatures import checked
-from diffsim.lang.source import check_runs
-from diffsim.runtime.context import session
-from diffsim.runtime.field import Field
-from diffsim.runtime.storage import Copy
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.source import check_runs
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.storage import StorageSnapshot
+from diffsim.runtime.session import session
 
 
 class CheckpointStats:
@@ -101,7 +101,7 @@ def checkpoint(
     return rollout.stats
 
 
-Snapshot = list[Copy]
+Snapshot = list[StorageSnapshot]
 
 
 class _Rollout:
@@ -171,7 +171,7 @@ class _Rollout:
         self.other_bytes = self.own_bytes
         self.kept: dict[int, Snapshot] = {}
         self.written: list[Field] = []
-        self.gaps = Gaps()
+        self.gaps = RecordIntegrity()
 
     # ---- forward
 
@@ -192,7 +192,7 @@ class _Rollout:
     def forward(self, tape: Any) -> None:
         """Run all steps, keeping the snapshots that the backward pass starts from."""
         positions = {0}
-        watch = Watch(tape, set(self.state))
+        watch = CarryWatch(tape, set(self.state))
         session.tape = watch
         try:
             for t in range(self.n):
@@ -233,7 +233,7 @@ class _Rollout:
             session.launches = self.launches[t]
             self.step(t)
 
-    def budget(self, watch: Watch) -> None:
+    def budget(self, watch: CarryWatch) -> None:
         """Decide from the first step how many snapshots the memory is for."""
         self.final_bytes = self.size + sum(f.storage.form.nbytes for f in watch.written)
         if self.memory is None:
@@ -345,8 +345,8 @@ class _Rollout:
     def again(self, t: int) -> None:
         """Run a step once more, only to get to the next one."""
         session.launches = self.launches[t]
-        session.tape = trace = Trace()
-        gaps = Gaps()
+        session.tape = trace = StepTrace()
+        gaps = RecordIntegrity()
         hearing = session.begin_hearing(gaps)
         try:
             self.run_again(t)
@@ -356,7 +356,7 @@ class _Rollout:
         gaps.check([], (*self.state, *self.written))
         self.compare(t, trace)
 
-    def compare(self, t: int, trace: Trace) -> None:
+    def compare(self, t: int, trace: StepTrace) -> None:
         if trace.number != self.traces[t]:
             raise AutodiffError(
                 f"step {t} of the checkpointed rollout did something else when it was run again",
@@ -371,7 +371,7 @@ class _Rollout:
         with tape:
             for t in range(lo, hi):
                 session.launches = self.launches[t]
-                tape.trace = Trace()
+                tape.trace = StepTrace()
                 self.run_again(t)
                 self.compare(t, tape.trace)
                 room = math.inf

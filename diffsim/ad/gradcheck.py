@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.entries import Launched
-from diffsim.ad.saves import Saved
-from diffsim.ad.start import Start, moved
+from diffsim.ad.record.entries import Launched
+from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.snapshot import StartSnapshot, moved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span, shown
-from diffsim.lang.scope import close_to
-from diffsim.lang.signatures import checked, need_function, need_number, need_whole
-from diffsim.lang.source import check_runs
-from diffsim.runtime.context import session
-from diffsim.runtime.field import Field
+from diffsim.lang.frontend.context import close_to
+from diffsim.lang.host.signatures import checked, need_function, need_number, need_whole
+from diffsim.lang.host.source import check_runs
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
 
 Jacobians = dict[tuple[Field, Field], np.ndarray]
 _TOLERANCE = {4: (1e-2, 1e-3, 1e-2), 8: (1e-5, 1e-7, 1e-6)}  # bytes: step, atol, rtol
@@ -261,12 +261,12 @@ def _tolerances(*fields: Field) -> tuple[float, float, float]:
     return _TOLERANCE[min(f.dtype.bytes for f in fields)]
 
 
-def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Start]:
+def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, StartSnapshot]:
     """Run the function on a tape, noting what it changes."""
     check_runs(function, "the function")
     tape = Tape(in_place="save")
     tape.keeps_inputs = False  # what moves is what the function finds
-    tape.start = start = Start()
+    tape.start = start = StartSnapshot()
     for f in inputs:
         start.note(f)
     try:
@@ -278,7 +278,7 @@ def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Sta
     return tape, start
 
 
-def _back(start: Start) -> None:
+def _back(start: StartSnapshot) -> None:
     """Leave the fields as they were at the start."""
     for saved in start.saved.values():
         saved.put()
@@ -286,7 +286,7 @@ def _back(start: Start) -> None:
 
 
 def _jacobian(
-    tape: Tape, ins: list[Field], outs: list[Field], most: int | None, start: Start
+    tape: Tape, ins: list[Field], outs: list[Field], most: int | None, start: StartSnapshot
 ) -> Jacobians:
     given = {f: f.grad for f in (*ins, *outs) if f.grad is not None}
     grads = [Saved((g, None)) for g in {**tape.gradients, **given}.values()]
@@ -323,7 +323,7 @@ def _differences(
     outs: list[Field],
     eps: float | None,
     most: int | None,
-    start: Start,
+    start: StartSnapshot,
 ) -> Jacobians:
     made: Jacobians = {
         (i, o): np.full((o.storage.form.count, i.storage.form.count), np.nan)
@@ -344,7 +344,10 @@ def _differences(
 
 
 def run_moved(
-    function: Callable[[], Any], start: Start, by: dict[Field, np.ndarray], outs: Sequence[Field]
+    function: Callable[[], Any],
+    start: StartSnapshot,
+    by: dict[Field, np.ndarray],
+    outs: Sequence[Field],
 ) -> list[np.ndarray]:
     """What the function makes of outputs, started with fields moved by so much; then all is undone."""
     with start.again():

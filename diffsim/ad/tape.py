@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.chains import check_chain
-from diffsim.ad.entries import (
+from diffsim.ad.checks.access_validation import Validator
+from diffsim.ad.checks.broken_chains import check_chain
+from diffsim.ad.checks.integrity import RecordIntegrity, no_record
+from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
+from diffsim.ad.checks.nan_search import NanWatch
+from diffsim.ad.record.dot import draw
+from diffsim.ad.record.entries import (
     UNCHANGING,
     Computed,
     Copied,
@@ -32,34 +37,35 @@ from diffsim.ad.entries import (
     fields_of,
     held,
 )
-from diffsim.ad.gaps import Gaps, no_record
-from diffsim.ad.graph import draw
-from diffsim.ad.inputs import check_cuts, mark_inputs, note_inputs
-from diffsim.ad.keep import Keeper, checked_wish
-from diffsim.ad.lost import check_reaches, check_seeds
-from diffsim.ad.nan import NanWatch
-from diffsim.ad.record import Record
-from diffsim.ad.replay import Replay
-from diffsim.ad.saves import Saved, Saver, TapeStats
-from diffsim.ad.seeds import check_loss, check_value, of_its_own, start_from
-from diffsim.ad.start import Start
-from diffsim.ad.unwind import Hook, Zeroed, forget_values, make_adjoints, run_adjoints
-from diffsim.ad.validation import Validator
+from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, TapeStats
+from diffsim.ad.record.record import Record
+from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.replay.program import Replay
+from diffsim.ad.reverse.backward import Hook, Zeroed, forget_values, make_adjoints, run_adjoints
+from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
+from diffsim.ad.reverse.retain_grad import GradientRetainer, checked_wish
+from diffsim.ad.reverse.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
-from diffsim.lang.copying import refuse
-from diffsim.lang.signatures import checked_methods, is_one_of, need_bool, need_function, need_path
-from diffsim.lang.source import check_runs
-from diffsim.runtime.context import session
-from diffsim.runtime.field import Field
+from diffsim.lang.host.copying import refuse
+from diffsim.lang.host.signatures import (
+    checked_methods,
+    is_one_of,
+    need_bool,
+    need_function,
+    need_path,
+)
+from diffsim.lang.host.source import check_runs
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.poison import poison, written_since
+from diffsim.runtime.fields.read_values import FieldElement, Provenance
+from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
-from diffsim.runtime.read import Read, Source
-from diffsim.runtime.recorded import Recorded
-from diffsim.runtime.spoil import spoil, written_since
+from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
-    from diffsim.ad.watch import Trace
-    from diffsim.runtime.specialize import Special
+    from diffsim.ad.rollout_recorders import StepTrace
+    from diffsim.runtime.kernels.specialization import Specialization
 
 
 @checked_methods(
@@ -106,7 +112,7 @@ class Tape:
     """
 
     records = True
-    trace: Trace | None = None
+    trace: StepTrace | None = None
     """What notes everything that is recorded, on tapes of a step that is run again."""
     exact = True  # all gradients come from the record: no code with a gradient of its own runs
     plain = False
@@ -154,16 +160,16 @@ class Tape:
             check_loss(loss)
 
     def _start(self) -> None:
-        self.saver = Saver()
+        self.saver = OverwriteSaver()
         self.pending: list[Saved] = []
         self.entries = Record()
         self.run += 1
         self.looked = self.seeded = self.constants = False
-        self.gaps = Gaps()
-        self.kept: dict[Special, list[Any]] = {}
+        self.gaps = RecordIntegrity()
+        self.kept: dict[Specialization, list[Any]] = {}
         self.validator = Validator() if self.validating else None
         self.nan = NanWatch() if self.checking_nan else None
-        self.start: Start | None = None
+        self.start: StartSnapshot | None = None
         self.complete = False
         self.generation = session.generation
         self._again: Replay | None = None
@@ -229,7 +235,7 @@ class Tape:
         if self.loss is not None:
             self.backward(self.loss)
 
-    def launching(self, special: Special, args: tuple[Any, ...]) -> Special | None:
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
         """A launch is about to start (called by the launch function if `in_place`).
 
         Returns:
@@ -254,14 +260,14 @@ class Tape:
         """Note that another thread has written to a field meanwhile."""
         self.gaps.written_elsewhere(f, who, span)
 
-    def save_before(self, special: Special, args: tuple[Any, ...]) -> None:
+    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
         """A launch that has no adjoint of its own on this tape is about to start."""
         if self.start is not None:
             self.start.launching(special, args)
         if self.saving:
             self.entries.extend(self.saver.before_launch(special.detached.in_place, args)[0])
 
-    def launched(self, special: Special, args: tuple[Any, ...], now: int, seed: int) -> None:
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         """Note a launch (called by the launch function)."""
         special = special.plain
         if special not in self.kept:
@@ -289,7 +295,9 @@ class Tape:
         made = self.entries.newest().returned = Recorded(result, self)
         return made
 
-    def computed(self, made: Recorded, parts: Sequence[tuple[Recorded | Read, Pull]]) -> None:
+    def computed(
+        self, made: Recorded, parts: Sequence[tuple[Recorded | FieldElement, Pull]]
+    ) -> None:
         """Note arithmetic in Python on values that the tape follows."""
         self.entries.append(Computed(made, parts))
 
@@ -312,7 +320,7 @@ class Tape:
         self.entries.append((Seeded if seeds else Wrote)(field, index, value))
         self._look_at(field, index)
 
-    def lost(self, source: Source) -> None:
+    def lost(self, source: Provenance) -> None:
         """Note that what was written last was made, in Python, of what has a gradient."""
         entry = self.entries[-1]
         assert isinstance(entry, Wrote)
@@ -347,7 +355,7 @@ class Tape:
         backward: Callable[[], Any],
         read: Iterable[Field],
         written: Iterable[Field],
-        kept: dict[Special, list[Any]],
+        kept: dict[Specialization, list[Any]],
         again: Callable[[], Any],
     ) -> None:
         """Note a checkpointed rollout, the fields that it read or wrote, and how to do it again."""
@@ -491,7 +499,7 @@ class Tape:
             self._compute_gradients(loss, seeds)
         except BaseException as error:
             if session.clock != clock:
-                spoil(
+                poison(
                     error,
                     lambda: self._touched(seeds, clock),
                     "tape.zero(), or a new run of a tape with a loss, sets them to 0.",
@@ -509,7 +517,7 @@ class Tape:
         for f, seed in seeds.items():
             start_from(f, seed)
         if again is None or not again.backward(native=not (self.retained or self.hooks)):
-            keeper = Keeper(self.retained) if self.retained else None
+            keeper = GradientRetainer(self.retained) if self.retained else None
             run_adjoints(self.entries, self.gaps, keeper=keeper, nan=self.nan, hooks=self.hooks)
         zeroed.add_back()
         note_inputs(self.entries, self.gaps, session.clock)

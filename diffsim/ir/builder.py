@@ -13,9 +13,9 @@ from collections.abc import Container, Iterator, Sequence
 import numpy as np
 
 from diffsim.errors import KernelTypeError, Span, shown
-from diffsim.ir import current, types
-from diffsim.ir._row import TABLE, Expand, Op
+from diffsim.ir import builder_stack, types
 from diffsim.ir.nodes import Atomic, Block, Const, Let, Load, Mem, Stmt, Store, Value
+from diffsim.ir.op import TABLE, Expand, Op
 from diffsim.ir.types import ScalarType, TensorType, Type, an, bool_, promote, tensor
 
 Operand = Value | float | int | bool
@@ -61,11 +61,11 @@ class Builder:
         self.expand = ""  # the column of the op table whose formulas are written out
 
     def __enter__(self) -> Builder:
-        current.push(self)
+        builder_stack.push(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        current.pop()
+        builder_stack.pop()
 
     @contextlib.contextmanager
     def block(self) -> Iterator[list[Stmt]]:
@@ -181,7 +181,7 @@ class Builder:
 
     def op(self, op: Op, args: Sequence[Operand]) -> Value:
         """The op applied to values and Python numbers, operands promoted by its signature."""
-        if op.typer is not None:
+        if op.infer_type is not None:
             values = tuple(a if isinstance(a, Value) else self.literal(a) for a in args)
             if op.name in ("matmul", "outer"):
                 common = promote(values[0].type.scalar, values[1].type.scalar)
@@ -189,7 +189,7 @@ class Builder:
             elif op.name == "insert":
                 values = (values[0], self.cast(values[1], values[0].type.scalar), *values[2:])
             try:
-                t = op.typer(values, None)
+                t = op.infer_type(values, None)
             except ValueError as problem:
                 advice = _TENSOR_ADVICE.get(op.name, "give operands of shapes that go together")
                 raise KernelTypeError(str(problem), self.span, hint=advice) from None

@@ -21,15 +21,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from diffsim.ir import current
+from diffsim.ir import builder_stack
 from diffsim.ir.types import ScalarType, Type
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
-    from diffsim.ir._row import Op
-    from diffsim.ir.formats import Shown
-    from diffsim.ir.order import Order
-    from diffsim.ir.private import Private
+    from diffsim.ir.op import Op
+    from diffsim.ir.ordered import FixedOrder
+    from diffsim.ir.print_format import Shown
+    from diffsim.ir.privatized import Privatized
 
 
 class Value:
@@ -44,49 +44,49 @@ class Value:
     # Arithmetic on values emits the op's row into the block under construction: derivative rules and
     # expansions are written as ordinary formulas.
     def __add__(self, other: Operand) -> Value:
-        return current.emit("add", self, other)
+        return builder_stack.emit("add", self, other)
 
     def __radd__(self, other: Operand) -> Value:
-        return current.emit("add", other, self)
+        return builder_stack.emit("add", other, self)
 
     def __sub__(self, other: Operand) -> Value:
-        return current.emit("sub", self, other)
+        return builder_stack.emit("sub", self, other)
 
     def __rsub__(self, other: Operand) -> Value:
-        return current.emit("sub", other, self)
+        return builder_stack.emit("sub", other, self)
 
     def __mul__(self, other: Operand) -> Value:
-        return current.emit("mul", self, other)
+        return builder_stack.emit("mul", self, other)
 
     def __rmul__(self, other: Operand) -> Value:
-        return current.emit("mul", other, self)
+        return builder_stack.emit("mul", other, self)
 
     def __truediv__(self, other: Operand) -> Value:
-        return current.emit("div", self, other)
+        return builder_stack.emit("div", self, other)
 
     def __rtruediv__(self, other: Operand) -> Value:
-        return current.emit("div", other, self)
+        return builder_stack.emit("div", other, self)
 
     def __neg__(self) -> Value:
-        return current.emit("neg", self)
+        return builder_stack.emit("neg", self)
 
     def __lt__(self, other: Operand) -> Value:
-        return current.emit("lt", self, other)
+        return builder_stack.emit("lt", self, other)
 
     def __le__(self, other: Operand) -> Value:
-        return current.emit("le", self, other)
+        return builder_stack.emit("le", self, other)
 
     def __gt__(self, other: Operand) -> Value:
-        return current.emit("gt", self, other)
+        return builder_stack.emit("gt", self, other)
 
     def __ge__(self, other: Operand) -> Value:
-        return current.emit("ge", self, other)
+        return builder_stack.emit("ge", self, other)
 
     def __or__(self, other: Operand) -> Value:
-        return current.emit("or", self, other)
+        return builder_stack.emit("or", self, other)
 
     def __and__(self, other: Operand) -> Value:
-        return current.emit("and", self, other)
+        return builder_stack.emit("and", self, other)
 
 
 Operand = Value | float | int
@@ -126,13 +126,13 @@ class Dim(Value):
         self.axis = axis
 
 
-class Seed(Value):
+class RngKey(Value):
     """The launch's key for random numbers (u64); the adjoint of a launch gets the same one."""
 
     __slots__ = ()
 
 
-LEAVES = (Const, Arg, Dim, Seed)
+LEAVES = (Const, Arg, Dim, RngKey)
 
 
 class Mem:
@@ -359,7 +359,7 @@ class If(Node):
         self.span = span
 
 
-class Scratch(Node):
+class Alloca(Node):
     """Room for `count` elements of `mem`, which lives to the end of the block it stands in."""
 
     __slots__ = ("count", "mem", "span")
@@ -408,7 +408,7 @@ class Print(Node):
         self.span = span
 
 
-class Custom(Node):
+class CustomCall(Node):
     """`outs = body()`: a call whose derivative, or whose replay in an adjoint, is given by the user.
 
     Runs as its body does, and is replaced by it on the way to a backend. `adjoint` binds `seeds`, the
@@ -490,7 +490,7 @@ class Gradient(Node):
         self.name = name
 
 
-class Native(Node):
+class InlineLLVM(Node):
     """`outs = name(args)`, scalars all, computed by LLVM text that the user wrote.
 
     `text` holds for each backend ("cpu", "cuda") the body of a function whose parameters are called
@@ -517,7 +517,8 @@ class Native(Node):
 
 
 Stmt = (
-    Let | Load | Store | Atomic | For | While | If | Scratch | Check | Print | Custom | Gradient | Native
+    Let | Load | Store | Atomic | For | While | If | Alloca | Check | Print | CustomCall | Gradient |
+    InlineLLVM
 )  # fmt: skip
 
 
@@ -526,25 +527,25 @@ class Task(Node):
 
     `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
     yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
-    being made of leaves alone. `private` are the memories that threads may add up in copies. `wide`
+    being made of leaves alone. `privatized` are the memories that threads may add up in copies. `simd`
     is there if neighbours along the last axis shall run together, as vectors: the values that may
     differ between them. `block_dim` is the number of threads in a GPU's blocks, if the user gave one.
-    `behind` is there if lanes need not wait for all of the task before this one: only for those whose index
+    `lag` is there if lanes need not wait for all of the task before this one: only for those whose index
     along the first axis differs by at most so much from theirs. `order` is there if the same bits are asked
     for in every run, and lanes that run in any order would not come to them.
     """
 
     __slots__ = (
         "axes",
-        "behind",
         "block_dim",
         "body",
         "bounds",
+        "lag",
         "order",
-        "private",
+        "privatized",
         "reductions",
+        "simd",
         "span",
-        "wide",
     )
 
     def __init__(
@@ -554,21 +555,21 @@ class Task(Node):
         body: Block,
         span: Span,
         reductions: tuple[tuple[str, Mem, tuple[Value, ...]], ...] = (),
-        private: tuple[Private, ...] = (),
-        wide: frozenset[Value] | None = None,
+        privatized: tuple[Privatized, ...] = (),
+        simd: frozenset[Value] | None = None,
         block_dim: int | None = None,
-        behind: int | None = None,
-        order: Order | None = None,
+        lag: int | None = None,
+        order: FixedOrder | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
         self.body = body
         self.span = span
         self.reductions = reductions
-        self.private = private
-        self.wide = wide
+        self.privatized = privatized
+        self.simd = simd
         self.block_dim = block_dim
-        self.behind = behind
+        self.lag = lag
         self.order = order
 
 

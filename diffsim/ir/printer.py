@@ -16,24 +16,24 @@ from __future__ import annotations
 
 from diffsim.errors import Span
 from diffsim.ir.nodes import (
+    Alloca,
     Arg,
     Atomic,
     Block,
     Check,
     Const,
-    Custom,
+    CustomCall,
     Dim,
     For,
     Gradient,
     If,
+    InlineLLVM,
     Kernel,
     Let,
     Load,
     Mem,
-    Native,
     Print,
-    Scratch,
-    Seed,
+    RngKey,
     Stmt,
     Store,
     Task,
@@ -71,7 +71,7 @@ class _Printer:
             return self.number(v)
         if isinstance(v, (Arg, Dim)):
             return "$" + v.hint
-        if isinstance(v, Seed):
+        if isinstance(v, RngKey):
             return "$seed"
         if v not in self.names:
             if v.hint:
@@ -147,9 +147,9 @@ class _Printer:
                 self.line("} else {")
                 self.block(s.orelse)
             self.line("}")
-        elif isinstance(s, Scratch):
+        elif isinstance(s, Alloca):
             self.line(f"scratch {self.mem(s.mem)}[{self.name(s.count)}]: {s.mem.dtype}", s.span)
-        elif isinstance(s, Native):
+        elif isinstance(s, InlineLLVM):
             self.line(f"{self.bound(s.outs)}native {s.name} {self.list(s.args)}", s.span)
         elif isinstance(s, Gradient):
             pairs = zip(s.params, s.args, strict=False)
@@ -157,7 +157,7 @@ class _Printer:
             self.line(f"{self.bound(s.outs)}gradient {s.name} ({given}) {{", s.span)
             self.block(s.body)
             self.line(f"}} from ({self.list(s.seeds)})")
-        elif isinstance(s, Custom):
+        elif isinstance(s, CustomCall):
             self.line(f"{self.bound(s.outs)}custom {s.name} {{", s.span)
             self.block(s.body)
             if s.replay is not None:
@@ -191,8 +191,8 @@ class _Printer:
                 for k, a in enumerate(t.axes)
             )
             blocks = f" block_dim {t.block_dim}" if t.block_dim else ""
-            behind = "" if t.behind is None else f" behind {t.behind}"
-            self.line(f"parallel {ranges}{blocks}{behind} {{", t.span)
+            lag = "" if t.lag is None else f" lag {t.lag}"
+            self.line(f"parallel {ranges}{blocks}{lag} {{", t.span)
         self.block(t.body, yields=False)
         self.depth += 1
         for (op, m, index), v in zip(t.reductions, t.body.yields, strict=False):

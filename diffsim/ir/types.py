@@ -156,7 +156,8 @@ class TensorType:
     """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
 
     Attributes:
-        maker: makes vectors in Python and fields, which are not known here; set by `diffsim.lang.matrix`.
+        maker: makes vectors in Python and fields, which are not known here; set by
+        `diffsim.lang.types.matrix`.
     """
 
     __slots__ = ("scalar", "shape")

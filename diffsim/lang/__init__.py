@@ -1,6 +1,11 @@
-"""What users write inside of kernels, and its translation from Python source to typed IR.
+"""The language: what users write in kernels, and its translation from Python source to IR.
 
-The modules that translate refer to one another; beginning with `statements` they load in an order that works.
+`host/` is the Python side (source, annotations, captured values), `types/` vectors, matrices and structs,
+`frontend/` the translation, `builtins/` the functions that a kernel can call. Read `frontend/translate.py`
+first.
+
+The modules of the front end refer to one another; beginning with `statements` they load in an order that
+works.
 """
 
-from diffsim.lang import statements as statements
+from diffsim.lang.frontend import statements as statements

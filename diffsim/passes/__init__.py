@@ -1,1 +1,5 @@
-"""Passes: pure functions from Kernel to Kernel, listed in the order they run by `pipeline.py`."""
+"""Passes: pure functions from kernel to kernel. `pipeline.py` lists them in the order in which they run.
+
+`analysis/` answers questions about a kernel, `transforms/` rewrites it, `autodiff/` makes adjoints of it,
+`instrument/` adds checks to it.
+"""

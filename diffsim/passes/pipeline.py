@@ -10,48 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diffsim.ir.nodes import Kernel
-from diffsim.ir.verify import verify
-from diffsim.passes.bounds import check_bounds
-from diffsim.passes.customs import take_bodies
-from diffsim.passes.dead import drop_dead
-from diffsim.passes.gather import gather
-from diffsim.passes.gradients import expand_gradients
-from diffsim.passes.in_place import leave_in_place
-from diffsim.passes.late import store_last
-from diffsim.passes.order import find_order
-from diffsim.passes.private import find_private
-from diffsim.passes.scalarize import scalarize
-from diffsim.passes.sums import mark_exclusive, take_out_sums
-from diffsim.passes.wide import find_wide
+from diffsim.ir.verifier import verify
+from diffsim.passes.autodiff.custom_calls import inline_bodies
+from diffsim.passes.autodiff.inner_gradients import expand_gradients
+from diffsim.passes.instrument.bounds import check_bounds
+from diffsim.passes.transforms.dce import eliminate_dead_code
+from diffsim.passes.transforms.forward_clears import forward_clears
+from diffsim.passes.transforms.ordered_updates import order_updates
+from diffsim.passes.transforms.privatize import privatize
+from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
+from diffsim.passes.transforms.scalarize import scalarize
+from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
+from diffsim.passes.transforms.sink_stores import sink_stores
+from diffsim.passes.transforms.vectorize import vectorize
 
 Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
-PREPARE: Stages = (("simplify", lambda k: drop_dead(expand_gradients(k))),)
+PREPARE: Stages = (("simplify", lambda k: eliminate_dead_code(expand_gradients(k))),)
 
 LOWER: Stages = (
-    ("gather", lambda k: drop_dead(gather(take_bodies(k), behind=True))),
+    ("gather", lambda k: eliminate_dead_code(scatter_to_gather(inline_bodies(k), allow_lag=True))),
     ("scalarize", scalarize),
-    ("sums", take_out_sums),
-    ("exclusive", lambda k: leave_in_place(mark_exclusive(k))),
-    ("dead", drop_dead),
-    ("private", find_private),
-    ("wide", find_wide),
+    ("sums", hoist_reductions),
+    ("exclusive", lambda k: forward_clears(demote_atomics(k))),
+    ("dead", eliminate_dead_code),
+    ("private", privatize),
+    ("wide", vectorize),
 )
 
-IN_ORDER: tuple[str, Pass] = ("order", find_order)
+IN_ORDER: tuple[str, Pass] = ("order", order_updates)
 """With `deterministic=True` on the CPU: before the last stage."""
 
 LOWER_CUDA: Stages = (
-    ("gather", lambda k: drop_dead(gather(take_bodies(k)))),
+    ("gather", lambda k: eliminate_dead_code(scatter_to_gather(inline_bodies(k)))),
     ("scalarize", lambda k: scalarize(k, column="cuda")),
     LOWER[2],
-    ("exclusive", lambda k: leave_in_place(mark_exclusive(k, in_blocks=True))),
+    ("exclusive", lambda k: forward_clears(demote_atomics(k, in_blocks=True))),
     *LOWER[4:],
-    ("late", store_last),
+    ("late", sink_stores),
 )
 
-LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(take_bodies(k))), *LOWER)
+LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(inline_bodies(k))), *LOWER)
 
 LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 

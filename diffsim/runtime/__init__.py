@@ -1,1 +1,4 @@
-"""From IR to a running kernel: options, fields, compiling, launching."""
+"""Running kernels: options, memory, fields, compiling, launching.
+
+Read `session.py` (options and what they create), then `kernels/kernel.py`.
+"""

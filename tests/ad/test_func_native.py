@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import interp
-from diffsim.backends.ptx import PtxError
+from diffsim.backends import interpreter
+from diffsim.backends.cuda.ptx import PtxError
 from diffsim.passes import pipeline
 from tests.support.gradients import check, field, numbers
 
@@ -252,7 +252,7 @@ def test_the_interpreter_refuses():
     kernel = pipeline.run(run._only(()).ir, pipeline.LOWER)
     memory = {m: m.handle().to_numpy() for m in kernel.mems}
     with pytest.raises(ds.BackendError, match="square is LLVM text"):
-        interp.run(kernel, memory)
+        interpreter.run(kernel, memory)
     assert x is not None
 
 

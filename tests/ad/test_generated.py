@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import parts
+from diffsim.backends.cpu import outline
 from diffsim.errors import AutodiffError
-from diffsim.passes import pipeline, segments, wide
+from diffsim.passes import pipeline
+from diffsim.passes.autodiff import loop_checkpoints
+from diffsim.passes.transforms import vectorize
 from tests.support.made_kernels import Maker, Program
 
 pytest.importorskip("hypothesis")
@@ -87,9 +89,9 @@ def test_made_kernels(folder, seed):
 def test_made_kernels_as_vectors(folder, seed):
     """The lanes run together wherever they may, and loops go back in segments of two turns."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide, "_ALWAYS", True)
-        patch.setattr(segments, "_MOST_BYTES", 0)
-        patch.setattr(segments, "_SHORTEST", 2)
+        patch.setattr(vectorize, "_ALWAYS", True)
+        patch.setattr(loop_checkpoints, "_MOST_BYTES", 0)
+        patch.setattr(loop_checkpoints, "_SHORTEST", 2)
         check_made(folder, seed)
 
 
@@ -98,9 +100,9 @@ def test_made_kernels_as_vectors(folder, seed):
 def test_made_kernels_in_parts(folder, seed, together):
     """Bodies are cut after every third statement."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide, "_ALWAYS", together)
-        patch.setattr(parts, "_LONGEST", 4)
-        patch.setattr(parts, "_PART", 3)
+        patch.setattr(vectorize, "_ALWAYS", together)
+        patch.setattr(outline, "_LONGEST", 4)
+        patch.setattr(outline, "_PART", 3)
         check_made(folder, seed)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.context import session
+from diffsim.runtime.session import session
 
 pytestmark = pytest.mark.usefixtures("cpu")
 

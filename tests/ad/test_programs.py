@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from diffsim.ad.entries import Launched
+from diffsim.ad.record.entries import Launched
 from tests.fuzz import programs
 from tests.fuzz.shrink import shrink
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.context import session
+from diffsim.runtime.session import session
 from tests.support.gradients import field
 
 STEPS = 4

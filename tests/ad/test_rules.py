@@ -1324,7 +1324,7 @@ def test_gradients_that_come_late():
 
 
 def test_too_many_launches_to_note(monkeypatch):
-    monkeypatch.setattr("diffsim.runtime.launch._MOST_STAMPS", 4)
+    monkeypatch.setattr("diffsim.runtime.kernels.launch_function._MOST_STAMPS", 4)
     x, y = field(8), field(8)
     x.fill(3)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.passes import segments
-from diffsim.runtime.context import session
+from diffsim.passes.autodiff import loop_checkpoints
+from diffsim.runtime.session import session
 
 LONG = 100_000
 
@@ -82,9 +82,9 @@ def nested(x, c, y):
 @pytest.mark.parametrize("turns", [0, 1, 2, 7, 8, 9, 50])
 def test_the_same_bits_in_segments(source, turns, monkeypatch):
     whole = gradients(source, turns, ds.f64)
-    monkeypatch.setattr(segments, "_MOST_BYTES", 0)
+    monkeypatch.setattr(loop_checkpoints, "_MOST_BYTES", 0)
     for length in (1, 2, 7, 8, 100):
-        monkeypatch.setattr(segments, "_SHORTEST", length)
+        monkeypatch.setattr(loop_checkpoints, "_SHORTEST", length)
         parts = gradients(source, turns, ds.f64)
         for a, b in zip(whole[:3], parts[:3], strict=True):
             assert a.tobytes() == b.tobytes()
@@ -105,8 +105,8 @@ def test_sums_into_a_field_are_added_by_segments(monkeypatch):
         return iterate
 
     whole = gradients(source, 50, ds.f64)
-    monkeypatch.setattr(segments, "_MOST_BYTES", 0)
-    monkeypatch.setattr(segments, "_SHORTEST", 7)
+    monkeypatch.setattr(loop_checkpoints, "_MOST_BYTES", 0)
+    monkeypatch.setattr(loop_checkpoints, "_SHORTEST", 7)
     parts = gradients(source, 50, ds.f64)
     assert whole[1].tobytes() == parts[1].tobytes()
     np.testing.assert_allclose(whole[2], parts[2], rtol=1e-14)
@@ -117,7 +117,7 @@ def test_long_loops_take_bounded_memory(source, monkeypatch):
     """All that is carried would be 4 bytes x turns for each lane, up to 64 lanes at a time."""
     _, *parts, bytes_ = gradients(source, LONG, ds.f32, lanes=64)
     assert bytes_ < 4e6
-    monkeypatch.setattr(segments, "_MOST_BYTES", 1 << 28)
+    monkeypatch.setattr(loop_checkpoints, "_MOST_BYTES", 1 << 28)
     _, *whole, all_bytes = gradients(source, LONG, ds.f32, lanes=64)
     assert all_bytes > 2 * bytes_
     for a, b in zip(parts, whole, strict=True):

@@ -2,7 +2,7 @@
 
 import re
 
-from diffsim.backends.cuda import WORK, CudaCode
+from diffsim.backends.cuda.codegen import WORK, CudaCode
 
 _NAME = r"[%@][\w.]+"
 _TOUCH = re.compile(

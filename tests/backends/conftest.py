@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffsim.backends.jit import Jit
+from diffsim.backends.native.jit import Jit
 
 
 @pytest.fixture(scope="module")

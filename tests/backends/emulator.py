@@ -1,4 +1,4 @@
-"""GPU threads on the CPU: the LLVM text that `diffsim.backends.cuda` makes, optimized and run block by block.
+"""GPU threads on the CPU: the text of `diffsim.backends.cuda.codegen`, optimized and run block by block.
 
 The threads of a block are fibers (`threads.ll`) that take turns in a random order, and meet at every shuffle
 and barrier: all of those who must be there, at the same place of the code. Blocks come in a random order too.
@@ -24,9 +24,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from diffsim.backends.cuda import ARENA, WORK, CudaCode
-from diffsim.backends.jit import Jit
-from diffsim.backends.layout import ERROR, SEED
+from diffsim.backends.cuda.codegen import ARENA, WORK, CudaCode
+from diffsim.backends.llvm.parameter_block import ERROR, SEED
+from diffsim.backends.native.jit import Jit
 
 MOST_THREADS = 1024
 _FIBER, _STACK = 8 << 10, 64 << 10

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import chunks, cpu
-from diffsim.backends.jit import Jit
-from diffsim.runtime import compile as runtime_compile
-from diffsim.runtime.compile import llvm_text, lower
+from diffsim.backends.cpu import chunks
+from diffsim.backends.cpu import codegen as cpu
+from diffsim.backends.native.jit import Jit
+from diffsim.runtime.cpu import executable as runtime_compile
+from diffsim.runtime.cpu.executable import llvm_text, lower
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def order(request, monkeypatch):
 def follows(kernel, *args):
     """How far tasks of the adjoint are behind, and whether they run so."""
     adjoint = kernel._only(args).adjoint
-    (reach,) = {t.behind for t in lower(adjoint).tasks if t.behind is not None} or {None}
+    (reach,) = {t.lag for t in lower(adjoint).tasks if t.lag is not None} or {None}
     assert ("@behind" in llvm_text(adjoint)) == (reach is not None)
     return reach
 

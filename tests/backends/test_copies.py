@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.compile import lower
+from diffsim.runtime.cpu.executable import lower
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -135,8 +135,8 @@ def test_a_row_that_no_lane_reaches(threads):
 @pytest.mark.parametrize("layout", ["AOS", "SOA"])
 def test_copies_of_any_dense_layout(layout, order, wide, alone, monkeypatch):
     """A row of a field whose components or axes lie in another order; neighbours stay as they were."""
-    monkeypatch.setattr("diffsim.passes.wide._ALWAYS", wide)
-    monkeypatch.setattr("diffsim.backends.copies._ALONE", alone)
+    monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", wide)
+    monkeypatch.setattr("diffsim.backends.cpu.private_copies._ALONE", alone)
     ds.init(arch=ds.cpu, cpu_max_num_threads=3)
     lanes = 100_000
     total = ds.Matrix.field(2, 2, ds.f64, layout=getattr(ds.Layout, layout))
@@ -178,10 +178,10 @@ def test_copies_of_any_dense_layout(layout, order, wide, alone, monkeypatch):
 @pytest.mark.parametrize("n", [8, 37, 130, 1000])
 def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
     """Bare values, products and negated ones, under a branch, and lanes that meet by chance."""
-    monkeypatch.setattr("diffsim.ir.private._NEAR", near)
-    monkeypatch.setattr("diffsim.backends.chunks._CHUNK_WORK", 50)
-    monkeypatch.setattr("diffsim.backends.spread._COPY_WORK", 0)
-    monkeypatch.setattr("diffsim.passes.wide._ALWAYS", True)
+    monkeypatch.setattr("diffsim.ir.privatized._NEAR", near)
+    monkeypatch.setattr("diffsim.backends.cpu.chunks._CHUNK_WORK", 50)
+    monkeypatch.setattr("diffsim.backends.cpu.scheduling._COPY_WORK", 0)
+    monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", True)
     ds.init(arch=ds.cpu, cpu_max_num_threads=threads)
     m, vec3 = 41, ds.types.vector(3, dtype)
     total = ds.Vector.field(3, dtype, shape=(2, m))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends.ptx import assemble
+from diffsim.backends.cuda.ptx import assemble
 from tests.support.emulated_kernel import Emulated
 
 every = pytest.mark.parametrize("n", [1, 8, 32, 64, 96, 128, 512, 1024])

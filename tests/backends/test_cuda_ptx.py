@@ -9,14 +9,14 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from diffsim.backends import cuda
-from diffsim.backends.cuda import BLOCK_DIM, EntryPoint, emit_ptx, lower
-from diffsim.backends.ptx import PtxError, assemble, find_libdevice, find_ptxas
+from diffsim.backends.cuda import codegen as cuda
+from diffsim.backends.cuda.codegen import BLOCK_DIM, EntryPoint, emit_ptx, lower
+from diffsim.backends.cuda.ptx import PtxError, assemble, find_libdevice, find_ptxas
 from diffsim.errors import BackendError, Span
 from diffsim.ir import ops, types
-from diffsim.ir._row import TABLE, Instr, Intrinsic, Libdevice, Libm, Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    Alloca,
     Arg,
     Atomic,
     Block,
@@ -29,16 +29,16 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
-    Scratch,
     Task,
     Value,
     While,
 )
+from diffsim.ir.op import TABLE, Instr, Libdevice, Libm, LLVMIntrinsic, Op
 from diffsim.ir.types import bool_, f32, f64, i32, i64, tensor, u8, u32, u64
-from diffsim.ir.verify import verify
-from diffsim.passes.dead import drop_dead
-from diffsim.passes.scalarize import scalarize
-from diffsim.passes.sums import mark_exclusive, take_out_sums
+from diffsim.ir.verifier import verify
+from diffsim.passes.transforms.dce import eliminate_dead_code
+from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
+from diffsim.passes.transforms.scalarize import scalarize
 from tests.backends.emulator import Blocks
 
 try:
@@ -102,8 +102,8 @@ class Draft:
 
     def kernel(self):
         made = Kernel(self.name, self.args, tuple(self.mems), tuple(self.tasks), SPAN)
-        made = take_out_sums(scalarize(verify(made), column="cuda"))
-        return verify(drop_dead(mark_exclusive(made)))
+        made = hoist_reductions(scalarize(verify(made), column="cuda"))
+        return verify(eliminate_dead_code(demote_atomics(made)))
 
 
 def check(kernel, *, fast_math=False):
@@ -123,7 +123,7 @@ def check(kernel, *, fast_math=False):
 def rows_of(t):
     """(row, operand types) of the rows that take a scalar of this type as last operand."""
     for row in TABLE.values():
-        if row.typer is None and row.name != "cast" and t in LETTERS[row.operands[-1]]:
+        if row.infer_type is None and row.name != "cast" and t in LETTERS[row.operands[-1]]:
             yield row, [bool_ if letter == "B" else t for letter in row.operands]
 
 
@@ -214,11 +214,11 @@ def test_no_row_is_left_out():
 
 @pytest.mark.parametrize(
     "how",
-    [None, Libm("hypot"), Instr(i="add"), Intrinsic(f="sin"), Intrinsic(i="smin")],
+    [None, Libm("hypot"), Instr(i="add"), LLVMIntrinsic(f="sin"), LLVMIntrinsic(i="smin")],
     ids=repr,
 )
 def test_row_without_cuda_code_is_refused(monkeypatch, how):
-    row = Op("fake", "F -> F", "?", ref=np.sin, llvm=None, cuda=how, rules=(), sample=[])
+    row = Op("fake", "F -> F", "?", ref=np.sin, llvm=None, cuda=how, vjp=(), sample=[])
     monkeypatch.setitem(TABLE, "fake", row)
     draft = Draft()
     x = draft.use(field("x", f64))
@@ -346,7 +346,7 @@ def kernel_of_control():
     with draft.parallel(N) as i:
         saved = draft.use(Mem("saved", f64, 1, None, "scratch"))
         start = b.load(x, (i,))
-        b.add(Scratch(saved, m, SPAN))
+        b.add(Alloca(saved, m, SPAN))
         k, p, r = Value(i32, "k"), Value(f64, "p"), Value(f64, "r")
         with b.block() as body:
             b.store(saved, (k,), p)
@@ -369,7 +369,7 @@ def kernel_of_control():
             go = y < 100.0
         with b.block() as body:
             inner = draft.use(Mem("inner", f64, 1, None, "scratch"))
-            b.add(Scratch(inner, Const(i32, 2), SPAN))
+            b.add(Alloca(inner, Const(i32, 2), SPAN))
             b.store(inner, (Const(i32, 1),), y * 3.0)
             z = b.load(inner, (Const(i32, 1),))
         b.add(While((y,), (total,), Block(cond, (go,)), Block(body, (z,)), (last,), SPAN))
@@ -571,7 +571,7 @@ def test_as_many_threads_as_have_room_take_lanes(arena):
     data, result, total = np.linspace(0.5, 12, N), np.zeros(N), np.zeros(())
     machine.launch({x: data, out: result, whole: total}, [5])
     if arena < 40:  # 5 values of 8 bytes do not fit
-        assert isinstance(machine.code.checks[machine.error[0] - 1], Scratch)
+        assert isinstance(machine.code.checks[machine.error[0] - 1], Alloca)
         assert machine.error[1] == 40
         assert not result.any()
     else:
@@ -589,10 +589,10 @@ def kernel_of_stacks():
         m = b.load(x, (i,))
         outer = draft.use(Mem("outer", f32, 1, None, "scratch"))
         inner = draft.use(Mem("inner", tensor(f32, (2,)), 1, None, "scratch"))
-        b.add(Scratch(outer, m, SPAN))
+        b.add(Alloca(outer, m, SPAN))
         k = Value(i32, "k")
         with b.block() as body:
-            b.add(Scratch(inner, m, SPAN))
+            b.add(Alloca(inner, m, SPAN))
             both = b.build([b.cast(k, f32), b.cast(m, f32)], tensor(f32, (2,)))
             b.store(inner, (k,), both)
             read = b.load(inner, (k,))
@@ -621,7 +621,7 @@ def test_threads_with_different_needs_have_stacks_and_a_heap(cells):
     result[:] = -1
     machine.launch({x: data, out: result})
     if cells < 18:
-        assert isinstance(machine.code.checks[machine.error[0] - 1], Scratch)
+        assert isinstance(machine.code.checks[machine.error[0] - 1], Alloca)
         assert machine.error[1] in {4 * m for m in range(13)} - {
             0
         }  # what one of the threads asked for
@@ -635,7 +635,7 @@ def test_few_values_stay_in_local_memory():
     x, room = draft.use(field("x", f32), Mem("room", tensor(f32, (2,)), 1, None, "scratch"))
     b = draft.b
     with draft.parallel(N) as i:
-        b.add(Scratch(room, Const(i32, 10), SPAN))
+        b.add(Alloca(room, Const(i32, 10), SPAN))
         k, r = Value(i32, "k"), Value(i32, "k")
         with b.block() as body:
             v = b.cast(k, f32)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends.cuda import lower
-from diffsim.backends.ptx import assemble, to_ptx
+from diffsim.backends.cuda.codegen import lower
+from diffsim.backends.cuda.ptx import assemble, to_ptx
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
 from tests.support.emulated_kernel import Emulated

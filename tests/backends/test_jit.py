@@ -9,8 +9,8 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from diffsim.backends import jit as jit_module
-from diffsim.backends.jit import VECTOR_MATH, Jit, LLVMError
+from diffsim.backends.native import jit as jit_module
+from diffsim.backends.native.jit import VECTOR_MATH, Jit, LLVMError
 
 ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
 

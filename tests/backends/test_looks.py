@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from diffsim.backends import looks
-from diffsim.runtime.context import session
+from diffsim.backends.llvm import safepoints
+from diffsim.runtime.session import session
 
 TURNS = (0, 1, 7, 8, 9, 16, 17, 100, 1000)
 MOST = 2**31 - 1
@@ -14,8 +14,8 @@ MOST = 2**31 - 1
 def ds(cpu, monkeypatch):
     """Strips of 8 to 32 iterations, each of which looks up."""
     cpu.init(cpu_max_num_threads=2)
-    monkeypatch.setattr(looks, "STRIP", 128)
-    monkeypatch.setattr(looks, "_BETWEEN", 1)
+    monkeypatch.setattr(safepoints, "STRIP", 128)
+    monkeypatch.setattr(safepoints, "_BETWEEN", 1)
     return cpu
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import parts
-from diffsim.passes import wide
-from diffsim.runtime.compile import llvm_text, lower
+from diffsim.backends.cpu import outline
+from diffsim.passes.transforms import vectorize
+from diffsim.runtime.cpu.executable import llvm_text, lower
 
 SIZES = [1, 16, 37]
 
@@ -16,16 +16,16 @@ SIZES = [1, 16, 37]
 @pytest.fixture
 def short(monkeypatch):
     """Parts of three statements."""
-    monkeypatch.setattr(parts, "_LONGEST", 4)
-    monkeypatch.setattr(parts, "_PART", 3)
+    monkeypatch.setattr(outline, "_LONGEST", 4)
+    monkeypatch.setattr(outline, "_PART", 3)
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "together"])
 def together(request, monkeypatch):
     """Lanes one after the other, and as vectors."""
-    monkeypatch.setattr(wide, "_ALWAYS", True)
+    monkeypatch.setattr(vectorize, "_ALWAYS", True)
     if not request.param:
-        monkeypatch.setattr(wide, "_may", lambda task: False)
+        monkeypatch.setattr(vectorize, "_may", lambda task: False)
     return request.param
 
 
@@ -74,10 +74,12 @@ def test_a_thousand_turns_and_their_gradient(n):
     np.testing.assert_allclose(v.grad.to_numpy(), top[1], rtol=1e-11)
     ir = run._only(()).ir
     (task,) = lower(ir).tasks
-    assert (task.wide is not None) == (n >= 8)
+    assert (task.simd is not None) == (n >= 8)
     found = functions(llvm_text(ir))
-    assert sum(name.startswith("part") for name in found) == -(-len(task.body.stmts) // parts._PART)
-    assert max(found.values()) < 2 * parts._PART
+    assert sum(name.startswith("part") for name in found) == -(
+        -len(task.body.stmts) // outline._PART
+    )
+    assert max(found.values()) < 2 * outline._PART
 
 
 def test_lanes_that_llvm_would_take_too_long_for():
@@ -99,7 +101,7 @@ def test_lanes_that_llvm_would_take_too_long_for():
 
         run()
         (task,) = lower(run._only(()).ir).tasks
-        return task.wide is not None
+        return task.simd is not None
 
     assert not unrolled(200, scattered=False)
     assert unrolled(400, scattered=False)
@@ -225,7 +227,7 @@ def test_blocks_in_loops_and_what_their_adjoints_saved(n):
 @pytest.mark.parametrize("n", SIZES)
 def test_both_sides_of_a_branch(n, monkeypatch):
     """Each is cut, the code around them is not; both find the same index, and yield a number."""
-    monkeypatch.setattr(parts, "_LONGEST", 10)
+    monkeypatch.setattr(outline, "_LONGEST", 10)
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     at, out = ds.field(ds.i32, shape=n), ds.field(ds.i32, shape=n)
     x, y = ds.field(ds.f64, shape=8), ds.field(ds.f64, shape=n)

@@ -16,8 +16,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from diffsim.backends.jit import Jit, Library
-from diffsim.backends.pool import Pool
+from diffsim.backends.native.jit import Jit, Library
+from diffsim.backends.native.pool import Pool
 
 TASKS = """
 declare i64 @ds_parallel_for(ptr, ptr, ptr, i64, i64, ptr)
@@ -126,8 +126,8 @@ done:
 
 SCRIPT_HEAD = f"""
 import ctypes, os, signal, sys, time
-from diffsim.backends.jit import Jit
-from diffsim.backends.pool import Pool
+from diffsim.backends.native.jit import Jit
+from diffsim.backends.native.pool import Pool
 jit = Jit()
 pool = Pool(jit, 4)
 library = jit.load(jit.compile({TASKS!r}))
@@ -480,7 +480,7 @@ def test_compiled_pool_is_cached() -> None:
     out = run_script("""
         class Memory(dict):
             put = dict.__setitem__
-        import diffsim.backends.pool as module
+        import diffsim.backends.native.pool as module
         cache = Memory()
         for state in ("filled", "used", "damaged"):
             module._native = {}

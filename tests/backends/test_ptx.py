@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diffsim.backends import ptx as module
-from diffsim.backends.ptx import PtxError, assemble, find_libdevice, find_ptxas, to_ptx
+from diffsim.backends.cuda import ptx as module
+from diffsim.backends.cuda.ptx import PtxError, assemble, find_libdevice, find_ptxas, to_ptx
 
 try:
     LIBDEVICE: Path | None = find_libdevice()

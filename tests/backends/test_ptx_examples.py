@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diffsim.backends.ptx import PtxError, assemble, find_libdevice
+from diffsim.backends.cuda.ptx import PtxError, assemble, find_libdevice
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SM = 80
@@ -20,7 +20,7 @@ except PtxError:
 @pytest.fixture
 def launched(cpu, monkeypatch):
     """The kernels that an example launches: name to the compiled special."""
-    from diffsim.runtime.kernel import Kernel
+    from diffsim.runtime.kernels.kernel import Kernel
 
     found = {}
     specialize = Kernel.specialize

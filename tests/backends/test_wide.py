@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.passes import wide
-from diffsim.runtime.compile import lower
+from diffsim.passes.transforms import vectorize
+from diffsim.runtime.cpu.executable import lower
 
 SIZES = [1, 5, 16, 63, 64, 129]
 
@@ -13,7 +13,7 @@ SIZES = [1, 5, 16, 63, 64, 129]
 @pytest.fixture
 def always(monkeypatch):
     """Everything runs wide that may."""
-    monkeypatch.setattr(wide, "_ALWAYS", True)
+    monkeypatch.setattr(vectorize, "_ALWAYS", True)
 
 
 def is_wide(kernel, *args):
@@ -23,7 +23,7 @@ def is_wide(kernel, *args):
 
 
 def found_wide(ir):
-    found = [t.wide is not None for t in lower(ir).tasks if t.axes]
+    found = [t.simd is not None for t in lower(ir).tasks if t.axes]
     assert found
     return all(found)
 
@@ -405,7 +405,7 @@ def bits(t, n):
 @pytest.mark.parametrize("t", [ds.f32, ds.f64])
 def test_arithmetic_gives_the_bits_of_one_lane_after_the_other(t, monkeypatch):
     together, first = bits(t, 203)
-    monkeypatch.setattr(wide, "_wide", lambda task: None)
+    monkeypatch.setattr(vectorize, "_wide", lambda task: None)
     alone, second = bits(t, 203)
     assert together
     assert not alone

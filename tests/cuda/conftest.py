@@ -2,7 +2,7 @@
 
 import pytest
 
-from diffsim.runtime import context
+from diffsim.runtime import session
 from tests.cuda import fake as fakes
 
 
@@ -13,7 +13,7 @@ def fake(monkeypatch):
 
     fakes.install(monkeypatch.setattr)
     ds.init(arch=ds.cuda)
-    monkeypatch.setattr(ds, "driver", context.session.device.driver, raising=False)
+    monkeypatch.setattr(ds, "driver", session.session.device.driver, raising=False)
     yield ds
     ds.reset()
     ds.init(arch=ds.cpu)

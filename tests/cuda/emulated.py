@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from diffsim.backends import cuda_lanes, cuda_thread
+from diffsim.backends.simt import distribution, thread
 from tests.backends.emulator import Machine, Wrong, words_of_all
 from tests.cuda import fake
 
@@ -41,8 +41,8 @@ class How:
 HOW = How()
 MACHINES = {}
 """LLVM text -> its machine."""
-LONG_ROW, LINE = cuda_lanes._LONG_ROW, cuda_lanes._LINE
-tile_height = cuda_lanes.tile_height
+LONG_ROW, LINE = distribution._LONG_ROW, distribution._LINE
+tile_height = distribution.tile_height
 LAUNCHES = [0]
 
 
@@ -51,8 +51,8 @@ def choose(**options):
     for name, value in options.items():
         assert hasattr(HOW, name), name
         setattr(HOW, name, value)
-    cuda_lanes._LONG_ROW, cuda_lanes._LINE = (9, 4) if HOW.small_tiles else (LONG_ROW, LINE)
-    cuda_lanes.tile_height = _half_height if HOW.small_tiles else tile_height
+    distribution._LONG_ROW, distribution._LINE = (9, 4) if HOW.small_tiles else (LONG_ROW, LINE)
+    distribution.tile_height = _half_height if HOW.small_tiles else tile_height
     MACHINES.clear()
     fake.KERNELS.clear()
 
@@ -128,7 +128,7 @@ class EmulatedDriver(fake.FakeDriver):
             at = int(params[slot])
             if mem.kind != "field" or mem.handle() is None:  # another kernel's, of the same text
                 continue
-            if at % cuda_thread.ALIGNMENT:
+            if at % thread.ALIGNMENT:
                 raise Wrong(f"{mem.name} is at {at:#x}")
             fields.append((at, at + mem.handle().storage.form.nbytes, mem))
         fields.sort(key=lambda f: f[:2])

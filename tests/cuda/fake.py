@@ -22,15 +22,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from diffsim.backends import cpu, cuda
-from diffsim.backends.layout import ERROR, FIRST, FIRST_OF_CPU, POOL, RUN, THREADS, Layout
-from diffsim.backends.libcuda import DriverError, OutOfMemory
-from diffsim.ir._row import Expand
+from diffsim.backends.cpu import codegen as cpu
+from diffsim.backends.cuda import codegen as cuda
+from diffsim.backends.cuda.libcuda import DriverError, OutOfMemory
+from diffsim.backends.llvm.parameter_block import (
+    ERROR,
+    FIRST,
+    FIRST_OF_CPU,
+    POOL,
+    RUN,
+    THREADS,
+    ParameterBlock,
+)
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Let
+from diffsim.ir.op import Expand
+from diffsim.ir.traversal import blocks
 from diffsim.ir.types import size_of
-from diffsim.ir.walk import blocks
-from diffsim.runtime import context, device, staging
+from diffsim.runtime import session as context
+from diffsim.runtime.cuda import device, staging
 
 KERNELS = {}
 """LLVM text of CUDA code -> (kernel, CudaCode), noted when it is made."""
@@ -495,7 +505,7 @@ class OnCpu:
         for task in kernel.tasks:
             write_out(task.body)
         code = LOWER_FOR_CPU(kernel, session.jit, fast_math=False)
-        self.layout: Layout = code.layout
+        self.layout: ParameterBlock = code.layout
         self.checks = code.checks
         self.pool = session.pool
         self.library = session.jit.load(session.jit.compile(code.text))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from diffsim.backends import libcuda
+from diffsim.backends.cuda import libcuda
 
 PRIMARY = 0x1000  # and the number of the device
 

@@ -6,8 +6,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from diffsim.backends import cuda, cuda_lanes, cuda_thread
-from diffsim.backends.llvm import Body
+from diffsim.backends.cuda import codegen as cuda
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.simt import distribution
+from diffsim.backends.simt import thread as cuda_thread
 from tests.backends.audit import audit
 from tests.backends.emulator import Machine, Wrong
 from tests.cuda import emulated, fake
@@ -133,7 +135,7 @@ def finds(seeds):
 
 
 def test_tasks_that_must_not_run_at_the_same_time_are_found(gpu, monkeypatch):
-    plain = cuda_lanes._is_plain
+    plain = distribution._is_plain
     monkeypatch.setattr(
         cuda, "can_join", lambda task, others: plain(task) and all(map(plain, others))
     )
@@ -142,7 +144,7 @@ def test_tasks_that_must_not_run_at_the_same_time_are_found(gpu, monkeypatch):
 
 def test_loads_that_are_not_constant_are_found(gpu, monkeypatch):
     def constant(thread, mem):
-        return f"{Body.load_metadata(thread, mem)}, !invariant.load !1"
+        return f"{FunctionLowering.load_metadata(thread, mem)}, !invariant.load !1"
 
     monkeypatch.setattr(cuda_thread.Thread, "load_metadata", constant)
     assert "loaded as never written" in finds(range(5))

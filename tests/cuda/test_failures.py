@@ -12,9 +12,10 @@ import sys
 import numpy as np
 import pytest
 
-from diffsim.backends.libcuda import DriverError, OutOfMemory
-from diffsim.runtime import context, staging
-from diffsim.runtime.device import Device
+from diffsim.backends.cuda.libcuda import DriverError, OutOfMemory
+from diffsim.runtime import session
+from diffsim.runtime.cuda import staging
+from diffsim.runtime.cuda.device import Device
 from tests.cuda import fake as fakes
 from tests.cuda.fake import FakeDriver, live
 
@@ -242,11 +243,11 @@ def failing_gpu(monkeypatch):
             opened.append(Device(driver, jit(), pool))
         return opened[0]
 
-    monkeypatch.setattr(context, "open_device", open_device)
+    monkeypatch.setattr(session, "open_device", open_device)
     hidden = []
     monkeypatch.setattr(sys, "unraisablehook", hidden.append)
     ds.init(arch=ds.cuda, offline_cache=False)
-    monkeypatch.setattr(ds, "driver", context.session.device.driver, raising=False)
+    monkeypatch.setattr(ds, "driver", session.session.device.driver, raising=False)
     yield ds
     ds.driver.dead = None
     gc.collect()

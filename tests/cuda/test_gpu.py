@@ -44,7 +44,7 @@ def run(folder, text):
 
 
 def device():
-    from diffsim.runtime.context import session
+    from diffsim.runtime.session import session
 
     return session.device
 
@@ -565,16 +565,16 @@ def test_what_can_not_be_a_graph_goes_one_by_one(gpu, monkeypatch):
     x.fill(2)
     with ds.Tape(loss) as tape:
         measure()
-    from diffsim.runtime import device_sequence
+    from diffsim.runtime.cuda import command_list
 
-    enqueue = device_sequence.DeviceSequence._enqueue
+    enqueue = command_list.CudaCommandList._enqueue
 
     def spoiled(self, driver):
         enqueue(self, driver)
         driver._call("cuStreamSynchronize", driver.stream)  # not allowed here
 
     with monkeypatch.context() as patch:
-        patch.setattr(device_sequence.DeviceSequence, "_enqueue", spoiled)
+        patch.setattr(command_list.CudaCommandList, "_enqueue", spoiled)
         device()._warned = False
         with pytest.warns(RuntimeWarning, match="one by one"):
             tape.replay()
@@ -903,7 +903,7 @@ def test_launches_do_not_wait(gpu):
 def test_code_is_kept_on_disk(tmp_path):
     text = f"""
         import diffsim as ds
-        from diffsim.backends.driver import Driver
+        from diffsim.backends.cuda.driver import Driver
         links = []
         link = Driver.link
         Driver.link = lambda self, ptx: links.append(1) or link(self, ptx)

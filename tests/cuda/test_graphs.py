@@ -8,12 +8,12 @@ import warnings
 import numpy as np
 import pytest
 
-from diffsim.backends.driver import Driver, Launch
-from diffsim.backends.libcuda import DriverError
-from diffsim.backends.ptx import to_ptx
-from diffsim.runtime import context
-from diffsim.runtime.device_pairs import text_of
-from diffsim.runtime.storage import Stretches
+from diffsim.backends.cuda.driver import Driver, Launch
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.backends.cuda.ptx import to_ptx
+from diffsim.runtime import session
+from diffsim.runtime.cuda.pair_kernels import text_of
+from diffsim.runtime.memory.storage import StridedSpan
 from tests.cuda.fake import live
 
 STEPS = 20
@@ -265,7 +265,7 @@ def test_checks_are_looked_at_when_python_next_looks(fake):
     special = next(iter(iterate.specials.values()))
     adjoint = special.adjoint_compiled
     assert adjoint.checks
-    assert adjoint in context.session.device.pending
+    assert adjoint in session.session.device.pending
     a, b = np.sin(0.5), np.sin(np.sin(0.5))
     np.testing.assert_allclose(x.grad[2], np.cos(0.5) * np.cos(a) * np.cos(b), rtol=1e-14)
 
@@ -368,7 +368,7 @@ def test_launches_go_to_the_stream_that_records(cpu):
     params = (ctypes.c_void_p * 1)(5)
     launches = [Launch(3, 4, 32, params), Launch(6, 1, 64, params)]
     for chosen in (one, recorder):
-        start, plan = chosen.prepare(launches, context.session.jit)
+        start, plan = chosen.prepare(launches, session.session.jit)
         calls.clear()
         assert start(plan) == 0
         assert [call[0] for call in calls] == ["get", "push", "launch", "launch", "pop"]
@@ -394,7 +394,7 @@ def test_the_devices_own_kernels_are_ptx(t, adds, whole):
 
 
 def test_words_of_exchanges_divide_all_steps(fake):
-    device = context.session.device
+    device = session.session.device
     for address, nbytes, step, word in (
         (256, 64, 64, "i64"),
         (256, 12, 24, "i32"),
@@ -402,7 +402,7 @@ def test_words_of_exchanges_divide_all_steps(fake):
         (256, 8, 9, "i8"),
     ):
         made = device.pairs.swap(
-            Stretches(address, nbytes, 3, step), Stretches(4096, nbytes, 3, nbytes)
+            StridedSpan(address, nbytes, 3, step), StridedSpan(4096, nbytes, 3, nbytes)
         )
         text, name = device.driver.functions[made.function]
         assert name == "swap"

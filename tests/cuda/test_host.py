@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffsim.backends import driver, libcuda, pycuda_context
-from diffsim.backends.layout import ERROR, SEED
-from diffsim.backends.libcuda import DriverError
-from diffsim.backends.ptx import to_ptx
-from diffsim.runtime import context, device, export
+from diffsim.backends.cuda import driver, libcuda, pycuda_context
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.backends.cuda.ptx import to_ptx
+from diffsim.backends.llvm.parameter_block import ERROR, SEED
+from diffsim.runtime import session
+from diffsim.runtime.cuda import device
+from diffsim.runtime.fields import export
 from tests.cuda import fake as fakes
 from tests.cuda.fake import live
 
@@ -197,7 +199,7 @@ def test_out_of_memory_names_the_field_and_nothing_breaks(fake):
 def little_memory(ds, left=0):
     """A GPU that is as good as full."""
     gc.collect()
-    context.session.device._release_spare()
+    session.session.device._release_spare()
     memory, ds.driver.memory = ds.driver.memory, ds.driver.used + left
     yield
     ds.driver.memory = memory
@@ -392,7 +394,7 @@ def test_numpy_arrays_are_copied_in_and_out(fake):
 def test_a_failed_check_is_seen_when_python_next_looks(fake):
     ds = fake
     ds.init(arch=ds.cuda, debug=True)
-    device = context.session.device
+    device = session.session.device
     x = ds.field(ds.f32, shape=10)
 
     @ds.kernel
@@ -514,7 +516,7 @@ def missing(monkeypatch, message="NVIDIA's driver (libcuda.so.1) is not installe
     def opened(number, jit, pool):
         raise DriverError(message)
 
-    monkeypatch.setattr(context, "open_device", opened)
+    monkeypatch.setattr(session, "open_device", opened)
 
 
 def test_without_a_gpu(monkeypatch):
@@ -538,7 +540,7 @@ def test_without_a_gpu(monkeypatch):
 
 def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
     ds = fake
-    monkeypatch.setattr(context, "_default_arch", fakes.DEFAULT_ARCH)
+    monkeypatch.setattr(session, "_default_arch", fakes.DEFAULT_ARCH)
     for name, on_gpu in (("cuda", True), ("gpu", True), ("cpu", False), ("", False)):
         monkeypatch.setenv("DIFFSIM_ARCH", name)
         ds.init()
@@ -554,7 +556,7 @@ def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
 
 def test_the_cpu_needs_no_driver():
     code = (
-        "import diffsim.backends.driver as driver; driver.load = None\n"
+        "import diffsim.backends.cuda.driver as driver; driver.load = None\n"
         "import diffsim as ds; ds.init(arch=ds.cpu); x = ds.field(ds.f32, shape=3); x.fill(1); print(x[2])"
     )
     run = subprocess.run(
@@ -614,7 +616,7 @@ def test_what_is_too_old_is_refused_before_anything_runs(monkeypatch, version, s
     monkeypatch.setattr(driver, "load", lambda: Library(version, sm))
     monkeypatch.setattr(pycuda_context, "find", lambda: None)
     monkeypatch.setattr(device, "_devices", {})
-    monkeypatch.setattr(context, "open_device", device.open_device)
+    monkeypatch.setattr(session, "open_device", device.open_device)
     if message is None:
         ds.init(arch=ds.cuda)
     else:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from diffsim.backends import driver, pycuda_context
+from diffsim.backends.cuda import driver, pycuda_context
 from tests.cuda import pycuda_fake
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffsim.backends import driver as drivers
-from diffsim.backends import libcuda
-from diffsim.backends.driver import Driver
-from diffsim.backends.libcuda import DriverError
-from diffsim.runtime import context, staging
+from diffsim.backends.cuda import driver as drivers
+from diffsim.backends.cuda import libcuda
+from diffsim.backends.cuda.driver import Driver
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.runtime import session
+from diffsim.runtime.cuda import staging
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE, SLOT = 32, 256
@@ -32,7 +33,7 @@ def small(fake, monkeypatch):
 
 def slots():
     """The slots that nobody uses."""
-    return list(context.session.device.staging._slots)
+    return list(session.session.device.staging._slots)
 
 
 def scribble(array):
@@ -253,7 +254,7 @@ def test_arrays_that_are_page_locked_themselves(small, n, locked):
 
 
 def lines_until_interrupted(k, run):
-    """Run with Ctrl-C at the k-th line of `staging.py`; whether it came so far."""
+    """Run with Ctrl-C at the k-th line of `runtime/cuda/staging.py`; whether it came so far."""
     count = 0
 
     def trace(frame, event, arg):
@@ -283,12 +284,12 @@ def test_ctrl_c_at_any_line(small, what):
     ds = small
     n = 5 * SLOT + 40
     x, y = ds.field(ds.u8, shape=n), ds.field(ds.u8, shape=n)
-    device = context.session.device
+    device = session.session.device
     random = np.random.default_rng(0)
     k, comes = 0, True
     while comes:
         k += 1
-        device.staging = staging.Staging(ds.driver, lambda: context.session.pool)
+        device.staging = staging.Staging(ds.driver, lambda: session.session.pool)
         with contextlib.suppress(DriverError):
             y.from_numpy(random.integers(0, 256, n, np.uint8))
         lost = random.integers(0, 256, n, np.uint8)
@@ -347,7 +348,7 @@ def test_in_a_forked_child_nothing_is_touched(small, monkeypatch):
 
     for name in "event mark is_done wait_for_event wait send fetch copy_in".split():
         monkeypatch.setattr(ds.driver, name, gone)
-    monkeypatch.setattr(type(context.session.pool), "copy", lambda *_: pytest.fail("touched"))
+    monkeypatch.setattr(type(session.session.pool), "copy", lambda *_: pytest.fail("touched"))
     for run in (lambda: x.from_numpy(np.ones(3 * SLOT, np.uint8)), x.to_numpy):
         for _ in range(6):
             with pytest.raises(ds.BackendError, match=r"^this process was forked"):

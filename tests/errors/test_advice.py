@@ -28,24 +28,24 @@ BARE = {
 }
 
 WITHOUT = {
-    "backends/interp.py": "the oracle of tests, which users do not reach",
+    "backends/interpreter.py": "the oracle of tests, which users do not reach",
 }
 """Files whose errors may come without advice, and why."""
 
 MAY_BE_BARE = {
-    "backends/interp.py": "the oracle of tests, which users do not reach",
-    "backends/guard.py": "LLVM has no object code for a module that it has optimized: its own fault",
-    "backends/pool.py": "made by the session, which checks the number of threads",
-    "ir/_row.py": "turned into a KernelTypeError where it is raised",
-    "ir/_typers.py": "turned into a KernelTypeError by ir/builder.py",
-    "lang/glsl.py": "turned into a KernelTypeError by lang/calls.py",
-    "lang/linalg.py": "turned into a KernelTypeError by lang/calls.py",
-    "lang/spaces.py": "turned into an error of the loop by its caller",
+    "backends/interpreter.py": "the oracle of tests, which users do not reach",
+    "backends/native/crash_guard.py": "no object code for a module that LLVM has optimized: its own fault",
+    "backends/native/pool.py": "made by the session, which checks the number of threads",
+    "ir/op.py": "turned into a KernelTypeError where it is raised",
+    "ir/ops/shapes.py": "turned into a KernelTypeError by ir/builder.py",
+    "lang/builtins/glsl.py": "turned into a KernelTypeError by lang/frontend/calls.py",
+    "lang/types/linalg.py": "turned into a KernelTypeError by lang/frontend/calls.py",
+    "lang/frontend/iteration_spaces.py": "turned into an error of the loop by its caller",
     "ir/types.py": "turned into a KernelTypeError in the same function",
-    "lang/arrays.py": "turned into a KernelTypeError by those who take the element",
-    "runtime/cache.py": "keys are made by diffsim itself",
-    "runtime/specialize.py": "a lookup of its own",
-    "runtime/values.py": "turned into a FieldError in the same function",
+    "lang/types/arrays.py": "turned into a KernelTypeError by those who take the element",
+    "runtime/disk_cache.py": "keys are made by diffsim itself",
+    "runtime/kernels/specialization.py": "a lookup of its own",
+    "runtime/fields/conversions.py": "turned into a FieldError in the same function",
 }
 """Files that raise exceptions of Python's, and why users do not see them so."""
 

@@ -1,6 +1,7 @@
 """The benchmarks still run, in small sizes, and what they time is right. No time is looked at.
 
-Not here: `launch.py` and `checks.py`, which do nothing but time what other tests run.
+Not here: `runtime/kernels/launch_function.py` and `checks.py`, which do nothing but time what other tests
+run.
 """
 
 import json

@@ -9,7 +9,8 @@ from random import Random
 import numpy as np
 
 import diffsim as ds
-from diffsim.backends import chunks, logs, spread
+from diffsim.backends.cpu import chunks, scheduling
+from diffsim.backends.llvm import update_log
 from tests import shaken
 from tests.fuzz import programs
 
@@ -22,9 +23,9 @@ def small_chunks(seed):
     r = Random(seed)
     changes = [
         (chunks, "_CHUNK_WORK", 1),
-        (logs, "CHUNKS", r.choice([2, 5, 64])),
-        (logs, "CHUNK_BYTES", r.choice([64, 1 << 19])),
-        (spread, "_FEWEST_COPIES", r.choice([1, 8, 1000])),
+        (update_log, "CHUNKS", r.choice([2, 5, 64])),
+        (update_log, "CHUNK_BYTES", r.choice([64, 1 << 19])),
+        (scheduling, "_FEWEST_COPIES", r.choice([1, 8, 1000])),
     ]
     before = [(where, name, getattr(where, name)) for where, name, _ in changes]
     for change in changes:

@@ -15,10 +15,10 @@ from random import Random
 import numpy as np
 
 import diffsim as ds
-from diffsim.backends import interp
+from diffsim.backends import interpreter
 from diffsim.errors import DiffsimError
 from diffsim.ir.types import SCALARS
-from diffsim.passes import wide
+from diffsim.passes.transforms import vectorize
 
 N = 35
 FLOATS, INTS = ["f32", "f64"], ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
@@ -236,7 +236,7 @@ def verdict(text, seed):
 
 
 def _run(text, seed, mode):
-    before, wide._ALWAYS = wide._ALWAYS, mode == "vectors"
+    before, vectorize._ALWAYS = vectorize._ALWAYS, mode == "vectors"
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("error")
@@ -249,7 +249,7 @@ def _run(text, seed, mode):
             return f"{mode}: {problem}"
         return "invalid"
     finally:
-        wide._ALWAYS = before
+        vectorize._ALWAYS = before
 
 
 def _compare(text, seed, mode):
@@ -267,7 +267,7 @@ def _compare(text, seed, mode):
         kernel()
         if mode == "fast":
             continue
-        interp.run(ir, memory)
+        interpreter.run(ir, memory)
         for mem, want in memory.items():
             got = mem.handle().to_numpy()
             if mem.name[0] not in "se" and not np.array_equal(

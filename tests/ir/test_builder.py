@@ -8,9 +8,9 @@ import pytest
 
 from diffsim.errors import KernelTypeError, Span
 from diffsim.ir import ops
-from diffsim.ir._row import TABLE
 from diffsim.ir.builder import Builder, empty
 from diffsim.ir.nodes import Atomic, Const, Load, Mem, Store, Value
+from diffsim.ir.op import TABLE
 from diffsim.ir.types import bool_, f32, f64, i8, i32, i64, tensor, u8, u32, u64
 
 SPAN = Span("test_builder.py", 7)
@@ -229,7 +229,7 @@ def test_constants_are_folded_in_their_own_type(b):
 
 
 @pytest.mark.parametrize(
-    "row", [r for r in TABLE.values() if r.typer is None], ids=lambda r: r.name
+    "row", [r for r in TABLE.values() if r.infer_type is None], ids=lambda r: r.name
 )
 def test_folding_equals_the_reference(b, row):
     letters = set(row.operands)

@@ -10,19 +10,19 @@ import itertools
 import numpy as np
 import pytest
 
-from diffsim.backends import cpu as cpu_backend
-from diffsim.backends import interp
-from diffsim.backends.jit import Jit
-from diffsim.backends.layout import ERROR, POOL, RUN, SEED, THREADS
-from diffsim.backends.pool import Pool, launcher
+from diffsim.backends import interpreter
+from diffsim.backends.cpu import codegen as cpu_backend
+from diffsim.backends.llvm.parameter_block import ERROR, POOL, RUN, SEED, THREADS
+from diffsim.backends.native.jit import Jit
+from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import Span
-from diffsim.ir import current, ops
-from diffsim.ir._row import REFUSE, TABLE, ZERO, Expand, Libdevice, Libm, Op
+from diffsim.ir import builder_stack, ops
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, Kernel, Let, Mem, Task, Value
+from diffsim.ir.op import TABLE, ZERO, Expand, Libdevice, Libm, NotDifferentiable, Op
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i8, i32, i64, tensor, u8, u32, u64
-from diffsim.ir.verify import verify
-from diffsim.passes.scalarize import scalarize
+from diffsim.ir.verifier import verify
+from diffsim.passes.transforms.scalarize import scalarize
 
 SPAN = Span("test_ops.py", 1)
 FLOATS = [f32, f64]
@@ -35,8 +35,8 @@ TYPES_OF = {
     "J": [*INTS, bool_],
     "T": [*FLOATS, *INTS, bool_],
 }
-ELEMENTWISE = [row for row in TABLE.values() if row.typer is None]
-STRUCTURAL = [row for row in TABLE.values() if row.typer is not None]
+ELEMENTWISE = [row for row in TABLE.values() if row.infer_type is None]
+STRUCTURAL = [row for row in TABLE.values() if row.infer_type is not None]
 # The last bits of a * b - c, and of a remainder, are those of its largest part.
 CANCELS = {"mod"}
 
@@ -63,7 +63,7 @@ class Program:
             self.memory[m] = np.zeros((n, *m.dtype.shape), m.dtype.scalar.numpy)
 
     def interpret(self, change=lambda kernel: kernel):
-        interp.run(verify(change(self.kernel)), self.memory)
+        interpreter.run(verify(change(self.kernel)), self.memory)
         return [self.memory[m].copy() for m in self.outs]
 
 
@@ -154,14 +154,16 @@ def test_row_is_complete(row):
     assert row.__doc__.endswith(".")
     assert TABLE[row.name] is row
     n = len(row.operands)
-    if row.typer is None:
+    if row.infer_type is None:
         assert len(row.sample) == n
         assert all(lo < hi for lo, hi in row.sample)
-    if isinstance(row.rules, tuple):
-        assert len(row.rules) == n
-        assert all(r is ZERO or isinstance(r, REFUSE) or callable(r) for r in row.rules)
+    if isinstance(row.vjp, tuple):
+        assert len(row.vjp) == n
+        assert all(r is ZERO or isinstance(r, NotDifferentiable) or callable(r) for r in row.vjp)
     else:
-        assert row.rules is ZERO or isinstance(row.rules, REFUSE) or row.typer is not None
+        assert (
+            row.vjp is ZERO or isinstance(row.vjp, NotDifferentiable) or row.infer_type is not None
+        )
     assert row.result in {"", "b", *row.operands}
 
 
@@ -310,7 +312,7 @@ def test_cast(t, cpu):
         inputs.append((have, (x % 2 if have.is_bool else x).astype(have.numpy)))
 
     def casts(*xs):
-        return tuple(current.builder().cast(x, t) for x in xs)
+        return tuple(builder_stack.builder().cast(x, t) for x in xs)
 
     program = Program(casts, inputs)
     want = [x.astype(t.numpy) for _, x in inputs]
@@ -359,7 +361,7 @@ def test_rules_are_derivatives(row):
     inputs = draw(row, f64, n, seed=7)
     g = np.random.default_rng(8).uniform(0.5, 2, n)
     for k, have in enumerate(derivatives(row, inputs, g)):
-        if row.operands[k] == "B" or isinstance(row.rule(k), REFUSE):
+        if row.operands[k] == "B" or isinstance(row.rule(k), NotDifferentiable):
             assert have is None
             continue
         if have is None:
@@ -373,12 +375,12 @@ def test_rules_are_derivatives(row):
 
 
 def test_stop_grad_is_constant():
-    assert ops.stop_grad.rules is ZERO
+    assert ops.stop_grad.vjp is ZERO
 
 
 def test_rules_of_casts_change_the_adjoints_type():
     def formula(x, g):
-        y = current.builder().cast(x, f64)
+        y = builder_stack.builder().cast(x, f64)
         return ops.cast.rule(0)(g, x, y)
 
     program = Program(formula, [(f32, np.ones(1, np.float32)), (f64, np.full(1, 3.0))])
@@ -423,7 +425,7 @@ def test_documented_points(row, point, want):
     assert derivative_at(row, *point) == want
 
 
-@pytest.mark.parametrize("row", [r for r in SMOOTH if r.rules is not ZERO], ids=name)
+@pytest.mark.parametrize("row", [r for r in SMOOTH if r.vjp is not ZERO], ids=name)
 @pytest.mark.parametrize("g", [0.0, 1.0])
 def test_no_nan_where_the_op_is_finite(row, g):
     for point in itertools.product(
@@ -450,9 +452,9 @@ def adjoints_of_nothing(make, inputs, y):
 
     def formula(g, *xs):
         make(*xs)
-        let = current.builder().stmts[-1]
+        let = builder_stack.builder().stmts[-1]
         assert isinstance(let, Let)
-        current.builder().cut = Everything()
+        builder_stack.builder().cut = Everything()
         rules = [let.op.rule(k) for k in range(len(let.args))]
         made = [r(g, *let.args, let.out) for r in rules if callable(r)]
         return tuple(v for v in made if v is not None)
@@ -463,10 +465,10 @@ def adjoints_of_nothing(make, inputs, y):
         return [*program.interpret(), *program.interpret(scalarize)]
 
 
-@pytest.mark.parametrize("row", [r for r in SMOOTH if r.rules is not ZERO], ids=name)
+@pytest.mark.parametrize("row", [r for r in SMOOTH if r.vjp is not ZERO], ids=name)
 def test_an_adjoint_of_0_stays_0(row):
     """Whatever the arguments are: a value that was thrown away has no derivative."""
-    if isinstance(row.rule(0), REFUSE):
+    if isinstance(row.rule(0), NotDifferentiable):
         return
     grid = np.array(list(itertools.product(EXTREMES, repeat=len(row.operands)))).T
     inputs = [
@@ -483,7 +485,7 @@ def test_norm_at_zero_has_no_nan():
         square = v * v
         total = ops.reduce_sum(square)
         length = ops.sqrt(total)
-        builder = current.builder()
+        builder = builder_stack.builder()
         g = ops.sqrt.rule(0)(builder.const(1.0, f64), total, length)
         g = ops.reduce_sum.rule(0)(g, square, total)
         return ops.mul.rule(0)(g, v, v, square) + ops.mul.rule(1)(g, v, v, square)
@@ -501,7 +503,7 @@ MAT23, MAT32 = tensor(f64, (2, 3)), tensor(f64, (3, 2))
 
 
 def build(t):
-    return lambda *xs: current.builder().build(xs, t)
+    return lambda *xs: builder_stack.builder().build(xs, t)
 
 
 STRUCTURES = {
@@ -516,11 +518,11 @@ STRUCTURES = {
     "insert [i]": (ops.insert, [VEC2, f64, i32]),
     "insert [i, j]": (ops.insert, [MAT23, f64, i32, i64]),
     "broadcast vec3": (
-        lambda x: current.builder().broadcast(x, VEC3),
+        lambda x: builder_stack.builder().broadcast(x, VEC3),
         [f64],
     ),
     "broadcast mat2x3": (
-        lambda x: current.builder().broadcast(x, MAT23),
+        lambda x: builder_stack.builder().broadcast(x, MAT23),
         [f64],
     ),
     "sum vec3": (ops.reduce_sum, [VEC3]),
@@ -594,7 +596,7 @@ def test_rules_of_structures(case):
 
     def formula(w, *xs):
         make(*xs)
-        let = current.builder().stmts[-1]
+        let = builder_stack.builder().stmts[-1]
         assert isinstance(let, Let)
         made = [let.op.rule(k)(w, *let.args, let.out) for k in range(len(let.args))]
         taken.extend(k for k, v in enumerate(made) if v is not None)

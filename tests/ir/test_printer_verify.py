@@ -6,9 +6,9 @@ import pytest
 
 from diffsim.errors import InternalError, Span
 from diffsim.ir import ops
-from diffsim.ir._row import SAME, ZERO, Instr, Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    Alloca,
     Arg,
     Atomic,
     Block,
@@ -21,16 +21,16 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
-    Scratch,
-    Seed,
+    RngKey,
     Store,
     Task,
     Value,
     While,
 )
+from diffsim.ir.op import SAME, ZERO, Instr, Op
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import bool_, f32, f64, i32, tensor, u64
-from diffsim.ir.verify import verify
+from diffsim.ir.verifier import verify
 
 SPAN = Span("test_printer_verify.py", 4)
 VEC2 = tensor(f32, (2,))
@@ -95,10 +95,10 @@ def test_every_statement_is_printed():
     less, cond = let(ops.lt, w0, n, t=bool_)
     more, w2 = let(ops.add, w0, Const(i32, 1), t=i32, hint="w")
     v, y = Value(VEC2, "v"), Value(f32)
-    bits, _ = let(ops.random_u64, Seed(u64), Seed(u64), Const(u64, 1), t=u64)
+    bits, _ = let(ops.random_u64, RngKey(u64), RngKey(u64), Const(u64, 1), t=u64)
     pick, chosen = let(ops.extract, flags, ZERO_I, t=bool_)
     stmts = [
-        Scratch(saved, n, s),
+        Alloca(saved, n, s),
         Load(v, a, (n, ZERO_I), s),
         bits,
         For(k, ZERO_I, Dim(i32, a, 1), (e0,), (Const(f32, 0.0),), Block([], (e0,)), (e1,), s, True),
@@ -212,7 +212,7 @@ def leaves_its_task():
 
 
 def stray_op():
-    forged = Op("sin", "F -> F", "Not the row.", ref=None, llvm=Instr(), cuda=SAME, rules=ZERO,
+    forged = Op("sin", "F -> F", "Not the row.", ref=None, llvm=Instr(), cuda=SAME, vjp=ZERO,
                 sample=[(0, 1)])  # fmt: skip
     return kernel([let(forged, Const(f32, 1.0))[0]])
 
@@ -298,9 +298,9 @@ def test_a_lane_may_not_use_what_the_bounds_bound():
 def test_scratch_is_known_from_where_it_is_made():
     mem = Mem("saved", f32, 1, None, "scratch")
     store = Store(mem, (ZERO_I,), HALF, SPAN)
-    verify(kernel([Scratch(mem, EIGHT, SPAN), store]))
+    verify(kernel([Alloca(mem, EIGHT, SPAN), store]))
     with pytest.raises(InternalError, match="saved is not one of"):
-        verify(kernel([store, Scratch(mem, EIGHT, SPAN)]))
+        verify(kernel([store, Alloca(mem, EIGHT, SPAN)]))
 
 
 def test_what_the_builder_makes_is_well_formed():

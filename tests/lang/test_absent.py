@@ -5,7 +5,7 @@ import re
 import pytest
 
 import diffsim as ds
-from diffsim.lang.absent import ABSENT
+from diffsim.lang.host.unsupported import ABSENT
 
 
 @pytest.mark.parametrize("name", ABSENT)

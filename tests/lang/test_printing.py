@@ -9,7 +9,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import AccessError
-from diffsim.runtime import printed
+from diffsim.runtime import print_buffer
 from tests.support.gradients import field, numbers
 
 
@@ -197,7 +197,7 @@ def test_more_lines_than_there_is_room_for(capsys, monkeypatch):
         warnings.simplefilter("always")
         run()
     lines = [tuple(map(int, line.split())) for line in capsys.readouterr().out.splitlines()]
-    assert len(lines) == printed.ROOM // 5  # a number, the task, the lane, and two values
+    assert len(lines) == print_buffer.ROOM // 5  # a number, the task, the lane, and two values
     assert lines == sorted(set(lines))
     assert all(j == 2 * i for i, j in lines)
     assert [str(lanes - len(lines)) in str(w.message) for w in caught] == [True]

@@ -6,12 +6,12 @@ import pytest
 import diffsim as ds
 from diffsim.errors import Span
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Task, Value
-from diffsim.ir.order import Order
-from diffsim.ir.private import Private
+from diffsim.ir.ordered import FixedOrder
+from diffsim.ir.privatized import Privatized
 from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
-from diffsim.passes.keep import keep_taken
-from diffsim.passes.serial import serialize
+from diffsim.passes.autodiff.retain_grad import retain_gradients
+from diffsim.passes.transforms.serialize import serialize
 
 N = 40
 
@@ -91,7 +91,7 @@ def test_no_pass_loses_it(stages, by_field):
     wanted = dict(zip(lines, blocks, strict=True))
     assert check(special.ir, wanted) == len(blocks)
     kept = {m: Mem("kept", m.dtype, m.rank, m.shape) for m in special.adjoint.mems if m.is_grad}
-    adjoints = [special.adjoint, keep_taken(special.adjoint, kept)]
+    adjoints = [special.adjoint, retain_gradients(special.adjoint, kept)]
     for kernel in (special.ir, *adjoints):
         for name, stage in getattr(pipeline, stages):
             kernel = stage(kernel)
@@ -138,11 +138,11 @@ def test_replace_keeps_what_it_is_not_given():
         Block([add]),
         span,
         (("add", mem, ()),),
-        (Private(mem, (), frozenset([add]), 1, 0),),
+        (Privatized(mem, (), frozenset([add]), 1, 0),),
         frozenset([axis]),
         128,
         1,
-        Order(frozenset([add]), serial=False),
+        FixedOrder(frozenset([add]), serial=False),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:

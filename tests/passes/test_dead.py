@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from diffsim.backends.interp import run
+from diffsim.backends.interpreter import run
 from diffsim.errors import Span
 from diffsim.ir import ops
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    Alloca,
     Atomic,
     Block,
     Check,
@@ -16,16 +17,15 @@ from diffsim.ir.nodes import (
     Kernel,
     Load,
     Mem,
-    Scratch,
     Store,
     Task,
     Value,
     While,
 )
+from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import bool_, f64, i32
-from diffsim.ir.verify import verify
-from diffsim.ir.walk import task_statements
-from diffsim.passes.dead import drop_dead
+from diffsim.ir.verifier import verify
+from diffsim.passes.transforms.dce import eliminate_dead_code
 
 SPAN = Span("test_dead.py", 1)
 X, Y = Mem("x", f64, 1, (4,)), Mem("y", f64, 0, ())
@@ -46,7 +46,7 @@ def kernel(*tasks, temps=(), result=None):
 
 def dropped(k):
     """The kernel after the pass, which does what it did."""
-    less = verify(drop_dead(verify(k)), "drop_dead")
+    less = verify(eliminate_dead_code(verify(k)), "drop_dead")
     found = []
     for one in (k, less):
         memory = {X: np.arange(1.0, 5.0), Y: np.array(0.0)}
@@ -177,18 +177,18 @@ def test_scratch_that_nobody_reads():
     for read in (False, True):
         b, mem = Builder(SPAN), Mem("saved", f64, 1, None, "scratch")
         with b:
-            b.add(Scratch(mem, THREE, SPAN))
+            b.add(Alloca(mem, THREE, SPAN))
             b.store(mem, (ZERO,), b.load(X, (ZERO,)))
             saved = b.load(mem, (ZERO,))
             b.store(Y, (), saved if read else number(1.0))
-        want = ["Scratch", "Load", "Store", "Load", "Store"] if read else ["Store"]
+        want = ["Alloca", "Load", "Store", "Load", "Store"] if read else ["Store"]
         assert kinds(dropped(kernel(serial(b)))) == want
 
 
 def test_scratch_is_kept_by_a_read_in_a_loop():
     b, mem = Builder(SPAN), Mem("saved", f64, 1, None, "scratch")
     with b:
-        b.add(Scratch(mem, THREE, SPAN))
+        b.add(Alloca(mem, THREE, SPAN))
         for reverse in (False, True):
             k = Value(i32)
             with b.block() as body:
@@ -198,7 +198,7 @@ def test_scratch_is_kept_by_a_read_in_a_loop():
                     b.store(mem, (k,), b.load(X, (k,)))
             b.add(For(k, ZERO, THREE, (), (), Block(body), (), SPAN, reverse))
     less = dropped(kernel(serial(b)))
-    assert kinds(less) == ["Scratch", "For", "Load", "Store", "For", "Load", "Atomic"]
+    assert kinds(less) == ["Alloca", "For", "Load", "Store", "For", "Load", "Atomic"]
 
 
 def temp_tasks(*, read):

@@ -7,7 +7,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.ir.nodes import Atomic
-from diffsim.ir.walk import task_statements
+from diffsim.ir.traversal import task_statements
 from diffsim.passes import pipeline
 
 

@@ -2,7 +2,7 @@
 
 import diffsim as ds
 from diffsim.ir.nodes import Atomic, Load, Store
-from diffsim.ir.walk import statements
+from diffsim.ir.traversal import statements
 from diffsim.passes import pipeline
 
 

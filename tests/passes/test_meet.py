@@ -8,8 +8,8 @@ import pytest
 
 import diffsim as ds
 from diffsim.ir.nodes import Store
-from diffsim.ir.walk import task_statements
-from diffsim.passes.meet import Sums
+from diffsim.ir.traversal import task_statements
+from diffsim.passes.analysis.dependence import LinearForms
 from tests.support.source import make
 
 pytestmark = pytest.mark.usefixtures("cpu")
@@ -51,7 +51,7 @@ def test_all_pairs(seed):
         [tuple(eval(e, {"i": i, "j": j, "k": k}) for e in pair) for i, j, k in turns]
         for pair in pairs
     ]
-    sums = Sums(task)
+    sums = LinearForms(task)
     variables = [*task.axes, task.body.stmts[0].index]
     for one, two in ((0, 0), (0, 1), (1, 1)):
         said = sums.distances(found[one], found[two])
@@ -88,7 +88,7 @@ def test_what_is_found_out():
         y=y,
         at=at,
     )
-    sums = Sums(task)
+    sums = LinearForms(task)
     alone = [sums.distances(s, s).same(task.axes) for s in found]
     assert alone == [True, True, True, False, True, False, False, False, True, True]
     i, j = task.axes
@@ -109,7 +109,7 @@ def test_bounds_that_are_not_known():
         "            y[i + 1, k] = 0.0\n",
         y=y,
     )
-    sums = Sums(task)
+    sums = LinearForms(task)
     assert [sums.distances(s, s).same(task.axes) for s in found] == [True, False, True]
     assert sums.distances(found[0], found[2]).of(task.axes[0]) == (1, 1)
     assert sums.distances(found[1], found[1]).of(task.axes[0]) == (-math.inf, math.inf)
@@ -130,7 +130,7 @@ def test_shifts_that_lose_bits():
         "        y[n << 1, i] = 0.0\n",
         y=y,
     )
-    sums = Sums(task)
+    sums = LinearForms(task)
     alone = [sums.distances(s, s).same(task.axes) for s in found]
     assert alone == [True, False, True, False, True, False, False, True]
 
@@ -149,7 +149,7 @@ def test_sums_that_whole_numbers_never_make_equal():
         "        y[i, 0] = 0.0\n",
         y=y,
     )
-    sums = Sums(task)
+    sums = LinearForms(task)
 
     def never(a, b, same=()):
         return sums.distances(found[a], found[b], same).never

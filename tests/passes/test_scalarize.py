@@ -11,16 +11,17 @@ import struct
 import numpy as np
 import pytest
 
-from diffsim.backends import chunks, cpu
-from diffsim.backends.interp import run
-from diffsim.backends.jit import Jit
-from diffsim.backends.layout import ERROR, POOL, RUN, SEED, THREADS
-from diffsim.backends.pool import Pool, launcher
+from diffsim.backends.cpu import chunks
+from diffsim.backends.cpu import codegen as cpu
+from diffsim.backends.interpreter import run
+from diffsim.backends.llvm.parameter_block import ERROR, POOL, RUN, SEED, THREADS
+from diffsim.backends.native.jit import Jit
+from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import AccessError, BackendError, Span
 from diffsim.ir import ops
-from diffsim.ir._row import TABLE, ZERO, Expand, Instr, Op
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
+    Alloca,
     Arg,
     Block,
     Check,
@@ -32,20 +33,20 @@ from diffsim.ir.nodes import (
     Let,
     Load,
     Mem,
-    Scratch,
-    Seed,
+    RngKey,
     Store,
     Task,
     Value,
     While,
 )
+from diffsim.ir.op import TABLE, ZERO, Expand, Instr, Op
 from diffsim.ir.printer import print_kernel
+from diffsim.ir.traversal import outs, task_statements, uses
 from diffsim.ir.types import bool_, f32, f64, i32, tensor, u8, u64
-from diffsim.ir.verify import verify
-from diffsim.ir.walk import outs, task_statements, uses
-from diffsim.passes.dead import drop_dead
-from diffsim.passes.scalarize import scalarize
-from diffsim.passes.sums import mark_exclusive, take_out_sums
+from diffsim.ir.verifier import verify
+from diffsim.passes.transforms.dce import eliminate_dead_code
+from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
+from diffsim.passes.transforms.scalarize import scalarize
 
 SPAN = Span("test_scalarize.py", 1)
 VEC2, MAT22, VEC3 = tensor(f64, (2,)), tensor(f64, (2, 2)), tensor(f64, (3,))
@@ -63,7 +64,7 @@ def is_scalar(kernel):
             values = (*uses(s), *outs(s), *getattr(s, "params", ()))
             assert all(v.type.shape == () for v in values), s
             if isinstance(s, Let):
-                assert s.op.typer is None
+                assert s.op.infer_type is None
                 assert not isinstance(s.op.llvm, Expand)
             elif isinstance(s, (Load, Store)):
                 assert len(s.index) == s.mem.rank + len(s.mem.dtype.shape)
@@ -163,7 +164,7 @@ def test_expansions_keep_the_ops_type():
 
 def test_what_a_backend_has_not_is_refused_with_the_line():
     row = Op("nowhere", "F -> F", "An op of one backend only.", ref=np.sin, llvm=Instr(f="fadd"),
-             cuda=None, rules=ZERO, sample=[(0, 1)])  # fmt: skip
+             cuda=None, vjp=ZERO, sample=[(0, 1)])  # fmt: skip
     y, line = Mem("y", f64, 0, ()), Span("user.py", 9)
     out = Value(f64)
     kernel = serial([Let(out, row, (Const(f64, 1.0),), line), Store(y, (), out, SPAN)], (y,))
@@ -187,7 +188,7 @@ def test_dimensions_seeds_and_tasks_pass_through():
     a = Mem("a", VEC2, 1, None, "array")
     i, b = Value(i32, "i"), Builder(SPAN)
     with b:
-        bits = b.named("random_u64", Seed(u64), b.cast(i, u64), b.const(0, u64))
+        bits = b.named("random_u64", RngKey(u64), b.cast(i, u64), b.const(0, u64))
         small = b.cast(b.named("shr", bits, b.const(40, u64)), f64)
         b.store(a, (i,), b.broadcast(small, VEC2))
     task = Task((i,), Block([], (ZERO_I, Dim(i32, a, 0))), Block(b.stmts), SPAN)
@@ -481,7 +482,7 @@ class Maker:
     def scratch(self, scope, depth):
         t = self.rng.choice([f64, VEC2])
         mem, k = Mem("saved", t, 1, None, "scratch"), Value(i32)
-        self.b.add(Scratch(mem, Const(i32, N), SPAN))
+        self.b.add(Alloca(mem, Const(i32, N), SPAN))
         with self.b.block() as body:
             self.b.store(mem, (k,), self.pick(scope, t) * self.b.cast(k, f64))
         self.b.add(For(k, ZERO_I, Const(i32, N), (), (), Block(body), (), SPAN))
@@ -499,9 +500,11 @@ def chain(*passes):
 
 CHANGES = {
     "scalarize": chain(scalarize),
-    "drop_dead": chain(drop_dead),
-    "sums": chain(scalarize, take_out_sums),
-    "all": chain(drop_dead, scalarize, take_out_sums, mark_exclusive, drop_dead),
+    "drop_dead": chain(eliminate_dead_code),
+    "sums": chain(scalarize, hoist_reductions),
+    "all": chain(
+        eliminate_dead_code, scalarize, hoist_reductions, demote_atomics, eliminate_dead_code
+    ),
 }
 
 
@@ -574,5 +577,5 @@ def test_random_programs_reach_everything():
         for task in Maker(seed).kernel.tasks:
             for s in task_statements(task):
                 seen.add(s.op.name if isinstance(s, Let) else type(s).__name__)
-    assert {"For", "While", "If", "Scratch", "Atomic", "Load", "Store"} <= seen
-    assert {row.name for row in TABLE.values() if row.typer is not None} <= seen
+    assert {"For", "While", "If", "Alloca", "Atomic", "Load", "Store"} <= seen
+    assert {row.name for row in TABLE.values() if row.infer_type is not None} <= seen

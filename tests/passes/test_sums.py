@@ -3,27 +3,15 @@
 import numpy as np
 import pytest
 
-from diffsim.backends.interp import run
+from diffsim.backends.interpreter import run
 from diffsim.errors import Span
 from diffsim.ir import ops
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import (
-    Arg,
-    Atomic,
-    Block,
-    Const,
-    For,
-    If,
-    Kernel,
-    Mem,
-    Task,
-    Value,
-    While,
-)
+from diffsim.ir.nodes import Arg, Atomic, Block, Const, For, If, Kernel, Mem, Task, Value, While
+from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i32, i64, u8
-from diffsim.ir.verify import verify
-from diffsim.ir.walk import task_statements
-from diffsim.passes.sums import identity, mark_exclusive, take_out_sums
+from diffsim.ir.verifier import verify
+from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions, identity
 
 SPAN = Span("test_sums.py", 1)
 N = 5
@@ -68,8 +56,8 @@ def changed(kernel, change):
 
 
 def taken(kernel):
-    made = changed(kernel, take_out_sums)
-    changed(made, mark_exclusive)
+    made = changed(kernel, hoist_reductions)
+    changed(made, demote_atomics)
     return made.tasks[0]
 
 
@@ -180,7 +168,7 @@ def test_serial_code_has_no_reductions():
 
 
 def changed_without_args(kernel):
-    made = verify(take_out_sums(kernel))
+    made = verify(hoist_reductions(kernel))
     before, after = memory(), memory()
     run(kernel, before)
     run(made, after)
@@ -350,7 +338,7 @@ def test_identities_change_nothing(op, t):
 
 def exclusive(body, n=1):
     """For each atomic, whether it was marked."""
-    return [s.exclusive for s in atomics(changed(parallel(body, n), mark_exclusive).tasks[0])]
+    return [s.exclusive for s in atomics(changed(parallel(body, n), demote_atomics).tasks[0])]
 
 
 HALF = Const(f64, 0.5)
@@ -430,7 +418,7 @@ def test_scratch_and_serial_code_are_ones_own():
     b = Builder(SPAN, f64)
     add(b, X, ZERO)
     k = Kernel("k", (), MEMS, (Task((), Block([]), Block(b.stmts), SPAN),), SPAN)
-    assert [s.exclusive for s in atomics(mark_exclusive(k).tasks[0])] == [True]
+    assert [s.exclusive for s in atomics(demote_atomics(k).tasks[0])] == [True]
 
 
 def test_marks_keep_old_values_and_lines():
@@ -438,7 +426,7 @@ def test_marks_keep_old_values_and_lines():
         b.store(P, (i, i), b.atomic("max", X, (i,), HALF, wants_old=True))
 
     k = parallel(body)
-    (before,), (after,) = atomics(k.tasks[0]), atomics(changed(k, mark_exclusive).tasks[0])
+    (before,), (after,) = atomics(k.tasks[0]), atomics(changed(k, demote_atomics).tasks[0])
     assert after.exclusive
     assert not before.exclusive
     assert (after.out, after.span, after.origin) == (before.out, before.span, before)
@@ -449,7 +437,7 @@ def test_sums_in_single_precision():
     b, i = Builder(SPAN), Value(i32)
     b.atomic("add", mem, (), Const(f32, 0.1))
     task = Task((i,), Block([], (ZERO, Const(i32, 10))), Block(b.stmts), SPAN)
-    made = verify(take_out_sums(Kernel("k", (), (mem,), (task,), SPAN)))
+    made = verify(hoist_reductions(Kernel("k", (), (mem,), (task,), SPAN)))
     array = np.zeros((), np.float32)
     run(made, {mem: array})
     assert made.tasks[0].reductions

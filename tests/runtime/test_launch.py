@@ -46,7 +46,7 @@ def run(folder, text, **environment):
 COUNTED = """
 import sys
 import diffsim as ds
-from diffsim.backends.jit import Jit
+from diffsim.backends.native.jit import Jit
 
 compiled, compile_one = [], Jit.compile
 
@@ -223,7 +223,7 @@ def test_environment_sets_the_number_of_threads(tmp_path):
         tmp_path,
         """
         import diffsim as ds
-        from diffsim.runtime.context import session
+        from diffsim.runtime.session import session
 
         ds.init()
         print(session.threads, session.options.debug)
@@ -321,13 +321,13 @@ def test_compiling_in_several_threads(cpu, hasty):
 
 def test_a_kernel_is_compiled_once(cpu, hasty, monkeypatch):
     """Code that a thread runs would be freed if another one compiled the kernel again."""
-    from diffsim.runtime.specialize import Special
+    from diffsim.runtime.kernels.specialization import Specialization
 
     ds = cpu
     x = ds.field(ds.f64, shape=10, needs_grad=True)
     made = []
-    compile_ = Special._compile
-    monkeypatch.setattr(Special, "_compile", lambda *a: made.append(a) or compile_(*a))
+    compile_ = Specialization._compile
+    monkeypatch.setattr(Specialization, "_compile", lambda *a: made.append(a) or compile_(*a))
 
     @ds.kernel
     def add(a: ds.f64):
@@ -847,7 +847,8 @@ def test_kernels_work_without_init(tmp_path):
 
 def compiled_texts(monkeypatch):
     """The list of what is compiled from now on."""
-    from diffsim.backends import cpu, cuda
+    from diffsim.backends.cpu import codegen as cpu
+    from diffsim.backends.cuda import codegen as cuda
 
     made = []
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.context import session
-from diffsim.runtime.sequence import new_sequence
-from diffsim.runtime.storage import Form, Stretches, stretches
+from diffsim.runtime.cpu.command_list import new_command_list
+from diffsim.runtime.memory.storage import StorageLayout, StridedSpan, stretches
+from diffsim.runtime.session import session
 
 
 def forms(shape, dtype):
     """The ways in which elements of a shape can lie."""
     for n, soa in ((1, False), (2, False), (2, True)):
         for order in itertools.permutations(range(len(shape))):
-            yield Form(dtype, n, shape, order, soa)
+            yield StorageLayout(dtype, n, shape, order, soa)
 
 
 def numpy_move(step, a, b):
@@ -32,7 +32,7 @@ def numpy_move(step, a, b):
 
 
 def native_move(step, one, other, dtype):
-    sequence = new_sequence()
+    sequence = new_command_list()
     if step == "clear":
         sequence.add_clear(one)
     elif step == "sum":
@@ -88,7 +88,7 @@ def test_moves_of_rows(cpu, shape, dtype, step):
         for turned in (False, True):
             (whole, a), (packed, b) = (
                 filled(f, 1),
-                filled(Form(dtype, f.components, rest, order, f.soa), 2),
+                filled(StorageLayout(dtype, f.components, rest, order, f.soa), 2),
             )
             there = f.row(whole.address, axis, row)
             found = [there, there.packed(packed.address)]
@@ -104,7 +104,10 @@ def test_moves_of_rows(cpu, shape, dtype, step):
 @pytest.mark.parametrize(("dtype", "step"), STEPS)
 def test_moves_of_elements(cpu, dtype, step):
     for f in forms((3, 4), dtype):
-        (one, a), (other, b) = filled(f, 1), filled(Form(dtype, f.components, (), (), False), 2)
+        (one, a), (other, b) = (
+            filled(f, 1),
+            filled(StorageLayout(dtype, f.components, (), (), False), 2),
+        )
         at = 2 * f.strides[0] + 1 * f.strides[1]
         there = f.element(one.address, at)
         numpy_move(step, a[2, 1], b)
@@ -114,27 +117,27 @@ def test_moves_of_elements(cpu, dtype, step):
 
 
 def test_stretches():
-    form = Form(ds.f32, 2, (4, 3), (0, 1), False)
-    assert form.row(1000, None) == Stretches(1000, 96)
-    assert form.row(1000, 0, 2) == Stretches(1048, 24, 1, 96)
-    assert form.row(1000, 1, 1) == Stretches(1008, 8, 4, 24)
-    assert form.element(1000, 14) == Stretches(1056, 8)
-    blocks = Form(ds.f32, 2, (4, 3), (0, 1), True)
-    assert blocks.row(1000, 0, 2) == Stretches(1024, 12, 2, 48)
-    assert blocks.row(1000, 1, 1) == Stretches(1004, 4, 8, 12)
-    assert blocks.element(1000, 7) == Stretches(1028, 4, 2, 48)
-    assert blocks.element(1000, 7).packed(64) == Stretches(64, 4, 2, 4)
+    form = StorageLayout(ds.f32, 2, (4, 3), (0, 1), False)
+    assert form.row(1000, None) == StridedSpan(1000, 96)
+    assert form.row(1000, 0, 2) == StridedSpan(1048, 24, 1, 96)
+    assert form.row(1000, 1, 1) == StridedSpan(1008, 8, 4, 24)
+    assert form.element(1000, 14) == StridedSpan(1056, 8)
+    blocks = StorageLayout(ds.f32, 2, (4, 3), (0, 1), True)
+    assert blocks.row(1000, 0, 2) == StridedSpan(1024, 12, 2, 48)
+    assert blocks.row(1000, 1, 1) == StridedSpan(1004, 4, 8, 12)
+    assert blocks.element(1000, 7) == StridedSpan(1028, 4, 2, 48)
+    assert blocks.element(1000, 7).packed(64) == StridedSpan(64, 4, 2, 4)
 
 
 def test_a_part_of_a_sequence(cpu):
-    memory = session.new_storage(Form(ds.f64, 1, (8,), (0,), False))
+    memory = session.new_storage(StorageLayout(ds.f64, 1, (8,), (0,), False))
     memory.from_numpy(np.arange(8.0).reshape(8, 1))
-    sequence = new_sequence()
+    sequence = new_command_list()
     for k in range(7):
-        sequence.add_swap(*(Stretches(memory.address + 8 * j, 8) for j in (k, k + 1)))
+        sequence.add_swap(*(StridedSpan(memory.address + 8 * j, 8) for j in (k, k + 1)))
     sequence.run(2, 5)
     assert sequence.done == 5
     assert memory.to_numpy()[:, 0].tolist() == [0, 1, 3, 4, 5, 2, 6, 7]
     sequence.run()
     assert memory.to_numpy()[:, 0].tolist() == [1, 3, 4, 5, 2, 6, 7, 0]
-    new_sequence().run()
+    new_command_list().run()

@@ -1,7 +1,7 @@
 """One kernel as the threads of a GPU compute it, seen on the CPU. (For any test: `--emulated-gpu`.)"""
 
-from diffsim.backends.cuda import lower
-from diffsim.backends.ptx import to_ptx
+from diffsim.backends.cuda.codegen import lower
+from diffsim.backends.cuda.ptx import to_ptx
 from diffsim.passes import pipeline
 from tests.backends.emulator import Blocks
 

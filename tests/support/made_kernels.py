@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 
 import diffsim as ds
-from diffsim.backends import interp
+from diffsim.backends import interpreter
 
 N = 4
 HEAD = """
@@ -402,5 +402,5 @@ class Program:
                 name = names[id(mem.handle())]
                 source = self.start if gradients is None else gradients
                 memory[mem] = np.array(source[name])
-        interp.run(kernel, memory)
+        interpreter.run(kernel, memory)
         return {names[id(mem.handle())]: a for mem, a in memory.items()}

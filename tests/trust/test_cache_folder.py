@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import diffsim
-from diffsim.backends.jit import _TRAILER, _TRAILER_MAGIC
+from diffsim.backends.native.jit import _TRAILER, _TRAILER_MAGIC
 from diffsim.errors import Span, warn
-from diffsim.runtime import cache as caches
-from diffsim.runtime import compile as compiling
-from diffsim.runtime.cache import DiskCache, NoFolder, chosen_folder, key
+from diffsim.runtime import disk_cache as caches
+from diffsim.runtime.cpu import executable as compiling
+from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, key
 from tests.soak._processes import start
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")

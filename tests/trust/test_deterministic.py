@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import chunks, logs
+from diffsim.backends.cpu import chunks
+from diffsim.backends.llvm import update_log
 from diffsim.errors import AccessError
-from diffsim.runtime.compile import lower
+from diffsim.runtime.cpu.executable import lower
 from tests import shaken
 from tests.fuzz import deterministic, wide
 
@@ -104,11 +105,11 @@ def test_a_scatter_into_a_large_field(threads, dtype):
 
 def test_rounds(monkeypatch):
     """A long loop notes its updates in rounds; a chunk may note more than was estimated."""
-    monkeypatch.setattr(logs, "CHUNKS", 3)
-    monkeypatch.setattr(logs, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(update_log, "CHUNKS", 3)
+    monkeypatch.setattr(update_log, "CHUNK_BYTES", 4000)
     run, want, _ = scatter((512, 4096), ds.f32, 4, 100_000, deterministic=True)
     assert run().tobytes() == want.tobytes()
-    monkeypatch.setattr(logs, "CHUNK_BYTES", 1 << 40)
+    monkeypatch.setattr(update_log, "CHUNK_BYTES", 1 << 40)
     run, want, _ = scatter((512, 4096), ds.f32, 4, 100_001, deterministic=True)
     assert run().tobytes() == want.tobytes()
 
@@ -224,7 +225,7 @@ def test_what_needs_no_order():
 @pytest.mark.parametrize("threads", [1, 3])
 def test_lanes_together(threads, monkeypatch):
     """Lanes that run as vectors note what each of them adds."""
-    monkeypatch.setattr("diffsim.passes.wide._ALWAYS", True)
+    monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", True)
     ds.init(arch=ds.cpu, cpu_max_num_threads=threads, deterministic=True, offline_cache=False)
     n, width = 40_001, 3_000_000
     x, w = ds.field(ds.f64, shape=width), ds.field(ds.f64, shape=n)
@@ -241,7 +242,7 @@ def test_lanes_together(threads, monkeypatch):
 
     add()
     task = lower(add._only(()).ir).tasks[0]
-    assert task.wide
+    assert task.simd
     assert task.order.logged
     want = np.zeros(width)
     for k in range(3):

@@ -171,8 +171,8 @@ def writing(file):
 WRITES_BESIDE = {
     "benchmarks/harness.py:c": "the source of a library that is compiled beside its place",
     "benchmarks/harness.py:reference": "beside its place, and renamed",
-    "diffsim/backends/ptx.py:assemble": "in a temporary folder",
-    "diffsim/runtime/cache.py:_write": "beside its place, and renamed",
+    "diffsim/backends/cuda/ptx.py:assemble": "in a temporary folder",
+    "diffsim/runtime/disk_cache.py:_write": "beside its place, and renamed",
     "diffsim/runtime/files.py:_write": "what the others use",
     "examples/drawing.py:save_picture": "beside its place, and renamed",
     "examples/mass_spring.py:main": "beside its place, and renamed",

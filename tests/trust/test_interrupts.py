@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from diffsim.backends import pool
+from diffsim.backends.native import pool
 
 pytestmark = [
     pytest.mark.host,

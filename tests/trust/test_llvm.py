@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import jit as jit_module
-from diffsim.backends.guard import Crash, Guard
-from diffsim.backends.jit import Jit, LLVMError
-from diffsim.passes import wide
-from diffsim.runtime.context import session
+from diffsim.backends.native import jit as jit_module
+from diffsim.backends.native.crash_guard import Crash, Guard
+from diffsim.backends.native.jit import Jit, LLVMError
+from diffsim.passes.transforms import vectorize
+from diffsim.runtime.session import session
 
 ADD = "define i64 @add(i64 %a, i64 %b) nounwind {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
 HERE = """
 import ctypes, threading
-from diffsim.backends.jit import Jit
+from diffsim.backends.native.jit import Jit
 jit = Jit()
 guarded = jit._guard._guarded
 abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p)
@@ -206,7 +206,7 @@ def extremes():
 @pytest.mark.parametrize("fast_math", [False, True])
 @pytest.mark.parametrize("t", ["f32", "f64"])
 def test_whatever_llvm_makes_of_a_function_can_be_linked(t, fast_math, simd, monkeypatch, tmp_path):
-    monkeypatch.setattr(wide, "_ALWAYS", simd)
+    monkeypatch.setattr(vectorize, "_ALWAYS", simd)
     ds.init(arch=ds.cpu, fast_math=fast_math)
     fp = getattr(ds, t)
     xs, y, ns = ds.field(fp, 20), ds.field(fp, 20), ds.field(ds.i32, 20)

@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends import interp
+from diffsim.backends import interpreter
 from diffsim.errors import Span
-from diffsim.ir._row import TABLE, Libm
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Const
+from diffsim.ir.op import TABLE, Libm
 from diffsim.ir.types import SCALARS, bool_
-from diffsim.passes import wide
+from diffsim.passes.transforms import vectorize
 from tests.cuda import emulated
 from tests.fuzz import numbers as fuzz
 
 TYPES = [t for t in SCALARS.values() if t is not bool_]
 NUMBERS = [t.name for t in TYPES]
 INTERNAL = {"int_div", "int_rem", "int_shl", "int_shr", "random_u64", "spectral_gradient", "cast"}
-ROWS = {r.name: r for r in TABLE.values() if r.typer is None and r.name not in INTERNAL}
+ROWS = {r.name: r for r in TABLE.values() if r.infer_type is None and r.name not in INTERNAL}
 UNSIGNED_ZERO = {"min", "max"}
 """Of 0 and -0 either may be the smaller one."""
 
@@ -212,14 +212,14 @@ def test_the_interpreter(t):
     grid = Grid(SCALARS[t], most=80).compile()
     ir = grid.space["apply"]._only(()).ir
     memory = {mem: mem.handle().to_numpy() for mem in ir.mems}
-    interp.run(ir, memory)
+    interpreter.run(ir, memory)
     results = {mem.name: array for mem, array in memory.items()}
     grid.compare("the interpreter", lambda name: results[f"y_{name}"])
 
 
 @pytest.mark.parametrize("t", SOME)
 def test_lanes_that_run_together(t, monkeypatch):
-    monkeypatch.setattr(wide, "_ALWAYS", True)
+    monkeypatch.setattr(vectorize, "_ALWAYS", True)
     ds.init(arch=ds.cpu)
     grid = Grid(SCALARS[t]).compile()
     assert grid.space["apply"].llvm().count("masked") > 3
@@ -348,12 +348,12 @@ def cast_kernel(t):
 @pytest.mark.parametrize("simd", [False, True], ids=["plain", "simd"])
 @pytest.mark.parametrize("t", ALL)
 def test_casts(t, simd, monkeypatch):
-    monkeypatch.setattr(wide, "_ALWAYS", simd)
+    monkeypatch.setattr(vectorize, "_ALWAYS", simd)
     ds.init(arch=ds.cpu)
     space, numbers, want = cast_kernel(SCALARS[t])
     ir = space["apply"]._only(()).ir
     memory = {mem: mem.handle().to_numpy() for mem in ir.mems}
-    interp.run(ir, memory)
+    interpreter.run(ir, memory)
     interpreted = {mem.name: array for mem, array in memory.items()}
     space["apply"]()
     for i, number in enumerate(numbers):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.read import TakenArray
+from diffsim.runtime.fields.read_values import TrackedArray
 from tests.support.gradients import field
 
 X = np.array([1.0, 2.0, 3.0])
@@ -414,7 +414,7 @@ def test_arrays_are_plain_where_no_tape_follows(p):
         with ds.ad.no_grad():
             assert type(p.x.to_numpy()) is np.ndarray
         kept = p.x.to_numpy()
-        assert type(kept) is TakenArray
+        assert type(kept) is TrackedArray
     assert type(kept * 2) is np.ndarray
     assert type(kept.sum()) is np.float64
     with ds.Tape(p.loss):

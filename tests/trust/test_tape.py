@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ad.entries import Launched
-from diffsim.runtime.launches import STRETCH
+from diffsim.ad.record.entries import Launched
+from diffsim.runtime.kernels.launch_history import STRETCH
 from tests.fuzz import by_hand
 from tests.support.gradients import field, numbers
 
@@ -422,7 +422,7 @@ def test_tapes_and_writes_in_many_threads():
 
 
 def diffsim_fields():
-    from diffsim.runtime.context import session
+    from diffsim.runtime.session import session
     from diffsim.runtime.threads import members
 
     return members(session.with_grad)
@@ -430,7 +430,7 @@ def diffsim_fields():
 
 def test_who_listens_where_no_tape_records_is_nobody_for_good():
     """What a thread was told before another one began to record stays the answer."""
-    from diffsim.runtime.context import session
+    from diffsim.runtime.session import session
 
     listener = session.recorders and session.listener
     with ds.Tape():

@@ -1,0 +1,1 @@
+"""Checks of a record before its backward pass: a gradient is right, or it is refused."""

@@ -1,0 +1,165 @@
+"""The global data access rules to the letter: `ds.Tape(validation=True)`.
+
+Each launch runs a variant of its kernel that notes what it reads and checks what it writes, element by
+element (`passes/instrument/shadow_memory.py`), one iteration of a loop after the other, so that the first
+violation is always the same one. The ordinary check, which knows what each gradient really needs and costs
+next to nothing, stays on beside it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.record.entries import Index, look, part
+from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, Span
+from diffsim.ir import types
+from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store
+from diffsim.ir.traversal import task_statements
+from diffsim.passes.instrument.shadow_memory import OVERWRITTEN, RACING, Shadow, instrument
+from diffsim.passes.transforms.serialize import serialize
+from diffsim.runtime.cpu.executable import Executable
+from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.specialization import Specialization
+from diffsim.runtime.locked_cached_property import locked_cached_property
+
+_HINT = (
+    "write into another field, or another row (x[t + 1, i] = f(x[t, i])); from the second write on, add: "
+    "x[i] += value"
+)
+
+
+class Watched(Specialization):
+    """A kernel that notes what it reads and checks what it writes."""
+
+    announced = False
+
+    def __init__(self, plain: Specialization) -> None:
+        self._plain = plain
+        super().__init__(*plain.parts)
+        self.launches = plain.launches
+        self.validator: Callable[[], Validator | None] = lambda: None
+        self.start = Mem("start", types.i64, 0, None, "array")
+        noted = self._noted()
+        watched = [m for m in self.ir.mems if m.kind in ("field", "array") and not m.is_grad]
+        self.shadows = {m: Shadow.of(m) for m in watched}
+        self.instrumented, self.statements = instrument(self.ir, self.shadows, self.start, noted)
+
+    @property
+    def plain(self) -> Specialization:
+        return self._plain
+
+    def _noted(self) -> set[Load]:
+        """The loads that count: of what has a gradient, and what the adjoint loads again."""
+        if self._plain.is_detached:
+            return set()
+        try:
+            again = {a.stmt.origin for a in self._plain.adjoint_reads if isinstance(a.stmt, Load)}
+        except AutodiffError:
+            again = set()
+        return {
+            s
+            for t in self.ir.tasks
+            for s in task_statements(t)
+            if isinstance(s, Load)
+            and (s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")))
+        }
+
+    @locked_cached_property
+    def compiled(self) -> Executable | CudaExecutable:
+        made = self._compile(serialize(self.instrumented))
+        made.explain = self._explain
+        if isinstance(made, CudaExecutable):
+            made.debug = True  # look after each launch
+        return made
+
+    def _explain(
+        self, error: DiffsimError, check: Check | Alloca, values: list[int]
+    ) -> DiffsimError:
+        validator = self.validator()
+        if validator is None or not error.message.endswith((OVERWRITTEN, RACING)):
+            return error
+        return validator.error(error.message, values[len(check.values) - 1], error.span)  # type: ignore[union-attr]
+
+
+class Validator:
+    """What one tape noted: for each field, who read and wrote each of its elements last."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.launches: list[tuple[int, Watched]] = []
+        self.notes: dict[Field, dict[str, Field]] = {}
+        self.once: dict[str, Field] = {}
+
+    def instead(self, special: Specialization, args: tuple[Any, ...]) -> Watched:
+        """The variant of a kernel that is launched in place of it."""
+        made = special.variants.get(Watched)
+        if made is None:
+            made = special.variants[Watched] = Watched(special)
+        assert isinstance(made, Watched)
+        self.launches.append((self.count, made))
+        compiled = made.compiled
+        made.validator = weakref.ref(self)
+        start = _array(types.i64, (), ())
+        start.storage.fill(self.count)
+        self.start = start  # kept alive
+        self.count += len(made.statements)
+        compiled.bind_array(made.start, start.address, ())
+        for mem, shadow in made.shadows.items():
+            thing = special.object_of(mem, args)
+            for what in Shadow.__slots__:
+                note = self._note(mem, thing, what)
+                compiled.bind_array(getattr(shadow, what), note.address, note.shape)
+        return made
+
+    def _note(self, mem: Mem, thing: Any, what: str) -> Field:
+        """The notes beside a field; beside a NumPy array, of which tapes keep copies, for this launch."""
+        new = not isinstance(thing, Field)
+        beside = self.once if new else self.notes.setdefault(thing, {})
+        if new or what not in beside:
+            shape = thing.shape[: mem.rank]
+            beside[f"{mem.name} {what}" if new else what] = made = _array(
+                types.i64, mem.dtype.shape, shape
+            )
+            return made
+        return beside[what]
+
+    def wrote(self, field: Field, index: Index) -> None:
+        """Check a write from Python."""
+        beside = self.notes.get(field)
+        if beside is None or field.is_grad:
+            return
+        read = look(beside["read"])
+        notes = read[part(field, index)]
+        if notes.any():
+            where = _first(field, index, read != 0)
+            message = f"{field.name}[{where or 'None'}] {OVERWRITTEN}"
+            raise self.error(message, int(notes[notes != 0].flat[0]), Span.of_caller())
+
+    def error(self, message: str, note: int, span: Span | None) -> GlobalDataAccessError:
+        """The error for a violation, with the other statement that takes part in it."""
+        start, special = next(s for s in reversed(self.launches) if s[0] < note)
+        other = special.statements[note - start - 1]
+        assert isinstance(other, (Load, Store, Atomic))
+        verb = "read" if isinstance(other, Load) else "written"
+        shown = f"{message}\n  {verb} by {special.kernel.source.name}:\n{other.span.text()}"
+        here = "read" if verb == "written" else "written"
+        return GlobalDataAccessError(f"{shown}\n  {here} here:", span, hint=_HINT)
+
+
+def _array(dtype: types.ScalarType, element: tuple[int, ...], shape: tuple[int, ...]) -> Field:
+    made = Field(dtype, element, kind="array")
+    made.place(shape)
+    return made
+
+
+def _first(field: Field, index: Index, found: np.ndarray) -> str:
+    """The first of these elements where something was found."""
+    inside = np.zeros(found.shape, bool)
+    inside[part(field, index)] = True
+    at = np.argwhere((found & inside).reshape(*field.shape, -1).any(axis=-1))[0]
+    return ", ".join(map(str, at))

@@ -1,0 +1,145 @@
+"""What a tape's record lacks, so that there is no gradient.
+
+Launches that were cut short, and writes between the blocks of one tape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ad.record.entries import Copied, Launched, Replaced, Wrote, fields_of, flat
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.fields.field import Field
+
+if TYPE_CHECKING:
+    from diffsim.ad.record.entries import Entry
+    from diffsim.ad.record.overwrite_saves import Box, Saved
+
+
+class RecordIntegrity:
+    """Looks for gaps in one record.
+
+    Attributes:
+        left: the clock's reading when the last block ended.
+    """
+
+    def __init__(self) -> None:
+        self.left = 0
+        self._error: AutodiffError | None = None
+        self._fields: dict[Field, None] = {}
+        self._seen = 0
+        self._elsewhere: dict[Field, tuple[str, Span | None]] = {}
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        """Something that wrote to fields did not run to its end, and is not on the record."""
+        self._error = AutodiffError(
+            f"{what} did not run to its end on this tape, so what it wrote is not on the record",
+            span,
+            hint="record the tape anew: tape.reset(), and then: with tape: ...",
+        )
+
+    def put_back(self, final: list[Saved]) -> None:
+        """At the end of a pass: put back what was there at its start, last first."""
+        if not final:
+            return
+        with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
+            for saved in final:
+                stack.callback(self._put_back, saved)
+
+    def _put_back(self, saved: Saved) -> None:
+        with self.if_cut_short(saved.box[0]):
+            saved.put()
+
+    @contextlib.contextmanager
+    def if_cut_short(self, saved: Field) -> Iterator[None]:
+        """Put a saved value in the place of what overwrote it, which is lost if that fails."""
+        try:
+            yield
+        except BaseException:
+            self._error = AutodiffError(
+                f"a backward pass failed while it put back what {saved.name} had held, and this tape has "
+                "lost it",
+                None,
+                hint="set the fields anew and record the tape anew: tape.reset(), and then: with tape: ...",
+            )
+            raise
+
+    def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
+        """Another thread has written to a field (or array) while this one recorded."""
+        if isinstance(f, Field) and f.grad is not None:
+            self._elsewhere[f] = who, span
+
+    def check(self, entries: Iterable[Entry], seeds: Iterable[Any] = ()) -> None:
+        """Raise AutodiffError if something is missing in the record, or in what it starts from."""
+        if self._error is not None:
+            raise self._error
+        if not self._elsewhere:
+            return
+        for f in (*fields_of(entries), *seeds):
+            if f in self._elsewhere:
+                who, span = self._elsewhere[f]
+                raise AutodiffError(
+                    f"{who} changed {f.name} in another thread while this tape recorded, and a tape records "
+                    "its own thread alone",
+                    span,
+                    hint="do it in the thread of the tape, before its block, or on a tape of the other "
+                    "thread, with fields of its own",
+                )
+
+    def look(self, entries: Sequence[Entry]) -> None:
+        """The record is about to go on.
+
+        Raises:
+            AutodiffError: a field with a gradient has changed since it was recorded.
+        """
+        for entry in flat(entries[self._seen :]):
+            for f, _ in _boxes(entry):
+                if f.grad is not None:
+                    self._fields[f] = None
+        self._seen = len(entries)
+        changed = [f for f in self._fields if f.versions.latest > self.left]
+        if not changed:
+            return
+        for entry in flat(entries):
+            for f, row in _boxes(entry):
+                if f in changed and f.versions.changed(row, self.left):
+                    raise _between(f, row)
+
+
+def no_record(aim: str) -> AutodiffError:
+    """The error where the tape holds nothing to run again, forward or backward."""
+    return AutodiffError(
+        f"there is nothing to {aim}: no block of this tape has run to its end",
+        Span.of_caller(),
+        hint="record first: with tape: ...",
+    )
+
+
+def _boxes(entry: Entry) -> Iterator[Box]:
+    """What an entry read or wrote."""
+    if isinstance(entry, Launched):
+        special = entry.special
+        for a in (*special.read, *special.written):
+            box = special.box(a, entry.args)
+            if box is not None:
+                yield box
+    elif isinstance(entry, Wrote):
+        yield entry.field, entry.row
+    elif isinstance(entry, Copied):
+        yield entry.target, None
+        yield entry.source, None
+    elif isinstance(entry, Replaced):
+        for f in (*entry.arrays, *entry.written):
+            yield f, None
+
+
+def _between(f: Field, row: int | None) -> AutodiffError:
+    who, place = f.versions.written_by(row)
+    return AutodiffError(
+        f"{f.name} was recorded on this tape, {who} has changed it after the end of the block, and the "
+        "record would go on as if it had not",
+        place,
+        hint="change it inside of the block, or begin a new record: tape.reset()",
+    )

@@ -1,0 +1,288 @@
+"""Gradients that Python would lose: searched for before each backward pass.
+
+What Python takes out of fields and puts into others is on the record as a constant. Numbers and arrays
+remember where they come from (`runtime/fields/read_values.py`); what `math.sqrt`, another library or
+`np.array(...)` makes of them does not. So the record itself is looked at:
+
+- a loss that nothing with a gradient leads to: a constant that Python computed, or a block that the launches
+  were left out of;
+- a field that was read out and leads to the loss on no way of the record, where Python wrote something later
+  that does (both are guesses: they are not made where the program says `ds.stop_grad`, and so knows);
+- gradients that were set in the block, of fields whose gradients the backward pass computes anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ad.record.entries import (
+    Copied,
+    Entry,
+    Launched,
+    Replaced,
+    Seeded,
+    Stopped,
+    Stored,
+    Wrote,
+    all_written,
+    flat,
+    read,
+    written,
+)
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.versions import span_of
+from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
+
+if TYPE_CHECKING:
+    from diffsim.ad.tape import Tape
+
+Writes = Mapping[Field, Span | None]
+"""Fields that were written, and where."""
+_MEANT = "if a constant is meant, say so: ds.stop_grad({})"
+
+
+# ---- gradients that were set in the block
+
+
+def check_seeds(tape: Tape) -> None:
+    """Refuse gradients set in the block, of fields whose gradients the backward pass computes."""
+    if not tape.seeded and not any(special.gradient_writes for special in tape.kept):
+        return
+    computed = {f.grad for f in all_written(tape.entries.firsts()) if f.grad is not None}
+    for gradient, span in _seeds(tape.entries.firsts()):
+        if gradient in computed:
+            name = gradient.name
+            raise AutodiffError(
+                f"{name} was set in the block of a tape whose backward pass computes it anew: what was set "
+                "would get lost without a word",
+                span,
+                hint="give it to the backward pass of a tape without a loss: "
+                f"tape.backward(grads={{{name.removesuffix('.grad')}: seed}})",
+            )
+
+
+def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None:
+    """Refuse gradients that the steps of a rollout write: its backward pass runs them again.
+
+    Args:
+        written: the gradients that they write, and where.
+        seeded: those that they set to something other than 0.
+        own: the fields that each step makes anew; their gradients may be set to 0.
+    """
+    cleared = {f.grad for f in own if f.grad is not None}
+    for gradient, span in {
+        **{g: s for g, s in written.items() if g not in cleared},
+        **seeded,
+    }.items():
+        raise AutodiffError(
+            f"{gradient.name} is set in a step of a checkpointed rollout: the backward pass runs its steps "
+            "again, and gradients would get lost without a word",
+            span,
+            hint="set it outside of the rollout: tape.backward(grads={y: seed})",
+        )
+
+
+def _seeds(entries: Iterable[Entry]) -> Iterator[tuple[Field, Span | None]]:
+    """The gradients that the program wrote something other than 0 to, and where."""
+    for entry in flat(entries):
+        if isinstance(entry, Launched):
+            for statement in entry.special.gradient_writes:
+                f = entry.special.object_of(statement.mem, entry.given)
+                if isinstance(f, Field):
+                    yield f, statement.span
+        elif isinstance(entry, Seeded):
+            yield entry.field, entry.span
+        elif isinstance(entry, Copied) and entry.target.is_grad:
+            yield entry.target, entry.span
+
+
+# ---- what leads to the loss
+
+
+def check_reaches(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> None:
+    """Refuse a loss that nothing leads to, and ways to it that only Python knows."""
+    if loss is not None and not tape.constants:
+        _check_loss(tape, loss)
+    if tape.looked:
+        _check_read_outs(tape, loss, seeds)
+
+
+def _check_loss(tape: Tape, loss: Field) -> None:
+    """Raise AutodiffError if the loss depends on nothing that has a gradient."""
+    where: Span | None = None
+    computed = False
+    what = "nothing on this tape writes to it"
+    for entry in reversed(tape.entries):
+        if isinstance(entry, Replaced):
+            if entry.by_user or loss in _touched(entry):
+                return  # the user's own gradient knows
+        elif loss not in written(entry):
+            continue
+        elif isinstance(entry, (Stored, Stopped)) or _is_meant(entry):
+            return
+        elif isinstance(entry, Wrote):
+            if not computed:
+                what = "its last value is a constant from Python"
+                where = span_of(entry.writer)
+            break
+        elif any(f.grad is not None for f in read(entry)):
+            return
+        elif not computed:
+            what = "what it is computed of has no gradient"
+            where, computed = _store(entry, loss), True
+    if computed and any(map(_is_cut, tape.entries.firsts())):
+        return
+    shown = _shown(f"{loss.name} was set here:", where)
+    source = min(_read_outs(tape), key=lambda s: s.entry, default=None)
+    if source is not None:
+        shown += _shown(f"{source.field.name} was read out here:", source.reader.span())
+    raise AutodiffError(
+        f"the loss {loss.name} depends on nothing that has a gradient: {what}{shown}\n"
+        "  its gradient is asked for here:",
+        Span.of_caller(),
+        hint="compute it in kernels, from fields with needs_grad=True, in the block of the tape; "
+        + _MEANT.format(loss.name),
+    )
+
+
+def _check_read_outs(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> None:
+    """Raise AutodiffError where what was read out leads to the loss, and Python alone knows how.
+
+    That is an array that NumPy made of it; or, where nobody knows what was made of it, a field that was set
+    later, if what was read out leads to the loss on no other way.
+    """
+    sources = {s.field: s for s in _read_outs(tape)}
+    first = min((s.entry for s in sources.values()), default=len(tape.entries))
+    wanted = {f for f in seeds if isinstance(f, Field)}
+    ever = set(wanted)
+    explained: list[set[Field]] = []
+    found: list[tuple[int, Wrote]] = []
+    for number in range(len(tape.entries) - 1, -1, -1):
+        entry = tape.entries[number]
+        if isinstance(entry, Replaced):
+            inside = _touched(entry)
+            if entry.by_user:
+                explained.append(inside)
+            if entry.by_user or not wanted.isdisjoint(inside):
+                wanted |= inside
+                ever |= inside
+        elif wanted.isdisjoint(written(entry)):
+            continue
+        elif isinstance(entry, Wrote):
+            if entry.taken is not None:
+                _check_taken(entry, explained)
+            elif number >= first and _is_given(entry):
+                found.append((number, entry))
+            if entry.index is None or not entry.field.shape:
+                wanted.discard(entry.field)
+        else:
+            wanted -= _overwritten(entry)
+            wanted.update(f for f in read(entry) if f.grad is not None)
+            ever |= wanted
+    if tape.constants:
+        return
+    for f, source in sources.items():
+        later = [e for number, e in found if number >= source.entry]
+        set_from = [e for e in later if e.field is loss]
+        if set_from or (later and f not in ever):
+            _refuse(source, (set_from or later)[-1])
+
+
+def _check_taken(entry: Wrote, explained: list[set[Field]]) -> None:
+    """Raise AutodiffError unless the user recorded how the gradient flows through what NumPy did."""
+    assert entry.taken is not None
+    source, span = entry.taken
+    if (
+        source is None
+        or entry.meant
+        or any({source, entry.field} <= fields for fields in explained)
+    ):
+        return
+    raise AutodiffError(
+        f"{entry.field.name} is given an array that Python took from {source.name}; a tape knows it as a "
+        f"constant, and the gradient of {source.name} would lack it without a word",
+        span,
+        hint="do this in a kernel, or record its gradient: tape.record_func(backward, "
+        f"[{source.name}, {entry.field.name}]); {_MEANT.format('array')}",
+    )
+
+
+def _refuse(source: Any, entry: Wrote) -> None:
+    name, other = source.field.name, entry.field.name
+    set_here = _shown(f"{other} was set here:", span_of(entry.writer))
+    raise AutodiffError(
+        f"{name} was read out in Python, and {other}, which leads to the loss, was set from Python later: if "
+        f"it was made of {name}, the gradient would lack that without a word{set_here}\n"
+        f"  {name} was read out here:",
+        source.reader.span(),
+        hint="do what is in between in kernels; if the two have nothing to do with each other, say that a "
+        f"constant is meant: ds.stop_grad(value), or read {name} in ds.ad.no_grad()",
+    )
+
+
+def _overwritten(entry: Entry) -> set[Field]:
+    """The fields that a launch stores every element of."""
+    found: set[Field] = set()
+    if isinstance(entry, Launched):
+        for a in entry.special.overwrites:
+            f = entry.special.object_of(a.mem, entry.args)
+            if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.part):
+                found.add(f)
+    return found
+
+
+def _is_given(entry: Wrote) -> bool:
+    """Whether it is a constant that Python may have computed, for a field with a gradient."""
+    if entry.meant or isinstance(entry, (Stored, Stopped, Seeded)) or entry.field.grad is None:
+        return False
+    return not isinstance(entry.value, Field) and _nonzero(entry.value)
+
+
+def _nonzero(value: Any) -> bool:
+    array = value if hasattr(value, "any") else None
+    return array is None or bool(array.any())
+
+
+def _is_meant(entry: Entry) -> bool:
+    """Whether what it wrote is a constant because the user said so."""
+    if isinstance(entry, Launched):
+        return entry.special.is_detached
+    return isinstance(entry, Wrote) and entry.meant
+
+
+def _is_cut(entry: Entry) -> bool:
+    """Whether the user says that something is a constant, which what is made of it is then, too."""
+    cut = isinstance(entry, Stopped) or (
+        isinstance(entry, Wrote) and isinstance(entry.value, Field)
+    )
+    return cut or _is_meant(entry)
+
+
+def _read_outs(tape: Tape) -> list[Any]:
+    """Where the fields come from that Python read in this record."""
+    if not tape.looked:
+        return []
+    sources = (f.source for f in members(session.with_grad))
+    return [s for s in sources if s is not None and s.tape is tape and s.run == tape.run]
+
+
+def _touched(entry: Replaced) -> set[Field]:
+    """The fields that a function with a gradient of its own, or a rollout, uses."""
+    inside = [f for e in flat(entry.inside) for f in (*read(e), *written(e))]
+    return {*entry.arrays, *entry.written, *inside}
+
+
+def _store(entry: Entry, f: Field) -> Span | None:
+    """The statement that writes to a field."""
+    if isinstance(entry, Launched):
+        for a in entry.special.written:
+            if entry.special.object_of(a.mem, entry.args) is f:
+                return a.stmt.span
+    return entry.span if isinstance(entry, Copied) else None
+
+
+def _shown(title: str, span: Span | None) -> str:
+    return "" if span is None else f"\n  {title}\n{span.text()}"

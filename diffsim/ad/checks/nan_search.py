@@ -1,0 +1,97 @@
+"""Where a NaN came from: `ds.Tape(check_nan=True)`.
+
+After each launch and each adjoint the parts of fields that it wrote are looked at. What was NaN before is
+no news, so the first launch that makes one is the one that is reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.record.entries import Index, Launched, look, part
+from diffsim.errors import AutodiffError, Span
+from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.fields.field import Field
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+_MOST_LINES = 4
+
+
+class NanWatch:
+    """Finds the first launch or adjoint that makes a NaN."""
+
+    def __init__(self) -> None:
+        self.old: dict[tuple[Field, int | None], np.ndarray] = {}
+
+    def before(
+        self, accesses: list[RegionAccess], special: Specialization, args: tuple[Any, ...]
+    ) -> None:
+        """Note what is NaN already in what is going to be written."""
+        self.old = {}
+        for a in accesses:
+            box = special.box(a, args)
+            if box is not None and box[0].dtype.is_float and box not in self.old:
+                self.old[box] = np.isnan(_rows(*box))
+
+    def after(
+        self, accesses: list[RegionAccess], entry: Launched, *, adjoint: bool = False
+    ) -> None:
+        """Look at what was written."""
+        for (f, row), old in self.old.items():
+            made = np.isnan(_rows(f, row))
+            made &= ~old
+            if made.any():
+                here = [a for a in accesses if entry.special.box(a, entry.args) == (f, row)]
+                where = f"{here[0].mem.name}[{_place(f, row, made)}]"
+                raise _error(where, entry, [a.stmt.span for a in here], adjoint=adjoint)
+        self.old = {}
+
+    def wrote(self, field: Field, index: Index) -> None:
+        """Look at what Python wrote."""
+        if not field.dtype.is_float:
+            return
+        array, there = look(field), part(field, index)
+        made = np.zeros(array.shape, bool)
+        made[there] = np.isnan(array[there])
+        if made.any():
+            raise AutodiffError(
+                f"{field.name}[{_place(field, None, made)}] is set to NaN",
+                Span.of_caller(),
+                hint="look at where this value comes from",
+            )
+
+
+def _error(where: str, entry: Launched, lines: list[Span], *, adjoint: bool) -> AutodiffError:
+    what = entry.text()
+    lines = list(dict.fromkeys(lines))
+    others = "".join(f"\n{span.text()}" for span in lines[1:_MOST_LINES])
+    also = f"\n  it is also written here:{others}\n  and here:" if others else ""
+    maker = f"the adjoint of {what}" if adjoint else what
+    return AutodiffError(
+        f"{where} became NaN in {maker}{also}",
+        lines[0],
+        hint="look for 0 / 0, inf - inf, the root or logarithm of a negative number"
+        + (", and for infinite derivatives times 0" if adjoint else ""),
+    )
+
+
+def _rows(f: Field, row: int | None) -> np.ndarray:
+    """The row of a field's time axis (None: all of it)."""
+    axis = f.versions.axis
+    if row is None or axis is None or not 0 <= row < f.shape[axis]:
+        return look(f)
+    found: np.ndarray = look(f)[(slice(None),) * axis + (slice(row, row + 1),)]
+    return found
+
+
+def _place(f: Field, row: int | None, made: np.ndarray) -> str:
+    """The index of the first element where something was made."""
+    at = [int(k) for k in np.argwhere(made)[0][: len(f.shape)]]
+    axis = f.versions.axis
+    if row is not None and axis is not None and made.shape[axis] != f.shape[axis]:
+        at[axis] = row
+    return ", ".join(map(str, at)) or "None"

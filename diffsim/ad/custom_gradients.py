@@ -1,0 +1,489 @@
+"""Gradients that the user writes, and code that no gradient flows through."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.gradcheck import run_moved
+from diffsim.ad.record.entries import Index, Wrote, flat, held, put_held, read, written
+from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.tape import Tape
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
+from diffsim.lang.host.copying import Bound, Named
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.source import check_runs, is_passive
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.poison import ZERO, poison, written_since
+from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+class _NestedRecorder(Tape):
+    """Records what a function with a gradient of its own does; nothing of it is differentiated."""
+
+    exact = False
+
+    def __init__(self, outer: Tape, start: StartSnapshot | None = None) -> None:
+        super().__init__()
+        self.outer = outer
+        self.trace = outer.trace
+        self.start = start
+        self.script: list[Callable[[], Any]] | None = None if start is None else []
+        if isinstance(outer, _NestedRecorder) and outer.script is not None:
+            self.script = outer.script
+        self.ahead: Specialization | None = None
+        self.in_place = outer.in_place or start is not None
+        self.validator, self.nan = outer.validator, outer.nan
+
+    def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
+        self.ahead = special
+        self.outer.save_before(special, args)
+        return super().launching(special.detached, args)
+
+    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
+        super().save_before(special, args)
+        self.outer.save_before(special, args)
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        if self.trace is not None:
+            self.trace.launched(special, args, now, seed)
+        super().launched(special.plain.detached, args, now, seed)
+        entry = self.entries.newest()
+        own = self.ahead or special.plain
+        self.ahead = None
+        if not own.is_detached:
+            entry.inside = own
+        if self.script is not None:
+            self.script.append(functools.partial(own.launch, *entry.args))
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        if self.trace is not None:
+            self.trace.wrote(field, index, value)
+        super().wrote(field, index, value)
+        if self.script is not None:
+            self.script.append(functools.partial(_put, field, index, held(field, index)))
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if self.trace is not None:
+            self.trace.stored(field, index, value)
+        super().stored(field, index, value)
+        if self.script is not None:
+            self.script.append(functools.partial(_put, field, index, held(field, index)))
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        if self.trace is not None:
+            self.trace.copied(target, source, to, at)
+        super().copied(target, source, to, at)
+        if self.script is not None:
+            self.script.append(lambda: _put(target, to, held(source, at)))
+
+    def rolled_out(
+        self,
+        backward: Callable[[], Any],
+        read: Iterable[Field],
+        written: Iterable[Field],
+        kept: Any,
+        again: Callable[[], Any],
+    ) -> None:
+        super().rolled_out(backward, read, written, kept, again)
+        if self.script is not None:
+            self.script.append(again)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.outer.cut_short(what, span)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        super().writing(field, row)
+        self.outer.writing(field, row)
+
+
+def _put(field: Field, index: Index, values: np.ndarray) -> None:
+    put_held(field, index, values)
+    field._touch()
+
+
+class GradReplaced(Named):
+    """A Python function whose gradient is another function; made by `ds.ad.grad_replaced`.
+
+    Calling it runs it. On a tape it counts as one step, whose adjoint is the function that
+    `ds.ad.grad_for` gave; `function.grad(...)` runs that one directly.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.backward: Callable[..., Any] | None = None
+        self.checked = True
+        self.comparison: Comparison | None = None
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else BoundGradReplaced(self, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tape = session.tape
+        if tape is None or tape.plain:
+            return self.function(*args, **kwargs)
+        name = getattr(self.function, "__name__", "the function")
+        source = source_of((args, kwargs))
+        if source is not None:
+            source.refuse(name, "give it the field")
+        backward: Callable[[], Any] = functools.partial(self._needed(), *args, **kwargs)
+        start = None if self.checked else StartSnapshot()
+        session.tape = inside = _NestedRecorder(tape, start)
+        try:
+            result = self.function(*args, **kwargs)
+        except BaseException:
+            if inside.entries:
+                tape.cut_short(name, Span.of_caller())
+            raise
+        finally:
+            if session.tape is inside:
+                session.tape = tape
+        if start is not None:
+            if self.comparison is not None:
+                self.comparison.drop()  # the last call is the first one to be differentiated
+            backward = self.comparison = Comparison(self, backward, start, inside)
+        given = (args, *kwargs.values())
+        contents = _contents(given)
+        if contents is not None:
+            backward = _SameArguments(name, backward, given, contents)
+        tape.replaced(backward, inside)
+        return result
+
+    def grad(self, *args: Any, **kwargs: Any) -> None:
+        """Run the gradient, with the arguments of the call that it belongs to."""
+        backward = self._needed()
+        clock = session.clock
+        try:
+            with session.recomputing():
+                backward(*args, **kwargs)
+        except BaseException as error:
+            poison(error, lambda: written_since(clock), ZERO)
+            raise
+
+    def _needed(self) -> Callable[..., Any]:
+        if self.backward is None:
+            name = getattr(self.function, "__name__", "the function")
+            raise AutodiffError(
+                f"{name} is marked with ds.ad.grad_replaced and has no gradient",
+                Span.of_caller(),
+                hint=f"write the gradient: @ds.ad.grad_for({name})",
+            )
+        return self.backward
+
+
+def _check_runs_at_once(function: Any, what: str) -> None:
+    """Refuse functions that only begin when they are called."""
+    if is_passive(function):
+        raise FieldError(
+            f"{what} decorates functions, and {function.__name__} runs after its call is over: it is a "
+            + ("generator" if inspect.isgeneratorfunction(function) else "coroutine"),
+            Span.of_caller(),
+            hint="decorate a function that it calls",
+        )
+
+
+def _contents(a: Any) -> Any:
+    """What tells whether arrays and lists of numbers in an argument have changed; None if there are none."""
+    if isinstance(a, np.ndarray) and a.dtype != object:
+        return a.shape, a.dtype, hashlib.blake2b(np.ascontiguousarray(a).data).digest()
+    if isinstance(a, list) and a and all(isinstance(e, (int, float)) for e in a):
+        return tuple(a)
+    if isinstance(a, (list, dict, tuple)):
+        inside = tuple(map(_contents, a.values() if isinstance(a, dict) else a))
+        return inside if any(i is not None for i in inside) else None
+    return None
+
+
+class _SameArguments:
+    """A gradient that runs only if the arrays and lists that its function was given are what they were.
+
+    What the gradient itself writes to them is for the next time.
+    """
+
+    def __init__(self, name: str, backward: Callable[[], Any], args: Any, contents: Any) -> None:
+        self.__name__ = name
+        self.func = getattr(backward, "func", backward)  # for pictures of the tape
+        self.backward = backward
+        self.args = args
+        self.contents = contents
+        self.span = Span.of_caller()
+
+    def __call__(self) -> None:
+        if _contents(self.args) != self.contents:
+            raise GlobalDataAccessError(
+                f"an array or list given to {self.__name__} has changed since, and the gradient of "
+                f"{self.__name__} gets it too",
+                self.span,
+                hint="give it a copy: array.copy()",
+            )
+        self.backward()
+        self.contents = _contents(self.args)
+
+
+class Comparison:
+    """The gradient of one call, compared with central differences where it is first needed.
+
+    The incoming gradients w weigh the outputs, the inputs move along a random direction u. Then
+    w . (f(x + h u) - f(x - h u)) / 2h is u . (the gradient of the inputs).
+    """
+
+    def __init__(
+        self,
+        replaced: GradReplaced,
+        backward: Callable[[], Any],
+        start: StartSnapshot,
+        tape: _NestedRecorder,
+    ) -> None:
+        self.__name__ = getattr(replaced.function, "__name__", "function")
+        self.replaced = replaced
+        self.backward = backward
+        self.start = start
+        self.script = tape.script or []
+        inside = list(flat(tape.entries))
+        self.outputs = [
+            f for f in dict.fromkeys(f for e in inside for f in written(e)) if f.grad is not None
+        ]
+        self.inputs = [
+            f for f in dict.fromkeys(f for e in inside for f in read(e)) if f.grad is not None
+        ]
+        for f in self.inputs:
+            start.note(f)
+
+    def drop(self) -> None:
+        """Compare nothing."""
+        self.start, self.script, self.inputs, self.outputs = StartSnapshot(), [], [], []
+
+    def forward(self) -> None:
+        """What the function did to fields, once more: its Python code is not run again."""
+        for act in self.script:
+            act()
+
+    def __call__(self) -> None:
+        grads = {f: f.grad.to_numpy(dtype=np.float64) for f in self.outputs if f.grad is not None}
+        if self.replaced.checked or not any(w.any() for w in grads.values()):
+            self.backward()
+            return
+        before = {f: f.grad.to_numpy(dtype=np.float64) for f in self.inputs if f.grad is not None}
+        self.backward()
+        self.replaced.checked, self.replaced.comparison = True, None
+        rng = np.random.default_rng(0)
+        single = any(f.dtype.bytes == 4 for f in (*self.inputs, *self.outputs))
+        eps = float(np.finfo(np.float32 if single else np.float64).eps)
+        h = eps ** (1 / 3)
+        by, found = {}, 0.0
+        for f in self.inputs:
+            assert f.grad is not None
+            values = self.start.values(f)
+            u = rng.standard_normal(values.shape) * max(1.0, float(np.abs(values).max()))
+            got = f.grad.to_numpy(dtype=np.float64) - (0 if f in grads else before[f])
+            found += float((got * u).sum())
+            by[f] = h * u
+        ends = [
+            run_moved(self.forward, self.start, {f: s * d for f, d in by.items()}, self.outputs)
+            for s in (1, -1)
+        ]
+        slopes = [
+            grads[f] * (one - other) / (2 * h)
+            for f, one, other in zip(self.outputs, *ends, strict=True)
+        ]
+        expected = float(sum(s.sum() for s in slopes))
+        noise = float(np.sqrt(sum((s**2).sum() for s in slopes)))
+        weighed = [grads[f] * one for f, one in zip(self.outputs, ends[0], strict=True)]
+        rounding = 10 * eps / h * float(np.sqrt(sum((w**2).sum() for w in weighed)))
+        allowed = eps**0.25 * max(abs(found), abs(expected), noise) + rounding
+        if not abs(found - expected) <= allowed:
+            gradient = inspect.unwrap(self.replaced._needed())
+            code = getattr(gradient, "__code__", None)
+            raise AutodiffError(
+                f"the gradient of {self.__name__} is wrong: along a random direction it says {found:.8g}, "
+                f"central differences say {expected:.8g}",
+                Span(code.co_filename, code.co_firstlineno) if code else None,
+                hint="correct it; or leave check=True out if another function is meant to be differentiated",
+            )
+
+
+class BoundGradReplaced(Bound):
+    """A method with a gradient of its own, taken from an object."""
+
+    def __init__(self, replaced: GradReplaced, owner: Any) -> None:
+        self.replaced = replaced
+        self.owner = owner
+        self.__name__ = replaced.function.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.replaced(self.owner, *args, **kwargs)
+
+    def grad(self, *args: Any, **kwargs: Any) -> None:
+        """Run the gradient, with the arguments of the call that it belongs to."""
+        self.replaced.grad(self.owner, *args, **kwargs)
+
+
+@checked
+def grad_replaced(function: Callable[..., Any]) -> GradReplaced:
+    """Decorate a Python function (or method) that launches kernels and has a gradient of its own.
+
+        @ds.ad.grad_replaced
+        def forward(mul):
+            scale(mul)
+
+        @ds.ad.grad_for(forward)
+        def backward(mul):
+            scale.grad(mul)
+
+    On a tape the launches inside of it are not differentiated; `backward` is called in their place,
+    with the same arguments.
+    """
+    _check_runs_at_once(function, "ds.ad.grad_replaced")
+    return GradReplaced(function)
+
+
+@checked
+def grad_for(
+    primal: Any, *, check: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate the gradient of a function marked with `ds.ad.grad_replaced`.
+
+    It gets the arguments of the call, reads the gradients of what the function wrote, and adds to
+    the gradients of what it read (`kernel.grad(...)` does both).
+
+    Args:
+        primal: the function.
+        check: compare the gradient, the first time that a tape runs it, with central differences
+            along one random direction; for that what it does to fields is done twice more, and all
+            fields are put back. The two may differ by 1e-4 of their size in f64, by 2e-2 in f32, and
+            by what rounding does to the differences.
+
+    Raises:
+        AutodiffError: the function is not marked, or has a gradient already; the check fails.
+    """
+    if isinstance(primal, BoundGradReplaced):
+        primal = primal.replaced
+    if not isinstance(primal, GradReplaced):
+        name = getattr(primal, "__name__", shown(primal))
+        raise AutodiffError(
+            f"{name} is not marked with ds.ad.grad_replaced",
+            Span.of_caller(),
+            hint=f"put @ds.ad.grad_replaced on {name}",
+        )
+    if primal.backward is not None:
+        raise AutodiffError(
+            f"{primal.function.__name__} has a gradient already",
+            Span.of_caller(),
+            hint="put what both do into one function decorated with ds.ad.grad_for",
+        )
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        check_runs(backward, "the gradient")
+        primal.backward = backward
+        primal.checked = not check
+        return backward
+
+    return decorate
+
+
+class _Detached:
+    """Stands for the tape that is recording, where no gradient flows."""
+
+    plain = True
+    records = False
+    exact = False  # what it stores is a constant, whatever that was made of
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.in_place = tape.in_place
+        self.trace = tape.trace
+
+    def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
+        return self.tape.launching(special.detached, args)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        self.tape.writing(field, row)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.tape.cut_short(what, span)
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.tape.launched(special.plain.detached, args, now, seed)
+
+    @staticmethod
+    def returned(result: Any) -> Any:
+        return result
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        self.tape.wrote(field, index, value)
+        last = (
+            self.tape.entries[-1] if self.tape.entries else None
+        )  # a rollout's watch notes no entry
+        if isinstance(last, Wrote):
+            last.meant = True
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.wrote(target, to, source if to is None else held(target, to))
+
+    def stopped(self, field: Field) -> None:
+        self.tape.stopped(field)
+
+
+@contextlib.contextmanager
+def _no_grad_block() -> Iterator[None]:
+    tape = session.tape
+    if tape is None or isinstance(tape, _Detached):
+        yield
+        return
+    session.tape = detached = _Detached(tape)
+    try:
+        yield
+    finally:
+        if session.tape is detached:
+            session.tape = tape
+
+
+class NoGrad:
+    """`ds.ad.no_grad`: as a context or a decorator.
+
+        with ds.ad.no_grad():
+            update()              # on a tape: what it stores counts as constant
+
+        @ds.ad.no_grad
+        def update_all(): ...
+
+    Fields that the code stores to forget what they had to do with the loss; kernels may return
+    values. Outside of a tape it changes nothing.
+    """
+
+    def __reduce__(self) -> str:
+        """Copied and pickled by its name: there is one."""
+        return "no_grad"
+
+    def __call__(self, function: Callable[..., Any] | None = None) -> Any:
+        if function is None:
+            return _no_grad_block()
+        if not callable(function):
+            raise FieldError(
+                f"ds.ad.no_grad decorates functions, not {shown(function)}",
+                Span.of_caller(),
+                hint="write @ds.ad.no_grad above a function, or with ds.ad.no_grad(): before a block",
+            )
+        _check_runs_at_once(function, "ds.ad.no_grad")
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with _no_grad_block():
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+no_grad = NoGrad()

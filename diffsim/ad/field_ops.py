@@ -1,0 +1,199 @@
+"""Copies of fields from Python; on a tape they are recorded, and differentiated."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.record.entries import Run, held, put_held
+from diffsim.errors import FieldError, Span, shown
+from diffsim.ir.op import Tracked
+from diffsim.ir.types import an
+from diffsim.lang.frontend.context import describe
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.session import session
+
+
+@checked
+def copy(
+    dst: Any, src: Any, *, dest_offset: int = 0, src_offset: int = 0, count: int | None = None
+) -> None:
+    """Copy the elements of one field (or array) into another; differentiated on a tape.
+
+    Args:
+        dst: where to; a field, an array, or a field of structs.
+        src: where from; it may be `dst` itself.
+        dest_offset: the first element of `dst` that is written, counted in the order of its indices.
+        src_offset: the first element of `src` that is read.
+        count: how many elements. Without these three all of them, and the shapes are the same.
+
+    Raises:
+        FieldError: shapes or types that do not fit, elements that are not there.
+    """
+    if isinstance(dst, StructField) and isinstance(src, StructField) and dst.keys == src.keys:
+        for member in dst.keys:
+            copy(
+                getattr(dst, member),
+                getattr(src, member),
+                dest_offset=dest_offset,
+                src_offset=src_offset,
+                count=count,
+            )
+        return
+    for f in (dst, src):
+        if not isinstance(f, Field):
+            raise FieldError(
+                f"ds.copy copies fields, not {describe(f)}",
+                Span.of_caller(),
+                hint="arrays are copied by x.from_numpy(array)",
+            )
+    row = None
+    if count is None and all(isinstance(o, int) and o == 0 for o in (dest_offset, src_offset)):
+        dst.copy_from(src)
+    else:
+        row = _copy_part(dst, src, dest_offset, src_offset, count)
+    dst.versions.by_caller(row)
+
+
+def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> int | None:
+    runs = [_run(f, start, count) for f, start in ((dst, to), (src, at))]
+    if dst.element != src.element or runs[0].size != runs[1].size:
+        raise FieldError(
+            f"{runs[1].size} elements of {src.name} of shape {src.element} can not be copied into "
+            f"{runs[0].size} of {dst.name} of shape {dst.element}",
+            Span.of_caller(),
+            hint="give count, the number of elements",
+        )
+    if not np.can_cast(src.dtype.numpy, dst.dtype.numpy, "same_kind"):
+        raise FieldError(
+            f"an element of {dst.name} is {an(dst.dtype)}, one of {src.name} {an(src.dtype)}",
+            Span.of_caller(),
+            hint="convert in a kernel with ds.cast",
+        )
+    row = _row(dst, runs[0])
+    tape = session.listener
+    if tape is not None and tape.in_place:
+        tape.writing(dst, row)
+    put_held(dst, runs[0], held(src, runs[1]))
+    dst._touch(row)
+    if tape is not None:
+        tape.copied(dst, src, *runs)
+    return row
+
+
+def _run(f: Field, start: Any, count: Any) -> Run:
+    size = 1
+    for n in f.shape:
+        size *= n
+    try:
+        start = operator.index(start)
+        count = size - start if count is None else operator.index(count)
+    except TypeError:
+        raise FieldError(
+            f"offsets and count are whole numbers, not {shown(start)} and {shown(count)}",
+            Span.of_caller(),
+            hint="write int(...) around what may be a float",
+        ) from None
+    if start < 0 or count < 1 or start + count > size:
+        raise FieldError(
+            f"{f.name} has {size} elements, and not {shown(count)} from number {shown(start)} on",
+            Span.of_caller(),
+            hint="offsets count elements from 0, in the order of the indices",
+        )
+    return Run(start, count)
+
+
+def _row(f: Field, run: Run) -> int | None:
+    """The row of the time axis that a run of elements stays within, if it is the first axis."""
+    if f.versions.axis != 0:
+        return None
+    size = 1
+    for n in f.shape[1:]:
+        size *= n
+    first, last = run.start // size, (run.start + run.size - 1) // size
+    return first if first == last else None
+
+
+@checked
+def clone(x: Any, needs_grad: bool | None = None) -> Any:
+    """A new field of the same shape, type and values; on a tape a copy that is differentiated.
+
+    Args:
+        x: a field, array or field of structs.
+        needs_grad: whether the new one has a gradient; as `x` if left out. With False it is cut off
+            from `x`: what it holds counts as a constant.
+    """
+    if isinstance(x, StructField):
+        return StructField(x.type, {k: _clone_member(getattr(x, k), needs_grad) for k in x.keys})
+    if not isinstance(x, Field):
+        raise FieldError(
+            f"ds.clone takes a field, not {describe(x)}",
+            Span.of_caller(),
+            hint="make a field and fill it: x.from_numpy(array)",
+        )
+    has = x.grad is not None if needs_grad is None else needs_grad
+    made: Field = ports.make_field(x.element, x.dtype, None, "", has, None)
+    made.kind, made.soa = x.kind, x.soa
+    if made.grad is not None:
+        made.grad.kind, made.grad.soa = x.kind, x.soa
+    made.place(x.shape, x._order)
+    tape = session.tape
+    if needs_grad is False:
+        session.tape = None
+    try:
+        made.copy_from(x)
+    finally:
+        session.tape = tape
+    made.versions.by_caller()
+    if tape is not None and needs_grad is False:
+        tape.wrote(made, None, x)  # for a replay: no gradient flows
+    return made
+
+
+def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | StructField:
+    """A clone of one member, which only has a gradient if its numbers are floats."""
+    whole = isinstance(x, Field) and not x.dtype.is_float
+    made: Field | StructField = clone(x, None if whole else needs_grad)
+    return made
+
+
+def _stop_grad(x: Any) -> Any:
+    """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
+    if session.tape is not None:
+        session.tape.constants = True
+    try:
+        return _as_constant(x)
+    except RecursionError:
+        raise FieldError(
+            f"{shown(x)} holds itself",
+            Span.of_caller(),
+            hint="give a number, a vector, or a list of such",
+        ) from None
+
+
+def _as_constant(x: Any) -> Any:
+    if isinstance(x, Tracked):
+        return x.value
+    if isinstance(x, np.ndarray):
+        return np.asarray(x)
+    if isinstance(x, (list, tuple)):
+        constants = [_as_constant(e) for e in x]
+        return constants if isinstance(x, list) else tuple(constants)
+    if isinstance(x, Matrix) and x.taken is not None:
+        made = Matrix(x.entries)
+        made.typed = x.typed
+        return made
+    if session.tape is not None:
+        for f in x.fields() if isinstance(x, StructField) else [x]:
+            if isinstance(f, Field):
+                session.tape.stopped(f)
+    return x
+
+
+ports.stop_grad = _stop_grad

@@ -1,0 +1,1 @@
+"""What a tape holds: its entries, saved copies, snapshots, and their picture."""

@@ -1,0 +1,180 @@
+"""Copies of what a program overwrites: `ds.Tape(loss, in_place="save")`.
+
+A saver knows which parts of which fields the adjoints recorded so far will load. Just before a launch or a
+Python statement writes to such a part, it copies it; the backward pass puts the copies back on its way, so
+each adjoint finds the values that its forward launch saw, and the final values return at the end. What no
+adjoint loads (sums, linear updates) is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import AutodiffError, Span, memory_size
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.storage import StridedSpan, address_of
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+_FEWER = "record fewer steps, or let ds.ad.checkpoint save a few and compute the others again"
+
+Box = tuple[Field, int | None]
+"""A field, and one row of its time axis (None: all of it)."""
+
+
+class Saved:
+    """A copy of a box, and the versions it had.
+
+    It is of what the launch before it on the tape found (`own`), or of what the next one will find.
+    """
+
+    __slots__ = ("box", "data", "own", "versions")
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.own = False
+        self.data: Any = copied(box)
+        self.versions = box[0].versions.part(box[1])
+
+    @property
+    def places(self) -> tuple[StridedSpan, StridedSpan]:
+        """Where the elements of the box are, and where their copies."""
+        storage = self.box[0].storage
+        there = storage.form.row(storage.address, *_part(self.box))
+        return there, there.packed(address_of(self.data))
+
+    def array(self) -> np.ndarray:
+        """What was copied of a whole field, as an array on the host."""
+        if isinstance(self.data, np.ndarray):
+            return self.data
+        storage = self.box[0].storage
+        now = storage.take()
+        storage.put(self.data)
+        found: np.ndarray = storage.to_numpy()
+        storage.put(now)
+        return found
+
+    def put(self) -> None:
+        """Put the copy back."""
+        self.box[0].storage.put(self.data, *_part(self.box))
+        field, row = self.box
+        field.versions.put(row, self.versions)
+
+
+def _part(box: Box) -> tuple[int | None, int]:
+    """The axis and the row of a box, as storages take them."""
+    field, row = box
+    return (None, 0) if row is None else (field.versions.axis, row)
+
+
+def copied(box: Box, hint: str = _FEWER) -> Any:
+    """What a box holds now.
+
+    Raises:
+        AutodiffError: there is no memory for it.
+    """
+    field, row = box
+    storage = field.storage
+    try:
+        return storage.take(*_part(box))
+    except MemoryError as problem:
+        size = storage.form.row(storage.address, *_part(box)).nbytes
+        left = f", and {storage.device.left()}" if storage.device is not None else ""
+        what = field.name if row is None else f"row {row} of {field.name}"
+        raise AutodiffError(
+            f"there is no memory to save {what}: it takes {memory_size(size)}{left}",
+            Span.of_caller(),
+            hint=hint,
+        ) from problem
+
+
+def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
+    """The boxes that the launch overwrites and its own adjoint needs as they were before."""
+    own: dict[Box, None] = {}
+    if not special.differentiable or not special.before:
+        return own
+    written = [special.box(a, args) for a in special.written]
+    for a in special.adjoint_reads:
+        box = special.box(a, args) if a.mem in special.before else None
+        if box is not None and any(w is not None and _meet(w, box) for w in written):
+            own[box] = None
+    return own
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] is b[0] and (a[1] is None or b[1] is None or a[1] == b[1])
+
+
+@dataclass(frozen=True, slots=True)
+class TapeStats:
+    """What a tape holds: recorded entries, and copies of overwritten values with their bytes."""
+
+    entries: int
+    saved: int
+    saved_bytes: int
+
+
+class OverwriteSaver:
+    """Decides what to copy, and when.
+
+    Attributes:
+        needs: the boxes that recorded adjoints load and that were not copied since.
+        bytes: how much was copied.
+    """
+
+    def __init__(self) -> None:
+        self.needs: dict[Field, dict[int | None, None]] = {}
+        self.bytes = 0
+
+    def before_launch(
+        self, special: Specialization, args: tuple[Any, ...]
+    ) -> tuple[list[Saved], list[Saved]]:
+        """Copies to make before a launch: those for earlier adjoints, those for its own."""
+        own = _own(special, args)
+        wanted: dict[Box, None] = {}
+        for a in special.written:
+            box = special.box(a, args)
+            if box is not None and not box[0].is_grad and box not in own and self.needed(box):
+                wanted[box] = None
+        return [self.save(b) for b in wanted], [self.save(b) for b in own]
+
+    def after_launch(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        """Note what the adjoint of a launch will load."""
+        own = _own(special, args)
+        for a in special.adjoint_reads if special.differentiable else ():
+            box = special.box(a, args)
+            if box is not None and box not in own:
+                self.needs.setdefault(box[0], {})[box[1]] = None
+
+    def will_need(self, boxes: Iterable[Box]) -> None:
+        """Note what a backward function of a rollout will read."""
+        for field, row in boxes:
+            self.needs.setdefault(field, {})[row] = None
+
+    def before_write(self, field: Field, row: int | None) -> list[Saved]:
+        """Copies to make before Python writes."""
+        return [self.save((field, row))] if self.needed((field, row)) else []
+
+    def needed(self, box: Box) -> bool:
+        """Whether a recorded adjoint loads something of the box that was not copied yet."""
+        field, row = box
+        rows = self.needs.get(field)
+        if not rows:
+            return False
+        return row is None or row in rows or None in rows
+
+    def save(self, box: Box) -> Saved:
+        field, row = box
+        rows = self.needs.get(field, {})
+        if row is None:
+            rows.clear()
+        else:
+            rows.pop(row, None)
+        saved = Saved(box)
+        self.bytes += saved.data.nbytes
+        return saved

@@ -1,0 +1,1 @@
+"""Running a recorded tape again as a native program."""

@@ -1,0 +1,556 @@
+"""Running a recorded tape again, forward and backward, without Python between the launches.
+
+A `Replay` turns the entries of a tape into two programs: what was recorded, and its adjoints. A program is
+one native sequence (`runtime/cpu/command_list.py`), or several with a step in Python between them where an
+entry has no native form. All checks that a launch makes are made once for the whole: captured values when a
+replay starts; whether the adjoints find what their launches saw, from the recorded order of reads and
+writes (`version_order.py`) and from what was written since the replay. Where they do not, the backward pass
+is left to the tape's own, entry by entry, which raises the error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim import locks
+from diffsim.ad.record.entries import (
+    Copied,
+    Entry,
+    Launched,
+    Replaced,
+    Run,
+    Scope,
+    Stopped,
+    Wrote,
+    own_saves,
+)
+from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.record import Record
+from diffsim.ad.replay.version_order import Extent, VersionOrder, put_all, reaches
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.cpu.command_list import CommandList, new_command_list
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.launch_history import STRETCH
+from diffsim.runtime.memory.storage import StridedSpan, address_of, stretches
+from diffsim.runtime.memory.versions import Part, Versions
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+Place = tuple[int, int]
+"""A step of a program: the number of its part, and the operation in it."""
+
+
+class Program:
+    """Native sequences, with steps in Python between them."""
+
+    def __init__(self) -> None:
+        self.parts: list[CommandList | Callable[[], Any]] = []
+        self.kept: list[Any] = []
+        self.reached: Place = (0, 0)
+
+    def native(self) -> CommandList:
+        """The sequence to add to."""
+        last = self.parts[-1] if self.parts else None
+        if last is None or callable(last):
+            last = new_command_list()
+            self.parts.append(last)
+        return last
+
+    def launch(
+        self, special: Specialization, compiled: Any, args: tuple[Any, ...], seed: int
+    ) -> None:
+        """Add a launch of a kernel (`compiled` for the CPU), or of its adjoint."""
+        arrays = []
+        for p, a in zip(special.values, args, strict=True) if special.arrays else ():
+            if p.kind == "array":
+                mem = special.arrays[p.name]._mem
+                arrays.append((mem, a.address, a.shape))
+                if mem.grad is not None and a.grad is not None:
+                    arrays.append((mem.grad, a.grad.address, a.shape))
+        self.native().add_launch(compiled, special.scalars(args), seed, arrays)
+        if compiled.prints:
+            self.parts.append(compiled.show)
+
+    def copy(self, target: StridedSpan, source: StridedSpan, *kept: Any) -> None:
+        """Add a copy, between memories that `kept` (or the record) keeps."""
+        self.kept += kept
+        self.native().add_copy(target, source)
+
+    def copy_all(self, target: Field, source: Field) -> None:
+        """Add a copy of all elements."""
+        to, of = target.storage, source.storage
+        found = stretches(to, of)
+        if found is None:
+            self.parts.append(functools.partial(to.copy_from, of))
+        else:
+            self.copy(*found, to, of)
+
+    def clear(self, target: StridedSpan) -> None:
+        """Add setting memory to 0."""
+        self.native().add_clear(target)
+
+    def add(self, target: Field, source: Field) -> None:
+        """Add the numbers of a field to those of another."""
+        to, of = target.storage, source.storage
+        found = stretches(to, of)
+        if found is None:
+            self.parts.append(functools.partial(to.add, of))
+        else:
+            self.native().add_sum(*found, target.dtype)
+
+    def swap(self, saved: Saved) -> Place:
+        """Add an exchange of a copy and what it is a copy of."""
+        native = self.native()
+        native.add_swap(*saved.places)
+        return len(self.parts) - 1, len(native) - 1
+
+    def run(self) -> None:
+        """Run all of it; `reached` is then the first step that was not done."""
+        for number, part in enumerate(self.parts):
+            self.reached = number, 0
+            if callable(part):
+                part()
+                continue
+            try:
+                part.run()
+            finally:
+                self.reached = number, part.done
+        self.reached = len(self.parts), 0
+
+    def run_one(self, place: Place) -> None:
+        """Run a single step."""
+        number, operation = place
+        part = self.parts[number]
+        if callable(part):
+            part()
+        else:
+            part.run(operation, operation + 1)
+
+
+class Replay:
+    """A tape's record as it is run again.
+
+    Args:
+        entries: the record.
+        generation: the session's when it was made.
+        written: the fields that it wrote.
+
+    Attributes:
+        chained: whether the search for broken chains was made.
+
+    Raises:
+        AutodiffError: it holds something that can not be run again.
+    """
+
+    def __init__(self, entries: Record, generation: int, written: Iterable[Field]) -> None:
+        self.entries = entries
+        self.generation = generation
+        self.written = list(written)
+        self.chained = False
+        self._count = len(entries)
+        self.specials = list(
+            dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
+        )
+        for entry in entries.firsts():
+            _check_entry(entry)
+        self._lock = locks.rlock()
+        self._base = self._end = 0
+        self._torn = False
+        self._ahead: _ForwardProgram | None = None
+        self._back: _BackwardProgram | None = None
+
+    # ---- forward
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was recorded since."""
+        return len(self.entries) == self._count
+
+    def check(self) -> None:
+        """Whether the record can be run as things are now.
+
+        Raises:
+            AutodiffError: a tape records; `ds.init` was called, or a field made anew.
+            KernelStateError: a number that was compiled in has changed.
+        """
+        if session.tape is not None:
+            raise AutodiffError(
+                "a tape can not be replayed while a tape records",
+                Span.of_caller(),
+                hint="call replay after the end of the with block",
+            )
+        if self.generation != session.generation:
+            raise AutodiffError(
+                "ds.init() or ds.reset() was called since this tape was recorded",
+                Span.of_caller(),
+                hint="record it again: with tape: ...",
+            )
+        for special in self.specials:
+            name, owner = special.kernel.source.name, special.kernel.owner
+            if owner is not None and owner() is None:
+                raise AutodiffError(
+                    f"the object that {name} is a method of is gone, and this tape launched it",
+                    special.kernel.source.head(),
+                    hint="keep the object as long as its tapes",
+                )
+            new = special.kernel.source.replaced_by()
+            if new is not None:
+                raise AutodiffError(
+                    f"{name} was defined anew, with another text, since this tape was recorded, and a replay "
+                    f"would run the old one\n  the new {name}:\n{new.head().text()}\n  recorded here:",
+                    special.kernel.source.head(),
+                    hint="record it again: with tape: ...",
+                )
+            if special.stale or special.captures_changed():
+                raise AutodiffError(
+                    f"{name} uses another field (or function) now than when this tape was recorded",
+                    special.kernel.source.head(),
+                    hint="record it again: with tape: ...",
+                )
+
+    def forward(self) -> None:
+        """Run the record."""
+        with self._lock:
+            if self._ahead is None:
+                self._ahead = _ForwardProgram(self.entries)
+            self._torn = True
+            try:
+                self._ahead.program.run()
+            finally:
+                self._base = put_all(self._ahead.stamps, self._ahead.readings)
+                self._end = session.clock
+            for note in self._ahead.notes:
+                note.put(self._base)
+            self._torn = False
+
+    # ---- backward
+
+    def backward(self, *, native: bool = True) -> bool:
+        """Run the adjoints of the last replay, from the gradients as they are.
+
+        Args:
+            native: False if somebody looks at each of them: they are left to the tape.
+
+        Returns:
+            Whether it did. If not (a value that an adjoint needs may have changed), the entries are ready
+            for the tape to do it, which raises the error.
+
+        Raises:
+            AutodiffError: the last replay did not run to its end; something was recorded since; an
+                adjoint can not be made.
+        """
+        with self._lock:
+            if not self.complete:
+                raise AutodiffError(
+                    "this tape has recorded something more since its last replay",
+                    Span.of_caller(),
+                    hint="record it anew: with tape: ...",
+                )
+            if self._ahead is None or self._torn:
+                raise AutodiffError(
+                    "the last replay of this tape did not run to its end",
+                    Span.of_caller(),
+                    hint="call tape.replay() again first",
+                )
+            if self._back is None:
+                ahead, self._ahead = self._ahead, None  # its order is used up, also if this fails
+                self._back = _BackwardProgram(self.entries, ahead.order, ahead.saved)
+                del ahead.order, ahead.saved
+                self._ahead = ahead
+            changed = not self._back.valid or any(v.latest > self._end for v in self._back.needed)
+            if changed or not native:
+                self._date_entries()
+                return False
+            self._back.run()
+            return True
+
+    def _date_entries(self) -> None:
+        """Give the entries the readings of the clock that they have from the replay."""
+        self.entries.date(self._base)
+
+
+class _ForwardProgram:
+    """What was recorded, as a program.
+
+    Attributes:
+        order: the versions that it leaves, until they are used up; `stamps`: the same for the real ones.
+        readings: how many launches and writes there are.
+        saved: the versions of what tapes with in_place="save" copy, when they do.
+        notes: when each kernel was launched.
+    """
+
+    def __init__(self, entries: Record) -> None:
+        self.program = Program()
+        self.order = VersionOrder()
+        self.saved: dict[Saved, Part] = {}
+        self._writes: dict[Specialization, tuple[list[Extent], Span]] = {}
+        notes: dict[Any, _Notes] = {}
+        of_special: dict[Specialization, list[_Notes]] = {}
+        saves = any(isinstance(e, Saved) for e in entries.firsts())
+        for k, entry in enumerate(entries):
+            if isinstance(entry, Launched):
+                for own in own_saves(entries, k) if saves else ():
+                    self.save(own)
+                self.order.tick()
+                self.launch(entry)
+                noted = of_special.get(entry.special)
+                if noted is None or entry.special.translation.uses_random:
+                    noted = of_special[entry.special] = [
+                        notes.setdefault((id(s), key), _Notes(s, key)) for s, key in _noted(entry)
+                    ]
+                for note in noted:
+                    note.places.append(self.order.clock)
+                    note.seed = entry.seed
+            elif isinstance(entry, Saved):
+                if not entry.own:
+                    self.save(entry)
+            elif isinstance(entry, Wrote):
+                self.order.tick()
+                self.order.write((entry.field, entry.row), entry.writer)
+                _write(self.program, entry)
+            elif isinstance(entry, Copied):
+                self.order.tick()
+                self.order.write((entry.target, None), entry.writer)
+                self.program.copy_all(entry.target, entry.source)
+        self.readings = self.order.clock
+        self.stamps = self.order.stamps()
+        self.notes = list(notes.values())
+
+    def save(self, saved: Saved) -> None:
+        """What a launch is about to overwrite is copied."""
+        self.saved[saved] = self.order.part(saved.box)
+        there, copied = saved.places
+        self.program.copy(copied, there, saved)
+
+    def launch(self, entry: Launched) -> None:
+        special = entry.special
+        found = self._writes.get(special)
+        if found is None:
+            writes = reaches(special, special.written)
+            found = self._writes[special] = writes, special.kernel.source.head()
+        for reach in found[0]:
+            box = reach.box(entry.args)
+            if box is not None:
+                self.order.write(box, found[1])
+        self.program.launch(special, special.compiled, entry.args, entry.seed)
+
+
+class _Notes:
+    """The launches of one kernel (with these arguments) in a record: for `kernel.grad`."""
+
+    __slots__ = ("key", "places", "seed", "special")
+
+    def __init__(self, special: Specialization, key: Any) -> None:
+        self.special = special
+        self.key = key
+        self.places: deque[int] = deque(maxlen=STRETCH)
+        self.seed = 0
+
+    def put(self, base: int) -> None:
+        launches = self.special.launches
+        if self.key is None:
+            launches.last = base + self.places[-1], self.seed
+            return
+        for at in self.places:
+            launches.note(self.key, base + at)
+        launches.seeds[self.key] = self.seed
+
+
+def _noted(entry: Launched) -> Iterator[tuple[Specialization, Any]]:
+    """What a launch is noted for: the kernel, and its arguments (None: the kernel whatever they are).
+
+    Of kernels with arguments only those that draw random numbers need a note: for others an older one is
+    as right, or what they load has changed since.
+    """
+    for special in entry.special.kernel.specials.values():
+        if special.translation is entry.special.translation and special.differentiable:
+            yield special, None
+            if not special.values:
+                yield special, ()
+            elif special.translation.uses_random:
+                yield special, special.launch_key(entry.args)
+
+
+class _BackwardProgram:
+    """The adjoints of a record, last first.
+
+    Attributes:
+        valid: whether each of them finds what its launch saw, if nothing else writes.
+        needed: the versions of the fields that they load.
+    """
+
+    def __init__(
+        self,
+        entries: Record,
+        order: VersionOrder,
+        saved: dict[Saved, Part],
+    ) -> None:
+        self.program = Program()
+        self._order = order
+        self.valid = True
+        needed: dict[Field, Versions] = {}
+        self.swaps: list[tuple[Place, Place]] = []
+        self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
+        swapped: list[tuple[Saved, Place, Part]] = []
+        self.start = now = order.clock
+        for entry in reversed(entries):
+            if isinstance(entry, Scope):
+                continue
+            if isinstance(entry, Saved):
+                before = order.part(entry.box)
+                order.put(entry.box, saved[entry])
+                place = self.program.swap(entry)
+                swapped.append((entry, place, before))
+                continue
+            if isinstance(entry, Launched):
+                if entry.special.differentiable:
+                    self.adjoint(entry, now, needed)
+            elif isinstance(entry, Wrote):
+                self.forget(entry)
+            elif isinstance(entry, Copied):
+                self.copy_back(entry)
+            now -= 1
+        for entry, place, before in reversed(swapped):
+            order.put(entry.box, before)
+            self.swaps.append((place, self.program.swap(entry)))
+        self.needed = list(needed.values())
+        self.stamps = order.stamps(self.start)
+        self.readings = order.clock - self.start
+        del self._order, self._reads
+
+    def adjoint(self, entry: Launched, since: int, needed: dict[Field, Versions]) -> None:
+        special, order = entry.special, self._order
+        found = self._reads.get(special)
+        if found is None:
+            read = reaches(special, special.adjoint_reads)
+            head = special.kernel.source.head()
+            found = self._reads[special] = read, reaches(special, special.adjoint_written), head
+        reads, writes, head = found
+        for reach in reads:
+            box = reach.box(entry.args)
+            if box is not None:
+                needed[box[0]] = box[0].versions
+                self.valid &= not order.changed(box, since)
+        order.tick()
+        for reach in writes:
+            box = reach.box(entry.args)
+            if box is not None:
+                order.write(box, head)
+        self.program.launch(special, special.adjoint_compiled, entry.args, entry.seed)
+
+    def forget(self, entry: Wrote) -> None:
+        """What stood there before a write from Python had no effect."""
+        self._order.tick()
+        grad = entry.field.grad
+        if grad is not None and not entry.is_input:
+            self._order.write((grad, None), None)
+            index = None if entry.index is None else tuple(entry.index)
+            self.program.clear(_elements(grad, index))
+
+    def copy_back(self, entry: Copied) -> None:
+        """The adjoint of a copy, as `Copied.back`."""
+        self._order.tick()
+        target, source = entry.target.grad, entry.source.grad
+        if target is None or target is source or entry.is_input:
+            return
+        self._order.write((target, None), None)
+        if source is not None:
+            self._order.write((source, None), None)
+            self.program.add(source, target)
+        self.program.clear(_elements(target, None))
+
+    def run(self) -> None:
+        """Run them; whatever happens, what they put back on the way is as it was."""
+        try:
+            self.program.run()
+        except BaseException:
+            reached = self.program.reached
+            for there, back in self.swaps:  # the last one that was put back comes first
+                if there < reached and not back < reached:
+                    self.program.run_one(there)
+            raise
+        finally:
+            put_all(self.stamps, self.readings)
+
+
+def _check_entry(entry: Entry) -> None:
+    """Refuse what can not be run again."""
+    if isinstance(entry, Launched):
+        if entry.returned is not None:
+            source = entry.special.kernel.source
+            raise AutodiffError(
+                f"this tape can not be replayed: it follows what {source.name} returned through Python",
+                source.head(),
+                hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
+            )
+        for p, a in zip(entry.special.values, entry.given, strict=True):
+            if p.kind == "array" and not isinstance(a, Field):
+                source = entry.special.kernel.source
+                raise AutodiffError(
+                    f"this tape can not be replayed: {p.name} of {source.name} was "
+                    f"{'a NumPy array' if isinstance(a, np.ndarray) else 'an array of another library'}, "
+                    "whose changes are not recorded",
+                    source.parameter(p.name),
+                    hint="pass a ds.ndarray, or record the tape anew each time",
+                )
+    elif isinstance(entry, Stopped) or isinstance(_places(entry), Run):
+        raise AutodiffError(
+            "this tape can not be replayed: it holds "
+            + (
+                "ds.stop_grad of a field"
+                if isinstance(entry, Stopped)
+                else "a copy of some elements"
+            ),
+            entry.span if isinstance(entry, Copied) else None,
+            hint="copy whole fields, or record the tape anew each time",
+        )
+    elif isinstance(entry, Replaced):
+        raise AutodiffError(
+            "this tape can not be replayed: it holds a function with a gradient of its own or a "
+            "checkpointed rollout",
+            entry.span,
+            hint="record it anew each time: with tape: ...",
+        )
+
+
+def _places(entry: Entry) -> Any:
+    """Which elements a write or copy from Python reached."""
+    if isinstance(entry, Copied):
+        return entry.to
+    return entry.index if isinstance(entry, Wrote) else None
+
+
+def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
+    """Where an element of a field lies (None: all of them)."""
+    storage = field.storage
+    if index is None:
+        return storage.form.row(storage.address, None)
+    return storage.form.element(storage.address, field._place(index))
+
+
+def _write(program: Program, entry: Wrote) -> None:
+    """A write from Python: a constant, or a copy that no gradient flows through."""
+    field, value = entry.field, entry.value
+    if isinstance(value, Field):
+        program.copy_all(field, value)
+        return
+    index = None if entry.index is None else tuple(entry.index)
+    target = _elements(field, index)
+    if not isinstance(value, np.ndarray) or value.ndim > 1:  # a copy of all of it
+        program.copy(target, target.packed(address_of(value)), value)
+    elif not any(value.tobytes()):
+        program.clear(target)
+    elif index is None:
+        filled = session.new_storage(field.storage.form)
+        filled.fill(value)
+        program.copy(target, filled.form.row(filled.address, None), filled)
+    else:
+        held = field.storage.hold(value)
+        program.copy(target, target.packed(address_of(held)), held)

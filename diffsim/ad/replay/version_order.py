@@ -1,0 +1,155 @@
+"""Which write comes after which read, in a program that was recorded: known without running it.
+
+`VersionOrder` plays the program through on versions of its own, whose clock starts at 0. It says whether an
+adjoint would find what its launch saw, and what the real versions are once the program has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.record.overwrite_saves import Box
+from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.versions import Part, Versions
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+class Extent:
+    """Where an access of a kernel goes, for any launch: a quicker `Special.box`."""
+
+    __slots__ = ("derived", "field", "number", "rows")
+
+    def __init__(self, special: Specialization, access: RegionAccess) -> None:
+        names = [p.name for p in special.values]
+        mem = access.mem
+        self.field: Field | None = None
+        self.number, self.derived = 0, False
+        if mem.kind == "field":
+            self.field = mem.handle()
+        else:
+            name = special.array_name(mem)
+            self.number = names.index(name)
+            self.derived = special.arrays[name]._mem is not mem
+        self.rows = {
+            r.axis: (None if r.argument is None else names.index(r.argument.hint), r.shift)
+            for r in access.part
+            if self.field is None or r.axis == self.field.versions.axis
+        }
+
+    def box(self, args: tuple[Any, ...]) -> Box | None:
+        """The field, and the row (None: any) that the access stays within."""
+        f = self.field
+        if f is None:
+            f = args[self.number]
+            if self.derived:
+                f = f.grad
+            if f is None:
+                return None
+        axis = f.versions.axis
+        row = None if axis is None else self.rows.get(axis)
+        if row is None:
+            return f, None
+        number, shift = row
+        return f, shift if number is None else int(args[number]) + shift
+
+
+def reaches(special: Specialization, accesses: Iterable[RegionAccess]) -> list[Extent]:
+    """Where several accesses go; each place once."""
+    found = {}
+    for a in accesses:
+        reach = Extent(special, a)
+        rows = tuple(sorted(reach.rows.items()))
+        found[id(reach.field), reach.number, reach.derived, rows] = reach
+    return list(found.values())
+
+
+class VersionOrder:
+    """Versions of fields on a clock of their own.
+
+    Attributes:
+        clock: how many launches and writes there were.
+        versions: of each field that was written.
+    """
+
+    def __init__(self) -> None:
+        self.clock = 0
+        self.versions: dict[Field, Versions] = {}
+
+    def tick(self) -> None:
+        """The next launch or write."""
+        self.clock += 1
+
+    def write(self, box: Box, writer: Any) -> None:
+        """The launch (or write) of this reading of the clock writes there."""
+        field, row = box
+        v = self.versions.get(field)
+        if v is None:
+            v = self.versions[field] = field.versions.alone()
+        v.latest = self.clock
+        if row is None:
+            v.whole, v.writer = self.clock, writer
+        else:
+            v.note(row, self.clock, v.name(writer))
+
+    def changed(self, box: Box, since: int) -> bool:
+        """Whether something was written there after that reading."""
+        v = self.versions.get(box[0])
+        return v is not None and v.latest > since and v.changed(box[1], since)
+
+    def part(self, box: Box) -> Part:
+        """The versions of a box: for `put`."""
+        v = self.versions.get(box[0])
+        return (v or box[0].versions.alone()).part(box[1])
+
+    def put(self, box: Box, part: Part) -> None:
+        """The box is as it was when `part` was taken."""
+        v = self.versions.get(box[0])
+        if v is not None:
+            v.put(box[1], part)
+
+    def stamps(self, since: int = 0) -> list[Stamp]:
+        """What was written after that reading, for the real versions."""
+        return [Stamp(f.versions, v, since) for f, v in self.versions.items() if v.latest > since]
+
+
+class Stamp:
+    """The versions of one field after a program has run."""
+
+    __slots__ = ("late", "latest", "places", "rows", "versions", "whole", "writer", "writers")
+
+    def __init__(self, real: Versions, order: Versions, since: int) -> None:
+        self.versions = real
+        self.latest = order.latest - since
+        self.whole = order.whole - since
+        self.writer = order.writer
+        rows = np.asarray(order.rows)
+        self.rows = np.flatnonzero(rows > since)
+        self.places = rows[self.rows] - since
+        self.writers = np.asarray(order.writers)[self.rows]
+
+    def put(self, base: int) -> None:
+        """Note it, for a program that ran when the clock showed `base`."""
+        v = self.versions
+        v.latest = base + self.latest
+        if self.whole > 0:
+            v.whole, v.writer = base + self.whole, self.writer
+        if len(self.rows):
+            np.asarray(v.rows)[self.rows] = base + self.places
+            np.asarray(v.writers)[self.rows] = self.writers
+        v.dirty = True
+
+
+def put_all(stamps: list[Stamp], readings: int) -> int:
+    """Note that a program of so many launches and writes has run; returns the clock before it."""
+    base = session.clock
+    session.clock = base + readings
+    for stamp in stamps:
+        stamp.put(base)
+    return base

@@ -1,0 +1,1 @@
+"""The backward pass over a record: seeds, adjoints of entries, retained gradients."""

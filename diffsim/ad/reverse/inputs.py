@@ -1,0 +1,185 @@
+"""Inputs that Python sets in a tape's block: their gradient stays (docs/adr/0027).
+
+A constant that Python writes to an element which nothing on the tape may have used before is an input, as if
+it had been written before the block. The adjoint of a write takes the element's gradient, and leaves 0; but
+no earlier adjoint looks at this one, so it stays, for the user.
+
+On the way back over several tapes this gradient belongs to the value that was set, and not to what an earlier
+tape left there. So the element is noted, and a pass that starts from such a gradient is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ad.record.entries import (
+    Computed,
+    Copied,
+    Entry,
+    Index,
+    Launched,
+    Replaced,
+    Run,
+    Wrote,
+    all_written,
+    fields_of,
+    part,
+)
+from diffsim.runtime.fields.conversions import array_of
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.cut_gradients import Cut, refuse_cut
+
+if TYPE_CHECKING:
+    from diffsim.ad.checks.integrity import RecordIntegrity
+    from diffsim.ad.record.record import Record
+    from diffsim.runtime.kernels.specialization import Specialization
+
+Rows = tuple[tuple[int, int], ...]
+"""Axes, and the index along each of them that an access stays at; none: it may go anywhere."""
+
+
+class Used:
+    """The elements of one field that a program may have used so far."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+
+    def add(self, rows: Rows) -> None:
+        """They are used now."""
+        axes, at = tuple(zip(*rows, strict=True)) or ((), ())
+        self._rows.setdefault(axes, set()).add(at)
+
+    def meets(self, index: Index) -> bool:
+        """Whether some of these elements may be among them."""
+        if index is None or isinstance(index, Run):
+            return bool(self._rows)
+        return any(tuple(index[a] for a in axes) in at for axes, at in self._rows.items())
+
+
+def mark_inputs(entries: Record, wanted: bool) -> None:
+    """Find the writes from Python that set inputs, if they are to keep their gradients."""
+    used = {place[0]: Used() for e in entries.firsts() if (place := _constant(e)) is not None}
+    if not used or not wanted:
+        return
+    reaches: dict[Specialization, list[_Reach]] = {}
+    for entry in entries:
+        place = _constant(entry)
+        if place is None:
+            for f, rows in _uses(entry, used, reaches):
+                used[f].add(rows)
+        else:
+            assert isinstance(entry, (Wrote, Copied))
+            entry.is_input = not used[place[0]].meets(place[1])
+
+
+def _constant(entry: Entry) -> tuple[Field, Index] | None:
+    """Where Python wrote a constant that an input can be."""
+    if type(entry) is Wrote:
+        asked = not entry.meant and entry.taken is None
+        return (entry.field, entry.index) if asked and entry.field.grad is not None else None
+    if isinstance(entry, Copied) and entry.source.grad is None and entry.target.grad is not None:
+        return entry.target, entry.to
+    return None
+
+
+class _Reach:
+    """Where an access of a kernel goes, of which launches know more."""
+
+    def __init__(self, special: Specialization, access: Any) -> None:
+        names = [p.name for p in special.values]
+        self.mem = access.mem
+        self.rows = sorted(
+            (r.axis, None if r.argument is None else names.index(r.argument.hint), r.shift)
+            for r in access.part
+        )
+
+    def of(self, args: tuple[Any, ...]) -> Rows:
+        """The rows that it stays within in a launch."""
+        return tuple(
+            (axis, shift if number is None else int(args[number]) + shift)
+            for axis, number, shift in self.rows
+        )
+
+
+def _uses(
+    entry: Entry, wanted: Mapping[Field, Used], reaches: dict[Specialization, list[_Reach]]
+) -> Iterator[tuple[Field, Rows]]:
+    """What an entry may read or write of these fields."""
+    if isinstance(entry, Launched):
+        special = entry.special
+        found = reaches.get(special)
+        if found is None:
+            both = (*special.read, *special.written)
+            found = reaches[special] = [
+                _Reach(special, a)
+                for a in both
+                if a.mem.kind == "array" or special.object_of(a.mem, entry.args) in wanted
+            ]
+        for reach in found:
+            f = special.object_of(reach.mem, entry.args)
+            if isinstance(f, Field) and f in wanted:
+                yield f, reach.of(entry.args)
+        return
+    things: Iterable[tuple[Any, Index]] = ()
+    if isinstance(entry, Wrote):
+        things = [(entry.field, entry.index)]
+    elif isinstance(entry, Computed):
+        things = [source for source, _ in entry.parts if isinstance(source, tuple)]
+    elif isinstance(entry, (Copied, Replaced)):
+        things = [(f, None) for f in fields_of([entry])]
+    for f, index in things:
+        if f in wanted:
+            yield f, () if index is None or isinstance(index, Run) else tuple(enumerate(index))
+
+
+# ---- gradients of inputs on the way back over several tapes
+
+
+def note_inputs(entries: Record, record: object, now: int) -> None:
+    """Note whose gradients the pass that has just ended left at inputs.
+
+    Args:
+        entries: the record.
+        record: what it is known by.
+        now: the clock's reading.
+    """
+    for entry in entries.firsts():
+        if isinstance(entry, (Wrote, Copied)) and entry.is_input:
+            place = _constant(entry)
+            assert place is not None
+            f, index = place
+            assert f.grad is not None
+            cuts = f.grad.versions.cuts
+            if cuts is None:
+                cuts = f.grad.versions.cuts = {}
+            cuts[type(index), index] = Cut(now, record, part(f, index), entry.writer)
+
+
+def check_cuts(entries: Record, seeds: Mapping[Field, Any], gaps: RecordIntegrity) -> None:
+    """Refuse to start from the gradient of what was set, after this record, in another tape's block.
+
+    Args:
+        entries: the record.
+        seeds: what the pass starts from.
+        gaps: those of the record, which know when it ended.
+
+    Raises:
+        AutodiffError: with the statement that set it.
+    """
+    for f, seed in seeds.items():
+        grad = f.grad if isinstance(f, Field) else None
+        cuts = [] if grad is None else list((grad.versions.cuts or {}).values())
+        cuts = [c for c in cuts if c.record is not gaps and c.now > gaps.left]
+        if grad is None or not cuts or f not in all_written(entries.firsts()):
+            continue
+        array = seed.to_numpy() if isinstance(seed, Field) else array_of(seed)
+        shape = f.shape + f.element
+        if array.shape != shape or (isinstance(seed, (int, float)) and seed == 1):
+            continue  # no gradient of all of it; 1 is what passes start from, whatever was computed before
+        given = array.reshape((*f.shape, -1))
+        there = grad.storage.to_numpy().reshape(given.shape)
+        for c in cuts:
+            same = (given[c.part] == there[c.part]) & (given[c.part] != 0)
+            if same.any():
+                raise refuse_cut(f, c, "this tape")

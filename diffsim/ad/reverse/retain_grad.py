@@ -1,0 +1,210 @@
+"""Gradients of intermediate fields: `ds.Tape(retain_grad=...)`.
+
+The adjoint of a store takes the gradient of the element and leaves 0, so that a field that is stored into
+twice is differentiated right. A keeper adds what is taken to fields of its own, and at the end of the
+backward pass puts it where the user looks for it. That is only possible where it is clear which value of the
+element is meant; where two values of it have an effect, it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.record.entries import (
+    Computed,
+    Copied,
+    Index,
+    Replaced,
+    Stopped,
+    Wrote,
+    edited,
+    flat,
+    look,
+    part,
+    written,
+)
+from diffsim.errors import (
+    AutodiffError,
+    DiffsimError,
+    FieldError,
+    MissingGradientError,
+    Span,
+    shown,
+)
+from diffsim.ir.nodes import Alloca, Atomic, Check, Mem, Store
+from diffsim.passes.autodiff.retain_grad import TWO_VALUES, retain_gradients
+from diffsim.passes.transforms.serialize import serialize
+from diffsim.runtime.cpu.executable import Executable
+from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.kernels.specialization import Specialization
+from diffsim.runtime.locked_cached_property import locked_cached_property
+
+_HINT = (
+    "give each value its own element (x[t + 1, i] = f(x[t, i])), or leave this field out: "
+    "retain_grad=[the fields to look at]"
+)
+
+
+def checked_wish(wish: Any) -> bool | frozenset[Field]:
+    """The fields whose gradients are to be kept (True: all), as the user gave them."""
+    if isinstance(wish, bool):
+        return wish
+    given = [wish] if isinstance(wish, (Field, StructField)) else wish
+    fields: list[Any] = []
+    for f in given if isinstance(given, Sequence) else [None]:
+        fields += (
+            [m for m in f.fields() if m.grad is not None] if isinstance(f, StructField) else [f]
+        )
+    if any(not isinstance(f, Field) for f in fields):
+        raise FieldError(
+            f"retain_grad can not be {shown(wish)}",
+            Span.of_caller(),
+            hint="give it True, or a list of fields",
+        )
+    for f in fields:
+        if f.grad is None:
+            raise MissingGradientError(
+                f"{f.name} has no gradient to keep",
+                Span.of_caller(),
+                hint="declare it with needs_grad=True",
+            )
+    return frozenset(fields)
+
+
+class RetainingSpecialization(Specialization):
+    """A kernel whose adjoint adds the gradients that its stores take to kept ones."""
+
+    def __init__(self, plain: Specialization, mems: Iterable[Mem]) -> None:
+        super().__init__(*plain.parts, **plain.flags)
+        self.twins = {
+            m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True) for m in mems
+        }
+
+    @locked_cached_property
+    def adjoint_compiled(self) -> Executable | CudaExecutable:
+        kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
+        adjoint = retain_gradients(self.adjoint, kept)
+        stores = [a.stmt for a in self.written if isinstance(a.stmt, Store)]
+        if any(s.value not in self.activity.values for s in stores):
+            adjoint = serialize(adjoint)  # several lanes may store one constant into one element
+        made = self._compile(adjoint)
+        made.explain = _explain
+        return made
+
+
+def _explain(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
+    if error.message.endswith(TWO_VALUES):
+        return AutodiffError(error.message, error.span, hint=_HINT)
+    return error
+
+
+class GradientRetainer:
+    """The gradients kept in one backward pass."""
+
+    def __init__(self, wanted: bool | frozenset[Field]) -> None:
+        self.wanted = wanted
+        self.kept: dict[Field, Field] = {}
+        self.spans: dict[Field, Span | None] = {}
+
+    def wants(self, f: Any) -> bool:
+        if not isinstance(f, Field) or f.grad is None:
+            return False
+        return self.wanted if isinstance(self.wanted, bool) else f in self.wanted
+
+    def _of(self, f: Field, span: Span | None) -> Field:
+        if f not in self.kept:
+            self.kept[f] = made = Field(f.dtype, f.element, kind="array", is_grad=True)
+            made.place(f.shape)
+        self.spans[f] = span
+        return self.kept[f]
+
+    def instead(self, special: Specialization, args: tuple[Any, ...]) -> Specialization:
+        """The kernel whose adjoint is run in place of this one's.
+
+        Raises:
+            AutodiffError: its minimum or maximum hands on a gradient that is to be kept.
+        """
+        for a in special.written:
+            f = special.object_of(a.mem, args)
+            if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and self.wants(f):
+                raise AutodiffError(
+                    f"the gradient of {f.name} can not be kept: ds.atomic_{a.stmt.op} hands it on to the "
+                    "update that won",
+                    a.stmt.span,
+                    hint=f"name the fields to keep, and leave {f.name} out: retain_grad=[...]",
+                )
+        stored = {
+            a.mem: a.stmt.span
+            for a in special.written
+            if isinstance(a.stmt, Store) and self.wants(special.object_of(a.mem, args))
+        }
+        if not stored:
+            return special
+        name = (RetainingSpecialization, frozenset(stored))
+        made = special.variants.get(name)
+        if made is None:
+            made = special.variants[name] = RetainingSpecialization(special, stored)
+        assert isinstance(made, RetainingSpecialization)
+        for mem, twin in made.twins.items():
+            f = special.object_of(mem, args)
+            made.adjoint_compiled.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
+        return made
+
+    def taken_by(self, entry: Wrote | Copied | Computed) -> None:
+        """The adjoint of an entry is about to run."""
+        if isinstance(entry, (Wrote, Copied)) and entry.is_input:
+            return  # it takes nothing
+        if isinstance(entry, Copied):
+            self.taken(entry.target, entry.to)
+        elif isinstance(entry, Wrote) and not isinstance(entry, Stopped):
+            self.taken(entry.field, entry.index)
+
+    def taken(self, f: Field, index: Index, span: Span | None = None) -> None:
+        """The adjoint of a write from Python is about to take the gradient of these elements."""
+        if self.wants(f):
+            assert f.grad is not None
+            there = part(f, index)
+            self._add(f, there, look(f.grad)[there], span)
+
+    def _add(self, f: Field, there: Any, taken: np.ndarray, span: Span | None) -> None:
+        if not taken.any():
+            return
+        kept = self._of(f, span)
+        with edited(kept) as array:
+            both = np.zeros(array.shape, bool)
+            both[there] = (array[there] != 0) & (taken != 0)
+            self._refuse(f, both)
+            array[there] += taken
+
+    def _refuse(self, f: Field, both: np.ndarray) -> None:
+        if both.any():
+            at = np.argwhere(both)[0][: len(f.shape)]
+            where = ", ".join(map(str, at)) or "None"
+            raise AutodiffError(f"{f.name}[{where}] {TWO_VALUES}", self.spans.get(f), hint=_HINT)
+
+    def before(self, entry: Replaced) -> dict[Field, np.ndarray]:
+        """The gradients that a function with a gradient of its own may take."""
+        fields = [f for e in flat([entry]) for f in written(e)]
+        return {f: np.array(look(f.grad)) for f in fields if self.wants(f) and f.grad is not None}
+
+    def after(self, before: dict[Field, np.ndarray] | None) -> None:
+        """Keep what it took."""
+        for f, old in (before or {}).items():
+            assert f.grad is not None
+            now = look(f.grad)
+            changed = now != old
+            self._refuse(f, changed & (old != 0) & (now != 0))
+            self._add(f, ..., np.where(changed, old, 0), None)
+
+    def finish(self) -> None:
+        """Put the kept gradients where the user looks for them."""
+        for f, kept in self.kept.items():
+            assert f.grad is not None
+            self._refuse(f, (look(kept) != 0) & (look(f.grad) != 0))
+            f.grad.storage.add(kept.storage)
+            f.grad._touch()

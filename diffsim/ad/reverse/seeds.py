@@ -1,0 +1,74 @@
+"""Where a backward pass starts: losses, and gradients given by the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
+from diffsim.lang.frontend.context import describe
+from diffsim.runtime.fields.conversions import array_of
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.recorded import Recorded
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse what can not be the loss of a tape."""
+    if not isinstance(loss, Field):
+        raise FieldError(
+            f"the loss is a field of one element, not {describe(loss)}",
+            Span.of_caller(),
+            hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
+        )
+    if loss.element or any(n != 1 for n in loss.shape):
+        raise FieldError(
+            f"{loss.name} has shape {loss.shape + loss.element}, and a loss is a single number",
+            Span.of_caller(),
+            hint="for several outputs use tape.backward(grads={field: seed})",
+        )
+    if loss.grad is None:
+        raise MissingGradientError(
+            f"{loss.name} has no gradient, and is the loss of a tape",
+            Span.of_caller(),
+            hint="declare it with needs_grad=True",
+        )
+
+
+def check_value(loss: Any, tape: Any) -> None:
+    """Refuse a loss that is no number of this tape."""
+    if not isinstance(loss, Recorded):
+        check_loss(loss)
+    if not loss.belongs_to(tape) or loss.array.shape:
+        raise AutodiffError(
+            "the loss is a value of another tape"
+            if not loss.belongs_to(tape)
+            else f"the loss has shape {loss.array.shape}, and a loss is a single number",
+            Span.of_caller(),
+            hint="start from a number that was returned, or computed, on this tape",
+        )
+
+
+def of_its_own(seed: Any) -> Any:
+    """A gradient to start from that no longer changes with the gradients, as `y.grad` would."""
+    if not isinstance(seed, Field) or not seed.is_grad:
+        return seed
+    made = Field(seed.dtype, seed.element, name=seed.name, soa=seed.soa)
+    made.place(seed.shape)
+    made.copy_from(seed)
+    return made
+
+
+def start_from(f: Any, seed: Any) -> None:
+    """Set the gradient of a field that a backward pass starts from."""
+    if not isinstance(f, Field) or f.grad is None:
+        name = f.name if isinstance(f, Field) else shown(f)
+        raise MissingGradientError(
+            f"{name} can not be given a gradient to start from: it has none",
+            Span.of_caller(),
+            hint="declare it with needs_grad=True",
+        )
+    if isinstance(seed, Field):
+        f.grad.copy_from(seed)
+    elif (made := array_of(seed)).ndim == 0 or (f.element and made.shape == f.element):
+        f.grad.fill(seed)
+    else:
+        f.grad.from_numpy(seed)

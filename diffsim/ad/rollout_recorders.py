@@ -1,0 +1,267 @@
+"""Tapes that watch the steps of a checkpointed rollout: what they do, and what they carry on."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.record.entries import Index, held
+from diffsim.ad.record.overwrite_saves import Box, OverwriteSaver
+from diffsim.ad.record.record import Record
+from diffsim.ad.tape import Tape
+from diffsim.errors import AutodiffError, Span
+from diffsim.ir.nodes import Atomic
+from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.fields.device_array import DeviceArray
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.session import session
+
+
+class StepTrace:
+    """What a step did, as one number: launches with their arguments, and writes from Python.
+
+    Run again, a step must do the same. It may not if its Python code looks at something that is not in
+    the state, such as a sum so far or a counter of its own.
+    """
+
+    in_place = False
+    records = True
+    exact = False
+    plain = True
+    run = 0
+    looked = False
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.entries: list[Any] = []
+
+    def returned(self, result: Any) -> Recorded:
+        return Recorded(result, self)
+
+    def computed(self, made: Recorded, parts: Any) -> None:
+        pass
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if field.kind != "argument":
+            self.wrote(field, index, value.array)
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.number = hash((self.number, special.identity, *map(_mark, args)))
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        self.number = hash((self.number, field.number, index, _mark(held(field, index))))
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.number = hash((self.number, target.number, source.number, to, at))
+
+    def stopped(self, field: Field) -> None:
+        self.number = hash((self.number, field.number))
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        pass
+
+
+def _mark(a: Any) -> Any:
+    if isinstance(a, Field) and a.kind == "argument":
+        a = a.storage.to_numpy()
+    if isinstance(a, DeviceArray):
+        assert session.device is not None
+        a = a.to_numpy(session.device)
+    if isinstance(a, np.ndarray):
+        return zlib.crc32(np.ascontiguousarray(a).tobytes())
+    return a.number if isinstance(a, Field) else repr(a)  # hash(-1) is hash(-2), and NaN has none
+
+
+class Repeat(Tape):
+    """The tape of steps that are run again, with the trace of the last one."""
+
+    trace: StepTrace
+
+    def __init__(self) -> None:
+        super().__init__(in_place="save")
+        self.trace = StepTrace()
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.trace.launched(special, args, now, seed)
+        super().launched(special, args, now, seed)
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        self.trace.wrote(field, index, value)
+        super().wrote(field, index, value)
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        self.trace.stored(field, index, value)
+        super().stored(field, index, value)
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.trace.copied(target, source, to, at)
+        super().copied(target, source, to, at)
+
+    def stopped(self, field: Field) -> None:
+        self.trace.stopped(field)
+        super().stopped(field)
+
+
+class CarryWatch(Tape):
+    """Notes what a step reads and writes, to find fields that are missing from the state.
+
+    A rollout inside of a step of another one leaves its trace there too.
+
+    Attributes:
+        written: fields that are not in the state and that steps write.
+        inputs: what steps read and neither the state nor the steps provide, with the first to read it.
+        set_grads: the gradients that they write, and where; `seeded_grads`: those set to other than 0.
+        probe: counts what a tape of this step would save, if somebody wants to know.
+    """
+
+    trace: StepTrace
+    exact = False
+    plain = True
+
+    def __init__(self, outer: Tape, state: set[Field]) -> None:
+        super().__init__()
+        self.outer = outer
+        self.state = state
+        self.written: dict[Field, None] = {}
+        self.inputs: dict[Box, Span | None] = {}
+        self.fresh: set[Box] = set()
+        self.set_grads: dict[Field, Span | None] = {}
+        self.seeded_grads: dict[Field, Span | None] = {}
+        self.probe: OverwriteSaver | None = None
+
+    def next_step(self, *, measure: bool) -> None:
+        """A new step begins: nothing was overwritten in it yet.
+
+        Args:
+            measure: whether to count what a tape of this step would save.
+        """
+        self.fresh = set()
+        self.entries = Record()  # values that are returned in it belong to this step alone
+        self.trace = StepTrace()
+        self.traces = [t for t in (self.trace, self.outer.trace) if t is not None]
+        self.probe = OverwriteSaver() if measure else None
+        self.in_place = measure or self.outer.in_place
+
+    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
+        if self.probe is not None:
+            self.probe.before_launch(special.in_place, args)
+        if self.outer.in_place:
+            self.outer.save_before(special, args)
+
+    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
+        self.outer.save_before(special, args)
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.outer.cut_short(what, span)
+
+    def writing(self, field: Field, row: int | None) -> None:
+        if self.probe is not None and not field.is_grad:
+            self.probe.before_write(field, row)
+        if self.outer.in_place:
+            self.outer.writing(field, row)
+
+    def returned(self, result: Any) -> Recorded:
+        return Recorded(result, self)
+
+    def computed(self, made: Recorded, parts: Any) -> None:
+        pass
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        if field.kind != "argument":
+            self.wrote(field, index, value.array)
+
+    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+        for trace in self.traces:
+            trace.launched(special, args, now, seed)
+        if self.probe is not None:
+            self.probe.after_launch(special.in_place, args)
+        for a in special.read:
+            self._read(special.box(a, args), a.stmt.span)
+        self.kept.setdefault(special, special.alive())
+        covered = self._covered(special, args)
+        for a in special.written:
+            box = special.box(a, args)
+            if box is not None and box[0].is_grad:
+                self._writes_gradient(box[0], a.stmt.span, seeds=bool(special.gradient_writes))
+            if box is None or box[0] in self.state:
+                continue
+            if _is_extreme(a) and not _holds(self.fresh | covered, box):
+                raise _missing(box[0], a.stmt.span)
+            self.written[box[0]] = None
+        self.fresh |= covered
+
+    @staticmethod
+    def _covered(special: Any, args: tuple[Any, ...]) -> set[Box]:
+        """What a launch stores every element of."""
+        found: set[Box] = set()
+        for a in special.overwrites:
+            box = special.box(a, args)
+            if box is not None:
+                f = box[0]
+                rows = {r.axis for r in a.part if f.shape[r.axis] > 1}
+                if rows <= {f.versions.axis}:
+                    found.add(box if rows else (f, None))
+        return found
+
+    def _read(self, box: Box | None, span: Span | None) -> None:
+        if box is None:
+            return
+        if box[0] in self.written:
+            if not _holds(self.fresh, box):
+                raise _missing(box[0], span)
+        elif box[0] not in self.state:
+            self.inputs.setdefault(box, span)
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        for trace in self.traces:
+            trace.wrote(field, index, value)
+        if isinstance(value, Field):
+            self._read((value, None), Span.of_caller())
+        if field.is_grad:
+            self._writes_gradient(field, Span.of_caller(), seeds=bool(held(field, index).any()))
+        self._written_whole(field, index)
+
+    def _writes_gradient(self, gradient: Field, span: Span | None, *, seeds: bool) -> None:
+        self.set_grads.setdefault(gradient, span)
+        if seeds:
+            self.seeded_grads.setdefault(gradient, span)
+
+    def _written_whole(self, field: Field, index: Index) -> None:
+        if field not in self.state:
+            self.written[field] = None
+            if index is None:
+                self.fresh.add((field, None))
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self._read((source, None), Span.of_caller())
+        for trace in self.traces:
+            trace.copied(target, source, to, at)
+        if target.is_grad:
+            self._writes_gradient(target, Span.of_caller(), seeds=True)
+        self._written_whole(target, to)
+
+    def stopped(self, field: Field) -> None:
+        for trace in self.traces:
+            trace.stopped(field)
+
+
+def _holds(fresh: set[Box], box: Box) -> bool:
+    return box in fresh or (box[0], None) in fresh
+
+
+def _is_extreme(a: RegionAccess) -> bool:
+    """Whether it is an update whose adjoint looks at what was there before (a minimum or maximum)."""
+    return isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
+
+
+def _missing(f: Field, span: Span | None) -> AutodiffError:
+    return AutodiffError(
+        f"{f.name} may carry something from one step to the next, and is not in the state of the "
+        "checkpointed rollout",
+        span,
+        hint=f"add {f.name} to state=[...], or set all of it at the start of each step "
+        f"({f.name}.fill(0), or a loop that stores every element)",
+    )

@@ -1,0 +1,1 @@
+"""Entry points of kernels on the CPU: tasks spread over threads, SIMD lanes. Read `codegen.py` first."""

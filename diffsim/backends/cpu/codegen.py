@@ -1,0 +1,347 @@
+"""The CPU backend: entry points of a kernel, its tasks spread over the pool's threads.
+
+A kernel becomes one exported function `launch(ptr params)` and one internal function for each task. The
+lanes of a parallel task are numbered 0..n along the flattened loop nest; a chunk is a range of these
+numbers. Within a chunk the last axis runs as an inner loop of its own, so it vectorizes whatever the
+number of axes. Each chunk writes its partial results, and `launch` combines them in the order of the
+chunks: sums do not depend on which thread was faster.
+"""
+
+from __future__ import annotations
+
+from diffsim.backends.cpu import private_copies, trailing_task
+from diffsim.backends.cpu.chunks import alloc, count_chunks, pooled, whole
+from diffsim.backends.cpu.scheduling import (
+    chunk_copies,
+    combine_partials,
+    has_variants,
+    jit_of,
+    lanes_together,
+    spread,
+)
+from diffsim.backends.cpu.simd import SimdLowering, run_blocks
+from diffsim.backends.cpu.target import ARENA, CpuTarget
+from diffsim.backends.llvm import safepoints, update_log
+from diffsim.backends.llvm.lanes import (
+    accumulate,
+    bound,
+    enter_lane,
+    identity,
+    point,
+    size,
+    store_bounds,
+)
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.llvm.module import Module
+from diffsim.backends.llvm.parameter_block import POOL, ParameterBlock
+from diffsim.backends.llvm.safepoints import cost
+from diffsim.backends.native.jit import MATH, Jit
+from diffsim.errors import InternalError
+from diffsim.ir.nodes import Block, Kernel, Task, Value
+
+_ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
+_FEWEST_CHUNKS = 32  # of a task with another one close behind it
+
+
+class CpuCode:
+    """LLVM text of a kernel, its parameter layout, what it can report, whether it needs the pool."""
+
+    def __init__(self, text: str, module: Module, *, needs_pool: bool) -> None:
+        self.text = text
+        self.layout = module.layout
+        self.checks = module.checks
+        self.prints = module.prints
+        self.needs_pool = needs_pool
+
+
+def lower(kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = False) -> CpuCode:
+    """A scalar kernel as an LLVM module with the function `launch`."""
+    layout = ParameterBlock(kernel)
+    target = CpuTarget(jit)
+    module = Module(kernel, layout, target, fast_math=fast_math, deterministic=deterministic)
+    text: list[str] = []
+    for k, task in enumerate(kernel.tasks):
+        text += _task(module, k, task)
+        if _follows(module, k):
+            text.append(f"define internal void @behind{k - 1}({_ARGUMENTS}) #0 {{")
+            text += trailing_task.chunk(module, k - 1)
+    text += _launch(module)
+    head = sorted(module.declared.values())
+    plain = [n for n in module.math if n not in MATH and n.removesuffix("f") not in MATH]
+    if plain:
+        raise InternalError(f"no such function: {plain[0]}", kernel.span)
+    math = ""
+    if module.math:
+        math = jit.declare_math(sorted(module.math), vectors=not module.exact)
+    pieces = [math, *head, *module.text, *text, "attributes #0 = { nounwind }", *module.metadata()]
+    needs_pool = any(name.startswith("@ds_") for name in module.declared)
+    return CpuCode("\n".join(pieces) + "\n", module, needs_pool=needs_pool)
+
+
+def _task(module: Module, k: int, task: Task) -> list[str]:
+    """The functions of a task: `task<k>`, and variants of it that need no atomics.
+
+    Those of an update in order: `logged<k>` runs a chunk that notes its updates, which `merge<k>` makes.
+    `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to the thread's copies.
+    """
+    lines = _function(module, k, task, "task")
+    if has_variants(task):
+        lines += _function(module, k, task, "alone")
+    if task.privatized:
+        lines += _function(module, k, task, "copies")
+        lines += private_copies.sum_functions(module, chunk_copies(module, task), k, _ARGUMENTS)
+    if task.order is not None and task.order.logged:
+        lines += _function(module, k, task, "logged")
+        for name, write in (("logs", update_log.chunk), ("merge", update_log.merge)):
+            text = [f"define internal void @{name}{k}({_ARGUMENTS}) #0 {{", "entry:"]
+            body = FunctionLowering(module, text)
+            body.enter([], update_log.mems_of(task) if name == "merge" else ())
+            write(body, k, task)
+            lines += [*text, "  ret void", "}"]
+    return lines
+
+
+def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
+    lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
+    together, register = lanes_together(module, task), jit_of(module).vector_bits
+    body = FunctionLowering(module, lines)
+    if together > 1:
+        body = SimdLowering(module, lines, task, together, register)
+    in_order = task.order is not None and task.order.serial
+    body.alone, body.looks = kind == "alone" or in_order, True
+    entry = len(lines)
+    body.enter([task.body, Block([], task.bounds.yields)])
+    if isinstance(body, SimdLowering):
+        body.enter_wide()
+    work = cost(task.body) if kind == "copies" or safepoints.has_long(task.body) else 0
+    chunk = chunk_copies(module, task)
+    mine = chunk.enter(body, k) if kind == "copies" else ""
+    if kind == "logged":
+        update_log.enter(body, k, task)
+    if isinstance(body, SimdLowering):
+        _store_partials(body, k, task, run_blocks(body, k, task, work))
+    elif task.axes:
+        _lanes(body, k, task, work)
+    else:
+        body.block(task.body)
+    if mine:
+        chunk.leave(body, mine)
+    if isinstance(body, SimdLowering):
+        body.finish()
+    body.put("ret void")
+    if safepoints.finish(body, entry):
+        module.counting.add(k)
+    lines.append("}")
+    return lines
+
+
+def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
+    """Loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside.
+
+    `work` is counted in each lane.
+    """
+    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
+    if len(task.axes) == 1:
+        total = _inner(body, task, work, lows[0], ("%begin", "%end"), {}, None)
+        _store_partials(body, k, task, total)
+        return
+    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
+    before = body.label
+    head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
+    body.jump(head)
+    body.start(head)
+    flat = body.fresh()
+    at = len(body.lines)
+    sums = [body.fresh() for _ in task.reductions]
+    more = body.let(f"icmp slt i64 {flat}, %end")
+    body.put(f"br i1 {more}, label %{row}, label %{after}")
+    body.start(row)
+    width = sizes[-1]
+    rest = body.let(f"udiv i64 {flat}, {width}")
+    first = body.let(f"urem i64 {flat}, {width}")
+    left = body.let(f"sub nsw i64 %end, {flat}")
+    full = body.let(f"sub nsw i64 {width}, {first}")
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    count = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
+    stop = body.let(f"add nsw i64 {first}, {count}")
+    wide = point(body, task.axes[:-1], lows, sizes, rest)
+    nexts = _inner(body, task, work, lows[-1], (first, stop), wide, sums)
+    advanced = body.let(f"add nsw i64 {flat}, {count}")
+    latch = body.label
+    body.jump(head)
+    phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
+    for name, new, (op, _, _), v in zip(
+        sums, nexts, task.reductions, task.body.yields, strict=True
+    ):
+        t = v.type.scalar
+        phis.append(
+            f"  {name} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
+        )
+    body.lines[at:at] = phis
+    body.start(after)
+    _store_partials(body, k, task, sums)
+
+
+def _inner(
+    body: FunctionLowering,
+    task: Task,
+    work: int,
+    low: str,
+    ends: tuple[str, str],
+    wide: dict[Value, str],
+    sums: list[str] | None,
+) -> list[str]:
+    """The loop over the last axis, from one end to the other, carrying the partial results."""
+    first, stop = ends
+    values = task.body.yields
+    starts = sums or [
+        identity(op, v.type.scalar) for (op, _, _), v in zip(task.reductions, values, strict=True)
+    ]
+    before = body.label
+    head, lane, after = (body.new_label(w) for w in ("lanes", "lane", "end"))
+    body.jump(head)
+    body.start(head)
+    k = body.fresh()
+    at = len(body.lines)
+    carried = [body.fresh() for _ in values]
+    more = body.let(f"icmp slt i64 {k}, {stop}")
+    body.put(f"br i1 {more}, label %{lane}, label %{after}")
+    body.start(lane)
+    index = k if low == "0" else body.let(f"add nsw i64 {k}, {low}")
+    enter_lane(body, task, {**wide, task.axes[-1]: index})
+    calls = body.module.scalar_calls
+    body.block(task.body)
+    nexts = [
+        accumulate(body, op, v, c)
+        for (op, _, _), v, c in zip(task.reductions, values, carried, strict=True)
+    ]
+    body.int64_names.pop()
+    if work:
+        safepoints.count(body, work)
+    advanced = body.let(f"add nsw i64 {k}, 1")
+    latch = body.label
+    body.put(f"br label %{head}{body.module.as_scalars(calls)}")
+    phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
+    for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
+        phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")
+    body.lines[at:at] = phis
+    body.start(after)
+    return carried
+
+
+def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str]) -> None:
+    if not sums:
+        return
+    base = body.shared_load(body.module.layout.partials[k], "ptr", constant=False)
+    row = body.let(f"mul nsw i64 %chunk, {len(sums)}")
+    for j, (s, v) in enumerate(zip(sums, task.body.yields, strict=True)):
+        at = body.let(f"add nsw i64 {row}, {j}")
+        place = body.let(f"getelementptr i64, ptr {base}, i64 {at}")
+        body.put(f"store {v.type.scalar.llvm} {s}, ptr {place}{body.module.alias('scratch')}")
+
+
+# ---- launch
+
+
+def _launch(module: Module) -> list[str]:
+    lines = ["define void @launch(ptr noalias nocapture %params) #0 {", "entry:"]
+    body = FunctionLowering(module, lines)
+    kernel = module.kernel
+    code = [t.bounds for t in kernel.tasks]
+    code += [
+        Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks
+    ]
+    leads = [
+        tuple(v for v, _ in p.lead if v is not None) for t in kernel.tasks for p in t.privatized
+    ]
+    code += [Block([], lead) for lead in leads]
+    mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
+    body.enter(code, [*mems, *(p.mem for t in kernel.tasks for p in t.privatized)])
+    for k, task in enumerate(kernel.tasks):
+        if _follows(module, k):
+            continue  # launched with the task before it
+        if _follows(module, k + 1):
+            _launch_two(body, k, task, kernel.tasks[k + 1])
+        elif task.axes:
+            _launch_parallel(body, k, task)
+        else:
+            whole(body, k, "task", "1")
+    body.put("ret void")
+    lines.append("}")
+    return lines
+
+
+def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
+    module = body.module
+    together = lanes_together(module, task)
+    lanes = store_bounds(body, k, task, together)
+    some, after = body.new_label("some"), body.new_label("next")
+    body.put(f"br i1 {body.let(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
+    body.start(some)
+    body.int64_names.append({})
+    chunks = count_chunks(body, lanes, together * cost(task.body))
+    n = len(task.reductions)
+    if chunks == "1":
+        partials = ""
+        if n:
+            partials = body.let(f"alloca [{n} x i64]")
+            body.shared_store(module.layout.partials[k], "ptr", partials)
+        kind = "alone" if has_variants(task) else "task"
+        whole(body, k, kind, lanes)
+        if n:
+            combine_partials(body, task, partials, chunks)
+    else:
+        spread(body, k, task, lanes, chunks)
+    body.int64_names.pop()
+    body.jump(after)
+    body.start(after)
+
+
+def _follows(module: Module, k: int) -> bool:
+    """Whether task k may run close behind the one before it."""
+    if not 0 < k < len(module.kernel.tasks) or module.kernel.tasks[k].lag is None:
+        return False
+    pair = module.kernel.tasks[k - 1 : k + 1]
+    return len({len(t.axes) for t in pair}) == 1 and not any(
+        t.simd or t.privatized or t.reductions or t.order or has_variants(t) for t in pair
+    )
+
+
+def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> None:
+    """A task, and close behind it the next one: where there are enough rows for enough chunks."""
+    module = body.module
+    assert second.lag is not None
+    lanes = store_bounds(body, k, first)
+    store_bounds(body, k + 1, second)
+    body.int64_names.append({})
+    for s in first.bounds.stmts:
+        body.stmt(s)
+    rows = size(body, *(body.index64(v) for v in first.bounds.yields[:2]))
+    chunks = count_chunks(body, lanes, cost(first.body) + cost(second.body))
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    most = body.let(f"sdiv i64 {rows}, {trailing_task.rows_of_chunk(second.lag)}")
+    chunks = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {most})")
+    enough = body.let(f"icmp sge i64 {chunks}, {_FEWEST_CHUNKS}")
+    there = body.let(f"icmp sgt i64 {lanes}, 0")
+    both, apart, after = (body.new_label(w) for w in ("both", "apart", "next"))
+    body.put(f"br i1 {body.let(f'and i1 {enough}, {there}')}, label %{both}, label %{apart}")
+    body.start(both)
+    for name, text in ARENA.items():
+        module.declare(name, text)
+    pool = body.slot_load(POOL, "ptr")
+    mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
+    bytes_ = body.let(f"mul i64 {chunks}, 4")
+    words = alloc(body, pool, bytes_)
+    module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    body.put(f"call void @llvm.memset.p0.i64(ptr align 4 {words}, i8 0, i64 {bytes_}, i1 false)")
+    body.put(f"store i32 {body.let(f'trunc i64 {chunks} to i32')}, ptr {words}")
+    body.shared_store(module.layout.borders[k + 1], "ptr", words)
+    pooled(body, f"@behind{k}", (pool, lanes, chunks))
+    body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
+    body.jump(after)
+    body.int64_names.pop()
+    body.start(apart)
+    _launch_parallel(body, k, first)
+    _launch_parallel(body, k + 1, second)
+    body.jump(after)
+    body.start(after)

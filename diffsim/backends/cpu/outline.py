@@ -1,0 +1,225 @@
+"""Blocks too long for one function: cut into parts, each a function of its own, on the CPU.
+
+LLVM's register allocator, scheduler and coalescer take time that grows as the square of a block's length. So
+a long block is written as calls of parts, one after the other. What a part reads and another one (or the code
+around the block) makes goes through memory, a frame that the lane, or the lanes that run together, have from
+the arena; most of it could not stay in registers for so long anyway.
+
+    store %i, frame + 0                    (what the block finds)
+    call @part0(%params, %worker, frame)   %x = fmul ...
+    call @part1(%params, %worker, frame)   store %x, frame + 128
+    call @part2(%params, %worker, frame)   ...
+    %y = load frame + 192                  (what it yields)
+
+An integer is kept as what it is as an index, in 64 bits: addresses come out the same as in one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from diffsim.backends.cpu.simd_values import Index, SimdValues
+from diffsim.backends.llvm import safepoints
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.ir.nodes import LEAVES, Alloca, Block, Check, Const, Load, Mem, Stmt, Store, Value
+from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
+from diffsim.ir.types import i64, u8
+
+_LONGEST = 4_000
+"""Statements of a block that stays in one function."""
+_PART = 1_000
+"""Statements of a part."""
+
+
+def lower(body: FunctionLowering, block: Block) -> bool:
+    """Lower a block in parts, if it is long; returns whether it was.
+
+    A check, or room for saved values that is not there, ends the function that it stands in: blocks with
+    either are not cut.
+    """
+    if len(block.stmts) <= _LONGEST:
+        return False
+    if any(isinstance(s, (Check, Alloca)) for s in statements(block)):
+        return False
+    _Cut(body, block).lower()
+    return True
+
+
+class _Cut:
+    """The parts of one block, and what is handed on between them."""
+
+    def __init__(self, body: FunctionLowering, block: Block) -> None:
+        self.body = body
+        self.block = block
+        self.parts = [block.stmts[k : k + _PART] for k in range(0, len(block.stmts), _PART)]
+        self.lanes = body.lanes if isinstance(body, SimdValues) else 1
+        self.found = tuple(free_values(block))
+        """What the code around the block makes."""
+        self.made_in = dict.fromkeys(self.found, -1)
+        self.last_use: dict[Value, int] = {}
+        """Of the values that are handed on: the last part that uses it."""
+        self.places: dict[Value, int] = {}
+        """Where they are in the frame [byte]."""
+        self.indices: dict[Value, Index] = {}
+        """How integers that differ between lanes are kept: the base or the vector, each if there is one."""
+        self.needs = [list(map(_needs, part)) for part in self.parts]
+        for k, part in enumerate(self.parts):
+            for s, needs in zip(part, self.needs[k], strict=True):
+                for v in needs:
+                    if self.made_in[v] != k:
+                        self.last_use[v] = k
+                self.made_in.update(dict.fromkeys(outs(s), k))
+        for v in block.yields:
+            if self.made_in.get(v, -1) >= 0:
+                self.last_use[v] = len(self.parts)
+
+    def lower(self) -> None:
+        """Write the parts, and their calls where the block stands."""
+        body, module = self.body, self.body.module
+        room = Mem("frame", u8, 1, None, "scratch")
+        count = Const(i64, -(-self.layout() // self.lanes))
+        ticket = module.target.scratch(body, Alloca(room, count, self.block.stmts[0].span))
+        frame = body.pointers[room]
+        handed = self.handed()
+        body.int64_names.append(
+            {}
+        )  # indices that are worked out here are known here alone, as in any block
+        for v in self.found:
+            if v in self.last_use:
+                self.keep(body, v, frame)
+        for k, part in enumerate(self.parts):
+            name = f"@part{module.parts}"
+            module.parts += 1
+            params = ", ".join(["ptr %params", "i64 %worker", "ptr %frame", *handed])
+            lines, counts = self.part(k, part)
+            module.text += [f"define internal void {name}({params}) noinline nounwind {{", "entry:"]
+            module.text += [*lines, "}"]
+            passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *handed])
+            body.put(f"call void {name}({passed})")
+            if counts:
+                safepoints.leave_if_stopped(body)
+        for v in dict.fromkeys(self.block.yields):
+            if self.made_in.get(v, -1) >= 0:
+                self.fetch(body, v, frame)
+                body.names[v] = body.name(v)
+        body.int64_names.pop()
+        module.target.release(body, ticket)
+
+    def handed(self) -> list[str]:
+        """Registers that the parts are called with, and have under the same names."""
+        body = self.body
+        mems = {s.mem: None for s in statements(self.block) if isinstance(s, (Load, Store))}
+        found = [body.pointers[m] for m in mems if m.kind == "scratch"]
+        found += {c.base: None for c in body.copies.values()}
+        found += dict.fromkeys(body.logs.values())
+        handed = [f"ptr {name}" for name in found]
+        if isinstance(body, SimdValues) and body.mask:
+            handed.append(f"{body.vector('i1')} {body.mask}")
+        return handed
+
+    def part(self, k: int, stmts: Sequence[Stmt]) -> tuple[list[str], bool]:
+        """The text of part k, and whether it may return because the launch is to stop."""
+        body, lines = self.body, list[str]()
+        part = FunctionLowering(body.module, lines)
+        if isinstance(body, SimdValues):
+            part = body.another(lines)
+        part.count = body.count  # no register of the part is named as one that it is called with
+        part.alone, part.copies, part.logs = body.alone, body.copies, body.logs
+        part.looks = body.looks
+        part.pointers.update((m, p) for m, p in body.pointers.items() if m.kind == "scratch")
+        part.enter([Block(stmts)])
+        if isinstance(part, SimdValues):
+            part.enter_wide()
+        here: set[Value] = set()
+        for s, needs in zip(stmts, self.needs[k], strict=True):
+            for v in needs:
+                if v not in here and self.made_in[v] != k:
+                    self.fetch(part, v, "%frame")
+                    here.add(v)
+            part.stmt(s)
+            for v in outs(s):
+                if v in self.last_use:
+                    self.keep(part, v, "%frame")
+        if isinstance(part, SimdValues):
+            part.finish()
+        part.put("ret void")
+        return lines, safepoints.finish(part, 0)
+
+    # ---- the frame
+
+    def layout(self) -> int:
+        """Give each value that is handed on its place; returns the size of the frame [byte]."""
+        size, free = 0, dict[int, list[int]]()
+        dying: dict[int, list[Value]] = {}
+        for v, last in self.last_use.items():
+            dying.setdefault(last, []).append(v)
+        done = 0
+        for v, k in self.made_in.items():
+            if v not in self.last_use:
+                continue
+            while done < k:  # what was used last in an earlier part
+                for old in dying.get(done, ()):
+                    free.setdefault(self.room(old), []).append(self.places[old])
+                done += 1
+            wanted = self.room(v)
+            if free.get(wanted):
+                self.places[v] = free[wanted].pop()
+            else:
+                self.places[v] = size
+                size += wanted
+        return size
+
+    def room(self, v: Value) -> int:
+        """Bytes for a value, in whole words or lines."""
+        t = v.type.scalar
+        if not self.varies(v):
+            return 8
+        bytes_ = 8 * (self.lanes + 1) if v.type.is_int else t.bytes * self.lanes
+        return (bytes_ + 63) // 64 * 64
+
+    def varies(self, v: Value) -> bool:
+        return isinstance(self.body, SimdValues) and v in self.body.varying
+
+    def put(self, part: FunctionLowering, frame: str, place: int, t: str, v: str) -> None:
+        at = part.let(f"getelementptr i8, ptr {frame}, i64 {place}")
+        part.put(f"store {t} {v}, ptr {at}, align 8{part.module.alias('scratch')}")
+
+    def get(self, part: FunctionLowering, frame: str, place: int, t: str) -> str:
+        at = part.let(f"getelementptr i8, ptr {frame}, i64 {place}")
+        return part.let(f"load {t}, ptr {at}, align 8{part.module.alias('scratch')}")
+
+    def keep(self, part: FunctionLowering, v: Value, frame: str) -> None:
+        """Store a value for later parts."""
+        place = self.places[v]
+        if not v.type.is_int:
+            self.put(part, frame, place, part.type_of(v), part.name(v))
+        elif isinstance(part, SimdValues) and v in part.varying:
+            at = self.indices[v] = part.index(v)
+            if at.base.startswith("%"):
+                self.put(part, frame, place, "i64", at.base)
+            if at.vector:
+                self.put(part, frame, place + 8, part.vector("i64"), at.vector)
+        else:
+            self.put(part, frame, place, "i64", part.index64(v))
+
+    def fetch(self, part: FunctionLowering, v: Value, frame: str) -> None:
+        """Load a value that an earlier part has kept."""
+        place = self.places[v]
+        if not v.type.is_int:
+            part.names[v] = self.get(part, frame, place, part.type_of(v))
+        elif isinstance(part, SimdValues) and v in part.varying:
+            at = self.indices[v]
+            base = self.get(part, frame, place, "i64") if at.base.startswith("%") else at.base
+            vector = self.get(part, frame, place + 8, part.vector("i64")) if at.vector else ""
+            part.places[-1][v] = Index(base, at.step, vector)
+        else:
+            part.int64_names[-1][v] = self.get(part, frame, place, "i64")
+            if v.type.scalar.bits == 64:
+                part.names[v] = part.int64_names[-1][v]
+
+
+def _needs(s: Stmt) -> Iterable[Value]:
+    """The values that a statement reads, the blocks inside of it too; no constants nor arguments."""
+    if blocks(s):
+        return free_values(Block((s,)))
+    return [v for v in uses(s) if not isinstance(v, LEAVES)]

@@ -1,0 +1,269 @@
+"""Copies of memories for the threads of the CPU: adding without atomics.
+
+A task's `private` memories are small beside the number of additions to them. Each chunk adds to a copy of
+its own, all of which lie in one block behind the layout's `copies` slot, and `add_up` adds them to the
+memory afterwards, in the order of the chunks.
+
+Where lanes run together (`simd.py`) and all of them add to the same element at a time, as the adjoint of
+what every lane reads does, adding the lanes up would cost more than all the rest. A copy then keeps a
+vector for each scalar, of as many slots as a register has lanes: an addition is one load, one addition
+and one store of it, and the slots are added up once, when the chunk is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.llvm.module import Module, PrivateCopy
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import Block, Task, Value
+from diffsim.ir.privatized import Privatized
+from diffsim.ir.types import size_of
+
+_ALONE = 4096  # scalars that one thread adds up sooner than it gets others to help
+_MOST_PARTS = 128
+
+
+def _axes(p: Privatized) -> list[tuple[int, int]]:
+    """Extent and stride in memory of each axis of the part that is copied, the components' last."""
+    mem = p.mem
+    assert mem.shape is not None
+    axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.lead) :]
+    return [*axes, (size_of(mem.dtype), mem.component_stride)]
+
+
+def _order(p: Privatized) -> list[int]:
+    """The axes as they lie in memory, the one with the largest stride first."""
+    axes = _axes(p)
+    return sorted(range(len(axes)), key=lambda k: -axes[k][1])
+
+
+def _strides(p: Privatized) -> list[int]:
+    """The strides of a copy, whose axes lie as those of the memory do, without gaps."""
+    axes = _axes(p)
+    strides, n = [0] * len(axes), 1
+    for k in reversed(_order(p)):
+        strides[k] = n
+        n *= axes[k][0]
+    return strides
+
+
+def _bytes(p: Privatized) -> int:
+    return (p.scalars * p.mem.dtype.scalar.bytes + 63) // 64 * 64
+
+
+def contiguous(p: Privatized) -> bool:
+    """Whether the part that is copied lies in memory without gaps."""
+    loops = _loops(p)
+    return len(loops) == 1 and loops[0][1] == loops[0][2] == 1
+
+
+def copy_at(p: Privatized, place: str, slots: int = 1) -> PrivateCopy:
+    """A copy that lies there."""
+    *strides, component = (s * slots for s in _strides(p))
+    return PrivateCopy(place, len(p.lead), strides, component, slots)
+
+
+class Chunk:
+    """The copies of one chunk: all memories' copies, and behind them the vectors of those that have slots."""
+
+    def __init__(self, task: Task, lanes: int, register: int) -> None:
+        self.private = task.privatized
+        self.slots = [
+            p.slots(min(lanes, register // p.mem.dtype.scalar.bits)) for p in task.privatized
+        ]
+        self.plain = sum(map(_bytes, task.privatized))
+        self.vectors = sum(n * _bytes(p) for p, n in self._spread())
+        self.bytes = self.plain + self.vectors
+
+    @property
+    def has_slots(self) -> bool:
+        return self.vectors > 0
+
+    @property
+    def scalars(self) -> int:
+        """Scalars that are set to 0 and added up."""
+        return sum(n * p.scalars for p, n in zip(self.private, self.slots, strict=True))
+
+    def places(self) -> Iterator[tuple[Privatized, int]]:
+        """The memories, and where the copy of each begins [byte]."""
+        at = 0
+        for p in self.private:
+            yield p, at
+            at += _bytes(p)
+
+    def _spread(self) -> list[tuple[Privatized, int]]:
+        return [(p, n) for p, n in zip(self.private, self.slots, strict=True) if n > 1]
+
+    def enter(self, body: FunctionLowering, k: int) -> str:
+        """At the start of a chunk: find its copies, and set them to 0; returns where they are."""
+        base, _ = _block_of(body, k)
+        skip = body.let(f"mul i64 %chunk, {self.bytes}")
+        mine = body.let(f"getelementptr i8, ptr {base}, i64 {skip}")
+        body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        body.put(
+            f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {self.bytes}, i1 false)"
+        )
+        at, behind = 0, self.plain
+        for p, n in zip(self.private, self.slots, strict=True):
+            place = body.let(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
+            body.copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
+            at += _bytes(p)
+            behind += n * _bytes(p) if n > 1 else 0
+        return mine
+
+    def leave(self, body: FunctionLowering, mine: str) -> None:
+        """At the end of a chunk: add up the slots of each scalar."""
+        at, behind = 0, self.plain
+        for p, n in zip(self.private, self.slots, strict=True):
+            if n > 1:
+                copy = body.let(f"getelementptr i8, ptr {mine}, i64 {at}")
+                vectors = body.let(f"getelementptr i8, ptr {mine}, i64 {behind}")
+                _add_slots(body, p, n, copy, vectors)
+                behind += n * _bytes(p)
+            at += _bytes(p)
+
+
+def _add_slots(body: FunctionLowering, p: Privatized, n: int, copy: str, vectors: str) -> None:
+    scalar = p.mem.dtype.scalar
+    t, kind = scalar.llvm, f"<{n} x {scalar.llvm}>"
+    word, start, flags = ("fadd", f"{t} -0.0, ", "reassoc ") if scalar.is_float else ("add", "", "")
+    name = f"@llvm.vector.reduce.{word}.v{n}{'f' if scalar.is_float else 'i'}{scalar.bits}"
+    body.module.declare(name, f"declare {t} {name}({f'{t}, ' if scalar.is_float else ''}{kind})")
+
+    def add(i: str) -> None:
+        source = body.let(f"getelementptr inbounds {kind}, ptr {vectors}, i64 {i}")
+        target = body.let(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
+        v = body.let(f"load {kind}, ptr {source}")
+        total = body.let(f"call {flags}{t} {name}({start}{kind} {v})")
+        body.put(f"store {t} {total}, ptr {target}")
+
+    body.count_up("0", str(p.scalars), add)
+
+
+def add_up(
+    body: FunctionLowering, chunk: Chunk, k: int, run: Callable[[str, str, str], None]
+) -> None:
+    """Add the copies to their memories, chunk after chunk; `run` spreads a function, given its range."""
+    copies, used = _block_of(body, k)
+    for j, (p, at) in enumerate(chunk.places()):
+        if p.scalars < _ALONE:
+            block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+            _add_one(body, p, block, chunk.bytes, used)
+        else:
+            extent = _loops(p)[0][0]
+            parts = max(1, min(_MOST_PARTS, extent, p.scalars // _ALONE))
+            run(f"@sum{k}_{j}", str(extent), str(parts))
+
+
+def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[str]:
+    """For each memory too large for one thread: the function that adds up a range of all its copies."""
+    text = []
+    for j, (p, at) in enumerate(chunk.places()):
+        if p.scalars < _ALONE:
+            continue
+        lines = [f"define internal void @sum{k}_{j}({arguments}) #0 {{", "entry:"]
+        body = FunctionLowering(module, lines)
+        leads = tuple(v for v, _ in p.lead if v is not None)
+        body.enter([Block([], leads)], [p.mem])
+        copies, used = _block_of(body, k)
+        block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+        _add_one(body, p, block, chunk.bytes, used, ("%begin", "%end"))
+        text += [*lines, "  ret void", "}"]
+    return text
+
+
+def keep_block(body: FunctionLowering, k: int, copies: str, used: str) -> None:
+    """Note where the copies of a task lie, and how many chunks have some."""
+    slot = body.module.layout.copies[k]
+    body.shared_store(slot, "ptr", copies)
+    body.shared_store(slot + 1, "i64", used)
+
+
+def _block_of(body: FunctionLowering, k: int) -> tuple[str, str]:
+    slot = body.module.layout.copies[k]
+    return (
+        body.shared_load(slot, "ptr", constant=False),
+        body.shared_load(slot + 1, "i64", constant=False),
+    )
+
+
+def are_there(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterator[str]:
+    """Whether the part that there are copies of is in the memory: conditions that a launch must look at.
+
+    Lanes may add under a condition that says so, and adding up asks for none.
+    """
+    for p in private:
+        assert p.mem.shape is not None
+        for (base, shift), extent in zip(p.lead, p.mem.shape, strict=False):
+            if base is not None:
+                yield body.let(f"icmp ult i64 {_lead_index(body, base, shift)}, {extent}")
+
+
+def start(body: FunctionLowering, p: Privatized) -> str:
+    """The address of the first scalar that there are copies of."""
+    first = body.pointers[p.mem]
+    for (base, shift), stride in zip(p.lead, body.element_strides(p.mem), strict=False):
+        index = _lead_index(body, base, shift)
+        offset = body.let(f"mul nsw i64 {index}, {stride}")
+        first = body.element(first, p.mem.dtype.scalar.llvm, offset)
+    return first
+
+
+def _add_one(
+    body: FunctionLowering,
+    p: Privatized,
+    block: str,
+    total: int,
+    chunks: str,
+    part: tuple[str, str] | None = None,
+) -> None:
+    """Add up copies that are `total` bytes apart; `part`: only this range of the outermost loop."""
+    t = p.mem.dtype.scalar.llvm
+    first = start(body, p)
+
+    def chunk(c: str) -> None:
+        offset = body.let(f"mul i64 {c}, {total}")
+        copy = body.let(f"getelementptr i8, ptr {block}, i64 {offset}")
+
+        def run(loops: list[tuple[int, int, int]], source: str, target: str) -> None:
+            if not loops:
+                extra = body.let(f"load {t}, ptr {source}{body.module.alias('scratch')}")
+                body.update("add", p.mem, target, extra)
+                return
+            extent, here, there = loops[0]
+            limits = part if part and loops is every else ("0", str(extent))
+
+            def turn(i: str) -> None:
+                places = []
+                for base, stride in ((source, here), (target, there)):
+                    at = i if stride == 1 else body.let(f"mul nsw i64 {i}, {stride}")
+                    places.append(body.let(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
+                run(loops[1:], *places)
+
+            body.count_up(*limits, turn)
+
+        every = _loops(p)
+        run(every, copy, first)
+
+    body.count_up("0", chunks, chunk)
+
+
+def _loops(p: Privatized) -> list[tuple[int, int, int]]:
+    """Loops over a copy, outermost first, as few as will do: extent, stride in it and in the memory."""
+    axes, strides = _axes(p), _strides(p)
+    loops: list[tuple[int, int, int]] = []
+    for k in _order(p):
+        extent, there = axes[k]
+        if loops and loops[-1][2] == extent * there:
+            extent *= loops.pop()[0]
+        loops.append((extent, strides[k], there))
+    return loops
+
+
+def _lead_index(body: FunctionLowering, base: Value | None, shift: int) -> str:
+    if base is None:
+        return str(shift)
+    wide = body.index64(base)
+    return body.let(f"add nsw i64 {wide}, {shift}") if shift else wide

@@ -1,0 +1,556 @@
+"""Wide bodies: the lanes of a task run W at a time, as vectors, on the CPU.
+
+LLVM vectorizes a loop over lanes only if there is no loop inside of it (or one it can unroll). A task with
+loops inside is therefore written with vectors from the start, if `passes/transforms/vectorize.py` has
+marked it: each value that differs between lanes is one `<W x float>`, each that does not stays a scalar,
+and the loops stand outside of the vectors, as in code written by hand:
+
+    for %i in 0..n {                        for block in 0..ceil(n / W) {
+      for %k in 0..64 {            ->         for %k in 0..64 {
+        %x.1 = mul %x, %x                       %x.1 = fmul <W x float> %x, %x
+
+How each thing is done (`SimdLowering`, a `Body` that knows which values vary):
+
+- An index is a scalar, plus a step times the lane, plus a vector (`Index`). Step 1 is a vector load or
+  store, step 0 a scalar one, everything else gathers and scatters.
+- `mask` says which lanes are at work: the lanes that the last block of a row has, within those the ones
+  that took a branch, within those the ones whose loop still runs. Code is only run where at least one lane
+  is at work; it computes in all lanes, and loads, stores and adds in those at work.
+- Saved values of loops (scratch) are W wide and contiguous, and need no mask.
+- Functions of libmvec are called for as many lanes as they take at once. All lanes, also those of an
+  incomplete block, go through the same code: no element depends on where a chunk begins.
+- Additions of all lanes to one element are added up first; other updates that may meet are made one lane
+  after the other.
+
+The lanes of a task are numbered in blocks: a chunk is a range of blocks, and a block is up to W neighbours
+along the last axis.
+"""
+
+from __future__ import annotations
+
+from diffsim.backends.cpu.simd_values import Index, SimdValues
+from diffsim.backends.llvm import safepoints, update_log
+from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
+from diffsim.backends.llvm.loops import Limit, Strips, strip_end
+from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.native.jit import Jit
+from diffsim.ir.nodes import (
+    Alloca,
+    Atomic,
+    Block,
+    Const,
+    For,
+    If,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
+from diffsim.ir.types import ScalarType, i64
+
+_CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
+
+
+def lanes_at_once(task: Task, jit: Jit) -> int:
+    """W: as many registers for a value, up to 4, as all values of the busiest loop find room in.
+
+    Several registers hide how long an operation takes: turns that depend on each other would wait.
+    """
+    assert task.simd is not None
+    bits = 32
+    for s in statements(task.body):
+        for v in outs(s):
+            if v.type.scalar.is_float:
+                bits = max(bits, v.type.scalar.bits)
+    lanes, room = jit.vector_bits // bits, jit.vector_registers // _busiest(task.body, task.simd)
+    lanes *= 4 if room >= 4 else 2 if room >= 2 else 1
+    extent = _extent(task)
+    while extent is not None and lanes > 1 and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes
+
+
+def _busiest(block: Block, wide: frozenset[Value]) -> int:
+    """The most vectors that are needed at once in an innermost loop of a block, or in one without loops."""
+    most = 1
+    if not any(blocks(s) for s in block.stmts):
+        most = _held(block, set(), wide)
+    for s in block.stmts:
+        most = max([most, *(_busiest(b, wide) for b in blocks(s) if _has_loop(b))])
+        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
+            around = {v for v in free_values(s.body) if v in wide}.union(s.params)
+            most = max(most, _held(s.body, around, wide))
+    return most
+
+
+def _has_loop(block: Block) -> bool:
+    return any(isinstance(s, (For, While)) for s in statements(block))
+
+
+def _held(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
+    """The most vectors that are needed at once in a block, `around` from its begin to its end."""
+    last: dict[Value, int] = {}
+    for k, x in enumerate(block.stmts):
+        last.update(dict.fromkeys(uses(x), k))
+    held = set(around)
+    last.update(dict.fromkeys((*block.yields, *held), len(block.stmts)))
+    most = 1
+    for k, x in enumerate(block.stmts):
+        held.update(v for v in outs(x) if v in wide)
+        most = max(most, len(held))
+        held -= {v for v in uses(x) if last[v] == k}
+    return most
+
+
+def _extent(task: Task) -> int | None:
+    """The length of the last axis, where it is a constant."""
+    lo, hi = task.bounds.yields[-2:]
+    if isinstance(lo, Const) and isinstance(hi, Const):
+        return max(0, int(hi.value) - int(lo.value))
+    return None
+
+
+class SimdLowering(SimdValues):
+    """Lowers the body of a task for W lanes at once."""
+
+    # ---- statements
+
+    def block(self, block: Block) -> None:
+        self.places.append({})
+        super().block(block)
+        self.places.pop()
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Load):
+            self.load(s)
+        elif isinstance(s, Store):
+            at = self.place(s.mem, s.index)
+            if not at.step and not at.vector and s.value not in self.varying:
+                self.store(s.mem, at.base, self.name(s.value))
+            else:
+                with self.wide_ops():
+                    self.put_lanes(s.mem, at, self.name(s.value))
+        elif isinstance(s, For) and (s.lo in self.varying or s.hi in self.varying):
+            self.uneven_loop(s)
+        elif isinstance(s, While) and s.cond.yields[0] in self.varying:
+            self.uneven_while(s)
+        elif isinstance(s, If) and s.cond in self.varying:
+            self.masked_branch(s)
+        else:
+            super().stmt(s)
+
+    def op(self, s: Let) -> str:
+        if s.out not in self.varying:
+            return super().op(s)
+        with self.wide_ops():
+            product = self.product(s.args[1]) if s.op.name == "accumulate" else None
+            if product is not None:
+                t, total = s.out.type.scalar, self.name(s.args[0])
+                return self.multiply_add(t, self.lanes, *product, total)
+            return super().op(s)
+
+    def load(self, s: Load) -> None:
+        at = self.place(s.mem, s.index)
+        t = s.mem.dtype.scalar
+        if s.out in self.varying:
+            self.names[s.out] = self.get_lanes(s.mem, at)
+            return
+        raw = self.let(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
+        self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+
+    def atomic(self, s: Atomic) -> None:
+        copy = self.copies.get(s)
+        at = self.place(s.mem, s.index, copy)
+        if copy and copy.slots > 1:
+            self.add_to_slots(s, at, copy.slots)
+            return
+        same, apart = not at.step and not at.vector, at.step and not at.vector
+        t = s.mem.dtype.scalar
+        plain = s.exclusive or self.alone or copy is not None
+        with self.wide_ops():
+            v = self.name(s.value)
+        if s in self.logs:
+            self.log_lanes(s, at, v)
+        elif plain and (apart or (s.exclusive and not same)):
+            with self.wide_ops():
+                old = self.get_lanes(s.mem, at)
+                self.put_lanes(s.mem, at, self.combine(s.op, t, old, v))
+        elif same and s.op == "add":
+            self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)
+        else:
+            values = self.spill(t.llvm, v)
+            where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
+
+            def one(lane: str) -> None:
+                value = self.take(values, t.llvm, lane)
+                pointer = self.take(where, "ptr", lane) if where else at.base
+                self.update_once(s, pointer, value, plain=plain)
+
+            self.each_lane(one)
+            self.give(t.llvm, values)
+            if where:
+                self.give("ptr", where)
+
+    def log_lanes(self, s: Atomic, at: Index, v: str) -> None:
+        """Note what each lane adds, lane after lane, or once what all of them add to one element."""
+        t = s.mem.dtype.scalar
+        same = not at.step and not at.vector
+        if same and s.op == "add":
+            update_log.note(self, s, at.base, self.sum_of_lanes(t, v))
+            return
+        values = self.spill(t.llvm, v)
+        where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
+
+        def one(lane: str) -> None:
+            value = self.take(values, t.llvm, lane)
+            update_log.note(self, s, self.take(where, "ptr", lane) if where else at.base, value)
+
+        self.each_lane(one)
+        self.give(t.llvm, values)
+        if where:
+            self.give("ptr", where)
+
+    def add_to_slots(self, s: Atomic, at: Index, slots: int) -> None:
+        """Add each lane to its slot: lane k of every `slots` lanes to the k-th number at its place."""
+        t = s.mem.dtype.scalar
+        if not at.step and not at.vector:
+            kind = f"<{slots} x {t.llvm}>"
+            how = f"align {slots * t.bytes}{self.module.alias(s.mem)}"
+            old = self.let(f"load {kind}, ptr {at.base}, {how}")
+            self.put(f"store {kind} {self.folded(t, s.value, slots, old)}, ptr {at.base}, {how}")
+            return
+        own = ", ".join(f"i64 {k % slots}" for k in range(self.lanes))
+        at = self.plus(at, Index(vector=f"<{own}>"))
+        with self.wide_ops():
+            v = self.name(s.value)
+            for first in range(0, self.lanes, slots):  # lanes of two parts may meet in a slot
+                with self.some_lanes(first, slots):
+                    old = self.get_lanes(s.mem, at)
+                    self.put_lanes(s.mem, at, self.combine("add", t, old, v))
+
+    def update_once(self, s: Atomic, at: str, v: str, *, plain: bool) -> None:
+        if plain:
+            self.update(s.op, s.mem, at, v)
+        else:
+            self.update_atomically(s, at, v)
+
+    # ---- regions that lanes run differently
+
+    def both(self, a: str, b: str) -> str:
+        return self.let(f"and {self.vector('i1')} {a}, {b}") if a else b
+
+    def any_lane(self, mask: str) -> str:
+        name = f"@llvm.vector.reduce.or.v{self.lanes}i1"
+        self.module.declare(name, f"declare i1 {name}({self.vector('i1')})")
+        return self.let(f"call i1 {name}({self.vector('i1')} {mask})")
+
+    def choose(self, mask: str, like: Value, a: str, b: str) -> str:
+        kind = self.vector(like.type.scalar.llvm)
+        return self.let(f"select {self.vector('i1')} {mask}, {kind} {a}, {kind} {b}")
+
+    def masked_branch(self, s: If) -> None:
+        """Both sides, each if any lane takes it, and a choice between their results."""
+        outer, cond = self.mask, self.name(s.cond)
+        results = []
+        for side, block in enumerate((s.then, s.orelse)):
+            taken = cond
+            if side:
+                every = self.splat("i1", "true", lasting=True)
+                taken = self.let(f"xor {self.vector('i1')} {cond}, {every}")
+            self.mask = self.both(outer, taken)
+            if _is_cheap(block):
+                self.block(block)
+                results.append(
+                    [self.name_as(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
+                )
+            else:
+                results.append(self._side(s, block))
+            self.mask = outer
+        for out, a, b in zip(s.outs, *results, strict=True):
+            self.names[out] = self.choose(cond, out, a, b)
+
+    def _side(self, s: If, block: Block) -> list[str]:
+        some = self.any_lane(self.mask)
+        before = self.label
+        side, after = self.new_label("side"), self.new_label("end")
+        self.put(f"br i1 {some}, label %{side}, label %{after}")
+        self.start(side)
+        self.block(block)
+        names = [self.name_as(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
+        last = self.label
+        self.jump(after)
+        self.start(after)
+        return [
+            self.let(f"phi {self.type_of(o)} [ zeroinitializer, %{before} ], [ {n}, %{last} ]")
+            for o, n in zip(s.outs, names, strict=True)
+        ]
+
+    def uneven_loop(self, s: For) -> None:
+        """A loop whose bounds differ between lanes: it runs until all lanes are through."""
+        outer = self.mask
+        lo, hi = self.index(s.lo), self.index(s.hi)
+        first, kind = self.spread_out(lo), self.vector("i64")
+        last = self.spread_out(hi)
+        turns = self.let(f"sub nsw {kind} {last}, {first}")
+        if self.mask:
+            nothing = self.splat("i64", "0", lasting=True)
+            turns = self.let(
+                f"select {self.vector('i1')} {self.mask}, {kind} {turns}, {kind} {nothing}"
+            )
+        most = stop = self.reduce("max", i64, turns)
+        inits = ["0", *(self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True))]
+        length = safepoints.strip(s) if self.looks else 0
+        strips = Strips(self, ["i64", *map(self.type_of, s.params)], inits) if length else None
+        if strips:
+            inits = strips.first
+            stop = strip_end(self, inits[0], most, length)
+        before = self.label
+        head, body, after = (self.new_label(w) for w in ("for", "do", "done"))
+        self.jump(head)
+        self.start(head)
+        k, more, latch = self.fresh(), self.fresh(), self.new_label("latch")
+        self.put(f"{k} = phi i64 [ {inits[0]}, %{before} ], [ {more}, %{latch} ]")
+        at = len(self.lines)
+        params = [self.bind(p) for p in s.params]
+        inside = self.let(f"icmp slt i64 {k}, {stop}")
+        self.put(f"br i1 {inside}, label %{body}, label %{after}")
+        self.start(body)
+        turn = self.splat("i64", k)
+        self.mask = self.both(outer, self.let(f"icmp slt {kind} {turn}, {turns}"))
+        if s.reverse:
+            end = self.let(f"sub nsw i64 -1, {k}")
+            place = self.plus(hi, Index(end))
+        else:
+            place = self.plus(lo, Index(k))
+        self.places.append({s.index: place})
+        self.block(s.body)
+        nexts = [
+            self.choose(self.mask, p, self.name_as(p, v), name)
+            for p, v, name in zip(s.params, s.body.yields, params, strict=True)
+        ]
+        self.places.pop()
+        if self.looks and not strips:
+            safepoints.count(self, safepoints.turn_cost(s))
+        self.jump(latch)
+        self.start(latch)
+        self.put(f"{more} = add nsw i64 {k}, 1")
+        self.jump(head)
+        self._phis(at, s, params, (inits[1:], before), (nexts, latch))
+        self.start(after)
+        if strips:
+            strips.finish(self.let(f"icmp slt i64 {k}, {most}"), [k, *params])
+        self.mask = outer
+
+    def uneven_while(self, s: While) -> None:
+        outer = self.mask
+        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+        firsts = [self.all_lanes(), *inits]
+        length = safepoints.strip(s) if self.looks else 0
+        types = [self.vector("i1"), *map(self.type_of, s.params)]
+        strips = Strips(self, types, firsts) if length else None
+        firsts = strips.first if strips else firsts
+        limit = Limit(self, firsts, length, None) if length else None
+        before = self.label
+        head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
+        self.jump(head)
+        self.start(head)
+        running = self.fresh()
+        at = len(self.lines)
+        params = [self.bind(p) for p in s.params]
+        self.mask = running
+        self.block(s.cond)
+        self.mask = go_on = self.both(running, self.name(s.cond.yields[0]))
+        some = self.any_lane(go_on)
+        inside = limit.inside(some, params) if limit else some
+        self.put(f"br i1 {inside}, label %{body}, label %{after}")
+        self.start(body)
+        self.block(s.body)
+        nexts = [
+            self.choose(go_on, p, self.name_as(p, v), name)
+            for p, v, name in zip(s.params, s.body.yields, params, strict=True)
+        ]
+        if limit:
+            limit.count()
+        elif self.looks:
+            safepoints.count(self, safepoints.turn_cost(s))
+        latch = self.label
+        self.jump(head)
+        self._phis(at, s, params, (firsts[1:], before), (nexts, latch))
+        self.lines.insert(
+            at,
+            f"  {running} = phi {self.vector('i1')} [ {firsts[0]}, %{before} ], [ {go_on}, %{latch} ]",
+        )
+        if limit:
+            limit.finish(at, before, latch)
+        self.start(after)
+        if strips:
+            strips.finish(some, [running, *params])
+        self.mask = outer
+
+    def _phis(
+        self,
+        at: int,
+        s: For | While,
+        params: list[str],
+        first: tuple[list[str], str],
+        then: tuple[list[str], str],
+    ) -> None:
+        self.lines[at:at] = [
+            f"  {p} = phi {self.type_of(v)} [ {i}, %{first[1]} ], [ {n}, %{then[1]} ]"
+            for p, v, i, n in zip(params, s.params, first[0], then[0], strict=True)
+        ]
+        self.names.update(zip(s.outs, params, strict=True))
+
+    # ---- scratch
+
+    def scratch_count(self, s: Alloca) -> str:
+        """Elements of scratch to ask for, for all lanes."""
+        count = self.index(s.count)
+        if s.count not in self.varying:
+            most = count.base
+        else:
+            full, kind = self.spread_out(count), self.vector("i64")
+            if self.mask:
+                nothing = self.splat("i64", "0", lasting=True)
+                full = self.let(
+                    f"select {self.vector('i1')} {self.mask}, {kind} {full}, {kind} {nothing}"
+                )
+            most = self.reduce("max", i64, full)
+        return self.let(f"mul nsw i64 {most}, {self.lanes}")
+
+
+def _is_cheap(block: Block) -> bool:
+    """Whether a branch is computed without asking if any lane takes it: a few ops, no memory."""
+    return len(block.stmts) <= _CHEAP and all(isinstance(s, Let) for s in block.stmts)
+
+
+# ---- the loop over blocks
+
+
+def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
+    """The loop over blocks begin..end, `work` counted in each; returns the chunk's partial results."""
+    lanes = body.lanes
+    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
+    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
+    per_row = groups(body, sizes[-1], lanes)
+    before = body.label
+    head, inside, after = (body.new_label(w) for w in ("blocks", "block", "end"))
+    body.jump(head)
+    body.start(head)
+    block = body.fresh()
+    at = len(body.lines)
+    carried = [body.fresh() for _ in task.reductions]
+    more = body.let(f"icmp slt i64 {block}, %end")
+    body.put(f"br i1 {more}, label %{inside}, label %{after}")
+    body.start(inside)
+    rest, column, around = "0", block, {}
+    if len(task.axes) > 1:
+        rest = body.let(f"udiv i64 {block}, {per_row}")
+        column = body.let(f"urem i64 {block}, {per_row}")
+        around = point(body, task.axes[:-1], lows, sizes, rest)
+    first = body.let(f"mul nsw i64 {column}, {lanes}")
+    base = first if lows[-1] == "0" else body.let(f"add nsw i64 {first}, {lows[-1]}")
+    body.int64_names.append(around)
+    for axis in task.axes[:-1]:
+        if axis.type.scalar.bits == 64:
+            body.names[axis] = around[axis]
+    extent = sizes[-1]
+    left = ""
+    if not extent.isdigit() or int(extent) % lanes:
+        left = body.let(f"sub nsw i64 {extent}, {first}")
+    if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
+        nexts = _whole_or_part(body, task, base, left, carried)
+    else:
+        body.mask = _first_lanes(body, left) if left else ""
+        nexts = _one_block(body, task, base, carried)
+    body.int64_names.pop()
+    if work:
+        safepoints.count(body, work)
+    advanced = body.let(f"add nsw i64 {block}, 1")
+    latch = body.label
+    body.jump(head)
+    phis = [f"  {block} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
+    for (op, _, _), v, c, new in zip(
+        task.reductions, task.body.yields, carried, nexts, strict=True
+    ):
+        t = v.type.scalar
+        nothing = body.splat(t.llvm, identity(op, t), lasting=True)
+        phis.append(
+            f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
+        )
+    body.lines[at:at] = phis
+    body.start(after)
+    body.mask = ""
+    return [
+        body.reduce(op, v.type.scalar, c)
+        for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True)
+    ]
+
+
+def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) -> list[str]:
+    """Up to W lanes from `base` on; returns what is carried after them."""
+    body.places.append({task.axes[-1]: Index(base, 1)})
+    body.block(task.body)
+    nexts = []
+    for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
+        t = v.type.scalar
+        with body.wide_ops():
+            extra = body.name(v)
+            if body.mask:
+                nothing = body.splat(t.llvm, identity(op, t), lasting=True)
+                extra = body.choose(body.mask, v, extra, nothing)
+            nexts.append(_accumulated(body, op, t, c, extra))
+    body.places.pop()
+    return nexts
+
+
+def _whole_or_part(
+    body: SimdLowering, task: Task, base: str, left: str, carried: list[str]
+) -> list[str]:
+    """A block of lanes that only yield what is combined: without a mask if it is whole.
+
+    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
+    """
+    whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
+    full = body.let(f"icmp sge i64 {left}, {body.lanes}")
+    body.put(f"br i1 {full}, label %{whole}, label %{part}")
+    sides = []
+    for label in (whole, part):
+        body.start(label)
+        body.mask = _first_lanes(body, left) if label == part else ""
+        sides.append((_one_block(body, task, base, carried), body.label))
+        body.jump(joined)
+    body.start(joined)
+    (xs, a), (ys, b) = sides
+    return [
+        body.let(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
+        for v, x, y in zip(task.body.yields, xs, ys, strict=True)
+    ]
+
+
+def _first_lanes(body: SimdLowering, count: str) -> str:
+    """The mask of the first `count` lanes, of which there is at least one: bits shifted from one word."""
+    lanes = body.lanes
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    most = body.let(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
+    bits = body.let(f"lshr i64 -1, {body.let(f'sub nsw i64 64, {most}')}")
+    if lanes < 64:
+        bits = body.let(f"trunc i64 {bits} to i{lanes}")
+    return body.let(f"bitcast i{lanes} {bits} to {body.vector('i1')}")
+
+
+def _accumulated(body: SimdLowering, op: str, t: ScalarType, carried: str, extra: str) -> str:
+    """What was carried so far, with one vector more taken in.
+
+    A minimum or maximum begins with a number, so it never is NaN, and NaN does not compare: this is one
+    instruction, where LLVM's own has to ask for NaN on both sides.
+    """
+    if op not in ("min", "max") or not t.is_float:
+        return body.combine(op, t, carried, extra)
+    kind, word = body.vector(t.llvm), "olt" if op == "min" else "ogt"
+    better = body.let(f"fcmp {word} {kind} {extra}, {carried}")
+    return body.let(f"select {body.vector('i1')} {better}, {kind} {extra}, {kind} {carried}")

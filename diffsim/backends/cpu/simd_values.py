@@ -1,0 +1,510 @@
+"""Vectors in LLVM text: what `simd.py` writes statements with.
+
+A value that varies between lanes is named by a vector, any other by a scalar, which `splat` spreads out
+where a vector is wanted. Each access to memory is classed by its `Index`: neighbours, one element for all,
+or anything (gathers and scatters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from diffsim.backends.llvm.lanes import identity
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
+from diffsim.ir.nodes import LEAVES, Const, Mem, Task, Value
+from diffsim.ir.op import Libdevice, Libm
+from diffsim.ir.types import ScalarType
+
+
+class Index:
+    """An index of all lanes, in 64 bits: base + step * lane + vector."""
+
+    __slots__ = ("base", "step", "vector")
+
+    def __init__(self, base: str = "0", step: int = 0, vector: str = "") -> None:
+        self.base = base
+        self.step = step
+        self.vector = vector
+
+
+class SimdValues(FunctionLowering):
+    """A body with vectors of `lanes` lanes: names, indices, memory, functions; no statements yet.
+
+    `register`: bits of a vector register.
+    """
+
+    def __init__(
+        self, module: Module, lines: list[str], task: Task, lanes: int, register: int
+    ) -> None:
+        super().__init__(module, lines)
+        self.lanes = lanes
+        self.register = register
+        self.task = task
+        self.varying = task.simd or frozenset()
+        self.mask = ""
+        self.places: list[dict[Value, Index]] = [{}]
+        self.vectors = False
+        """Whether the statement in hand is written with vectors."""
+        self.head: list[str] = []
+        self.head_at = 0
+        self.splats: dict[tuple[str, str], str] = {}
+        self.rooms: dict[str, list[str]] = {}
+        """Arrays on the stack that are free, by type."""
+
+    def another(self, lines: list[str]) -> SimdValues:
+        """A body of another function for the same lanes."""
+        made = type(self)(self.module, lines, self.task, self.lanes, self.register)
+        made.mask = self.mask
+        return made
+
+    # ---- values
+
+    def enter_wide(self) -> None:
+        """After the leaves are loaded: what is put into `head` from now on comes to stand here."""
+        self.head_at = len(self.lines)
+        self.lines.append("")
+
+    def finish(self) -> None:
+        self.lines[self.head_at] = "\n".join(self.head)
+
+    def vector(self, t: str) -> str:
+        return f"<{self.lanes} x {t}>"
+
+    @contextmanager
+    def wide_ops(self) -> Iterator[None]:
+        before, self.vectors = self.vectors, True
+        yield
+        self.vectors = before
+
+    def llvm_type(self, t: ScalarType) -> str:
+        return self.vector(t.llvm) if self.vectors else t.llvm
+
+    def suffix(self, t: ScalarType) -> str:
+        plain = super().suffix(t)
+        return f"v{self.lanes}{plain}" if self.vectors else plain
+
+    def type_of(self, v: Value) -> str:
+        t = v.type.scalar.llvm
+        return self.vector(t) if v in self.varying else t
+
+    def name(self, v: Value) -> str:
+        if v in self.varying:
+            return self.names.get(v) or self._lane_vector(v)
+        plain = super().name(v)
+        if not self.vectors:
+            return plain
+        return self.splat(v.type.scalar.llvm, plain, lasting=isinstance(v, LEAVES))
+
+    def name_as(self, like: Value, v: Value) -> str:
+        if like not in self.varying:
+            return self.name(v)
+        with self.wide_ops():
+            return self.name(v)
+
+    def splat(self, t: str, v: str, *, lasting: bool = False) -> str:
+        """A scalar in all lanes; `lasting` if it is known from the function's start on."""
+        if not lasting:
+            one = self.let(f"insertelement {self.vector(t)} poison, {t} {v}, i64 0")
+            return self.let(self._spread(t, one))
+        found = self.splats.get((t, v))
+        if found is None:
+            one, found = self.fresh(), self.fresh()
+            self.head.append(f"  {one} = insertelement {self.vector(t)} poison, {t} {v}, i64 0")
+            self.head.append(f"  {found} = {self._spread(t, one)}")
+            self.splats[t, v] = found
+        return found
+
+    def _spread(self, t: str, one: str) -> str:
+        kind = self.vector(t)
+        return f"shufflevector {kind} {one}, {kind} poison, {self.vector('i32')} zeroinitializer"
+
+    def iota(self, t: str) -> str:
+        return "<" + ", ".join(f"{t} {k}" for k in range(self.lanes)) + ">"
+
+    def all_lanes(self) -> str:
+        return self.mask or self.splat("i1", "true", lasting=True)
+
+    def _lane_vector(self, v: Value) -> str:
+        """The vector of a value that so far is an index only."""
+        place = self.index(v)
+        t = v.type.scalar.llvm
+        if place.vector or t == "i64":
+            full = self.spread_out(place)
+            return (
+                full
+                if t == "i64"
+                else self.let(f"trunc {self.vector('i64')} {full} to {self.vector(t)}")
+            )
+        base = place.base
+        if not base.lstrip("-").isdigit():
+            base = self.let(f"trunc i64 {base} to {t}")
+        steps = "<" + ", ".join(f"{t} {k * place.step}" for k in range(self.lanes)) + ">"
+        return self.let(f"add {self.vector(t)} {self.splat(t, base)}, {steps}")
+
+    # ---- indices
+
+    def index64(self, v: Value) -> str:
+        before, self.vectors = self.vectors, False
+        found = super().index64(v)
+        self.vectors = before
+        return found
+
+    def index(self, v: Value) -> Index:
+        """An index as the lanes have it; additions and multiplications are carried out in 64 bits."""
+        if v not in self.varying:
+            return Index(self.index64(v))
+        for scope in reversed(self.places):
+            if v in scope:
+                return scope[v]
+        made = self._index(v)
+        self.places[-1][v] = made
+        return made
+
+    def _index(self, v: Value) -> Index:
+        t, let = v.type.scalar, self.made_by.get(v)
+        if let is not None and t.kind == "i":
+            if let.op.name in ("add", "sub"):
+                a, b = (self.index(x) for x in let.args)
+                return self.plus(a, b if let.op.name == "add" else self.times(b, "-1"))
+            if let.op.name == "mul":
+                x, y = let.args
+                if x not in self.varying:
+                    x, y = y, x
+                if y not in self.varying:
+                    return self.times(self.index(x), self.index64(y))
+        if let is not None and let.op.name == "cast":
+            have = let.args[0].type.scalar
+            if have.is_int and have.kind == t.kind and have.bits <= t.bits:
+                return self.index(let.args[0])
+        full = self.names[v]
+        if t.bits < 64:
+            word = "sext" if t.kind == "i" else "zext"
+            full = self.let(f"{word} {self.vector(t.llvm)} {full} to {self.vector('i64')}")
+        return Index(vector=full)
+
+    def plus(self, a: Index, b: Index) -> Index:
+        if a.base == "0" or b.base == "0":
+            base = b.base if a.base == "0" else a.base
+        else:
+            base = self.let(f"add nsw i64 {a.base}, {b.base}")
+        vector = a.vector or b.vector
+        if a.vector and b.vector:
+            vector = self.let(f"add nsw {self.vector('i64')} {a.vector}, {b.vector}")
+        return Index(base, a.step + b.step, vector)
+
+    def times(self, a: Index, factor: str) -> Index:
+        """An index times a scalar (a number or a register)."""
+        if factor == "1":
+            return a
+        known = factor.lstrip("-").isdigit()
+        if a.step and not known:
+            a = Index(vector=self.spread_out(a))
+        base, vector = a.base, a.vector
+        if base != "0":
+            base = self.let(f"mul nsw i64 {base}, {factor}")
+        if vector:
+            many = self.splat("i64", factor, lasting=known)
+            vector = self.let(f"mul nsw {self.vector('i64')} {vector}, {many}")
+        return Index(base, a.step * int(factor) if known else 0, vector)
+
+    def spread_out(self, a: Index) -> str:
+        """An index as a vector."""
+        full = a.vector
+        if a.step:
+            steps = "<" + ", ".join(f"i64 {k * a.step}" for k in range(self.lanes)) + ">"
+            full = self.let(f"add nsw {self.vector('i64')} {full}, {steps}") if full else steps
+        if a.base != "0" or not full:
+            base = self.splat("i64", a.base)
+            full = self.let(f"add nsw {self.vector('i64')} {full}, {base}") if full else base
+        return full
+
+    def place(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> Index:
+        """The lanes' addresses: `base` is a pointer, the rest counts scalars."""
+        if mem.kind == "temp":
+            return Index(self.address(mem, index))
+        at = Index()
+        for i, stride in self.terms(mem, index, copy):
+            at = self.plus(at, self.times(self.index(i), stride))
+        if mem.kind == "scratch":
+            at = self.times(at, str(self.lanes))
+            at.step += 1
+        pointer = copy.base if copy else self.pointers[mem]
+        if at.base != "0":
+            t = memory_type(mem.dtype.scalar)
+            # The first lane may be idle and have no element: no promise about its address.
+            inside = "" if at.step or at.vector else "inbounds "
+            pointer = self.let(f"getelementptr {inside}{t}, ptr {pointer}, i64 {at.base}")
+        return Index(pointer, at.step, at.vector)
+
+    def pointers_of(self, mem: Mem, at: Index) -> str:
+        offsets = self.spread_out(Index("0", at.step, at.vector))
+        t = memory_type(mem.dtype.scalar)
+        return self.let(f"getelementptr {t}, ptr {at.base}, {self.vector('i64')} {offsets}")
+
+    # ---- memory
+
+    def get_lanes(self, mem: Mem, at: Index) -> str:
+        t, alias = mem.dtype.scalar, self.module.alias(mem)
+        m = memory_type(t)
+        kind, mark = (
+            self.vector(m),
+            f"v{self.lanes}{'i8' if t.is_bool else FunctionLowering.suffix(self, t)}",
+        )
+        mask = self.vector("i1")
+        if not at.step and not at.vector:
+            raw = self.splat(m, self.let(f"load {m}, ptr {at.base}{alias}"))
+        elif at.step == 1 and not at.vector:
+            if mem.kind == "scratch" or not self.mask:
+                raw = self.let(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
+            else:
+                name = f"@llvm.masked.load.{mark}.p0"
+                self.module.declare(name, f"declare {kind} {name}(ptr, i32, {mask}, {kind})")
+                raw = self.let(
+                    f"call {kind} {name}(ptr {at.base}, i32 {t.bytes}, {mask} {self.mask}, "
+                    f"{kind} zeroinitializer){alias}"
+                )
+        else:
+            pointers, many = self.pointers_of(mem, at), self.vector("ptr")
+            name = f"@llvm.masked.gather.{mark}.v{self.lanes}p0"
+            self.module.declare(name, f"declare {kind} {name}({many}, i32, {mask}, {kind})")
+            raw = self.let(
+                f"call {kind} {name}({many} {pointers}, i32 {t.bytes}, {mask} {self.all_lanes()}, "
+                f"{kind} zeroinitializer){alias}"
+            )
+        return self.let(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
+
+    def put_lanes(self, mem: Mem, at: Index, v: str) -> None:
+        """Store a vector; where lanes meet, the last one stays."""
+        t, alias = mem.dtype.scalar, self.module.alias(mem)
+        m = memory_type(t)
+        kind, mark = (
+            self.vector(m),
+            f"v{self.lanes}{'i8' if t.is_bool else FunctionLowering.suffix(self, t)}",
+        )
+        mask = self.vector("i1")
+        if t.is_bool:
+            v = self.let(f"zext {mask} {v} to {kind}")
+        if at.step == 1 and not at.vector:
+            if mem.kind == "scratch" or not self.mask:
+                self.put(f"store {kind} {v}, ptr {at.base}, align {t.bytes}{alias}")
+                return
+            name = f"@llvm.masked.store.{mark}.p0"
+            self.module.declare(name, f"declare void {name}({kind}, ptr, i32, {mask})")
+            self.put(
+                f"call void {name}({kind} {v}, ptr {at.base}, i32 {t.bytes}, {mask} {self.mask}){alias}"
+            )
+            return
+        pointers, many = self.pointers_of(mem, at), self.vector("ptr")
+        name = f"@llvm.masked.scatter.{mark}.v{self.lanes}p0"
+        self.module.declare(name, f"declare void {name}({kind}, {many}, i32, {mask})")
+        self.put(
+            f"call void {name}({kind} {v}, {many} {pointers}, i32 {t.bytes}, "
+            f"{mask} {self.all_lanes()}){alias}"
+        )
+
+    def spill(self, t: str, v: str) -> str:
+        """A vector in an array, to take single lanes from; `give` the array back after it."""
+        rooms = self.rooms.setdefault(t, [])
+        if rooms:
+            room = rooms.pop()
+        else:
+            room = self.fresh()
+            self.head.append(f"  {room} = alloca [{self.lanes} x {t}], align 64")
+        self.put(f"store {self.vector(t)} {v}, ptr {room}, align 64")
+        return room
+
+    def give(self, t: str, room: str) -> None:
+        self.rooms[t].append(room)
+
+    def take(self, array: str, t: str, lane: str) -> str:
+        """One lane of a vector that was spilled."""
+        at = self.let(f"getelementptr {t}, ptr {array}, i64 {lane}")
+        return self.let(f"load {t}, ptr {at}")
+
+    def each_lane(self, emit: Callable[[str], None]) -> None:
+        """A loop over the lanes at work, in order."""
+        word = f"i{self.lanes}"
+        bits = "-1"
+        if self.mask:
+            bits = self.let(f"bitcast {self.vector('i1')} {self.mask} to {word}")
+        cttz = f"@llvm.cttz.{word}"
+        self.module.declare(cttz, f"declare {word} {cttz}({word}, i1)")
+        before = self.label
+        head, after = self.new_label("lane"), self.new_label("lanes")
+        self.jump(head)
+        self.start(head)
+        left, rest = self.fresh(), self.fresh()
+        at = len(self.lines)
+        first = self.let(f"call {word} {cttz}({word} {left}, i1 true)")
+        wider = "zext" if self.lanes < 64 else "bitcast"
+        emit(self.let(f"{wider} {word} {first} to i64"))
+        below = self.let(f"sub {word} {left}, 1")
+        self.put(f"{rest} = and {word} {left}, {below}")
+        done = self.let(f"icmp eq {word} {rest}, 0")
+        self.lines.insert(
+            at, f"  {left} = phi {word} [ {bits}, %{before} ], [ {rest}, %{self.label} ]"
+        )
+        self.put(f"br i1 {done}, label %{after}, label %{head}")
+        self.start(after)
+
+    def sum_of_lanes(self, t: ScalarType, v: str) -> str:
+        """The sum over the lanes at work."""
+        return self.reduce("add", t, self.at_work(t, v))
+
+    def at_work(self, t: ScalarType, v: str) -> str:
+        """A vector with 0 for the lanes that are not at work."""
+        if not self.mask:
+            return v
+        kind = self.vector(t.llvm)
+        nothing = self.splat(t.llvm, identity("add", t), lasting=True)
+        return self.let(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
+
+    def folded(self, t: ScalarType, v: Value, width: int, total: str) -> str:
+        """`total`, a vector of `width` lanes, plus the lanes at work of a value, as many at a time."""
+        most = max(width, min(self.lanes, self.register // t.bits))
+        sum_ = total if most == width else ""
+        for first in range(0, self.lanes, most):
+            sum_ = self.plus_lanes(t, sum_, v, first, most)
+        while most > width:
+            most //= 2
+            low, high = (self.lanes_of(t, sum_, 2 * most, first, most) for first in (0, most))
+            sum_ = self.sum_of_two(t, most, low, high)
+            if most == width:
+                sum_ = self.sum_of_two(t, most, total, sum_)
+        return sum_
+
+    def plus_lanes(self, t: ScalarType, total: str, v: Value, first: int, count: int) -> str:
+        """`total` ("": nothing) plus `count` lanes of a value, those at work."""
+
+        def part(name: str) -> str:
+            return self.lanes_of(t, name, self.lanes, first, count)
+
+        product = None if self.mask or not total else self.product(v)
+        if product is None:
+            with self.wide_ops():
+                extra = part(self.at_work(t, self.name(v)))
+            return self.sum_of_two(t, count, total, extra) if total else extra
+        x, y = (part(factor) for factor in product)
+        return self.multiply_add(t, count, x, y, total)
+
+    def multiply_add(self, t: ScalarType, lanes: int, x: str, y: str, total: str) -> str:
+        """total + x * y, one instruction where there is one for it."""
+        kind, flags = f"<{lanes} x {t.llvm}>", self.module.flags
+        name = f"@llvm.fmuladd.v{lanes}f{t.bits}"
+        self.module.declare(name, f"declare {kind} {name}({kind}, {kind}, {kind})")
+        return self.let(f"call {flags} {kind} {name}({kind} {x}, {kind} {y}, {kind} {total})")
+
+    def product(self, v: Value) -> tuple[str, str] | None:
+        """The factors of a value, as vectors, if it is a product, twice one (2 x dx), or minus that.
+
+        A sum then takes it in at once, though other sums take it too: LLVM contracts only what is used
+        once, and would multiply, negate and add one after the other.
+        """
+        minus, made_by = False, self.made_by
+        let = made_by.get(v)
+        while let is not None and let.op.name == "neg":
+            minus, let = not minus, made_by.get(let.args[0])
+        if let is None or not v.type.is_float or "contract" not in self.module.flags:
+            return None
+        twice = False
+        if let.op.name == "add":
+            let, other = (made_by.get(x) for x in let.args)
+            twice = let is not None and other is not None and let.args == other.args
+            if not twice or other.op.name != "mul":  # type: ignore[union-attr]
+                return None
+        if let is None or let.op.name != "mul":
+            return None
+        with self.wide_ops():
+            x, y = (self.name(a) for a in let.args)
+            t = v.type.scalar
+            if twice:
+                x = self.sum_of_two(t, self.lanes, x, x)
+            if minus:
+                x = self.let(f"fneg {self.module.flags} {self.vector(t.llvm)} {x}")
+        return x, y
+
+    def sum_of_two(self, t: ScalarType, lanes: int, a: str, b: str) -> str:
+        word = f"fadd {self.module.flags}" if t.is_float else "add"
+        return self.let(f"{word} <{lanes} x {t.llvm}> {a}, {b}")
+
+    def lanes_of(self, t: ScalarType, v: str, lanes: int, first: int, count: int) -> str:
+        """Some lanes of a vector."""
+        if count == lanes:
+            return v
+        kind, picks = f"<{lanes} x {t.llvm}>", ", ".join(f"i32 {first + k}" for k in range(count))
+        return self.let(f"shufflevector {kind} {v}, {kind} poison, <{count} x i32> <{picks}>")
+
+    @contextmanager
+    def some_lanes(self, first: int, count: int) -> Iterator[None]:
+        """Only `count` lanes from `first` on are at work."""
+        before = self.mask
+        if count < self.lanes:
+            bits = ", ".join(f"i1 {int(first <= k < first + count)}" for k in range(self.lanes))
+            self.mask = (
+                self.let(f"and {self.vector('i1')} {before}, <{bits}>") if before else f"<{bits}>"
+            )
+        yield
+        self.mask = before
+
+    def reduce(self, op: str, t: ScalarType, v: str) -> str:
+        """All lanes of a vector combined."""
+        kind, mark = self.vector(t.llvm), f"v{self.lanes}{FunctionLowering.suffix(self, t)}"
+        if op == "add" and t.is_float:
+            name = f"@llvm.vector.reduce.fadd.{mark}"
+            self.module.declare(name, f"declare {t.llvm} {name}({t.llvm}, {kind})")
+            zero = number(Const(t, -0.0))
+            return self.let(f"call reassoc {t.llvm} {name}({t.llvm} {zero}, {kind} {v})")
+        word = {"f": f"f{op}", "u": f"u{op}", "i": f"s{op}"}[t.kind] if op in ("min", "max") else op
+        name = f"@llvm.vector.reduce.{word}.{mark}"
+        self.module.declare(name, f"declare {t.llvm} {name}({kind})")
+        return self.let(f"call {t.llvm} {name}({kind} {v})")
+
+    # ---- functions
+
+    def math(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+        """A function of libmvec on parts of the vectors; without it, of libm on each lane."""
+        if not self.vectors:
+            return super().math(how, t, args)
+        target = self.module.target
+        symbol, width = target.vector_math(self.module, how, t, self.lanes)  # type: ignore[attr-defined]
+        if not symbol:
+            return self._math_by_lane(how, t, args)
+        kind, part = self.vector(t.llvm), f"<{width} x {t.llvm}>"
+        parts = []
+        for first in range(0, self.lanes, width):
+            pieces = args
+            if width < self.lanes:
+                picks = ", ".join(f"i32 {first + k}" for k in range(width))
+                pieces = [
+                    self.let(f"shufflevector {kind} {a}, {kind} poison, <{width} x i32> <{picks}>")
+                    for a in args
+                ]
+            operands = ", ".join(f"{part} {p}" for p in pieces)
+            parts.append(self.let(f"call {self.module.flags} {part} @{symbol}({operands})"))
+        while len(parts) > 1:
+            part, double = f"<{width} x {t.llvm}>", 2 * width
+            picks = ", ".join(f"i32 {k}" for k in range(double))
+            parts = [
+                self.let(f"shufflevector {part} {a}, {part} {b}, <{double} x i32> <{picks}>")
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+            width = double
+        return parts[0]
+
+    def _math_by_lane(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+        rooms = [self.spill(t.llvm, a) for a in args]
+
+        def one(lane: str) -> None:
+            result = FunctionLowering.math(
+                self, how, t, [self.take(r, t.llvm, lane) for r in rooms]
+            )
+            slot = self.let(f"getelementptr {t.llvm}, ptr {rooms[0]}, i64 {lane}")
+            self.put(f"store {t.llvm} {result}, ptr {slot}")
+
+        self.each_lane(one)
+        result = self.let(f"load {self.vector(t.llvm)}, ptr {rooms[0]}, align 64")
+        for room in rooms:
+            self.give(t.llvm, room)
+        return result

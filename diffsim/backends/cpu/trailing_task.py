@@ -1,0 +1,83 @@
+"""A task that follows close behind the one before it, on the CPU.
+
+The adjoint of a stencil gathers from a gradient and then clears it
+(`passes/transforms/scatter_to_gather.py`). Done after all of the gathering, the clearing fetches the whole
+field once more; here each chunk clears what it has just read:
+
+    rows      . . . . . . . | . . . . . . . | . . . . . .
+    gathered  0 0 0 0 0 0 0 | 1 1 1 1 1 1 1 | 2 2 2 2 2 2      reading `behind` rows on either side, too
+    cleared   0 0 0 0 0 0 b   b b 1 1 1 1 b   b b 2 2 2 2      b: by the later one of the two neighbours
+
+Only the rows at a border are read by two chunks. A word for each border counts the chunks that are done with
+it. Rows are indices along the first axis, so a chunk clears whole rows, whatever part of its first and last
+row it has. Chunks are long enough that no row is near two borders.
+"""
+
+from __future__ import annotations
+
+from diffsim.backends.llvm.lanes import bound, size
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.llvm.module import Module
+from diffsim.ir.nodes import Task
+
+
+def rows_of_chunk(behind: int) -> int:
+    """Rows that a chunk must have at least."""
+    return 2 * behind + 1
+
+
+def chunk(module: Module, k: int) -> list[str]:
+    """The body of the function of a chunk of task k with task k + 1 behind it."""
+    first, second = module.kernel.tasks[k], module.kernel.tasks[k + 1]
+    assert second.lag is not None
+    reach = second.lag
+    lines = ["entry:"]
+    body = FunctionLowering(module, lines)
+    body.put(f"call void @task{k}(ptr %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker)")
+    words = body.shared_load(module.layout.borders[k + 1], "ptr", constant=False)
+    chunks = body.let(f"zext i32 {body.let(f'load i32, ptr {words}')} to i64")
+    low, high = (bound(body, k + 1, second, j) for j in range(2))
+    away = body.let(f"sub nsw i64 {bound(body, k, first, 0)}, {low}")
+    row, width = _row(body, k, first), _row(body, k + 1, second)
+
+    def row_at(lane: str) -> str:
+        return body.let(f"add nsw i64 {body.let(f'udiv i64 {lane}, {row}')}, {away}")
+
+    def clear(begin: str, end: str) -> None:
+        a, b = (body.let(f"mul nsw i64 {x}, {width}") for x in (begin, end))
+        body.put(f"call void @task{k + 1}(ptr %params, i64 {a}, i64 {b}, i64 %chunk, i64 %worker)")
+
+    def shifted(a: str, by: int) -> str:
+        return body.let(f"add nsw i64 {a}, {by}")
+
+    here, there = row_at("%begin"), row_at("%end")
+    following = shifted("%chunk", 1)
+    is_first = body.let("icmp eq i64 %chunk, 0")
+    is_last = body.let(f"icmp eq i64 {following}, {chunks}")
+    begin = body.let(f"select i1 {is_first}, i64 0, i64 {shifted(here, reach + 1)}")
+    rows = body.let(f"sub nsw i64 {high}, {low}")
+    clear(begin, body.let(f"select i1 {is_last}, i64 {rows}, i64 {shifted(there, -reach)}"))
+    for at, border, is_end in ((here, "%chunk", is_first), (there, following, is_last)):
+        inner, later, after = (body.new_label(w) for w in ("border", "later", "after"))
+        body.put(f"br i1 {is_end}, label %{after}, label %{inner}")
+        body.start(inner)
+        word = body.let(f"getelementptr i32, ptr {words}, i64 {border}")
+        done = body.let(f"atomicrmw add ptr {word}, i32 1 acq_rel")
+        both = body.let(f"icmp eq i32 {done}, 1")
+        body.put(f"br i1 {both}, label %{later}, label %{after}")
+        body.start(later)
+        clear(shifted(at, -reach), shifted(at, reach + 1))
+        body.jump(after)
+        body.start(after)
+    body.put("ret void")
+    lines.append("}")
+    return lines
+
+
+def _row(body: FunctionLowering, k: int, task: Task) -> str:
+    """How many lanes a row has."""
+    lanes = "1"
+    for a in range(1, len(task.axes)):
+        n = size(body, *(bound(body, k, task, 2 * a + j) for j in range(2)))
+        lanes = n if lanes == "1" else body.let(f"mul nsw i64 {lanes}, {n}")
+    return lanes

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: entry points as PTX, and the driver. Read `codegen.py` first."""

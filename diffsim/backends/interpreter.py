@@ -1,0 +1,270 @@
+"""Runs IR in NumPy, one statement at a time: the oracle that tests hold passes and backends to.
+
+It takes tensor IR and scalar IR alike, does tasks in order, lanes in the order of the flattened
+axes, and every op by its row's `ref`, in the exact type: nothing here is shared with the code
+generators, and nothing is fast. What a program may not rely on is made to hurt: temporaries and
+scratch begin as NaN (or the largest whole number), an index out of bounds is an `AccessError`.
+
+Read first: `run`, then `_Interpreter.stmt`. The state is one dictionary of values, which is enough
+because IR binds a value once, and a lane or a turn of a loop binds its own again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import AccessError, BackendError, Span
+from diffsim.ir.nodes import (
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    CustomCall,
+    Dim,
+    For,
+    If,
+    InlineLLVM,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Print,
+    RngKey,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.print_format import fill
+from diffsim.ir.types import Type, converted, size_of
+
+_COMBINE: dict[str, Any] = {
+    "add": np.add,
+    "min": np.fmin,
+    "max": np.fmax,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": lambda old, new: new,
+}
+
+
+def run(
+    kernel: Kernel,
+    memory: Mapping[Mem, np.ndarray],
+    args: Sequence[Any] = (),
+    seed: int = 0,
+    dims: Mapping[tuple[Mem, int], int] | None = None,
+) -> Any:
+    """Run a kernel.
+
+    Args:
+        kernel: well-formed IR, of tensors or of scalars.
+        memory: an array for each field and array of the kernel, of the memory's shape followed by
+            its dtype's; changed in place. Temporaries may be given too, to be looked at.
+        args: the arguments; vectors and matrices may be given whole to scalar IR.
+        seed: the launch's key for random numbers.
+        dims: what a `Dim` is, where that is not the array's own (memory, axis) dimension.
+
+    Returns:
+        What the kernel returns: a NumPy scalar, an array of the result's shape, or None.
+
+    Raises:
+        AccessError: an index out of bounds, or a check that failed; with the user's line.
+    """
+    with np.errstate(all="ignore"):
+        work = _Interpreter(kernel, memory, args, seed, dims or {})
+        for task in kernel.tasks:
+            work.task(task)
+        if kernel.result is None:
+            return None
+        return _as(work.memory[kernel.result], kernel.result.dtype)
+
+
+def _as(x: Any, t: Type) -> Any:
+    """The number or array in exactly that type."""
+    return converted(x, t.scalar)
+
+
+def _unset(shape: tuple[int, ...], t: Type) -> np.ndarray:
+    """Memory that nobody wrote yet."""
+    scalar = t.scalar
+    filler = np.nan if scalar.is_float else True if scalar.is_bool else np.iinfo(scalar.numpy).max
+    return np.full(shape + t.shape, filler, scalar.numpy)
+
+
+class _Interpreter:
+    def __init__(
+        self,
+        kernel: Kernel,
+        memory: Mapping[Mem, np.ndarray],
+        args: Sequence[Any],
+        seed: int,
+        dims: Mapping[tuple[Mem, int], int],
+    ) -> None:
+        self.memory = dict(memory)
+        self.dims = dims
+        self.seed = np.uint64(seed % 2**64)
+        self.env: dict[Value, Any] = {}
+        for mem in kernel.mems:
+            if mem.kind == "temp" and mem not in self.memory:
+                self.memory[mem] = _unset((), mem.dtype)
+            elif mem.kind != "scratch":
+                self._fits(mem)
+        numbers = [x for a in args for x in np.ravel(a)]
+        for arg in kernel.args:
+            taken, numbers = numbers[: size_of(arg.type)], numbers[size_of(arg.type) :]
+            if len(taken) < size_of(arg.type):
+                raise ValueError(f"there is no value for the argument {arg.hint}")
+            self.env[arg] = _as(np.array(taken).reshape(arg.type.shape), arg.type)
+        if numbers:
+            raise ValueError(f"{len(numbers)} numbers too many in the arguments")
+
+    def _fits(self, mem: Mem) -> None:
+        array = self.memory.get(mem)
+        if array is None:
+            raise ValueError(f"there is no array for {mem.name}")
+        cells = len(mem.dtype.shape)
+        shape = array.shape[: array.ndim - cells] if mem.shape is None else mem.shape
+        if array.shape != shape + mem.dtype.shape or len(shape) != mem.rank:
+            raise ValueError(f"the array for {mem.name} has the shape {array.shape}")
+        if array.dtype != mem.dtype.scalar.numpy:
+            raise ValueError(f"the array for {mem.name} is of {array.dtype}, not {mem.dtype}")
+
+    # ---- values
+
+    def value(self, v: Value) -> Any:
+        found = self.env.get(v)
+        if found is None:
+            found = self.env[v] = self._leaf(v)
+        return found
+
+    def _leaf(self, v: Value) -> Any:
+        if isinstance(v, Const):
+            return np.full(v.type.shape, v.value, v.type.scalar.numpy)[()]
+        if isinstance(v, Dim):
+            n = self.dims.get((v.mem, v.axis))
+            return _as(self.memory[v.mem].shape[v.axis] if n is None else n, v.type)
+        assert isinstance(v, RngKey), f"{v.hint or v.type} is not bound"
+        return _as(self.seed, v.type)
+
+    def values(self, vs: Sequence[Value]) -> list[Any]:
+        return [self.value(v) for v in vs]
+
+    def bind(self, vs: Sequence[Value], numbers: Sequence[Any]) -> None:
+        self.env.update(zip(vs, numbers, strict=True))
+
+    # ---- tasks and blocks
+
+    def task(self, task: Task) -> None:
+        bounds = [int(b) for b in self.block(task.bounds)]
+        box = [range(lo, hi) for lo, hi in zip(bounds[::2], bounds[1::2], strict=True)]
+        for lane in itertools.product(*box):  # once, with no axes, for a serial task
+            for axis, k in zip(task.axes, lane, strict=True):
+                self.env[axis] = _as(k, axis.type)
+            parts = self.block(task.body)
+            for (op, mem, index), part in zip(task.reductions, parts, strict=True):
+                self.update(op, mem, index, part, task.span)
+
+    def block(self, block: Block) -> list[Any]:
+        """Run a block; returns what it yields."""
+        for s in block.stmts:
+            self.stmt(s)
+        return self.values(block.yields)
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Let):
+            self.env[s.out] = self.op(s)
+        elif isinstance(s, Load):
+            self.env[s.out] = self.load(s.mem, s.index, s.span)
+        elif isinstance(s, Store):
+            at = self.place(s.mem, s.index, s.span)
+            self.memory[s.mem][at] = self.value(s.value)
+        elif isinstance(s, Atomic):
+            old = self.update(s.op, s.mem, s.index, self.value(s.value), s.span)
+            if s.out is not None:
+                self.env[s.out] = old
+        elif isinstance(s, For):
+            turns = range(int(self.value(s.lo)), int(self.value(s.hi)))
+            carried = self.values(s.inits)
+            for k in reversed(turns) if s.reverse else turns:
+                self.env[s.index] = _as(k, s.index.type)
+                self.bind(s.params, carried)
+                carried = self.block(s.body)
+            self.bind(s.outs, carried)
+        elif isinstance(s, While):
+            carried = self.values(s.inits)
+            while self._goes_on(s, carried):
+                carried = self.block(s.body)
+            self.bind(s.outs, carried)
+        elif isinstance(s, If):
+            self.bind(s.outs, self.block(s.then if self.value(s.cond) else s.orelse))
+        elif isinstance(s, Alloca):
+            self.memory[s.mem] = _unset((max(0, int(self.value(s.count))),), s.mem.dtype)
+        elif isinstance(s, InlineLLVM):
+            raise BackendError(f"{s.name} is LLVM text, which the interpreter can not run", s.span)
+        elif isinstance(s, CustomCall):
+            self.bind(s.outs, self.block(s.body))
+        else:
+            assert isinstance(s, (Check, Print))
+            self.report(s)
+
+    def report(self, s: Check | Print) -> None:
+        values = self.values(s.values)
+        if isinstance(s, Print):
+            print(fill(s.pieces, [x for v in values for x in np.ravel(v)]), end="")
+        elif not self.value(s.cond):
+            shown = ", ".join(map(str, values))
+            raise AccessError(f"{s.message}: {shown}" if shown else s.message, s.span)
+
+    def _goes_on(self, s: While, carried: Sequence[Any]) -> bool:
+        self.bind(s.params, carried)
+        return bool(self.block(s.cond)[0])
+
+    # ---- memory
+
+    def place(self, mem: Mem, index: Sequence[Value], span: Span) -> tuple[int, ...]:
+        """The index as whole numbers; raises AccessError where the memory has no such element."""
+        at = tuple(int(i) for i in self.values(index))
+        _inside(mem.name, at, self.memory[mem].shape, span)
+        return at
+
+    def load(self, mem: Mem, index: Sequence[Value], span: Span) -> Any:
+        # A copy: a tensor would otherwise be a view of memory that is stored to later.
+        at = self.place(mem, index, span)
+        return np.array(self.memory[mem][at])[()]
+
+    def update(self, op: str, mem: Mem, index: Sequence[Value], value: Any, span: Span) -> Any:
+        """`mem[index] = op(mem[index], value)`; returns the value before."""
+        old = self.load(mem, index, span)
+        at = self.place(mem, index, span)
+        self.memory[mem][at] = _as(_COMBINE[op](old, value), mem.dtype)
+        return old
+
+    # ---- ops
+
+    def op(self, s: Let) -> Any:
+        name, t = s.op.name, s.out.type
+        args = self.values(s.args)
+        if name == "cast":
+            return _as(args[0], t)
+        if name == "build":
+            return _as(np.array(args).reshape(t.shape), t)
+        if name in ("extract", "insert"):
+            at = tuple(int(i) for i in args[1 if name == "extract" else 2 :])
+            _inside(s.args[0].hint or str(s.args[0].type), at, s.args[0].type.shape, s.span)
+        result = _as(s.op.ref(*args), t)
+        # An elementwise op on scalars alone may stand for a tensor of equal elements.
+        return result if result.shape == t.shape else np.full(t.shape, result)
+
+
+def _inside(name: str, at: tuple[int, ...], shape: tuple[int, ...], span: Span) -> None:
+    if not all(0 <= i < n for i, n in zip(at, shape, strict=False)):
+        whole = shape[: len(at)]
+        raise AccessError(f"the index {list(at)} is outside of {name}, of shape {whole}", span)

@@ -1,0 +1,152 @@
+"""The lanes of a parallel task, as LLVM text: what the entry points of all backends share.
+
+The lanes are the points of the box that a task's bounds span, numbered 0, 1, ... in row order. Here
+is how many there are, which point a number stands for, and how the values they yield are combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffsim.backends.llvm.lowering import FunctionLowering
+from diffsim.backends.llvm.module import number
+from diffsim.ir.nodes import Const, Task, Value
+from diffsim.ir.types import ScalarType
+
+
+def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
+    """Bound j of task k (lo and hi of each axis in turn), as the lanes see it."""
+    v = task.bounds.yields[j]
+    if isinstance(v, Const):
+        return str(int(v.value))
+    return body.shared_load(body.module.layout.bounds[k, j], "i64")
+
+
+def size(body: FunctionLowering, lo: str, hi: str) -> str:
+    """How many points lo..hi has; not positive where it is empty."""
+    if _is_number(lo) and _is_number(hi):
+        return str(max(0, int(hi) - int(lo)))
+    return hi if lo == "0" else body.let(f"sub nsw i64 {hi}, {lo}")
+
+
+def groups(body: FunctionLowering, extent: str, together: int) -> str:
+    """How many groups of at most `together` neighbours there are in a row of `extent` lanes."""
+    if together == 1:
+        return extent
+    if extent.isdigit():
+        return str(-(-int(extent) // together))
+    return body.let(f"udiv i64 {body.let(f'add nsw i64 {extent}, {together - 1}')}, {together}")
+
+
+def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) -> str:
+    """Evaluate the bounds of task k into their slots; returns the number of lanes.
+
+    `together`: lanes along the last axis that count as one.
+    """
+    module = body.module
+    body.int64_names.append({})
+    for s in task.bounds.stmts:
+        body.stmt(s)
+    lanes = "1"
+    for a in range(len(task.axes)):
+        lo, hi = (body.index64(task.bounds.yields[2 * a + j]) for j in range(2))
+        for j, v in ((2 * a, lo), (2 * a + 1, hi)):
+            if (k, j) in module.layout.bounds:
+                body.shared_store(module.layout.bounds[k, j], "i64", v)
+        n = size(body, lo, hi)
+        if not n.isdigit():
+            module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
+            n = body.let(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
+        if a == len(task.axes) - 1:
+            n = groups(body, n, together)
+        lanes = _times(body, lanes, n)
+    body.int64_names.pop()
+    return lanes
+
+
+def count(task: Task) -> int | None:
+    """The number of lanes, where the bounds are constants."""
+    lanes = 1
+    for lo, hi in zip(task.bounds.yields[::2], task.bounds.yields[1::2], strict=True):
+        if not (isinstance(lo, Const) and isinstance(hi, Const)):
+            return None
+        lanes *= max(0, int(hi.value) - int(lo.value))
+    return lanes
+
+
+def point(
+    body: FunctionLowering,
+    axes: Sequence[Value],
+    lows: Sequence[str],
+    sizes: Sequence[str],
+    flat: str,
+    *,
+    narrow: bool = False,
+) -> dict[Value, str]:
+    """The values of the axes, in 64 bits, at the flat-th point of their box.
+
+    `narrow`: the divisions on the way are made in 32 bits.
+    """
+    wide: dict[Value, str] = {}
+    rest = flat
+    if narrow:
+        short = body.let(f"trunc i64 {flat} to i32")
+        for a in range(len(axes) - 1, -1, -1):
+            at = short
+            if a:
+                at = body.let(f"urem i32 {short}, {sizes[a]}")
+                short = body.let(f"udiv i32 {short}, {sizes[a]}")
+            at = body.let(f"zext i32 {at} to i64")
+            wide[axes[a]] = at if lows[a] == "0" else body.let(f"add nsw i64 {at}, {lows[a]}")
+        return wide
+    for a in range(len(axes) - 1, -1, -1):
+        at = rest
+        if a:
+            at = body.let(f"urem i64 {rest}, {sizes[a]}")
+            rest = body.let(f"udiv i64 {rest}, {sizes[a]}")
+        wide[axes[a]] = at if lows[a] == "0" else body.let(f"add nsw i64 {at}, {lows[a]}")
+    return wide
+
+
+def enter_lane(body: FunctionLowering, task: Task, wide: dict[Value, str]) -> None:
+    """Make the axes known to what is lowered next; the caller pops `body.int64_names` after it."""
+    body.int64_names.append(wide)
+    for axis in task.axes:
+        if axis.type.scalar.bits == 64:
+            body.names[axis] = wide[axis]
+
+
+def accumulate(body: FunctionLowering, op: str, v: Value, carried: str) -> str:
+    """A partial result with one lane's value taken in; the order of sums is free."""
+    t = v.type.scalar
+    if op == "add" and t.is_float:
+        flags = body.module.flags
+        if "reassoc" not in flags:
+            flags += " reassoc nsz"
+        return body.let(f"fadd {flags} {t.llvm} {carried}, {body.name(v)}")
+    return body.combine(op, t, carried, body.name(v))
+
+
+def identity(op: str, t: ScalarType) -> str:
+    """The number that leaves the other operand of a reduction as it is."""
+    if op == "add":
+        return "0x0000000000000000" if t.is_float else "0"
+    if t.is_float:
+        return number(Const(t, float("inf") if op == "min" else float("-inf")))
+    if t.kind == "u":
+        least, most = 0, 2**t.bits - 1
+    else:
+        least, most = -(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1
+    return str(most if op == "min" else least)
+
+
+def _times(body: FunctionLowering, a: str, b: str) -> str:
+    if _is_number(a) and _is_number(b):
+        return str(int(a) * int(b))
+    if "1" in (a, b):
+        return b if a == "1" else a
+    return body.let(f"mul nsw i64 {a}, {b}")
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdigit()

@@ -1,0 +1,211 @@
+"""Loops within a function as LLVM text: `for`, in strips where it may take long, and `while`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffsim.backends.llvm import safepoints
+from diffsim.ir.nodes import For, While
+
+if TYPE_CHECKING:
+    from diffsim.backends.llvm.lowering import FunctionLowering
+
+
+def lower_for(body: FunctionLowering, s: For) -> None:
+    """A loop over a range, and what it carries."""
+    lo, hi = body.index64(s.lo), body.index64(s.hi)
+    inits = [body.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+    last = None
+    if s.reverse:
+        last = body.let(f"sub i64 {body.let(f'add i64 {lo}, {hi}')}, 1")
+    long = body.looks and safepoints.is_long(s)
+    length = safepoints.strip(s) if long else 0
+    if length:
+        outs = _strips(body, s, (lo, hi), last, inits, length)
+    else:
+        work = safepoints.cost(s.body) if long else 0
+        _, outs = _turns(body, s, (lo, hi), last, inits, work)
+    body.names.update(zip(s.outs, outs, strict=True))
+
+
+def _turns(
+    body: FunctionLowering,
+    s: For,
+    bounds: tuple[str, str],
+    last: str | None,
+    inits: list[str],
+    work: int,
+) -> tuple[str, list[str]]:
+    """A loop within bounds, `work` counted in each iteration; returns index and values at its end."""
+    lo, hi = bounds
+    before = body.label
+    head, do, after = (body.new_label(w) for w in ("for", "do", "done"))
+    body.jump(head)
+    body.start(head)
+    k, latch_label, latch = body.fresh(), body.new_label("latch"), body.fresh()
+    body.put(f"{k} = phi i64 [ {lo}, %{before} ], [ {latch}, %{latch_label} ]")
+    at = len(body.lines)
+    params = [body.bind(p) for p in s.params]
+    inside = body.let(f"icmp slt i64 {k}, {hi}")
+    body.put(f"br i1 {inside}, label %{do}, label %{after}")
+    body.start(do)
+    body.int64_names.append({s.index: body.let(f"sub i64 {last}, {k}") if last else k})
+    if s.index.type.scalar.bits == 64:
+        body.names[s.index] = body.int64_names[-1][s.index]
+    calls = body.module.scalar_calls
+    body.block(s.body)
+    nexts = [body.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
+    body.int64_names.pop()
+    if work:
+        safepoints.count(body, work)
+    body.jump(latch_label)
+    body.start(latch_label)
+    body.put(f"{latch} = add nsw i64 {k}, 1")
+    body.put(f"br label %{head}{body.loop_hint(s) or body.module.as_scalars(calls)}")
+    body.lines[at:at] = [
+        f"  {p} = phi {body.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
+        for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
+    ]
+    body.start(after)
+    return k, params
+
+
+def _strips(
+    body: FunctionLowering,
+    s: For,
+    bounds: tuple[str, str],
+    last: str | None,
+    inits: list[str],
+    length: int,
+) -> list[str]:
+    """The same, as a loop over strips of so many iterations."""
+    lo, hi = bounds
+    strips = Strips(body, ["i64", *map(body.type_of, s.params)], [lo, *inits])
+    first, *carried = strips.first
+    k, params = _turns(body, s, (first, strip_end(body, first, hi, length)), last, carried, 0)
+    strips.finish(body.let(f"icmp slt i64 {k}, {hi}"), [k, *params])
+    return params
+
+
+def strip_end(body: FunctionLowering, first: str, hi: str, length: int) -> str:
+    """Where a strip ends: at the loop's end at the latest."""
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    end = body.let(f"add nsw i64 {first}, {length}")
+    return body.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {hi})")
+
+
+class Strips:
+    """The loop over the strips of a loop, from its head on: `first` is what is carried into a strip."""
+
+    def __init__(self, body: FunctionLowering, types: list[str], inits: list[str]) -> None:
+        self.body, self.types, self.inits = body, types, inits
+        self.before, self.head = body.label, body.new_label("strips")
+        body.jump(self.head)
+        body.start(self.head)
+        self.at = len(body.lines)
+        self.first = [body.fresh() for _ in types]
+
+    def finish(self, left: str, nexts: list[str]) -> None:
+        """Behind a strip: go on with the next one, if something is left, and look up before it."""
+        body = self.body
+        more, after = body.new_label("strip"), body.new_label("over")
+        body.put(f"br i1 {left}, label %{more}, label %{after}, {safepoints.RARE}")
+        body.start(more)
+        safepoints.count(body, safepoints.STRIP)
+        latch = body.label
+        body.jump(self.head)
+        body.lines[self.at : self.at] = [
+            f"  {p} = phi {t} [ {i}, %{self.before} ], [ {n}, %{latch} ]"
+            for p, t, i, n in zip(self.first, self.types, self.inits, nexts, strict=True)
+        ]
+        body.start(after)
+
+
+def lower_while(body: FunctionLowering, s: While) -> None:
+    """A loop that runs while its condition holds."""
+    inits = [body.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+    length = safepoints.strip(s) if body.looks else 0
+    strips = Strips(body, [body.type_of(p) for p in s.params], inits) if length else None
+    firsts = strips.first if strips else inits
+    limit = Limit(body, firsts, length, safepoints.counts_to(s)) if length else None
+    before = body.label
+    head, do, after = (body.new_label(w) for w in ("while", "do", "done"))
+    body.jump(head)
+    body.start(head)
+    at = len(body.lines)
+    params = [body.bind(p) for p in s.params]
+    body.block(s.cond)
+    goes_on = body.name(s.cond.yields[0])
+    inside = limit.inside(goes_on, params) if limit else goes_on
+    body.put(f"br i1 {inside}, label %{do}, label %{after}")
+    body.start(do)
+    body.block(s.body)
+    nexts = [body.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
+    if limit:
+        limit.count()
+    elif body.looks:
+        safepoints.count(body, safepoints.turn_cost(s))
+    latch = body.label
+    body.jump(head)
+    body.lines[at:at] = [
+        f"  {p} = phi {body.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch} ]"
+        for p, v, i, n in zip(params, s.params, firsts, nexts, strict=True)
+    ]
+    if limit:
+        limit.finish(at, before, latch)
+    body.start(after)
+    if strips:
+        strips.finish(goes_on, params)
+    body.names.update(zip(s.outs, params, strict=True))
+
+
+class Limit:
+    """Ends a `while` after the iterations of a strip, such that LLVM still knows how many there are.
+
+    A loop that counts by ones has a nearer end in each strip: `k < min(n, first + length)`. This is as good
+    as the loop itself for vectorizing and unrolling. Of others the iterations are counted: `c and j < length`
+    in one branch, as LLVM sees how often a loop runs that has one exit.
+    """
+
+    def __init__(
+        self,
+        body: FunctionLowering,
+        firsts: list[str],
+        length: int,
+        counter: safepoints.Count | None,
+    ) -> None:
+        self.body, self.length, self.counter = body, length, counter
+        self.turn, self.next = body.fresh(), body.fresh()
+        if self.counter:
+            op = "add" if self.counter.up else "sub"
+            self.near = self._call(f"{op}.sat", firsts[self.counter.param], str(length))
+
+    def _call(self, what: str, a: str, b: str) -> str:
+        """A function of two integers of the counter's type."""
+        assert self.counter
+        t = self.counter.end.type.scalar
+        name = f"@llvm.{'s' if t.kind == 'i' else 'u'}{what}.{t.llvm}"
+        self.body.module.declare(name, f"declare {t.llvm} {name}({t.llvm}, {t.llvm})")
+        return self.body.let(f"call {t.llvm} {name}({t.llvm} {a}, {t.llvm} {b})")
+
+    def inside(self, goes_on: str, params: list[str]) -> str:
+        """Whether another iteration of this strip follows."""
+        counter, body = self.counter, self.body
+        if not counter:
+            few = body.let(f"icmp ult i64 {self.turn}, {self.length}")
+            return body.let(f"and i1 {goes_on}, {few}")
+        t = counter.end.type.scalar
+        end = self._call("min" if counter.up else "max", body.name(counter.end), self.near)
+        word = ("s" if t.kind == "i" else "u") + ("lt" if counter.up else "gt")
+        return body.let(f"icmp {word} {t.llvm} {params[counter.param]}, {end}")
+
+    def count(self) -> None:
+        """At the end of an iteration."""
+        if not self.counter:
+            self.body.put(f"{self.next} = add nuw nsw i64 {self.turn}, 1")
+
+    def finish(self, at: int, before: str, latch: str) -> None:
+        """Behind the loop: what it counts, at its head."""
+        if not self.counter:
+            phi = f"  {self.turn} = phi i64 [ 0, %{before} ], [ {self.next}, %{latch} ]"
+            self.body.lines.insert(at, phi)

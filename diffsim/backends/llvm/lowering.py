@@ -1,0 +1,558 @@
+"""Scalar IR to LLVM text: the one lowering that the CPU and NVIDIA GPUs share.
+
+`FunctionLowering` lowers one function: structured regions become basic blocks with phis; text is appended
+to one list, because LLVM's parser reads it faster than any builder makes it. What the functions of a kernel
+share, and what differs between targets, is in `module.py`; `backends/cpu/codegen.py` and
+`backends/cuda/codegen.py` write the entry points.
+
+Addresses are computed in 64 bits from the start: an index `i + 1` of type i32 becomes a 64-bit addition,
+so nothing overflows on large fields, and LLVM sees affine addresses it can vectorize. Every field has an
+alias scope of its own, since two fields never overlap; arguments that are arrays share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from diffsim.backends.llvm import diagnostics, loops, update_log, user_llvm
+from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
+from diffsim.errors import BackendError, InternalError
+from diffsim.ir.nodes import (
+    LEAVES,
+    Alloca,
+    Arg,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    Dim,
+    For,
+    If,
+    InlineLLVM,
+    Let,
+    Load,
+    Mem,
+    Print,
+    RngKey,
+    Stmt,
+    Store,
+    Value,
+    While,
+    zero,
+)
+from diffsim.ir.op import Instr, Libdevice, Libm, LLVMIntrinsic
+from diffsim.ir.traversal import blocks, uses
+from diffsim.ir.types import ScalarType, size_of
+
+
+class FunctionLowering:
+    """Lowers blocks into one function."""
+
+    def __init__(self, module: Module, lines: list[str]) -> None:
+        self.module = module
+        self.lines = lines
+        self.names: dict[Value, str] = {}
+        self.made_by: dict[Value, Let] = {}
+        self.pointers: dict[Mem, str] = {}
+        self.int64_names: list[dict[Value, str]] = [{}]
+        self.strides: dict[Mem, list[str]] = {}
+        self.count = 0
+        self.label = "entry"
+        self.exit = "ret void"
+        self.scope = ""
+        """Which threads atomics are for: all, unless a backend says so."""
+        self.looks = False
+        """Whether long loops look up from their work (`safepoints.py`)."""
+        self.counts = False
+        """Whether one does."""
+        self.alone = False
+        """Whether no other thread runs lanes of this task: atomics are plain updates."""
+        self.copies: dict[Atomic, PrivateCopy] = {}
+        """Atomics that go to a private copy."""
+        self.logs: dict[Stmt, str] = {}
+        """Updates that are noted, to be made later, and where the chunk has its logs of their memory."""
+
+    # ---- text
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def new_label(self, what: str) -> str:
+        self.count += 1
+        return f"{what}{self.count}"
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def jump(self, label: str) -> None:
+        self.put(f"br label %{label}")
+
+    # ---- values
+
+    def slot(self, k: int) -> str:
+        """The address of a slot of the parameter block."""
+        return self.offset("%params", k)
+
+    def shared_slot(self, k: int) -> str:
+        """The address of a slot that the tasks of a launch write."""
+        return self.slot(k)
+
+    def slot_load(self, k: int, t: str) -> str:
+        """What a launch was handed."""
+        return self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1")
+
+    def shared_load(self, k: int, t: str, *, constant: bool = True) -> str:
+        """What a task (`constant`: an earlier one) left for others."""
+        extra = ", !invariant.load !1" if constant else self.module.alias("block")
+        return self.let(f"load {t}, ptr {self.shared_slot(k)}{extra}")
+
+    def shared_store(self, k: int, t: str, v: str) -> None:
+        self.put(f"store {t} {v}, ptr {self.shared_slot(k)}{self.module.alias('block')}")
+
+    def offset(self, base: str, k: int | str) -> str:
+        """The address of word k after a base."""
+        return self.let(f"getelementptr i64, ptr {base}, i64 {k}")
+
+    def element(self, base: str, t: str, i: str) -> str:
+        """The address of scalar i after a base."""
+        return self.let(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
+
+    def base(self, k: int, mem: Mem | None = None) -> str:
+        """The address of a memory (or of something else), as it was handed over in a slot."""
+        return self.slot_load(k, "ptr")
+
+    def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
+        """At the function's start: load the pointers, dimensions and arguments that it uses."""
+        mems: dict[Mem, None] = dict.fromkeys(extra)
+        leaves: dict[Value, None] = {}
+        for block in code:
+            self._survey(block, mems, leaves)
+        layout = self.module.layout
+        for mem in mems:
+            if mem in layout.pointers:
+                self.pointers[mem] = self.base(layout.pointers[mem], mem)
+                if mem.shape is None:
+                    dims = [self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
+                    self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
+        for leaf in leaves:
+            self._leaf(leaf)
+
+    def _survey(self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]) -> None:
+        stack: list[Block] = [block]
+        while stack:
+            b = stack.pop()
+            for v in b.yields:
+                if isinstance(v, LEAVES):
+                    leaves[v] = None
+            for s in b.stmts:
+                if isinstance(s, (Load, Store, Atomic)):
+                    mems[s.mem] = None
+                if isinstance(s, Let):
+                    self.made_by[s.out] = s
+                for v in uses(s):
+                    if isinstance(v, LEAVES):
+                        leaves[v] = None
+                stack.extend(blocks(s))
+
+    def _leaf(self, v: Value) -> None:
+        layout = self.module.layout
+        if isinstance(v, Arg):
+            t = v.type.scalar
+            raw = self.slot_load(layout.args[v], memory_type(t))
+            self.names[v] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+        elif isinstance(v, Dim):
+            raw = self.slot_load(layout.dims[v.mem] + v.axis, "i64")
+            narrow = v.type.scalar.bits < 64
+            self.names[v] = self.let(f"trunc i64 {raw} to {v.type.scalar.llvm}") if narrow else raw
+        elif isinstance(v, RngKey):
+            self.names[v] = self.slot_load(2, "i64")
+
+    def _c_strides(self, dims: Sequence[str], element: int) -> list[str]:
+        strides = [str(element)]
+        for d in reversed(dims[1:]):
+            strides.append(self.let(f"mul nsw i64 {strides[-1]}, {d}"))
+        return strides[::-1] if dims else []
+
+    def name(self, v: Value) -> str:
+        if isinstance(v, Const):
+            return number(v)
+        found = self.names.get(v)
+        if found is None:
+            wide = self.find_wide(v)
+            assert wide is not None, f"{v.hint or v.type} has no name"
+            found = self.let(f"trunc i64 {wide} to {v.type.scalar.llvm}")
+        return found
+
+    def llvm_type(self, t: ScalarType) -> str:
+        """The type of a scalar's register."""
+        return t.llvm
+
+    def suffix(self, t: ScalarType) -> str:
+        """The type in the name of an overloaded intrinsic."""
+        return f"f{t.bits}" if t.is_float else t.llvm
+
+    def typed(self, v: Value) -> str:
+        return f"{self.llvm_type(v.type.scalar)} {self.name(v)}"
+
+    def type_of(self, v: Value) -> str:
+        """The type of the register that holds a value."""
+        return v.type.scalar.llvm
+
+    def name_as(self, like: Value, v: Value) -> str:
+        """The name of a value that is handed on as `like`."""
+        return self.name(v)
+
+    def bind(self, v: Value) -> str:
+        self.count += 1
+        name = self.names[v] = f"%v{self.count}"
+        return name
+
+    def find_wide(self, v: Value) -> str | None:
+        for scope in reversed(self.int64_names):
+            if v in scope:
+                return scope[v]
+        return None
+
+    def index64(self, v: Value) -> str:
+        """An index as i64, its additions and multiplications carried out in 64 bits."""
+        if isinstance(v, Const):
+            return str(int(v.value))
+        t = v.type.scalar
+        found = self.find_wide(v)
+        if found is not None:
+            return found
+        let = self.made_by.get(v)
+        if t.bits == 64:
+            return self.name(v)
+        if let is not None and t.kind == "i" and let.op.name in ("add", "sub", "mul"):
+            a, b = (self.index64(x) for x in let.args)
+            made = self.let(f"{let.op.name} nsw i64 {a}, {b}")
+        elif (
+            let is not None
+            and let.op.name == "cast"
+            and let.args[0].type.is_int
+            and let.args[0].type.scalar.kind == t.kind
+            and let.args[0].type.scalar.bits <= t.bits
+        ):
+            made = self.index64(let.args[0])
+        else:
+            word = "sext" if t.kind == "i" else "zext"
+            made = self.let(f"{word} {t.llvm} {self.name(v)} to i64")
+        self.int64_names[-1][v] = made
+        return made
+
+    def address(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> str:
+        """The address of one scalar, in the memory or in a copy."""
+        scalar = memory_type(mem.dtype.scalar)
+        if mem.kind == "temp":
+            k = self._component(mem, index)
+            return self.shared_slot(self.module.layout.temps[mem] + k)
+        constant, terms = 0, []
+        for i, stride in self.terms(mem, index, copy):
+            at = self.index64(i)
+            if isinstance(i, Const) and stride.isdigit():
+                constant += int(at) * int(stride)
+            else:
+                terms.append(at if stride == "1" else self.let(f"mul nsw i64 {at}, {stride}"))
+        total = terms[0] if terms else str(constant)
+        for term in terms[1:]:
+            total = self.let(f"add nsw i64 {total}, {term}")
+        if terms and constant:
+            total = self.let(f"add nsw i64 {total}, {constant}")
+        base = copy.base if copy else self.pointers[mem]
+        if total == "0":
+            return base
+        return self.let(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
+
+    def terms(
+        self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None
+    ) -> list[tuple[Value, str]]:
+        """Each index that counts, and its stride in scalars."""
+        strides = copy.strides if copy else self.element_strides(mem)
+        component = copy.component if copy else mem.component_stride
+        lead = copy.lead if copy else 0
+        found = list(zip(index[lead : mem.rank], strides, strict=True))
+        dims = mem.dtype.shape
+        for k, i in enumerate(index[mem.rank :]):
+            stride = component
+            for d in dims[k + 1 :]:
+                stride *= d
+            found.append((i, str(stride)))
+        return found
+
+    def element_strides(self, mem: Mem) -> list[str]:
+        found = self.strides.get(mem)
+        if found is None:
+            if mem.strides is not None:
+                found = [str(s) for s in mem.strides]
+            else:
+                assert mem.shape is not None or mem.kind == "scratch"
+                n = size_of(mem.dtype)
+                found = [str(n)]
+                for d in reversed((mem.shape or (0,))[1:]):
+                    found.append(str(int(found[-1]) * d))
+                found = found[::-1] if mem.rank else []
+            self.strides[mem] = found
+        return found
+
+    def _component(self, mem: Mem, index: Sequence[Value]) -> int:
+        k = 0
+        for i, n in zip(index, mem.dtype.shape, strict=True):
+            if not isinstance(i, Const):
+                raise InternalError("a temporary is indexed with a run-time value", None)
+            k = k * n + int(i.value)
+        return k
+
+    # ---- statements
+
+    def block(self, block: Block) -> None:
+        """Lower the statements of a block; scratch made in it is given back at its end."""
+        if self.module.target.in_parts(self, block):
+            return
+        tickets = []
+        self.int64_names.append({})
+        for s in block.stmts:
+            if isinstance(s, Alloca):
+                tickets.append(self.module.target.scratch(self, s))
+            else:
+                self.stmt(s)
+        for ticket in reversed(tickets):
+            self.module.target.release(self, ticket)
+        self.int64_names.pop()
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Let):
+            self.names[s.out] = self.op(s)
+        elif isinstance(s, Load):
+            t = s.mem.dtype.scalar
+            at = self.address(s.mem, s.index)
+            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.load_metadata(s.mem)}")
+            self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+        elif isinstance(s, Store):
+            at, v = self.address(s.mem, s.index), self.name(s.value)
+            if s in self.logs:
+                update_log.note(self, s, at, v)
+            else:
+                self.store(s.mem, at, v)
+        elif isinstance(s, Atomic):
+            self.atomic(s)
+        elif isinstance(s, For):
+            self.loop(s)
+        elif isinstance(s, While):
+            self.while_loop(s)
+        elif isinstance(s, If):
+            self.branch(s)
+        elif isinstance(s, InlineLLVM):
+            user_llvm.call(self, s)
+        elif isinstance(s, Print):
+            diagnostics.show(self, s)
+        else:
+            assert isinstance(s, Check)
+            diagnostics.check(self, s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
+
+    def load_metadata(self, mem: Mem) -> str:
+        return self.module.alias(mem)
+
+    def store(self, mem: Mem, at: str, v: str) -> None:
+        t = mem.dtype.scalar
+        if t.is_bool:
+            v = self.let(f"zext i1 {v} to i8")
+        self.put(f"store {memory_type(t)} {v}, ptr {at}{self.module.alias(mem)}")
+
+    def index_or_bits(self, v: Value) -> str:
+        return self.index64(v) if v.type.is_int else "0"
+
+    def op(self, s: Let) -> str:
+        op, args, t = s.op, s.args, s.out.type.scalar
+        how = getattr(op, self.module.target.column)
+        kind_type = args[-1].type.scalar
+        kind, out = self.llvm_type(kind_type), self.llvm_type(t)
+        if isinstance(how, Instr):
+            word = how.of(kind_type.kind)
+            if word is not None:
+                flags = f" {self.module.flags}" if word[0] == "f" else ""
+                operands = ", ".join(self.name(a) for a in args)
+                head, _, predicate = word.partition(" ")
+                if head in ("fcmp", "icmp"):
+                    fast = " " + self.module.flags.replace("contract", "").strip()
+                    flags = fast.rstrip() if head == "fcmp" else ""
+                    return self.let(f"{head}{flags} {predicate} {kind} {operands}")
+                return self.let(f"{word}{flags} {kind} {operands}")
+        elif isinstance(how, LLVMIntrinsic):
+            word = how.of(kind_type.kind)
+            if word is not None:
+                symbol = f"@llvm.{word}.{self.suffix(t)}"
+                types = ", ".join(out for _ in args)
+                self.module.declare(symbol, f"declare {out} {symbol}({types})")
+                flags = f"{self.module.flags} " if t.is_float else ""
+                operands = ", ".join(self.typed(a) for a in args)
+                return self.let(f"call {flags}{out} {symbol}({operands})")
+        elif isinstance(how, (Libm, Libdevice)):
+            return self.math(how, t, [self.name(a) for a in args])
+        elif op.name == "cast":
+            return self.cast(args[0], t)
+        elif op.name == "neg":
+            if t.is_float:
+                return self.let(f"fneg {self.module.flags} {self.typed(args[0])}")
+            nothing = self.name(zero(t))
+            return self.let(f"sub {out} {nothing}, {self.name(args[0])}")
+        elif op.name == "select":
+            return self.let("select " + ", ".join(self.typed(a) for a in args))
+        raise BackendError(
+            f"{op.sign} of {kind_type} is not there for this backend",
+            s.span,
+            hint="convert the operands to another type: ds.cast(x, ds.f32)",
+        )
+
+    def cast(self, x: Value, to: ScalarType) -> str:
+        have = x.type.scalar
+        out = self.llvm_type(to)
+        if have.is_float and to.is_float:
+            word = "fpext" if to.bits > have.bits else "fptrunc"
+        elif have.is_float:
+            # Saturates; plain conversions leave what does not fit open.
+            word = f"fpto{'s' if to.kind == 'i' else 'u'}i.sat"
+            symbol = f"@llvm.{word}.{self.suffix(to)}.{self.suffix(have)}"
+            self.module.declare(symbol, f"declare {out} {symbol}({self.llvm_type(have)})")
+            return self.let(f"call {out} {symbol}({self.typed(x)})")
+        elif to.is_float:
+            word = "sitofp" if have.kind == "i" else "uitofp"
+        elif to.bits == have.bits:
+            return self.name(x)
+        elif to.bits < have.bits:
+            word = "trunc"
+        else:
+            if to.bits == 64 and (wide := self.find_wide(x)) is not None and self.is_axis(x):
+                return wide
+            word = "sext" if have.kind == "i" else "zext"
+        return self.let(f"{word} {self.typed(x)} to {out}")
+
+    def math(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+        operands = ", ".join(f"{t.llvm} {a}" for a in args)
+        return self.let(self.module.target.math(self.module, how, t, operands))
+
+    def is_axis(self, v: Value) -> bool:
+        """Whether it is an axis or loop index, whose 64-bit form is the value itself."""
+        return v not in self.names and v not in self.made_by
+
+    # ---- atomics
+
+    def atomic(self, s: Atomic) -> None:
+        t = s.mem.dtype.scalar
+        if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
+            raise BackendError(
+                f"there is no atomic {s.op} of {t}",
+                s.span,
+                hint="use a field of i32, which has all atomic updates",
+            )
+        copy = self.copies.get(s)
+        at = self.address(s.mem, s.index, copy)
+        v = self.name(s.value)
+        if s in self.logs:
+            update_log.note(self, s, at, v)
+            return
+        if copy or s.exclusive or self.alone:
+            old = self.update(s.op, s.mem, at, v)
+            if s.out is not None:
+                self.names[s.out] = old
+            return
+        self.update_atomically(s, at, v)
+
+    def update_atomically(self, s: Atomic, at: str, v: str) -> None:
+        t = s.mem.dtype.scalar
+        if t.is_bool:
+            v = self.let(f"zext i1 {v} to i8")
+            old = self.let(
+                f"atomicrmw {s.op} ptr {at}, i8 {v}{self.scope} monotonic{self.module.alias(s.mem)}"
+            )
+            if s.out is not None:
+                self.names[s.out] = self.let(f"trunc i8 {old} to i1")
+            return
+        word = {"add": "fadd" if t.is_float else "add", "min": "min", "max": "max"}.get(s.op, s.op)
+        if word in ("min", "max"):
+            word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
+        old = self.let(
+            f"atomicrmw {word} ptr {at}, {t.llvm} {v}{self.scope} monotonic"
+            f"{self.module.alias(s.mem)}"
+        )
+        if s.out is not None:
+            self.names[s.out] = old
+
+    def update(self, op: str, mem: Mem, at: str, v: str) -> str:
+        """mem = op(mem, v), not atomically; returns what was there before."""
+        t = mem.dtype.scalar
+        old = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(mem)}")
+        if t.is_bool:
+            old = self.let(f"trunc i8 {old} to i1")
+        self.store(mem, at, self.combine(op, t, old, v))
+        return old
+
+    def combine(self, op: str, t: ScalarType, a: str, b: str) -> str:
+        if op == "xchg":
+            return b
+        out = self.llvm_type(t)
+        if op in ("add", "and", "or", "xor"):
+            word = f"fadd {self.module.flags}" if t.is_float else op
+            return self.let(f"{word} {out} {a}, {b}")
+        word = {"f": f"{op}num", "i": f"s{op}", "u": f"u{op}"}[t.kind]
+        symbol = f"@llvm.{word}.{self.suffix(t)}"
+        self.module.declare(symbol, f"declare {out} {symbol}({out}, {out})")
+        return self.let(f"call {out} {symbol}({out} {a}, {out} {b})")
+
+    # ---- regions
+
+    def count_up(self, first: str, limit: str, step: Callable[[str], None]) -> None:
+        """A loop over first..limit, in 64 bits; `step` emits one iteration."""
+        before = self.label
+        head, inside, after = (self.new_label(w) for w in ("sum", "add", "summed"))
+        self.jump(head)
+        self.start(head)
+        i, following = self.fresh(), self.fresh()
+        place = len(self.lines)
+        self.put(f"br i1 {self.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
+        self.start(inside)
+        step(i)
+        self.put(f"{following} = add nuw nsw i64 {i}, 1")
+        phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{self.label} ]"
+        self.lines.insert(place, phi)
+        self.jump(head)
+        self.start(after)
+
+    def loop(self, s: For) -> None:
+        loops.lower_for(self, s)
+
+    def loop_hint(self, s: For) -> str:
+        """Metadata of the jump that ends a loop's turn."""
+        return ""
+
+    def while_loop(self, s: While) -> None:
+        loops.lower_while(self, s)
+
+    def branch(self, s: If) -> None:
+        then, orelse, after = (self.new_label(w) for w in ("then", "else", "end"))
+        self.put(f"br i1 {self.name(s.cond)}, label %{then}, label %{orelse}")
+        sides = []
+        for label, block in ((then, s.then), (orelse, s.orelse)):
+            self.start(label)
+            self.block(block)
+            names = [self.name_as(out, v) for out, v in zip(s.outs, block.yields, strict=True)]
+            sides.append((self.label, names))
+            self.jump(after)
+        self.start(after)
+        (a, xs), (b, ys) = sides
+        for out, x, y in zip(s.outs, xs, ys, strict=True):
+            self.put(f"{self.bind(out)} = phi {self.type_of(out)} [ {x}, %{a} ], [ {y}, %{b} ]")
+
+    def scratch_count(self, s: Alloca) -> str:
+        """How many elements to ask for."""
+        return self.index64(s.count)

@@ -1,0 +1,183 @@
+"""What the functions of one kernel share when they are written as LLVM text.
+
+What differs between targets is behind `Target`: how a math function is called, and how scratch is had.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from diffsim.backends.llvm import safepoints
+from diffsim.backends.llvm.parameter_block import ParameterBlock
+from diffsim.ir.nodes import Alloca, Atomic, Block, Check, Const, Kernel, Mem, Print, Task
+from diffsim.ir.op import Libdevice, Libm
+from diffsim.ir.traversal import task_statements
+from diffsim.ir.types import ScalarType
+
+if TYPE_CHECKING:
+    from diffsim.backends.llvm.lowering import FunctionLowering
+
+
+class Target(Protocol):
+    """What the lowering asks of a backend."""
+
+    column: str
+    """The column of the op table that this backend computes with."""
+    name: str
+    """What the user calls it: "cpu", "cuda"."""
+
+    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
+        """The call of a math function."""
+
+    def in_parts(self, body: FunctionLowering, block: Block) -> bool:
+        """Lower a block as calls of functions, if it is too long for one; returns whether it was."""
+
+    def scratch(self, body: FunctionLowering, s: Alloca) -> str:
+        """Emit what makes room for scratch, and a check that there is some; returns what `release` needs."""
+
+    def release(self, body: FunctionLowering, ticket: str) -> None:
+        """Emit the end of that scratch's life."""
+
+
+class PrivateCopy:
+    """A private copy of a part of a memory: its address, how many indices it leaves out, its strides.
+
+    `strides` are those of the indices after `lead`; `component`: that of an element's components.
+    `slots`: how many numbers there are for each scalar, to be added up later.
+    """
+
+    __slots__ = ("base", "component", "lead", "slots", "strides")
+
+    def __init__(
+        self, base: str, lead: int, strides: Sequence[int], component: int, slots: int = 1
+    ) -> None:
+        self.base = base
+        self.lead = lead
+        self.strides = [str(s) for s in strides]
+        self.component = component
+        self.slots = slots
+
+
+class Module:
+    """What the functions of one kernel share: declarations, alias scopes, the table of messages.
+
+    Attributes:
+        deterministic: on the CPU, whether no result may depend on how fast threads are, nor on how many.
+        exact: whether every number must come out the same, to the last bit, in other code too.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        layout: ParameterBlock,
+        target: Target,
+        *,
+        fast_math: bool,
+        deterministic: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.deterministic = deterministic
+        self.layout = layout
+        self.target = target
+        self.exact = _same_bits(kernel)
+        self.flags = "reassoc nsz arcp contract afn" if fast_math else "contract"
+        if self.exact:
+            self.flags = ""
+        self.declared: dict[str, str] = {}
+        self.math: dict[str, None] = {}
+        self.text: list[str] = []
+        """Functions that blocks were cut into."""
+        self.parts = 0
+        self.scalar_calls = 0
+        """Calls of functions that have no form for vectors, so far."""
+        self.loops = 0
+        """Loops that are not to be made of vectors."""
+        self.counting: set[int] = set()
+        """Tasks whose functions return early where the launch is to stop."""
+        self.together: dict[Task, int] = {}
+        """Lanes that run together."""
+        self.checks: list[Check | Alloca] = []
+        self.prints: list[Print] = []
+        self.scopes: dict[object, int] = {}
+        for mem in kernel.mems:
+            if mem.kind == "field":
+                self.scopes[mem] = len(self.scopes)
+        self.scopes["arrays"] = len(self.scopes)
+        self.scopes["block"] = len(self.scopes)
+        self.scopes["scratch"] = len(self.scopes)
+
+    def declare(self, name: str, text: str) -> None:
+        self.declared[name] = text
+
+    def alias(self, mem: Mem | str) -> str:
+        """The metadata of an access."""
+        if isinstance(mem, Mem):
+            key = mem if mem.kind == "field" else "scratch" if mem.kind == "scratch" else "arrays"
+            key = "block" if mem.kind == "temp" else key
+        else:
+            key = mem
+        k = self.scopes[key]
+        return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
+
+    def as_scalars(self, calls_before: int) -> str:
+        """The metadata of a loop's end, where calls of functions without vector forms are inside of it.
+
+        LLVM would call such a function for each element of a vector, which gains nothing, and its two
+        estimates of what that costs differ where one call takes the result of another: it ends there.
+        """
+        if self.scalar_calls == calls_before:
+            return ""
+        self.loops += 1
+        return f", !llvm.loop !{9 + 3 * len(self.scopes) + self.loops}"
+
+    def metadata(self) -> list[str]:
+        n = len(self.scopes)
+        lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
+        if "@ds_look" in self.declared:
+            lines.append(safepoints.METADATA)
+        scope = {k: 10 + 2 * n + k for k in range(n)}
+        for k in range(n):
+            lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")
+        for k in range(n):
+            others = ", ".join(f"!{scope[j]}" for j in range(n) if j != k)
+            lines.append(f"!{10 + 2 * k} = !{{!{scope[k]}}}")
+            lines.append(f"!{11 + 2 * k} = !{{{others}}}")
+        if self.loops:
+            lines.append('!2 = !{!"llvm.loop.vectorize.enable", i1 false}')
+        for k in range(10 + 3 * n, 10 + 3 * n + self.loops):
+            lines.append(f"!{k} = distinct !{{!{k}, !2}}")
+        return lines
+
+
+def _same_bits(kernel: Kernel) -> bool:
+    """Whether another kernel must come by the same numbers, to the last bit, in code of its own.
+
+    The adjoint of `atomic_max m[i], v` computes v again and compares it with m[i]. So both kernels are
+    compiled without contraction, and without the vector forms of math functions, which round differently.
+    """
+    updates = [(mem, op) for t in kernel.tasks for op, mem, _ in t.reductions]
+    for t in kernel.tasks:
+        updates += [(s.mem, s.op) for s in task_statements(t) if isinstance(s, Atomic)]
+    return any(
+        op == "xchg" or (op in ("min", "max") and mem.grad is not None) for mem, op in updates
+    )
+
+
+def memory_type(t: ScalarType) -> str:
+    """The LLVM type in memory (a boolean is a byte)."""
+    return "i8" if t.is_bool else t.llvm
+
+
+def number(c: Const) -> str:
+    """A constant as LLVM text; floats in hexadecimal, so that no digit is lost."""
+    t = c.type.scalar
+    if t.is_float:
+        value = float(c.value)
+        if t.bits == 32:
+            (value,) = struct.unpack("f", struct.pack("f", value))
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if t.is_bool:
+        return "true" if c.value else "false"
+    return str(int(c.value))

@@ -1,0 +1,171 @@
+"""Where a long loop looks up from its work, on the CPU: Ctrl-C ends it, and other threads of Python run.
+
+Each function counts down as its loops turn, and when the count is used up it asks (`@ds_look` in `gate.ll`)
+whether to go on. What counts is an estimate of the work, so that asking costs next to nothing:
+
+    loops of a known length, with little work       do not count: the loop around them does
+    innermost loops, which LLVM may vectorize        run in strips, and count at the end of each
+    loops with such loops inside                     count each iteration
+
+Lanes without long loops do not count at all: chunks are short enough (`backends/cpu/codegen.py`). Where a
+launch is to stop, a function returns from where it is: what comes after might not stand the values of half
+a loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diffsim.backends.llvm.parameter_block import STOP
+from diffsim.ir.nodes import Block, Check, Const, For, If, Let, Load, Stmt, Value, While
+from diffsim.ir.traversal import blocks, statements
+
+if TYPE_CHECKING:
+    from diffsim.backends.llvm.lowering import FunctionLowering
+
+_BETWEEN = 1 << 17
+"""Estimated operations between two looks: some 0.1 ms. A look costs some 0.03 us."""
+STRIP = 1 << 14
+"""Estimated operations of a strip; a loop known to have no more is short."""
+_SHORTEST_STRIP = 8
+"""Iterations: a loop with more work in each counts them one by one."""
+_UNKNOWN_TURNS = 128  # of a loop: a guess that keeps heavy lanes in chunks of their own
+RARE = "!prof !3"
+_LOOK = (
+    "declare i64 @ds_look(ptr nocapture, i64) cold nounwind willreturn "
+    "memory(argmem: readwrite, inaccessiblemem: readwrite)"
+)
+METADATA = '!3 = !{!"branch_weights", i32 1, i32 100000}'
+
+
+@dataclass(frozen=True)
+class Count:
+    """A loop's parameter that goes up or down by one in each iteration, and the value where it ends."""
+
+    param: int
+    end: Value
+    up: bool
+
+
+def cost(block: Block) -> int:
+    """A rough number of operations of one run of a block."""
+    total = 0
+    for s in block.stmts:
+        total += 1
+        inner = sum(cost(b) for b in blocks(s))
+        if isinstance(s, For):
+            turns = _turns(s)
+            inner *= _UNKNOWN_TURNS if turns is None else turns
+        elif isinstance(s, While):
+            inner *= _UNKNOWN_TURNS
+        elif isinstance(s, If):
+            inner = (inner + 1) // 2
+        total += inner
+    return total
+
+
+def _turns(s: For) -> int | None:
+    """How many iterations a loop has, where it is known."""
+    if isinstance(s.lo, Const) and isinstance(s.hi, Const):
+        return max(0, int(s.hi.value) - int(s.lo.value))
+    return None
+
+
+def is_long(s: For | While) -> bool:
+    """Whether a loop may take long, for all that is known."""
+    if isinstance(s, While) or has_long(s.body):
+        return True
+    turns = _turns(s)
+    return turns is None or turns * cost(s.body) > STRIP
+
+
+def has_long(block: Block) -> bool:
+    """Whether a loop in a block may take long."""
+    return any(isinstance(s, (For, While)) and is_long(s) for s in statements(block))
+
+
+def strip(s: For | While) -> int:
+    """The iterations of a strip, a power of 2; 0 where each iteration is counted."""
+    if has_long(s.body) or (isinstance(s, While) and not all(map(_may_repeat, s.cond.stmts))):
+        return 0
+    length = STRIP // max(1, turn_cost(s))
+    return 1 << length.bit_length() - 1 if length >= _SHORTEST_STRIP else 0
+
+
+def turn_cost(s: For | While) -> int:
+    """The cost of one iteration."""
+    return cost(s.body) + (cost(s.cond) if isinstance(s, While) else 0)
+
+
+def _may_repeat(s: Stmt) -> bool:
+    """Whether a statement of a condition may run once more: a new strip asks again whether to begin."""
+    if isinstance(s, If):
+        return all(_may_repeat(inner) for b in blocks(s) for inner in b.stmts)
+    return isinstance(s, (Let, Load, Check))
+
+
+def counts_to(s: While) -> Count | None:
+    """What a loop counts by ones, where it runs until it is at some value: `while k < n: ...; k += 1`."""
+    last = s.cond.stmts[-1] if s.cond.stmts else None
+    if not isinstance(last, Let) or last.out is not s.cond.yields[0]:
+        return None
+    if last.op.name not in ("lt", "gt"):
+        return None
+    a, b = last.args
+    less = last.op.name == "lt"
+    steps = {x.out: x for x in s.body.stmts if isinstance(x, Let)}
+    for k, end, up in ((a, b, less), (b, a, not less)):
+        if k in s.params and k.type.is_int and k.type.scalar.bits >= 32:
+            place = s.params.index(k)
+            step = steps.get(s.body.yields[place])
+            if step is not None and _is_step(step, k, up):
+                return Count(place, end, up)
+    return None
+
+
+def _is_step(s: Let, k: Value, up: bool) -> bool:
+    """Whether a statement adds 1 to k, or takes 1 from it."""
+    if s.op.name not in ("add", "sub"):
+        return False
+    a, b = s.args
+    if s.op.name == "add" and b is k:
+        a, b = b, a
+    one = 1 if up == (s.op.name == "add") else -1
+    return a is k and isinstance(b, Const) and b.value == one
+
+
+def count(body: FunctionLowering, work: int) -> None:
+    """Count some work, and maybe look up: the function returns here if the launch is to stop."""
+    body.counts = True
+    body.module.declare("@ds_look", _LOOK)
+    left = body.let("load i64, ptr %work")
+    less = body.let(f"sub nsw i64 {left}, {max(1, work)}")
+    body.put(f"store i64 {less}, ptr %work")
+    look, on = body.new_label("look"), body.new_label("on")
+    body.put(f"br i1 {body.let(f'icmp slt i64 {less}, 0')}, label %{look}, label %{on}, {RARE}")
+    body.start(look)
+    body.put(f"store i64 {_BETWEEN}, ptr %work")
+    answer = body.let("call i64 @ds_look(ptr %params, i64 %worker)")
+    _leave(body, answer, on)
+
+
+def leave_if_stopped(body: FunctionLowering) -> None:
+    """Return, after a call of a function that counts, if it returned for that."""
+    answer = body.let(f"load atomic i64, ptr {body.slot(STOP)} monotonic, align 8")
+    _leave(body, answer, body.new_label("on"))
+
+
+def _leave(body: FunctionLowering, answer: str, on: str) -> None:
+    leave = body.new_label("leave")
+    body.put(f"br i1 {body.let(f'icmp ne i64 {answer}, 0')}, label %{leave}, label %{on}, {RARE}")
+    body.start(leave)
+    body.put(body.exit)
+    body.start(on)
+
+
+def finish(body: FunctionLowering, at: int) -> bool:
+    """Add the counter to the lines of a function, at its entry; returns whether it has one."""
+    if body.counts:
+        body.lines[at:at] = ["  %work = alloca i64", f"  store i64 {_BETWEEN}, ptr %work"]
+    return body.counts

@@ -1,0 +1,224 @@
+"""Updates in a fixed order, on the CPU: `deterministic=True` without atomics and without waiting.
+
+Each chunk notes its updates of elements that others may update too, as records (which scalar, what value),
+and they are made afterwards, those of chunk 0 first. So every element gets its updates in the order of the
+lanes, whichever thread ran them and however many threads there are. All threads make them: a scalar belongs
+to one of `BINS` bins (by its block of 2^8 scalars), a chunk keeps a log for each bin, and a bin is worked
+off by one thread.
+
+    chunk 0    bin 0 [(5, 0.1), (3, 2.0), ...]  bin 1 [(262, 1.0), ...]  ...
+    chunk 1    bin 0 [(5, 0.7), ...]            bin 1 [...]              ...
+                     | x[5] += 0.1, then 0.7          |
+                     v in order, on one thread        v on another one
+
+Logs hold what `CHUNKS` chunks note; a long loop goes in rounds, so that they stay small. Where they lie is
+in `pool.ll`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffsim.backends.llvm import diagnostics
+from diffsim.backends.llvm.module import memory_type
+from diffsim.backends.llvm.parameter_block import POOL
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import NO_LOG, Atomic, Check, Const, Mem, Store, Task
+from diffsim.ir.traversal import statements
+from diffsim.ir.types import bool_, size_of
+
+if TYPE_CHECKING:
+    from diffsim.backends.llvm.lowering import FunctionLowering
+
+BINS = 32
+CHUNKS = 64
+"""Chunks of one round."""
+CHUNK_BYTES = 1 << 19
+"""Records of one chunk [byte], as far as they can be estimated."""
+_BLOCK = 8  # a bin's blocks are of 2^8 scalars
+_STATE = 32  # bytes of a log's state: see pool.ll
+STATES, LANES, ALL, FIRST, USED = range(5)
+"""What is in a task's slots: the logs' states; lanes and chunks in all; the round's first chunk, and how many
+it has."""
+
+
+def mems_of(task: Task) -> list[Mem]:
+    """The memories whose updates are logged, in the order of the statements."""
+    assert task.order is not None
+    return list(dict.fromkeys(s.mem for s in statements(task.body) if s in task.order.logged))
+
+
+def state_bytes(task: Task) -> int:
+    """The size of the states of one chunk's logs."""
+    return len(mems_of(task)) * BINS * _STATE
+
+
+def record_bytes(mem: Mem) -> int:
+    """The size of a record: an offset and a value, of 4 bytes each where that will do, else of 8."""
+    scalar = mem.dtype.scalar
+    if mem.shape is None or scalar.bytes > 4:
+        return 16
+    last = sum((n - 1) * s for n, s in zip(mem.shape, strides_of(mem), strict=True))
+    last += (size_of(mem.dtype) - 1) * mem.component_stride
+    return 8 if last < 1 << 32 else 16
+
+
+def enter(body: FunctionLowering, k: int, task: Task) -> None:
+    """At the start of a chunk: find its logs."""
+    assert task.order is not None
+    slot = body.module.layout.logs[k]
+    states = body.shared_load(slot + STATES, "ptr", constant=False)
+    first = body.shared_load(slot + FIRST, "i64", constant=False)
+    mine = body.let(f"sub nsw i64 %chunk, {first}")
+    for j, mem in enumerate(mems_of(task)):
+        skip = body.let(f"mul nsw i64 {mine}, {state_bytes(task)}")
+        at = body.let(f"add nsw i64 {skip}, {j * BINS * _STATE}")
+        log = body.let(f"getelementptr i8, ptr {states}, i64 {at}")
+        body.logs.update((s, log) for s in task.order.logged if s.mem is mem)
+
+
+def note(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> None:
+    """Note an update of the scalar at this address, which is made when the round ends."""
+    module, scalar = body.module, s.mem.dtype.scalar
+    here, base = (body.let(f"ptrtoint ptr {p} to i64") for p in (at, body.pointers[s.mem]))
+    offset = body.let(f"sdiv exact i64 {body.let(f'sub i64 {here}, {base}')}, {scalar.bytes}")
+    word = f"i{4 * record_bytes(s.mem)}"
+    if scalar.is_float:
+        v = body.let(f"bitcast {scalar.llvm} {v} to i{scalar.bits}")
+    have = f"i{scalar.bits}" if scalar.is_float else scalar.llvm
+    if have != word:
+        v = body.let(f"zext {have} {v} to {word}")
+    module.declare(f"@note_{word}", _note_function(word, module.alias("scratch")))
+    module.declare("@ds_log_grow", "declare i64 @ds_log_grow(ptr, i64, ptr)")
+    pool = body.slot_load(POOL, "ptr")
+    done = body.let(
+        f"call i1 @note_{word}(ptr {body.logs[s]}, i64 {offset}, {word} {v}, ptr {pool}, i64 %worker)"
+    )
+    diagnostics.check(body, Check(Const(bool_, False), NO_LOG, (), s.span), done, [], leave=True)
+
+
+def _note_function(word: str, alias: str) -> str:
+    """Appends a record to the log of its bin; whether there was memory for it."""
+    bytes_ = 2 * int(word[1:]) // 8
+    narrow = (
+        f"%index = trunc i64 %offset to {word}" if word != "i64" else "%index = add i64 %offset, 0"
+    )
+    parameters = f"ptr %logs, i64 %offset, {word} %v, ptr %pool, i64 %worker"
+    return f"""define internal i1 @note_{word}({parameters}) alwaysinline nounwind {{
+entry:
+  %block = lshr i64 %offset, {_BLOCK}
+  %bin = and i64 %block, {BINS - 1}
+  %state = getelementptr [4 x i64], ptr %logs, i64 %bin
+  %end.p = getelementptr i64, ptr %state, i64 1
+  %cursor = load i64, ptr %state{alias}
+  %end = load i64, ptr %end.p{alias}
+  %full = icmp eq i64 %cursor, %end
+  br i1 %full, label %grow, label %put
+grow:
+  %new = call i64 @ds_log_grow(ptr %pool, i64 %worker, ptr %state)
+  %none = icmp eq i64 %new, 0
+  br i1 %none, label %out, label %put
+put:
+  %at = phi i64 [ %cursor, %entry ], [ %new, %grow ]
+  %record = inttoptr i64 %at to ptr
+  {narrow}
+  store {word} %index, ptr %record{alias}
+  %value.p = getelementptr {word}, ptr %record, i64 1
+  store {word} %v, ptr %value.p{alias}
+  %next = add i64 %at, {bytes_}
+  store i64 %next, ptr %state{alias}
+  ret i1 true
+out:
+  ret i1 false
+}}"""
+
+
+def chunk(body: FunctionLowering, k: int, task: Task) -> None:
+    """The body of `logs<k>`: chunk %chunk of a round is which one of all, and has these lanes."""
+    slot = body.module.layout.logs[k]
+    lanes, chunks, first = (
+        body.shared_load(slot + j, "i64", constant=False) for j in (LANES, ALL, FIRST)
+    )
+    each, more = (body.let(f"{op} i64 {lanes}, {chunks}") for op in ("udiv", "urem"))
+    c = body.let(f"add nsw i64 {first}, %chunk")
+
+    def start(c: str) -> str:  # c * lanes / chunks, without overflow
+        extra = body.let(f"udiv i64 {body.let(f'mul i64 {c}, {more}')}, {chunks}")
+        return body.let(f"add i64 {body.let(f'mul i64 {c}, {each}')}, {extra}")
+
+    begin, end = start(c), start(body.let(f"add nsw i64 {c}, 1"))
+    body.put(f"call void @logged{k}(ptr %params, i64 {begin}, i64 {end}, i64 {c}, i64 %worker)")
+
+
+def merge(body: FunctionLowering, k: int, task: Task) -> None:
+    """The body of `merge<k>`: make the updates of bins %begin..%end, chunk after chunk."""
+    assert task.order is not None
+    slot = body.module.layout.logs[k]
+    states = body.shared_load(slot + STATES, "ptr", constant=False)
+    used = body.shared_load(slot + USED, "i64", constant=False)
+    for j, mem in enumerate(mems_of(task)):
+        update = next(s for s in task.order.logged if s.mem is mem)
+
+        def one(bin_: str, j: int = j, update: Atomic | Store = update) -> None:
+            def of_chunk(c: str) -> None:
+                skip = body.let(f"mul nsw i64 {c}, {state_bytes(task)}")
+                skip = body.let(f"add nsw i64 {skip}, {j * BINS * _STATE}")
+                own = body.let(f"add nsw i64 {skip}, {body.let(f'mul nsw i64 {bin_}, {_STATE}')}")
+                _work_off(body, update, body.let(f"getelementptr i8, ptr {states}, i64 {own}"))
+
+            body.count_up("0", used, of_chunk)
+
+        body.count_up("%begin", "%end", one)
+
+
+def _work_off(body: FunctionLowering, update: Atomic | Store, state: str) -> None:
+    """Make the updates of one log."""
+
+    def word(of: str, k: int, t: str) -> str:
+        return body.let(f"load {t}, ptr {body.offset(of, k)}{body.module.alias('scratch')}")
+
+    cursor, first, last = word(state, 0, "i64"), word(state, 2, "ptr"), word(state, 3, "ptr")
+    before = body.label
+    head, inside, after = (body.new_label(w) for w in ("block", "records", "done"))
+    body.jump(head)
+    body.start(head)
+    block, following = body.fresh(), body.fresh()
+    place = len(body.lines)
+    body.put(f"br i1 {body.let(f'icmp eq ptr {block}, null')}, label %{after}, label %{inside}")
+    body.start(inside)
+    is_last = body.let(f"icmp eq ptr {block}, {last}")
+    stop = body.let(f"select i1 {is_last}, i64 {cursor}, i64 {word(block, 1, 'i64')}")
+    begin = body.let(f"ptrtoint ptr {body.offset(block, 2)} to i64")
+    bytes_ = record_bytes(update.mem)
+    count = body.let(f"sdiv exact i64 {body.let(f'sub i64 {stop}, {begin}')}, {bytes_}")
+    records = body.offset(block, 2)
+    body.count_up("0", count, lambda i: _make(body, update, records, i))
+    body.put(f"{following} = load ptr, ptr {block}{body.module.alias('scratch')}")
+    body.lines.insert(
+        place, f"  {block} = phi ptr [ {first}, %{before} ], [ {following}, %{body.label} ]"
+    )
+    body.jump(head)
+    body.start(after)
+
+
+def _make(body: FunctionLowering, update: Atomic | Store, records: str, i: str) -> None:
+    """Make the update of record i."""
+    mem, alias = update.mem, body.module.alias("scratch")
+    scalar, kept = mem.dtype.scalar, memory_type(mem.dtype.scalar)
+    word = f"i{4 * record_bytes(mem)}"
+    pair = body.let(f"getelementptr [2 x {word}], ptr {records}, i64 {i}")
+    offset = body.let(f"load {word}, ptr {pair}{alias}")
+    if word != "i64":
+        offset = body.let(f"zext {word} {offset} to i64")
+    value = body.let(f"getelementptr {word}, ptr {pair}, i64 1")
+    v = body.let(f"load {word}, ptr {value}{alias}")
+    bits = 8 * scalar.bytes
+    if word != f"i{bits}":
+        v = body.let(f"trunc {word} {v} to i{bits}")
+    if scalar.is_float:
+        v = body.let(f"bitcast i{bits} {v} to {kept}")
+    at = body.element(body.pointers[mem], kept, offset)
+    if isinstance(update, Atomic):
+        body.update(update.op, mem, at, v)
+    else:
+        body.put(f"store {kept} {v}, ptr {at}{body.module.alias(mem)}")

@@ -1,0 +1,160 @@
+"""Sums of a GPU's thread blocks: threads add up in registers, warps with shuffles, blocks in shared memory.
+
+Memory is updated once a block, or once for each element of a memory that the lanes of a block add to in a
+copy of its own in shared memory (`Task.privatized`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffsim.backends.cpu import private_copies
+from diffsim.backends.llvm.lanes import identity
+from diffsim.backends.simt.thread import SHARED, WARP, Thread
+from diffsim.ir.nodes import Task, Value
+from diffsim.ir.privatized import Privatized
+from diffsim.ir.types import ScalarType
+
+_MOST_SHARED = (
+    16 << 10
+)  # bytes of copies in a block: more would keep blocks from running side by side
+_MANY_BLOCKS = 1024  # what a large grid has, for the question whether copies are worth it
+_COPY_WORK = 2  # additions that an element of a copy must save
+
+Part = tuple[str, ScalarType, str]
+"""An operation, the type of its operands and a thread's partial result."""
+
+
+def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) -> list[str]:
+    """Fold what the threads of a block have; the results are those of its first thread.
+
+    Threads that are not in the first warp go to the label `leave`.
+    """
+    if thread.block_dim == 1:
+        thread.jump("total")
+        thread.start("total")
+        return [v for _, _, v in parts]
+    values = [_fold(thread, op, t, v, thread.warp) for op, t, v in parts]
+    warps = thread.block_dim // thread.warp
+    if warps > 1:
+        room = f"@{thread.entry}_sums"
+        size = f"[{warps * len(parts)} x i64]"
+        thread.module.declare(room, f"{room} = internal addrspace(3) global {size} undef, align 8")
+        place = thread.let(f"and i32 {tid}, {WARP - 1}")
+        warp = thread.let(f"zext i32 {thread.let(f'lshr i32 {tid}, 5')} to i64")
+        together = thread.fork(thread.let(f"icmp eq i32 {place}, 0"))
+        for k, ((_, t, _), v) in enumerate(zip(parts, values, strict=True)):
+            at = thread.let(f"add nuw nsw i64 {warp}, {k * warps}")
+            thread.put(f"store {t.llvm} {v}, ptr {thread.offset(SHARED + room, at)}")
+        thread.jump(together)
+        thread.start(together)
+        thread.barrier()
+    first = thread.let(f"icmp ult i32 {tid}, {WARP}")
+    thread.put(f"br i1 {first}, label %total, label %{leave}")
+    thread.start("total")
+    if warps > 1:
+        mine = thread.let(f"call i32 {_umin(thread)}(i32 {tid}, i32 {warps - 1})")
+        wide = thread.let(f"zext i32 {mine} to i64")
+        there = thread.let(f"icmp ult i32 {tid}, {warps}")
+        for k, (op, t, _) in enumerate(parts):
+            at = thread.let(f"add nuw nsw i64 {wide}, {k * warps}")
+            v = thread.let(f"load {t.llvm}, ptr {thread.offset(SHARED + room, at)}")
+            v = thread.let(f"select i1 {there}, {t.llvm} {v}, {t.llvm} {identity(op, t)}")
+            values[k] = _fold(thread, op, t, v, warps)
+    return values
+
+
+def _umin(thread: Thread) -> str:
+    symbol = "@llvm.umin.i32"
+    thread.module.declare(symbol, f"declare i32 {symbol}(i32, i32)")
+    return symbol
+
+
+def _fold(thread: Thread, op: str, t: ScalarType, v: str, width: int) -> str:
+    """Combine what the first `width` threads of a warp have, in its first thread.
+
+    Those behind them, up to the next power of two, have what leaves the other operand as it is.
+    """
+    everyone = str((1 << thread.warp) - 1 if thread.warp < WARP else -1)
+    distance = 1 << (width - 1).bit_length() >> 1
+    while distance:
+        v = thread.combine(op, t, v, thread.shuffle_down(t, v, distance, everyone))
+        distance //= 2
+    return v
+
+
+# ---- copies of small memories
+
+
+def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privatized]:
+    """The memories that blocks add to in shared memory: small ones, with many additions.
+
+    Args:
+        task: a parallel task.
+        lanes: their number if it is a constant.
+        block_dim: threads in a block.
+    """
+    found, room = [], _MOST_SHARED
+    for p in sorted(task.privatized, key=lambda p: p.scalars):
+        n, width = p.scalars, p.mem.dtype.scalar.bytes
+        enough = True
+        if lanes is not None:
+            blocks = min(_MANY_BLOCKS, -(-lanes // block_dim))
+            enough = lanes * p.count >= _COPY_WORK * n * blocks
+        if width >= 4 and n * width <= room and enough and private_copies.contiguous(p):
+            found.append(p)
+            room -= n * width
+    return found
+
+
+def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
+    """Before the lanes: copies full of zeros."""
+    for k, p in enumerate(chosen):
+        t = p.mem.dtype.scalar
+        symbol = _symbol(thread, k)
+        size = f"[{p.scalars} x {t.llvm}]"
+        text = f"{symbol} = internal addrspace(3) global {size} undef, align 8"
+        thread.module.declare(symbol, text)
+        zero = "0.0" if t.is_float else "0"
+
+        def clear(i: str, symbol: str = symbol, t: ScalarType = t, zero: str = zero) -> None:
+            thread.put(f"store {t.llvm} {zero}, ptr {thread.element(SHARED + symbol, t.llvm, i)}")
+
+        thread.strided(me, str(p.scalars), str(thread.block_dim), clear)
+        thread.copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, SHARED + symbol)))
+    thread.barrier()
+
+
+def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
+    """After the lanes: add what is in the copies to the memories."""
+    thread.barrier()
+    for k, p in enumerate(chosen):
+        t = p.mem.dtype.scalar
+        first = private_copies.start(thread, p)
+        kind = thread.module.alias(p.mem)
+
+        def add(
+            i: str, k: int = k, t: ScalarType = t, first: str = first, kind: str = kind
+        ) -> None:
+            v = thread.let(
+                f"load {t.llvm}, ptr {thread.element(SHARED + _symbol(thread, k), t.llvm, i)}"
+            )
+            test = "fcmp une" if t.is_float else "icmp ne"
+            nothing = "0.0" if t.is_float else "0"
+            after = thread.fork(thread.let(f"{test} {t.llvm} {v}, {nothing}"))
+            word = "fadd" if t.is_float else "add"
+            at = thread.element(first, t.llvm, i)
+            thread.put(f"atomicrmw {word} ptr {at}, {t.llvm} {v}{thread.scope} monotonic{kind}")
+            thread.jump(after)
+            thread.start(after)
+
+        thread.strided(me, str(p.scalars), str(thread.block_dim), add)
+
+
+def lead_values(chosen: list[Privatized]) -> tuple[Value, ...]:
+    """The values that say which part of a memory there are copies of."""
+    return tuple(v for p in chosen for v, _ in p.lead if v is not None)
+
+
+def _symbol(thread: Thread, k: int) -> str:
+    return f"@{thread.entry}_copy{k}"

@@ -1,0 +1,304 @@
+"""Lanes of a GPU thread: one after the other, several side by side, and of several tasks in one launch.
+
+Tasks in a row that have nothing to do with each other, such as the middle and the rims of a stencil's
+adjoint, are one launch, in which each block has a task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from diffsim.backends.llvm.lanes import accumulate, count, enter_lane, point
+from diffsim.backends.simt.thread import WARP, Thread
+from diffsim.ir.nodes import Alloca, Arg, Atomic, Const, Let, Load, Store, Task, Value
+from diffsim.ir.straight_line import MOST_LOADS, MOST_PARTS, count_loads, is_straight
+from diffsim.ir.traversal import statements
+
+_LINE = 32  # f32 numbers in a line of memory
+_FEW_LOADS = 8  # of a lane; eight such lanes have room in the registers of a thread
+_LONG_ROW = 512  # lanes, and at least two blocks: rows that are worth tiles
+_NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions are fast
+
+
+def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None:
+    """A block's lanes from `at` on: side by side, or one by one if the row is not a whole one."""
+    thread = lanes.thread
+    dim = thread.block_dim
+    first = thread.let(f"add nuw nsw i64 {at}, {me}")
+    if per_thread == 1:
+        after = thread.fork(thread.let(f"icmp slt i64 {first}, {total}"))
+        lanes.run(first)
+        thread.jump(after)
+        thread.start(after)
+        return
+    end = thread.let(f"add nuw nsw i64 {at}, {dim * per_thread}")
+    after = thread.new_label("row")
+    otherwise = thread.fork(thread.let(f"icmp sle i64 {end}, {total}"))
+    steps = range(0, dim * per_thread, dim)
+    lanes.run_together([thread.let(f"add nuw nsw i64 {first}, {step}") for step in steps])
+    thread.jump(after)
+    thread.start(otherwise)
+    thread.strided(first, total, str(dim), lanes.run)
+    thread.jump(after)
+    thread.start(after)
+
+
+def is_tiled(task: Task, block_dim: int) -> bool:
+    """Whether a thread runs lanes on top of each other, in columns that begin where lines of memory do.
+
+    Lanes that are short and straight, in a box of known size with long rows. What they load of neighbours
+    is then in reach; and no line is written by two warps, as in a box inside of a field it would be.
+    """
+    return (
+        block_dim >= WARP
+        and _is_plain(task)
+        and len(task.axes) > 1
+        and lanes_per_thread(task) > 1
+        and _sizes(task)[-1] >= max(_LONG_ROW, 2 * block_dim)
+        and _sizes(task)[-2] >= tile_height(task)
+        and (_loads_neighbours(task) or _left_of(task) > 0 or _sizes(task)[-1] % _LINE > 0)
+    )
+
+
+def tile_height(task: Task) -> int:
+    """Lanes on top of each other in a thread: the more, the fewer elements two threads load.
+
+    In columns of four, a five-point stencil gets each element from the L2 cache 6/4 times, and took 1.2 times
+    as long as what it has to move; in columns of eight it gets each 10/8 times.
+    """
+    return 8 if count_loads(task.body.stmts) <= _FEW_LOADS else 4
+
+
+def _loads_neighbours(task: Task) -> bool:
+    """Whether a lane loads more than what it stores there again."""
+    stored = {(s.mem, s.index) for s in task.body.stmts if isinstance(s, Store)}
+    loads = (s for s in task.body.stmts if isinstance(s, Load))
+    return any((s.mem, s.index) not in stored for s in loads)
+
+
+def _sizes(task: Task) -> list[int]:
+    ends = [int(v.value) for v in task.bounds.yields if isinstance(v, Const)]
+    return [max(0, hi - lo) for lo, hi in zip(ends[::2], ends[1::2], strict=True)]
+
+
+def _left_of(task: Task) -> int:
+    """Columns between the start of a line of memory and the box."""
+    low = task.bounds.yields[-2]
+    return int(low.value) % _LINE if isinstance(low, Const) else 0
+
+
+def run_tile(lanes: Lanes, number: str, me: str) -> None:
+    """A block's lanes of one tile: each thread has a column of `tile_height` lanes.
+
+    The columns are those of whole lines of memory, so those left of the box have no lanes.
+    """
+    thread, axes, lows = lanes.thread, lanes.task.axes, lanes.lows
+    tall = tile_height(lanes.task)
+    height, width = _sizes(lanes.task)[-2:]
+    skipped = _left_of(lanes.task)
+    across, down = -(-(skipped + width) // thread.block_dim), -(-height // tall)
+    short = thread.let(f"trunc i64 {number} to i32")
+    rest = thread.let(f"udiv i32 {short}, {across}")
+    wide = [
+        thread.let(f"zext i32 {v} to i64")
+        for v in (
+            thread.let(f"urem i32 {short}, {across}"),
+            thread.let(f"urem i32 {rest}, {down}"),
+            thread.let(f"udiv i32 {rest}, {down}"),
+        )
+    ]
+    left = thread.let(f"mul nuw nsw i64 {wide[0]}, {thread.block_dim}")
+    column = thread.let(f"add nuw nsw i64 {left}, {me}")
+    top = thread.let(f"mul nuw nsw i64 {wide[1]}, {tall}")
+    bottom = thread.let(f"add nuw nsw i64 {top}, {tall}")
+    outer = point(thread, axes[:-2], lows[:-2], lanes.sizes[:-2], wide[2])
+    if skipped:
+        column = thread.let(f"sub nsw i64 {column}, {skipped}")
+    outer[axes[-1]] = thread.let(f"add nsw i64 {column}, {lows[-1]}")
+
+    def place(row: str) -> dict[Value, str]:
+        return {**outer, axes[-2]: thread.let(f"add nsw i64 {row}, {lows[-2]}")}
+
+    # As a whole number without sign, a column left of the box is large.
+    after = thread.fork(thread.let(f"icmp ult i64 {column}, {width}"))
+    otherwise = thread.fork(thread.let(f"icmp sle i64 {bottom}, {height}"))
+    rows = [thread.let(f"add nuw nsw i64 {top}, {k}") for k in range(tall)]
+    lanes.run_together([place(row) for row in rows])
+    thread.jump(after)
+    thread.start(otherwise)
+    thread.strided(top, str(height), "1", lambda row: lanes.run(place(row)))
+    thread.jump(after)
+    thread.start(after)
+
+
+class Lanes:
+    """Lowers what one lane does, or several lanes of a thread at the same time."""
+
+    def __init__(
+        self,
+        thread: Thread,
+        task: Task,
+        count: int | None,
+        lows: list[str],
+        sizes: list[str],
+        sums: list[str],
+    ) -> None:
+        self.thread = thread
+        self.task = task
+        self.is_narrow = count is not None and count < _NARROW and len(task.axes) > 1
+        self.lows, self.sizes, self.sums = lows, sizes, sums
+        self.tid = self.total = self.threads = ""
+
+    def _enter(self, number: str | dict[Value, str]) -> None:
+        if isinstance(number, dict):
+            enter_lane(self.thread, self.task, number)
+            return
+        axes, lows, sizes = self.task.axes, self.lows, self.sizes
+        at = point(self.thread, axes, lows, sizes, number, narrow=self.is_narrow)
+        enter_lane(self.thread, self.task, at)
+
+    def _accumulate(self) -> None:
+        thread, task = self.thread, self.task
+        for place, (op, _, _), v in zip(self.sums, task.reductions, task.body.yields, strict=True):
+            t = v.type.scalar.llvm
+            carried = thread.let(f"load {t}, ptr {place}")
+            thread.put(f"store {t} {accumulate(thread, op, v, carried)}, ptr {place}")
+
+    def run(self, number: str | dict[Value, str]) -> None:
+        """One lane: its number, or the values of its axes."""
+        thread = self.thread
+        if thread.uniform:
+            assert isinstance(number, str)
+            thread.enter_warp(self.tid, number, self.total, self.threads)
+        self._enter(number)
+        self.thread.block(self.task.body)
+        self._accumulate()
+        self.thread.int64_names.pop()
+
+    def run_together(self, numbers: Sequence[str | dict[Value, str]]) -> None:
+        """Several lanes, each statement for all of them: their loads are under way together."""
+        thread = self.thread
+        names, wide = thread.names, thread.int64_names
+        own = []
+        for number in numbers:
+            thread.names, thread.int64_names = dict(names), list(wide)
+            self._enter(number)
+            own.append((thread.names, thread.int64_names))
+        for s in self.task.body.stmts:
+            for thread.names, thread.int64_names in own:
+                thread.stmt(s)
+        for thread.names, thread.int64_names in own:
+            self._accumulate()
+        thread.names, thread.int64_names = names, wide
+
+
+def lanes_per_thread(task: Task) -> int:
+    """How many lanes a thread runs at the same time: several if they are short and straight."""
+    stmts = task.body.stmts
+    if not is_straight(stmts) or len(stmts) > MOST_PARTS:
+        return 1
+    loads = count_loads(stmts)
+    return 8 if loads == 1 else 4 if loads <= 4 else 2 if loads <= MOST_LOADS else 1
+
+
+# ---- tasks in one launch
+
+
+def rows(tasks: Sequence[Task], block_dim: int) -> int:
+    """The threads of all rows of lanes that tasks with a constant number of lanes have."""
+    found = 0
+    for task in tasks:
+        lanes = count(task)
+        assert lanes is not None
+        if is_tiled(task, block_dim):
+            *outer, height, width = _sizes(task)
+            across = -(-(_left_of(task) + width) // block_dim)
+            found += math.prod(outer) * -(-height // tile_height(task)) * across
+        else:
+            found += -(-lanes // (block_dim * lanes_per_thread(task)))
+    return found * block_dim
+
+
+def can_join(task: Task, others: Sequence[Task]) -> bool:
+    """Whether a task can run at the same time as others that can.
+
+    It can if the lanes are constants, nothing is added up or saved, and no element that one of the tasks
+    writes is touched by another: in fields, that some index of every two accesses differs.
+    """
+    if not _is_plain(task) or not all(map(_is_plain, others)):
+        return False
+    mine, my_accesses = _spans(task), list(_accesses(task))
+    for other in others:
+        theirs, their_accesses = _spans(other), list(_accesses(other))
+        for a in my_accesses:
+            for b in their_accesses:
+                touches = a.mem is b.mem and not (isinstance(a, Load) and isinstance(b, Load))
+                if touches and not _apart(a, mine, b, theirs):
+                    return False
+    return True
+
+
+Access = Load | Store | Atomic
+Span = tuple[Value | None, int, int]
+"""Where an index lies: from lo to below hi, counted from the value of an argument if there is one."""
+
+
+def _accesses(task: Task) -> Iterator[Access]:
+    return (s for s in statements(task.body) if isinstance(s, (Load, Store, Atomic)))
+
+
+def _is_plain(task: Task) -> bool:
+    found = list(statements(task.body))
+    return (
+        bool(task.axes)
+        and count(task) is not None
+        and not task.bounds.stmts
+        and not task.reductions
+        and not any(isinstance(s, Alloca) for s in found)
+        and not any(isinstance(s, Atomic) and not s.exclusive for s in found)
+        and not any(isinstance(s, (Store, Atomic)) and s.mem.kind != "field" for s in found)
+    )
+
+
+def _spans(task: Task) -> dict[Value, Span]:
+    """Where the values lie that are an axis or an argument, a constant added or not."""
+    found: dict[Value, Span] = {}
+    ends = [int(v.value) for v in task.bounds.yields if isinstance(v, Const)]
+    for axis, lo, hi in zip(task.axes, ends[::2], ends[1::2], strict=True):
+        found[axis] = None, lo, hi
+    for s in statements(task.body):
+        if not isinstance(s, Let) or not s.out.type.is_int:
+            continue
+        v, *more = s.args
+        if s.op.name == "add" and isinstance(v, Const):
+            v, more = s.args[1], [v]
+        span = found.get(v) or ((v, 0, 1) if isinstance(v, Arg) else None)
+        if span is None:
+            continue
+        base, lo, hi = span
+        if s.op.name in ("add", "sub") and isinstance(more[0], Const):
+            if s.out.type.scalar.kind == "u":
+                continue  # wraps around
+            shift = int(more[0].value) if s.op.name == "add" else -int(more[0].value)
+            found[s.out] = base, lo + shift, hi + shift
+        elif s.op.name == "cast" and s.out.type.scalar.keeps_index(v.type.scalar):
+            found[s.out] = span
+    return found
+
+
+def _apart(a: Access, mine: dict[Value, Span], b: Access, theirs: dict[Value, Span]) -> bool:
+    """Whether some index is never the same in both."""
+
+    def span(i: Value, spans: dict[Value, Span]) -> Span | None:
+        if isinstance(i, Const):
+            return None, int(i.value), int(i.value) + 1
+        return (i, 0, 1) if isinstance(i, Arg) else spans.get(i)
+
+    for i, j in zip(a.index[: a.mem.rank], b.index[: a.mem.rank], strict=True):
+        one, two = span(i, mine), span(j, theirs)
+        if one is None or two is None or one[0] is not two[0]:
+            continue
+        if one[2] <= two[1] or two[2] <= one[1]:
+            return True
+    return False

@@ -1,0 +1,226 @@
+"""Where the threads of a GPU save the values of loops that are reversed.
+
+A few values stay in the thread's local memory. The others lie in an arena of the host's, in cells of 4 or
+8 bytes: each thread has a column of cells, and the cells of neighbouring threads are neighbours, so that a
+warp saves with whole memory transactions.
+
+Where the turns of all loops follow from what the launch was given, every thread needs the same number of
+cells: as many threads take lanes as find room in the arena. Otherwise the columns are stacks of the same
+height, and a thread whose stack is full takes memory from the device's heap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diffsim.backends.llvm import diagnostics
+from diffsim.backends.llvm.module import memory_type
+from diffsim.ir.nodes import LEAVES, Alloca, Block, Const, Let, Load, Mem, Value
+from diffsim.ir.traversal import statements
+from diffsim.ir.types import size_of
+
+if TYPE_CHECKING:
+    from diffsim.backends.simt.thread import Thread
+
+_MOST_LOCAL = (
+    1024  # bytes of one thread: the driver sets them aside for every thread that can be resident
+)
+
+
+class ScratchAllocator:
+    """The scratch of one task in one thread.
+
+    Args:
+        thread: where the text goes; it has entered the task's code.
+        body: the task's code.
+        me: the thread's number (i64).
+        threads: the number of threads.
+
+    Attributes:
+        threads: the number of threads that can take lanes: those whose number is below it.
+        is_fixed: whether all threads that take lanes find room, and so run to the end together.
+    """
+
+    def __init__(self, thread: Thread, body: Block, me: str, threads: str) -> None:
+        self.thread = thread
+        self.me = me
+        self.threads = threads
+        found = [s for s in statements(body) if isinstance(s, Alloca)]
+        self.local = _small(found)
+        kept = [s for s in found if s not in self.local]
+        self.offsets: dict[Alloca, str] = {}
+        self.held: dict[Alloca, str] = {}
+        self.is_fixed = True
+        if not kept:
+            return
+        slot = thread.layout.arena_bytes
+        assert slot is not None
+        self.cell = max(4, max(s.mem.dtype.scalar.bytes for s in kept))
+        self.arena = thread.base(thread.layout.arena)
+        room = thread.let(f"udiv i64 {thread.slot_load(slot, 'i64')}, {self.cell}")
+        made = {s.out: s for s in statements(body) if isinstance(s, (Let, Load))}
+        if all(self._is_uniform(s.count, made) for s in kept):
+            self._share(kept, room, made)
+        else:
+            self.is_fixed = False
+            self._stack(kept, room)
+
+    def _is_uniform(self, v: Value, made: dict[Value, Let | Load]) -> bool:
+        """Whether a value is the same in all lanes, and can be had before they start."""
+        if isinstance(v, LEAVES):
+            return True
+        s = made.get(v)
+        if isinstance(s, Let):
+            return all(self._is_uniform(a, made) for a in s.args)
+        return (
+            s is not None
+            and s.mem.kind in ("field", "temp")
+            and s.mem not in self.thread.written
+            and all(isinstance(i, Const) for i in s.index)
+        )
+
+    def _share(self, kept: list[Alloca], room: str, made: dict[Value, Let | Load]) -> None:
+        """Give each thread the cells for all scratch there is."""
+        thread = self.thread
+        needed: dict[Value, None] = {}
+
+        def need(v: Value) -> None:
+            s = made.get(v)
+            if s is not None and v not in needed:
+                for a in s.args if isinstance(s, Let) else s.index:
+                    need(a)
+                needed[v] = None
+
+        for s in kept:
+            need(s.count)
+        for v in needed:
+            thread.stmt(made[v])
+        cells = "0"
+        for s in kept:
+            self.offsets[s] = cells
+            n = self._cells(s)
+            cells = n if cells == "0" else thread.let(f"add nsw i64 {cells}, {n}")
+        one = thread.combine_integers("umax", cells, "1")
+        fit = thread.let(f"udiv i64 {room}, {one}")
+        fit = thread.combine_integers("umin", fit, self.threads)
+        if self.threads != "1":
+            whole = thread.let(f"and i64 {fit}, {-thread.warp}")
+            some = thread.let(f"icmp ne i64 {whole}, 0")
+            fit = thread.let(f"select i1 {some}, i64 {whole}, i64 {fit}")
+        self.threads = fit
+        bytes_ = thread.let(f"mul nsw i64 {cells}, {self.cell}")
+        diagnostics.check(
+            thread, kept[0], thread.let(f"icmp ne i64 {fit}, 0"), [bytes_], leave=True
+        )
+
+    def _stack(self, kept: list[Alloca], room: str) -> None:
+        thread = self.thread
+        self.height = thread.let(f"udiv i64 {room}, {self.threads}")
+        self.top = thread.alloca("i64")
+        thread.put(f"store i64 0, ptr {self.top}")
+        for s in kept:
+            self.held[s] = thread.alloca("ptr")
+            thread.put(f"store ptr null, ptr {self.held[s]}")
+
+    def _cells(self, s: Alloca) -> str:
+        count = self.thread.index64(s.count)
+        if not count.isdigit():
+            count = self.thread.combine_integers("smax", count, "0")
+        n = size_of(s.mem.dtype)
+        return count if n == 1 else self.thread.let(f"mul nsw i64 {count}, {n}")
+
+    # ---- what the code asks for
+
+    def take(self, s: Alloca) -> str:
+        """Make room; returns what `give_back` needs."""
+        if s in self.local:
+            t = memory_type(s.mem.dtype.scalar)
+            self.thread.pointers[s.mem] = self.thread.alloca(f"[{_scalars(s)} x {t}]")
+            return ""
+        if s in self.offsets:
+            self._place(s.mem, self.offsets[s])
+            return ""
+        return self._push(s)
+
+    def _place(self, mem: Mem, first: str) -> None:
+        """The column of this thread from a cell on."""
+        thread = self.thread
+        row = thread.let(f"mul nuw nsw i64 {first}, {self.threads}")
+        cell = thread.let(f"add nuw nsw i64 {row}, {self.me}")
+        at = thread.element(self.arena, f"[{self.cell} x i8]", cell)
+        thread.columns[mem] = at, thread.let(f"mul nuw nsw i64 {self.threads}, {self.cell}")
+
+    def _push(self, s: Alloca) -> str:
+        thread, module = self.thread, self.thread.module
+        cells = self._cells(s)
+        old = thread.let(f"load i64, ptr {self.top}")
+        new = thread.let(f"add nuw nsw i64 {old}, {cells}")
+        after = thread.new_label("room")
+        bytes_ = thread.let(f"mul nsw i64 {cells}, {self.cell}")
+        otherwise = thread.fork(thread.let(f"icmp ule i64 {new}, {self.height}"))
+        self._place(s.mem, old)
+        base, stride = thread.columns[s.mem]
+        on_stack = thread.label
+        thread.jump(after)
+        thread.start(otherwise)
+        module.declare("@malloc", "declare noalias ptr @malloc(i64)")
+        some = thread.combine_integers("umax", bytes_, "1")
+        generic = thread.let(f"call ptr @malloc(i64 {some})")
+        cast = thread.let(f"addrspacecast ptr {generic} to ptr addrspace(1)")
+        on_heap = thread.label
+        thread.jump(after)
+        thread.start(after)
+
+        def meet(t: str, a: str, b: str) -> str:
+            return thread.let(f"phi {t} [ {a}, %{on_stack} ], [ {b}, %{on_heap} ]")
+
+        place = meet("ptr addrspace(1)", base.split()[-1], cast)
+        step = meet("i64", stride, str(self.cell))
+        held = meet("ptr", "null", generic)
+        top = meet("i64", new, old)
+        thread.put(f"store i64 {top}, ptr {self.top}")
+        thread.put(f"store ptr {held}, ptr {self.held[s]}")
+        thread.columns[s.mem] = f"addrspace(1) {place}", step
+        there = thread.let(f"icmp ne ptr addrspace(1) {place}, null")
+        diagnostics.check(thread, s, there, [bytes_], leave=True)
+        return f"{old} {held} {self.held[s]}"
+
+    def give_back(self, ticket: str) -> None:
+        """The end of that room's life."""
+        if ticket:
+            old, held, note = ticket.split()
+            self.thread.put(f"store i64 {old}, ptr {self.top}")
+            self._free(held)
+            self.thread.put(f"store ptr null, ptr {note}")
+
+    def _free(self, held: str) -> None:
+        thread = self.thread
+        thread.module.declare("@free", "declare void @free(ptr)")
+        after = thread.fork(thread.let(f"icmp ne ptr {held}, null"))
+        thread.put(f"call void @free(ptr {held})")
+        thread.jump(after)
+        thread.start(after)
+
+    def give_up(self, label: str, then: str) -> None:
+        """Write the place where a thread goes that gets no room: it frees what it has."""
+        self.thread.start(label)
+        for note in self.held.values():
+            self._free(self.thread.let(f"load ptr, ptr {note}"))
+        self.thread.jump(then)
+
+
+def _scalars(s: Alloca) -> int:
+    assert isinstance(s.count, Const)
+    return max(0, int(s.count.value)) * size_of(s.mem.dtype)
+
+
+def _small(found: list[Alloca]) -> set[Alloca]:
+    """What the threads keep in local memory."""
+    small, room = set(), _MOST_LOCAL
+    for s in found:
+        if isinstance(s.count, Const):
+            bytes_ = _scalars(s) * s.mem.dtype.scalar.bytes
+            if bytes_ <= room:
+                small.add(s)
+                room -= bytes_
+    return small

@@ -1,0 +1,468 @@
+"""What one GPU thread runs, as LLVM text: the shared lowering with NVIDIA's address spaces and registers.
+
+Operands that point to global or shared memory carry their address space: `addrspace(1) %v7` is what
+follows the word `ptr` wherever the shared lowering writes one. Such addresses have faster loads, stores
+and atomics than those of any kind. Loads of memories that an entry point does not write may go through
+the read-only path (`ld.global.nc`), be moved and be merged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from diffsim.backends.llvm.lowering import FunctionLowering, PrivateCopy
+from diffsim.backends.llvm.module import Module
+from diffsim.backends.llvm.parameter_block import POOL, THREADS, ParameterBlock
+from diffsim.backends.simt.scratch import ScratchAllocator
+from diffsim.errors import BackendError
+from diffsim.ir.nodes import Alloca, Atomic, Block, Const, For, Kernel, Let, Mem, Stmt, Store, Value
+from diffsim.ir.op import Libdevice, Libm, LLVMIntrinsic
+from diffsim.ir.traversal import blocks, statements
+from diffsim.ir.types import ScalarType, f32, size_of
+
+WORK = POOL
+"""Slot of the address of the work area."""
+ARENA = THREADS
+"""Slot of the address of the memory that threads save values of loops in."""
+ALIGNMENT = 16
+"""What the addresses of fields must be multiples of [bytes]; those of arrays need not."""
+GLOBAL = "addrspace(1) "
+SHARED = "addrspace(3) "
+WARP = 32
+_SM_OF_VECTOR_ATOMICS = 90
+_MOST_UNROLLED = 32  # statements of loops that run several turns at once
+_MOST_PARAMETERS = 4096  # bytes; what every driver takes
+# The intrinsics that LLVM has NVIDIA code for; most others would end the process.
+_INTRINSICS = frozenset(
+    "sqrt fabs floor ceil trunc rint round roundeven nearbyint minnum maxnum minimum maximum "
+    "copysign fma smin smax umin umax".split()
+)
+
+
+class CudaLayout(ParameterBlock):
+    """The parameter block of `fixed` slots, and the work area of `work` words of 8 bytes.
+
+    Slot WORK holds the address of the work area, slot ERROR that of the error buffer, and slot ARENA that
+    of the arena if there is one, all in device memory. `temps`, `bounds`, `lanes`, `partials` and `blocks`
+    are words of the work area.
+
+    Attributes:
+        lanes: word of the number of lanes of a parallel task whose bounds an earlier entry computes.
+        blocks: word of the number of blocks that left partial results; `partials`: the first of them.
+        arena: slot of the address of the arena.
+        arena_bytes: slot of the arena's size [bytes]; None: the kernel needs no arena.
+        work: number of words.
+        by_value: whether the block is the entry points' parameter. Otherwise it is too large for that,
+            and the parameter is its address in device memory.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel, apart=True)
+        self.partials.clear()
+        self.copies.clear()
+        self.lanes: dict[int, int] = {}
+        self.blocks: dict[int, int] = {}
+        self.arena = ARENA
+        self.arena_bytes: int | None = None
+        if any(isinstance(s, Alloca) for t in kernel.tasks for s in statements(t.body)):
+            self.arena_bytes = self.fixed
+            self.fixed += 1
+        self.by_value = 8 * self.fixed <= _MOST_PARAMETERS
+        self.work = self.size
+
+    def reserve(self, words: int) -> int:
+        """The first of some new words of the work area."""
+        first = self.work
+        self.work += words
+        return first
+
+
+class CudaTarget:
+    """NVIDIA's answers to what the shared lowering asks."""
+
+    column = "cuda"
+    name = "cuda"
+
+    def __init__(self, sm: int) -> None:
+        self.vector_atomics = sm >= _SM_OF_VECTOR_ATOMICS
+        self.hints: list[str] = []
+        """Metadata of loops: `!3` is what LLVM is told of them."""
+
+    def in_parts(self, body: FunctionLowering, block: Block) -> bool:
+        return False
+
+    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
+        """A call of libdevice."""
+        assert isinstance(how, Libdevice), how
+        symbol = f"@__nv_{how.name}{'f' if t.bits == 32 else ''}"
+        types = ", ".join([t.llvm] * (args.count(",") + 1))
+        module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
+        return f"call {module.flags} {t.llvm} {symbol}({args})"
+
+    def scratch(self, body: FunctionLowering, s: Alloca) -> str:
+        assert isinstance(body, Thread)
+        assert body.rooms is not None
+        return body.rooms.take(s)
+
+    def release(self, body: FunctionLowering, ticket: str) -> None:
+        assert isinstance(body, Thread)
+        assert body.rooms is not None
+        body.rooms.give_back(ticket)
+
+
+class Thread(FunctionLowering):
+    """Lowers one entry point.
+
+    Args:
+        module: the kernel's.
+        name: of the function.
+        block_dim: the number of threads in a block.
+        code: all that it runs.
+        also_written: memories that it writes besides.
+
+    Attributes:
+        warp: the number of threads in a warp: fewer than `WARP` in a block that is smaller than one.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        block_dim: int,
+        code: Sequence[Block],
+        also_written: Iterable[Mem] = (),
+    ) -> None:
+        layout = module.layout
+        assert isinstance(layout, CudaLayout)
+        assert isinstance(module.target, CudaTarget)
+        how = f"byval([{layout.fixed} x i64])" if layout.by_value else "noalias"
+        head = f"define ptx_kernel void @{name}(ptr {how} align 8 %params)"
+        attributes = f'nounwind "nvvm.maxntid"="{block_dim}"'
+        if "afn" in module.flags:
+            attributes += ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"'
+        super().__init__(module, [f"{head} {attributes} {{", "entry:"])
+        self.layout = layout
+        self.entry = name
+        self.block_dim = block_dim
+        self.warp = min(WARP, block_dim)
+        self.scope = ' syncscope("device")'
+        self.vector_atomics = module.target.vector_atomics
+        self.hints = module.target.hints
+        self.written = set(also_written)
+        for block in code:
+            self.written |= {s.mem for s in statements(block) if isinstance(s, (Store, Atomic))}
+        self._writes_arrays = any(m.kind == "array" for m in self.written)
+        self.rooms: ScratchAllocator | None = None
+        self.columns: dict[Mem, tuple[str, str]] = {}
+        """Scratch in the arena: where this thread has it, and the bytes to the next cell."""
+        self._allocas: list[str] = []
+        self._together: list[Atomic] = []
+        self.uniform: frozenset[Atomic] = frozenset()
+        """Atomics that warps fold first: `enter_warp` must be called for each lane."""
+        self._work = self.base(WORK)
+
+    # ---- addresses
+
+    def base(self, k: int, mem: Mem | None = None) -> str:
+        """Fields begin at multiples of ALIGNMENT, so their scalars can be loaded several at once."""
+        aligned = ", !align !2" if mem is not None and mem.kind == "field" else ""
+        t = "ptr addrspace(1)"
+        return GLOBAL + self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1{aligned}")
+
+    def shared_slot(self, k: int) -> str:
+        return self.offset(self._work, k)
+
+    def offset(self, base: str, k: int | str) -> str:
+        return _space(base) + super().offset(base, k)
+
+    def element(self, base: str, t: str, i: str) -> str:
+        return _space(base) + super().element(base, t, i)
+
+    def address(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> str:
+        if mem in self.columns:
+            return self._in_column(mem, index)
+        at = super().address(mem, index, copy)
+        if mem.kind == "temp":
+            return at
+        base = copy.base if copy else self.pointers[mem]
+        return at if at == base else _space(base) + at
+
+    def _in_column(self, mem: Mem, index: Sequence[Value]) -> str:
+        """The cell of one scalar of scratch, of which a thread's next is `stride` bytes away."""
+        base, stride = self.columns[mem]
+        cell = "0"
+        for k, i in enumerate(index):
+            scale = math.prod(mem.dtype.shape[k:])
+            at = self.index64(i)
+            if at.lstrip("-").isdigit():
+                at = str(int(at) * scale)
+            elif scale > 1:
+                at = self.let(f"mul nsw i64 {at}, {scale}")
+            cell = at if cell == "0" else self.let(f"add nsw i64 {cell}, {at}")
+        far = self.let(f"mul nsw i64 {cell}, {stride}")
+        return GLOBAL + self.let(f"getelementptr inbounds i8, ptr {base}, i64 {far}")
+
+    def load_metadata(self, mem: Mem) -> str:
+        found = super().load_metadata(mem)
+        constant = mem.kind != "scratch" and mem not in self.written
+        if mem.kind == "array" and self._writes_arrays:
+            constant = False
+        return f"{found}, !invariant.load !1" if constant else found
+
+    def alloca(self, t: str) -> str:
+        """Room for a value, made at the function's start; LLVM makes registers of it if it can."""
+        name = self.fresh()
+        self._allocas.append(f"  {name} = alloca {t}")
+        return name
+
+    # ---- what threads know of themselves
+
+    def special_register(self, name: str) -> str:
+        """A 32-bit special register, such as the thread's number."""
+        symbol = f"@llvm.nvvm.read.ptx.sreg.{name}"
+        self.module.declare(symbol, f"declare i32 {symbol}()")
+        return self.let(f"call i32 {symbol}()")
+
+    def wide_register(self, name: str) -> str:
+        """A special register in 64 bits."""
+        return self.let(f"zext i32 {self.special_register(name)} to i64")
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        symbol = "@llvm.nvvm.barrier.cta.sync.aligned.all"
+        self.module.declare(symbol, f"declare void {symbol}(i32)")
+        self.put(f"call void {symbol}(i32 0)")
+
+    def combine_integers(self, word: str, a: str, b: str) -> str:
+        """smax, smin or umin of two i64."""
+        symbol = f"@llvm.{word}.i64"
+        self.module.declare(symbol, f"declare i64 {symbol}(i64, i64)")
+        return self.let(f"call i64 {symbol}(i64 {a}, i64 {b})")
+
+    def fork(self, condition: str, yes: str = "yes", no: str = "no") -> str:
+        """Go on where a condition holds; returns the label for where it does not."""
+        there, elsewhere = self.new_label(yes), self.new_label(no)
+        self.put(f"br i1 {condition}, label %{there}, label %{elsewhere}")
+        self.start(there)
+        return elsewhere
+
+    def strided(self, first: str, limit: str, stride: str, step: Callable[[str], None]) -> None:
+        """A loop over first, first + stride, ... below limit (i64); `step` emits one turn."""
+        before = self.label
+        head, inside, after = (self.new_label(w) for w in ("turn", "step", "after"))
+        i, following = self.fresh(), self.fresh()
+        self.jump(head)
+        self.start(head)
+        place = len(self.lines)
+        self.put(f"br i1 {self.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
+        self.start(inside)
+        step(i)
+        self.put(f"{following} = add nuw nsw i64 {i}, {stride}")
+        phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{self.label} ]"
+        self.lines.insert(place, phi)
+        self.jump(head)
+        self.start(after)
+
+    def end(self) -> list[str]:
+        """The finished text."""
+        self.put("ret void")
+        head, entry, *rest = self.lines
+        return [head, entry, *self._allocas, *rest, "}"]
+
+    # ---- statements
+
+    def op(self, s: Let) -> str:
+        how = s.op.cuda
+        fatal = isinstance(how, LLVMIntrinsic) and any(
+            word is not None and word not in _INTRINSICS for word in (how.f, how.i, how.u)
+        )
+        if how is None or isinstance(how, Libm) or fatal:
+            raise BackendError(
+                f"{s.op.sign} is not there for GPUs",
+                s.span,
+                hint="run the kernel on the CPU: ds.init(arch=ds.cpu)",
+            )
+        return super().op(s)
+
+    def stmt(self, s: Stmt) -> None:
+        width = self._vector_width(s)
+        if self._together and not (width and _follows(self._together, s)):
+            self._add_together()
+        if width:
+            assert isinstance(s, Atomic)
+            self._together.append(s)
+            if len(self._together) == width:
+                self._add_together()
+        else:
+            super().stmt(s)
+
+    def loop_hint(self, s: For) -> str:
+        """Short innermost loops run several turns at once, so that their loads are under way together."""
+        inner = list(statements(s.body))
+        if isinstance(s.lo, Const) and isinstance(s.hi, Const) and s.hi.value - s.lo.value <= 64:
+            return ""  # LLVM knows better
+        if len(inner) > _MOST_UNROLLED or any(blocks(t) or isinstance(t, Atomic) for t in inner):
+            return ""
+        number = 11 + 3 * len(self.module.scopes) + len(self.hints)
+        self.hints.append(f"!{number} = distinct !{{!{number}, !3}}")
+        return f", !llvm.loop !{number}"
+
+    def block(self, block: Block) -> None:
+        self.int64_names.append(
+            {}
+        )  # what is made for the additions at its end is not there after it
+        super().block(block)
+        self._add_together()
+        self.int64_names.pop()
+
+    def _vector_width(self, s: Stmt) -> int:
+        """How many neighbouring components an addition to one of them can be made for at once."""
+        if not (
+            self.vector_atomics
+            and isinstance(s, Atomic)
+            and s.op == "add"
+            and s.out is None
+            and not (s.exclusive or self.alone or s in self.copies or s in self.uniform)
+            and s.mem.kind == "field"
+            and s.mem.dtype.scalar is f32
+            and s.mem.component_stride == 1
+            and all(isinstance(i, Const) for i in s.index[s.mem.rank :])
+        ):
+            return 0
+        strides = [int(n) for n in self.element_strides(s.mem)]
+        for width in (4, 2):
+            if size_of(s.mem.dtype) >= width and all(n % width == 0 for n in strides):
+                first = self._together[0] if self._together else s
+                start = _component(first)
+                if start % width == 0 and start + width <= size_of(s.mem.dtype):
+                    return width
+        return 0
+
+    def _add_together(self) -> None:
+        """Make the additions that were put off: with one instruction if they fill a vector."""
+        found, self._together = self._together, []
+        if len(found) not in (2, 4):
+            for s in found:
+                self.atomic(s)
+            return
+        at = self.address(found[0].mem, found[0].index)
+        values = ", ".join(self.typed(s.value) for s in found)
+        places = ", ".join(f"${k}" for k in range(1, len(found) + 1))
+        text = f"red.relaxed.gpu.global.add.v{len(found)}.f32 [$0], {{{places}}};"
+        kinds = ",".join(["l", *"f" * len(found)])
+        self.put(f'call void asm sideeffect "{text}", "{kinds},~{{memory}}"(ptr {at}, {values})')
+
+    def atomic(self, s: Atomic) -> None:
+        if s not in self.uniform:
+            self._one_atomic(s)
+            return
+        v, after = self._fold(s)
+        folded = Value(s.value.type)
+        self.names[folded] = v
+        one = Atomic(None, s.op, s.mem, s.index, folded, s.span)
+        if s in self.copies:
+            self.copies[one] = self.copies[s]
+        self.int64_names.append({})
+        self._one_atomic(one)
+        self.int64_names.pop()
+        self.jump(after)
+        self.start(after)
+
+    def _one_atomic(self, s: Atomic) -> None:
+        if s not in self.copies:
+            super().atomic(s)
+            return
+        at = self.address(s.mem, s.index, self.copies[s])
+        self.shared_add(at, s.mem.dtype.scalar, self.name(s.value))
+
+    # ---- warps
+
+    def enter_warp(self, tid: str, lane: str, end: str, threads: str) -> None:
+        """Find out how many threads of the warp have lanes now: the first ones.
+
+        Args:
+            tid: number of the thread in its block (i32).
+            lane: its lane.
+            end: where the lanes end.
+            threads: how many threads take lanes, if not all do.
+        """
+        self._place = self.let(f"and i32 {tid}, {WARP - 1}")
+        first = self.let(f"sub nsw i64 {lane}, {self.let(f'zext i32 {self._place} to i64')}")
+        left = self.let(f"sub nsw i64 {end}, {first}")
+        if threads:
+            left = self.combine_integers("umin", left, threads)
+        some = self.let(f"trunc i64 {self.combine_integers('umin', left, str(self.warp))} to i32")
+        self._active = some
+        self._mask = self.let(f"lshr i32 -1, {self.let(f'sub i32 {WARP}, {some}')}")
+
+    def _fold(self, s: Atomic) -> tuple[str, str]:
+        """Fold a value over the warp, and go on with its first thread.
+
+        Returns the result, and the label where all threads go on.
+        """
+        t, v = s.mem.dtype.scalar, self.name(s.value)
+        distance = self.warp // 2
+        while distance:
+            other = self.shuffle_down(t, v, distance, self._mask)
+            there = self.let(f"add nuw nsw i32 {self._place}, {distance}")
+            there = self.let(f"icmp ult i32 {there}, {self._active}")
+            both = self.combine(s.op, t, v, other)
+            v = self.let(f"select i1 {there}, {t.llvm} {both}, {t.llvm} {v}")
+            distance //= 2
+        return v, self.fork(self.let(f"icmp eq i32 {self._place}, 0"))
+
+    def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str) -> str:
+        """The value of the thread that many places higher in the warp, of those whose bit is set."""
+        symbol = "@llvm.nvvm.shfl.sync.down.i32"
+        self.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
+
+        def shuffle(word: str) -> str:
+            operands = f"i32 {mask}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
+            return self.let(f"call i32 {symbol}({operands})")
+
+        bits = self.let(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
+        if t.bits < 32:
+            word = shuffle(self.let(f"zext i{t.bits} {bits} to i32"))
+            return self.let(f"trunc i32 {word} to i{t.bits}")
+        if t.bits == 32:
+            got = shuffle(bits)
+        else:
+            upper = self.let(f"lshr i64 {bits}, 32")
+            halves = [shuffle(self.let(f"trunc i64 {half} to i32")) for half in (bits, upper)]
+            low, high = (self.let(f"zext i32 {half} to i64") for half in halves)
+            got = self.let(f"or i64 {self.let(f'shl i64 {high}, 32')}, {low}")
+        return self.let(f"bitcast i{t.bits} {got} to {t.llvm}") if t.is_float else got
+
+    def shared_add(self, at: str, t: ScalarType, v: str) -> None:
+        """Add to an element in the block's shared memory."""
+        word = "fadd" if t.is_float else "add"
+        self.put(f'atomicrmw {word} ptr {at}, {t.llvm} {v} syncscope("block") monotonic')
+
+
+def _component(s: Atomic) -> int:
+    """The number of the component that an addition is made to."""
+    k = 0
+    for i, n in zip(s.index[s.mem.rank :], s.mem.dtype.shape, strict=True):
+        assert isinstance(i, Const)
+        k = k * n + int(i.value)
+    return k
+
+
+def _follows(before: list[Atomic], s: Stmt) -> bool:
+    """Whether an addition goes to the component after those of the additions before it."""
+    assert isinstance(s, Atomic)
+    one, rank = before[0], s.mem.rank
+    return (
+        s.mem is one.mem
+        and _component(s) == _component(before[-1]) + 1
+        and all(
+            a is b or (isinstance(a, Const) and isinstance(b, Const) and a.value == b.value)
+            for a, b in zip(s.index[:rank], one.index[:rank], strict=True)
+        )
+    )
+
+
+def _space(base: str) -> str:
+    """The address space that a pointer operand carries."""
+    return base[: base.rfind(" ") + 1]

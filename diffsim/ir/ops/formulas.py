@@ -1,0 +1,238 @@
+"""Formulas that rows are written with: ops expressed through other rows, and random bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir import builder_stack
+from diffsim.ir.builder_stack import emit
+from diffsim.ir.nodes import Const, Value
+from diffsim.ir.types import ScalarType, Type
+
+
+def cast_to(x: Value, scalar: ScalarType) -> Value:
+    """The value in another scalar type."""
+    made: Value = builder_stack.builder().cast(x, scalar)
+    return made
+
+
+def broadcast_to(x: Value, t: Type) -> Value:
+    """A scalar in every element of a tensor type."""
+    made: Value = builder_stack.builder().broadcast(x, t)
+    return made
+
+
+def unless_zero(g: Value, contribution: Value) -> Value:
+    """The contribution, but 0 where the incoming adjoint is: 0 times infinity is not a gradient.
+
+    Where it will be differentiated again, only an undefined contribution is left out: at an adjoint that
+    happens to be 0, as that of a spring at rest, its own derivative is not 0.
+    """
+    wanted = emit("ne", g, 0.0)
+    if builder_stack.builder().is_inner:
+        wanted = emit("or", wanted, emit("eq", contribution, contribution))
+    return emit("select", wanted, contribution, 0.0)
+
+
+def times(g: Value, factor: Value) -> Value:
+    """The incoming adjoint times a factor, which may be infinite.
+
+    Products are most of what adjoints do, so only those whose adjoint a `select` or a branch may have set
+    to 0 pay for looking at it.
+    """
+    product = g * factor
+    return mask_zero_adjoint(g, product) if not isinstance(factor, Const) else product
+
+
+def mask_zero_adjoint(g: Value, contribution: Value) -> Value:
+    """The contribution, but 0 where a `select` or a branch has set the incoming adjoint to 0."""
+    return unless_zero(g, contribution) if g in builder_stack.builder().cut else contribution
+
+
+def mask_zero_adjoints(g: Value, contribution: Value) -> Value:
+    """The same for a contribution each of whose elements is made of several of the incoming adjoint."""
+    if g not in builder_stack.builder().cut:
+        return contribution
+    return unless_zero(emit("sum", emit("abs", g)), contribution)
+
+
+def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
+    """What y = a / b gives to the adjoint of b: -g y / b, without a division where a is a plain number."""
+    if isinstance(a, Const) and 2**-12 <= abs(a.value) <= 2**12:
+        return -(g * y) * (y * _like(1 / a.value, y))
+    return -(g * y) / b
+
+
+def truncated_quotient(a: Value, b: Value) -> Value:
+    """a / b; a processor traps where b is 0 or the quotient does not fit, so these are taken out."""
+    one, nothing = _like(1, b), _like(0, b)
+    if b.type.scalar.kind == "u":
+        quotient = emit("int_div", a, emit("select", emit("eq", b, nothing), one, b))
+        return emit("select", emit("eq", b, nothing), nothing, quotient)
+    minus = emit("eq", b, _like(-1, b))
+    special = emit("or", minus, emit("eq", b, nothing))
+    quotient = emit("int_div", a, emit("select", special, one, b))
+    rest = emit("select", minus, emit("neg", a), nothing)
+    return emit("select", special, rest, quotient)
+
+
+def truncated_remainder(a: Value, b: Value) -> Value:
+    """Return a - b * truncated_quotient(a, b), the sign of a; 0 where b is 0."""
+    one, nothing = _like(1, b), _like(0, b)
+    special = emit("eq", b, nothing)
+    if b.type.scalar.kind != "u":
+        special = emit("or", special, emit("eq", b, _like(-1, b)))
+    remainder = emit("int_rem", a, emit("select", special, one, b))
+    return emit("select", special, nothing, remainder)
+
+
+def _like(number: float, x: Value) -> Value:
+    made: Value = builder_stack.builder().const(number, x.type)
+    return made
+
+
+def truncated_quotient_reference(a: Any, b: Any) -> Any:
+    """Evaluate `truncated_quotient` in NumPy."""
+    with np.errstate(all="ignore"):
+        q = np.floor_divide(a, b)
+        inexact = np.not_equal(q * b, a) & np.not_equal(b, 0)
+        return q + (inexact & (np.less(a, 0) != np.less(b, 0))).astype(q.dtype)
+
+
+def power_reference(x: Any, p: Any) -> Any:
+    """As C's pow; NumPy takes the square root for p = 0.5, which at -inf is something else."""
+    return np.where(np.isneginf(x) & np.equal(p, 0.5), np.negative(x), np.power(x, p))[()]
+
+
+def integer_power(a: Value, n: Value) -> Value:
+    """a to the power n by repeated squaring, which wraps around as products do.
+
+    A negative power is the quotient 1 / a ** -n without its fraction: 0 but for a = 1 and a = -1.
+    """
+    signed = a.type.scalar.kind != "u"
+    one, nothing = _like(1, a), _like(0, a)
+
+    def bit(k: int) -> Value:
+        there: Value = emit("ne", emit("bit_and", emit("int_shr", n, _like(k, n)), one), nothing)
+        return there
+
+    power, square = one, a
+    last = a.type.scalar.bits - (2 if signed else 1)
+    for k in range(last + 1):
+        power = emit("select", bit(k), power * square, power)
+        square = square * square if k < last else square
+    if not signed:
+        return power
+    minus = _like(-1, a)
+    unit = emit("select", emit("eq", a, minus), emit("select", bit(0), minus, one), nothing)
+    unit = emit("select", emit("eq", a, one), one, unit)
+    return emit("select", n < nothing, unit, power)
+
+
+def integer_power_reference(a: Any, n: Any) -> Any:
+    """Evaluate `integer_power` in NumPy."""
+    a, n = np.broadcast_arrays(a, n)
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(n % 2 == 0, 1, -1), 0)).astype(a.dtype)
+    with np.errstate(all="ignore"):
+        return np.where(n < 0, unit, np.power(a, np.maximum(n, 0)))
+
+
+def floor_divide(a: Value, b: Value) -> Value:
+    """Return the quotient rounded down, as Python's `//`."""
+    if not a.type.is_float:
+        quotient = emit("truncdiv", a, b)
+        if a.type.kind == "u":
+            return quotient
+        return emit("select", _signs_differ(emit("raw_mod", a, b), b), quotient - 1, quotient)
+    # Exact, as Python and NumPy have it: 1.0 // 0.1 is 9.0. A quotient by 0 is infinite.
+    remainder = emit("float_rem", a, b)
+    quotient = (a - remainder) / b
+    quotient = emit("select", _signs_differ(remainder, b), quotient - 1, quotient)
+    down, plain = emit("floor", quotient), a / b
+    down = emit("select", quotient - down > 0.5, down + 1, down)
+    down = emit("select", emit("eq", quotient, 0), plain * 0, down)  # a 0 has the sign of a / b
+    return emit("select", emit("eq", b, 0), plain, down)
+
+
+def python_modulo(a: Value, b: Value) -> Value:
+    """Return the remainder with the sign of b, as Python's `%`."""
+    if not a.type.is_float:
+        remainder = emit("raw_mod", a, b)
+        if a.type.kind == "u":
+            return remainder
+        return emit("select", _signs_differ(remainder, b), remainder + b, remainder)
+    remainder = emit("float_rem", a, b)
+    zero = emit("select", b < 0, _like(-0.0, b), _like(0.0, b))
+    moved = emit("select", _signs_differ(remainder, b), remainder + b, remainder)
+    return emit("select", emit("eq", remainder, 0), zero, moved)
+
+
+def _signs_differ(remainder: Value, divisor: Value) -> Value:
+    opposite = emit("ne", remainder < 0, divisor < 0)
+    return emit("and", emit("ne", remainder, 0), opposite)
+
+
+def shift_left(a: Value, n: Value) -> Value:
+    """0 where all bits are shifted out; LLVM leaves that open."""
+    return emit("select", _in_width(a, n), emit("int_shl", a, _shift(a, n)), _like(0, a))
+
+
+def shift_right(a: Value, n: Value) -> Value:
+    """The sign's bits (0 for unsigned) where all bits are shifted out."""
+    out = emit("select", a < 0, _like(-1, a), _like(0, a))
+    return emit("select", _in_width(a, n), emit("int_shr", a, _shift(a, n)), out)
+
+
+def _in_width(a: Value, n: Value) -> Value:
+    ok = n < _like(a.type.scalar.bits, n)
+    return ok if n.type.scalar.kind == "u" else emit("and", n >= _like(0, n), ok)
+
+
+def _shift(a: Value, n: Value) -> Value:
+    return emit("select", _in_width(a, n), n, _like(0, n))
+
+
+def sign_of(x: Value) -> Value:
+    """Return -1, 0 or 1."""
+    one, nothing = (1.0, 0.0) if x.type.is_float else (1, 0)
+    positive = emit("select", x > 0, one, nothing)
+    if x.type.is_float:
+        positive = emit("select", emit("isnan", x), x, positive)
+    if x.type.kind == "u":
+        return cast_to(positive, x.type.scalar)
+    return cast_to(emit("select", x < 0, -one, positive), x.type.scalar)
+
+
+# Random numbers are a pure function of (seed of the launch, lane, how many numbers the lane drew), so
+# an adjoint that runs the lane again draws the same ones, in any order and on any device. The mixer is
+# the finalizer of SplitMix64: G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number
+# generators", OOPSLA 2014.
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def random_bits(seed: Value, lane: Value, counter: Value) -> Value:
+    """Hash seed, lane and counter to 64 bits (the finalizer of SplitMix64)."""
+
+    def mix(z: Value) -> Value:
+        z = (emit("bit_xor", z, emit("shr", z, 30))) * _MIX_1
+        z = (emit("bit_xor", z, emit("shr", z, 27))) * _MIX_2
+        return emit("bit_xor", z, emit("shr", z, 31))
+
+    return mix(mix(seed + lane * _GOLDEN) + counter * _GOLDEN)
+
+
+def random_bits_reference(seed: Any, lane: Any, counter: Any) -> Any:
+    """Evaluate `random_bits` in NumPy."""
+    mask = (1 << 64) - 1
+
+    def mix(z: int) -> int:
+        z = ((z ^ (z >> 30)) * _MIX_1) & mask
+        z = ((z ^ (z >> 27)) * _MIX_2) & mask
+        return z ^ (z >> 31)
+
+    bits = mix((mix((int(seed) + int(lane) * _GOLDEN) & mask) + int(counter) * _GOLDEN) & mask)
+    return np.uint64(bits)

@@ -1,0 +1,275 @@
+"""Going over IR: what a statement uses and binds, copying with substitution, dead code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diffsim.ir.nodes import (
+    LEAVES,
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    CustomCall,
+    For,
+    Gradient,
+    If,
+    InlineLLVM,
+    Let,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+
+_UNKNOWN_TURNS = 16
+_HOLD_BLOCKS = frozenset((For, While, If, CustomCall, Gradient))
+"""Asked by type first: nearly all statements are none of these."""
+
+
+def blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks that run when the statement does (not a given adjoint or replay)."""
+    if type(stmt) not in _HOLD_BLOCKS:
+        return ()
+    if isinstance(stmt, For):
+        return (stmt.body,)
+    if isinstance(stmt, While):
+        return (stmt.cond, stmt.body)
+    if isinstance(stmt, If):
+        return (stmt.then, stmt.orelse)
+    assert isinstance(stmt, (CustomCall, Gradient))
+    return (stmt.body,)
+
+
+def uses(stmt: Stmt) -> tuple[Value, ...]:
+    """The values a statement reads itself (not those its blocks read)."""
+    if isinstance(stmt, (Let, InlineLLVM)):
+        return stmt.args
+    if isinstance(stmt, Load):
+        return stmt.index
+    if isinstance(stmt, (Store, Atomic)):
+        return (*stmt.index, stmt.value)
+    if isinstance(stmt, For):
+        return (stmt.lo, stmt.hi, *stmt.inits)
+    if isinstance(stmt, While):
+        return stmt.inits
+    if isinstance(stmt, If):
+        return (stmt.cond,)
+    if isinstance(stmt, Alloca):
+        return (stmt.count,)
+    if isinstance(stmt, Gradient):
+        return (*stmt.args, *stmt.seeds)
+    if isinstance(stmt, CustomCall):
+        inside = {*stmt.seeds, *stmt.outs}
+        later = (b for b in (stmt.adjoint, stmt.replay) if b is not None)
+        return (*stmt.args, *(v for b in later for v in free_values(b) if v not in inside))
+    if isinstance(stmt, Print):
+        return (*stmt.order, *stmt.values)
+    return (stmt.cond, *stmt.values)
+
+
+def outs(stmt: Stmt) -> tuple[Value, ...]:
+    """The values a statement binds in the block it stands in."""
+    if isinstance(stmt, (Let, Load)):
+        return (stmt.out,)
+    if isinstance(stmt, (For, While, If, CustomCall, Gradient, InlineLLVM)):
+        return stmt.outs
+    if isinstance(stmt, Atomic):
+        return () if stmt.out is None else (stmt.out,)
+    return ()
+
+
+def custom_rule_blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks that an adjoint runs in place of a call's own: its replay, its given adjoint."""
+    if isinstance(stmt, CustomCall):
+        return tuple(b for b in (stmt.replay, stmt.adjoint) if b is not None)
+    return ()
+
+
+def entered(stmt: Stmt) -> tuple[Value, ...]:
+    """The values that a statement binds for the blocks inside of it."""
+    if isinstance(stmt, For):
+        return (*stmt.params, stmt.index)
+    return stmt.params if isinstance(stmt, (While, Gradient)) else ()
+
+
+def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
+    """All statements of a block and of the blocks inside of it, outermost first, in order.
+
+    `given`: also those of the blocks that only an adjoint runs.
+    """
+    for stmt in block.stmts:
+        yield stmt
+        if type(stmt) in _HOLD_BLOCKS:
+            for inner in (*blocks(stmt), *custom_rule_blocks(stmt)) if given else blocks(stmt):
+                yield from statements(inner, given=given)
+
+
+def has_effects(block: Block) -> bool:
+    """Whether a block does more than to compute its values: whether it writes something, or prints."""
+    return any(isinstance(s, (Store, Atomic, Print)) for s in statements(block, given=True))
+
+
+def task_statements(task: Task, *, given: bool = False) -> Iterator[Stmt]:
+    """All statements of a task: those of its bounds, then those of its body."""
+    yield from statements(task.bounds, given=given)
+    yield from statements(task.body, given=given)
+
+
+def free_values(block: Block) -> dict[Value, None]:
+    """Values that a block reads and does not bind, in order of first use (leaves left out)."""
+    found: dict[Value, None] = {}
+    bound: set[Value] = set()
+
+    def visit(b: Block) -> None:
+        for stmt in b.stmts:
+            for v in uses(stmt):
+                if v not in bound and not isinstance(v, LEAVES):
+                    found[v] = None
+            bound.update(entered(stmt))
+            for inner in blocks(stmt):
+                visit(inner)
+            bound.update(outs(stmt))
+        for v in b.yields:
+            if v not in bound and not isinstance(v, LEAVES):
+                found[v] = None
+
+    visit(block)
+    return found
+
+
+def free_leaves(block: Block) -> dict[Value, None]:
+    """The constants, arguments and dimensions that a block reads, in order of first use."""
+    found: dict[Value, None] = {}
+
+    def visit(b: Block) -> None:
+        for stmt in b.stmts:
+            found.update(dict.fromkeys(v for v in uses(stmt) if isinstance(v, LEAVES)))
+            for inner in (*blocks(stmt), *custom_rule_blocks(stmt)):
+                visit(inner)
+        found.update(dict.fromkeys(v for v in b.yields if isinstance(v, LEAVES)))
+
+    visit(block)
+    return found
+
+
+class Rewriter:
+    """Copies statements with values replaced; subclasses override `stmt` to rewrite as they go.
+
+    `env` maps old values to new ones; values not in it stand for themselves.
+    """
+
+    def __init__(self, env: dict[Value, Value] | None = None) -> None:
+        self.env: dict[Value, Value] = {} if env is None else env
+        self.rooms: dict[Mem, Mem] = {}  # scratch belongs to the block that it stands in
+
+    def value(self, v: Value) -> Value:
+        return self.env.get(v, v)
+
+    def values(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        env = self.env
+        return tuple([env.get(v, v) for v in vs])
+
+    def fresh(self, v: Value) -> Value:
+        new = Value(v.type, v.hint)
+        self.env[v] = new
+        return new
+
+    def fresh_all(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple([self.fresh(v) for v in vs])
+
+    def mem(self, m: Mem) -> Mem:
+        return self.rooms.get(m, m)
+
+    def block(self, b: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in b.stmts:
+            out.extend(self.stmt(stmt))
+        return Block(out, self.values(b.yields))
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        """The copy of one statement (as a list: none, one or several)."""
+        return [self.copy(s)]
+
+    def copy(self, s: Stmt) -> Stmt:
+        if isinstance(s, Let):
+            args = self.values(s.args)
+            return Let(self.fresh(s.out), s.op, args, s.span)
+        if isinstance(s, Load):
+            index = self.values(s.index)
+            return Load(self.fresh(s.out), self.mem(s.mem), index, s.span, s.origin)
+        if isinstance(s, Store):
+            return Store(self.mem(s.mem), self.values(s.index), self.value(s.value), s.span)
+        if isinstance(s, Atomic):
+            index, value = self.values(s.index), self.value(s.value)
+            out = None if s.out is None else self.fresh(s.out)
+            return Atomic(out, s.op, self.mem(s.mem), index, value, s.span, s.exclusive, s.origin)
+        if isinstance(s, For):
+            lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
+            turn, params = self.fresh(s.index), self.fresh_all(s.params)
+            body = self.block(s.body)
+            last = self.fresh_all(s.outs)
+            return For(turn, lo, hi, params, inits, body, last, s.span, s.reverse)
+        if isinstance(s, While):
+            inits = self.values(s.inits)
+            params = self.fresh_all(s.params)
+            test, body = self.block(s.cond), self.block(s.body)
+            return While(params, inits, test, body, self.fresh_all(s.outs), s.span)
+        if isinstance(s, If):
+            cond = self.value(s.cond)
+            then, orelse = self.block(s.then), self.block(s.orelse)
+            return If(cond, then, orelse, self.fresh_all(s.outs), s.span)
+        if isinstance(s, Alloca):
+            self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, s.mem.kind)
+            return Alloca(self.rooms[s.mem], self.value(s.count), s.span)
+        if isinstance(s, CustomCall):
+            return self.custom(s)
+        if isinstance(s, InlineLLVM):
+            args = self.values(s.args)
+            return InlineLLVM(self.fresh_all(s.outs), s.name, s.names, args, s.text, s.span)
+        if isinstance(s, Gradient):
+            args, seeds = self.values(s.args), self.values(s.seeds)
+            params, body = self.fresh_all(s.params), self.block(s.body)
+            return Gradient(self.fresh_all(s.outs), params, args, body, seeds, s.span, s.name)
+        if isinstance(s, Print):
+            return Print(self.values(s.order), s.pieces, self.values(s.values), s.span)
+        return Check(self.value(s.cond), s.message, self.values(s.values), s.span)
+
+    def custom(self, s: CustomCall) -> CustomCall:
+        args, body = self.values(s.args), self.block(s.body)
+        replay = None if s.replay is None else self.block(s.replay)
+        outs, seeds = self.fresh_all(s.outs), self.fresh_all(s.seeds)
+        return CustomCall(
+            outs,
+            args,
+            body,
+            s.span,
+            name=s.name,
+            seeds=seeds,
+            adjoint=None if s.adjoint is None else self.block(s.adjoint),
+            targets=tuple(map(self.mem, s.targets)),
+            replay=replay,
+            refusal=s.refusal,
+        )
+
+
+def iterations(block: Block, turns: int = 1) -> dict[Stmt, int]:
+    """About how often each update and store of a block is run, if the block is run `turns` times."""
+    found: dict[Stmt, int] = {}
+    for s in block.stmts:
+        if isinstance(s, (Atomic, Store)):
+            found[s] = turns
+        inner = turns
+        if isinstance(s, While):
+            inner = turns * _UNKNOWN_TURNS
+        elif isinstance(s, For):
+            known = isinstance(s.lo, Const) and isinstance(s.hi, Const)
+            inner = turns * (max(0, int(s.hi.value) - int(s.lo.value)) if known else _UNKNOWN_TURNS)  # type: ignore[attr-defined]
+        for b in blocks(s):
+            found.update(iterations(b, inner))
+    return found

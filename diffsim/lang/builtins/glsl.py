@@ -1,0 +1,342 @@
+"""The functions of `ds.math`: those of GLSL, complex numbers, and transformations.
+
+Each is a formula over rows of the op table, as in `lang/types/linalg.py`: it works on values in a kernel
+and on numbers, vectors and arrays in Python, and its derivative follows from the rows. Definitions follow
+chapter 8 of The OpenGL Shading Language 4.60 (Khronos Group, 2023), and the order and sense of rotations
+Taichi. What GLSL leaves open (edges in the wrong order, vectors of length 0) is said where it matters.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError, KernelTypeError, Span
+from diffsim.ir import builder_stack
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Value
+from diffsim.ir.op import TABLE, Tracked
+from diffsim.ir.ops import (
+    absolute,
+    atan2,
+    cos,
+    exp,
+    floor,
+    log,
+    maximum,
+    minimum,
+    power,
+    select,
+    sin,
+    sqrt,
+)
+from diffsim.lang.frontend import calls, expressions
+from diffsim.lang.frontend.context import Intrinsic, TranslationContext
+from diffsim.lang.types import linalg
+from diffsim.lang.types.linalg import elements, pack, shape
+from diffsim.lang.types.matrix import Matrix, in_python, same_shape, wrap
+
+# ---- common functions, element by element
+
+
+def clamp(x: Any, low: Any, high: Any) -> Any:
+    """min(max(x, low), high), element by element; at both ends the derivative goes to x."""
+    return minimum(maximum(x, low), high)
+
+
+def mix(x: Any, y: Any, a: Any) -> Any:
+    """x * (1 - a) + y * a, element by element: x where a is 0, y where it is 1."""
+    return x * (1.0 - a) + y * a
+
+
+def step(edge: Any, x: Any) -> Any:
+    """0 where x < edge, else 1, element by element; the derivative is 0 everywhere."""
+    return select(x < edge, *_floats(0.0, 1.0, like=(edge, x)))
+
+
+def smoothstep(edge0: Any, edge1: Any, x: Any) -> Any:
+    """3 t^2 - 2 t^3 of t = clamp((x - edge0) / (edge1 - edge0), 0, 1), element by element.
+
+    The derivative is 0 at the edges and beyond. Edges in the other order make it fall instead of rise.
+    """
+    t = clamp((x - edge0) / (edge1 - edge0), 0.0, 1.0)
+    return t * t * (3.0 - 2.0 * t)
+
+
+def fract(x: Any) -> Any:
+    """x - floor(x), element by element; the derivative is 1, at whole numbers (from the right) too."""
+    return x - floor(x)
+
+
+def mod(x: Any, y: Any) -> Any:
+    """Remainder with the sign of y, x - y * floor(x / y), element by element; whole of whole numbers."""
+    return TABLE["mod"](x, y)
+
+
+def radians(degrees: Any) -> Any:
+    """The angle [degree] in radians."""
+    return degrees * (math.pi / 180)
+
+
+def degrees(radians: Any) -> Any:
+    """The angle [rad] in degrees."""
+    return radians * (180 / math.pi)
+
+
+# ---- geometry
+
+
+def length(x: Any) -> Any:
+    """sqrt(dot(x, x)), of a number its absolute value; derivative 0 at 0."""
+    return linalg.norm(x) if shape(x) else absolute(x)
+
+
+def distance(x: Any, y: Any) -> Any:
+    """length(x - y); derivative 0 where x = y."""
+    return length(x - y)
+
+
+def dot(x: Any, y: Any) -> Any:
+    """Scalar product of two vectors, product of two numbers."""
+    return linalg.dot(x, y) if shape(x) or shape(y) else x * y
+
+
+def cross(x: Any, y: Any) -> Any:
+    """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component."""
+    return linalg.cross(x, y)
+
+
+def normalize(x: Any) -> Any:
+    """x / length(x); not a number where the length is 0: use v.normalized(eps) there."""
+    return x / length(x)
+
+
+def reflect(x: Any, n: Any) -> Any:
+    """x - 2 dot(n, x) n: the direction x after a reflection at a surface with the unit normal n."""
+    return x - 2.0 * dot(n, x) * n
+
+
+def refract(x: Any, n: Any, eta: Any) -> Any:
+    """The unit direction x after a refraction at a surface with the unit normal n, which points against x.
+
+    eta x - (eta d + sqrt(k)) n with d = dot(n, x), k = 1 - eta^2 (1 - d^2); eta is the refractive index
+    that it comes from over the one that it goes to. Where k < 0 (total reflection) it is 0 and so is its
+    derivative; at k = 0 the root's derivative is 0.
+    """
+    d = dot(n, x)
+    k = 1.0 - eta * eta * (1.0 - d * d)
+    return select(k < 0.0, 0.0, eta * x - (eta * d + sqrt(maximum(k, 0.0))) * n)
+
+
+# ---- matrices and transformations
+
+
+def inverse(a: Any) -> Any:
+    """Inverse of a matrix up to 4 x 4."""
+    return linalg.inverse(a)
+
+
+def determinant(a: Any) -> Any:
+    """Determinant of a matrix up to 4 x 4."""
+    return linalg.determinant(a)
+
+
+def eye(n: Any) -> Any:
+    """The n x n identity."""
+    if type(n) is not int or n < 1:
+        raise ValueError("eye needs a size that is known before the launch")
+    return np.eye(n)
+
+
+def translate(dx: Any, dy: Any, dz: Any) -> Any:
+    """The 4 x 4 matrix that moves points (x, y, z, 1) by (dx, dy, dz)."""
+    return _affine([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], [dx, dy, dz])
+
+
+def scale(sx: Any, sy: Any, sz: Any) -> Any:
+    """The 4 x 4 matrix that multiplies coordinates by (sx, sy, sz)."""
+    return _affine([[sx, 0.0, 0.0], [0.0, sy, 0.0], [0.0, 0.0, sz]])
+
+
+def rotation2d(angle: Any) -> Any:
+    """The 2 x 2 matrix of a counter-clockwise turn by the angle [rad]."""
+    c, s = cos(angle), sin(angle)
+    return pack([c, -s, s, c], (2, 2))
+
+
+def rot_by_axis(axis: Any, angle: Any) -> Any:
+    """The 4 x 4 matrix of a turn about an axis, any 3-vector but 0, by the angle [rad].
+
+    The turn is clockwise for one who looks against the axis, as in Taichi: for the right hand rule give
+    -angle. (O. Rodrigues, Journal de mathematiques pures et appliquees 5, 1840.)
+    """
+    if shape(axis) != (3,):
+        raise ValueError("rot_by_axis needs a vector of 3 elements and an angle")
+    a, c, s = elements(normalize(axis)), cos(angle), sin(angle)
+    rows = [[(1.0 - c) * a[i] * a[j] for j in range(3)] for i in range(3)]
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        rows[i][i] = rows[i][i] + c
+        rows[j][k] = rows[j][k] + s * a[i]
+        rows[k][j] = rows[k][j] - s * a[i]
+    return _affine(rows)
+
+
+def rot_yaw_pitch_roll(yaw: Any, pitch: Any, roll: Any) -> Any:
+    """The 4 x 4 matrix that turns by yaw about y, then by pitch about x, then by roll about z [rad].
+
+    Each turn is clockwise for one who looks against its axis, as in Taichi.
+    """
+    (cy, cx, cz), (sy, sx, sz) = ([f(a) for a in (yaw, pitch, roll)] for f in (cos, sin))
+    return _affine(
+        [
+            [cz * cy + sz * sx * sy, sz * cx, sz * sx * cy - cz * sy],
+            [cz * sx * sy - sz * cy, cz * cx, sz * sy + cz * sx * cy],
+            [cx * sy, -sx, cx * cy],
+        ]
+    )
+
+
+def rotation3d(angle_x: Any, angle_y: Any, angle_z: Any) -> Any:
+    """rot_yaw_pitch_roll(angle_z, angle_x, angle_y), which is what Taichi gives for these angles [rad].
+
+    The 4 x 4 matrix turns by angle_z about y, then by angle_x about x, then by angle_y about z.
+    """
+    return rot_yaw_pitch_roll(angle_z, angle_x, angle_y)
+
+
+def vdir(angle: Any) -> Any:
+    """The unit 2-vector (cos, sin) of the angle [rad]."""
+    return pack([cos(angle), sin(angle)], (2,))
+
+
+# ---- complex numbers: vectors (real, imaginary)
+
+
+def cconj(z: Any) -> Any:
+    """Conjugate of a complex number, a vector (real, imaginary)."""
+    x, y = _complex(z)
+    return pack([x, -y], (2,))
+
+
+def cmul(z: Any, w: Any) -> Any:
+    """Product of two complex numbers."""
+    (a, b), (c, d) = _complex(z), _complex(w)
+    return pack([a * c - b * d, a * d + b * c], (2,))
+
+
+def cinv(z: Any) -> Any:
+    """1 / z of a complex number."""
+    return cconj(z) / dot(z, z)
+
+
+def cdiv(z: Any, w: Any) -> Any:
+    """Quotient of two complex numbers."""
+    return cmul(z, cconj(w)) / dot(w, w)
+
+
+def csqrt(z: Any) -> Any:
+    """Square root of a complex number, with a real part that is not negative; derivative 0 at 0."""
+    return sqrt(length(z)) * vdir(0.5 * _angle(z))
+
+
+def cpow(z: Any, p: Any) -> Any:
+    """A complex number to a real power."""
+    return power(length(z), p) * vdir(p * _angle(z))
+
+
+def cexp(z: Any) -> Any:
+    """Exponential of a complex number."""
+    x, y = _complex(z)
+    return exp(x) * vdir(y)
+
+
+def clog(z: Any) -> Any:
+    """Logarithm of a complex number, with an imaginary part in [-pi, pi]."""
+    return pack([log(length(z)), _angle(z)], (2,))
+
+
+# ---- what they are written with
+
+
+def _floats(*numbers: float, like: tuple[Any, ...]) -> list[Any]:
+    """The numbers, in a kernel as values of the type of the widest float among `like`."""
+    values = [x for x in like if isinstance(x, Value)]
+    if not values:
+        return list(numbers)
+    b: Builder = builder_stack.builder()
+    floats = [x.type.scalar for x in values if x.type.is_float]
+    t = max(floats, key=lambda t: t.bits, default=b.default_fp)
+    return [b.const(number, t) for number in numbers]
+
+
+def _affine(rows: list[list[Any]], shift: list[Any] | None = None) -> Any:
+    """The 4 x 4 matrix of a linear map (3 rows of 3) and a shift."""
+    flat = [e for row, d in zip(rows, shift or [0.0] * 3, strict=True) for e in (*row, d)]
+    return pack([*flat, 0.0, 0.0, 0.0, 1.0], (4, 4))
+
+
+def _complex(z: Any) -> list[Any]:
+    if shape(z) != (2,):
+        raise ValueError(f"a complex number is a vector of 2 elements, this has shape {shape(z)}")
+    return elements(z)
+
+
+def _angle(z: Any) -> Any:
+    x, y = _complex(z)
+    return atan2(y, x)
+
+
+# ---- as functions of the language
+
+
+def formula(function: Callable[..., Any]) -> Intrinsic:
+    """A formula as a function of `ds.math`: in kernels of values, in Python of numbers and vectors."""
+    name = f"math.{function.__name__}"
+    signature = functools.cache(
+        lambda: inspect.signature(function)
+    )  # slow, and not always asked for
+
+    def usage() -> str:
+        return f"write ds.{name}({', '.join(signature().parameters)})"
+
+    def bind(args: Any, kwargs: Any, error: Callable[[str, str], Exception]) -> list[Any]:
+        try:
+            return list(signature().bind(*args, **kwargs).args)
+        except TypeError:
+            given = calls.count(len(args) + len(kwargs))
+            raise error(f"ds.{name} can not be called with {given}", usage()) from None
+
+    def in_kernel(
+        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        bound = bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
+        for k, a in enumerate(bound):
+            if isinstance(a, list) and calls.is_literal(a):
+                bound[k] = expressions.fold(cx, node, Matrix, a)
+        if all(isinstance(a, (*expressions.Number, Matrix)) for a in bound):
+            with np.errstate(all="ignore"):
+                return expressions.fold(cx, node, made, *bound)
+        values = expressions.operands(cx, node, *bound)
+        try:
+            return function(*values)
+        except ValueError as problem:
+            if isinstance(problem, DiffsimError):
+                raise
+            raise cx.type_error(node, str(problem), usage()) from None
+
+    def outside(*args: Any, **kwargs: Any) -> Any:
+        bound = bind(args, kwargs, lambda text, hint: KernelTypeError(text, Span.of_caller(), hint))
+        if any(isinstance(a, Tracked) and not isinstance(a, float) for a in bound):
+            return wrap(function(*bound))  # the ops follow
+        same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
+        return in_python(f"ds.{name}", function, *bound)
+
+    made = Intrinsic(name, function.__doc__ or "", in_kernel, outside)
+    return made

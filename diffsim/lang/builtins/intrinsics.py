@@ -1,0 +1,447 @@
+"""Functions of the language that are not ops: `ds.static`, `ds.ndrange`, `ds.atomic_add`, `ds.random`..."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sized
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import KernelTypeError, Span, shown
+from diffsim.ir.nodes import Const, Mem, RngKey, Value
+from diffsim.ir.op import TABLE, OpDispatch
+from diffsim.ir.types import ScalarType, an, converted, f32, f64, i32, i64, u32, u64
+from diffsim.ir.verifier import is_block_dim
+from diffsim.lang.frontend import (
+    assignments,
+    calls,
+    expressions,
+    iteration_spaces,
+    subscripts,
+    tasks,
+)
+from diffsim.lang.frontend.context import (
+    DRAWS,
+    Intrinsic,
+    KernelLocal,
+    LoopOptions,
+    TranslationContext,
+    advice,
+    describe,
+    only_in_kernels,
+)
+from diffsim.lang.host.annotations import scalar_type
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.inspection import is_field, is_struct_field
+from diffsim.lang.types.matrix import Matrix
+
+# ---- loops
+
+
+_MOST_TURNS = 1 << 16
+
+
+def _static(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        raise cx.type_error(
+            node,
+            "ds.static takes what is to be known before the launch",
+            "write ds.static(range(3))",
+        )
+    if len(args) > 1:
+        return iteration_spaces.Static(args)
+    (thing,) = args
+    if isinstance(thing, Const):
+        return thing.value
+    if isinstance(thing, Value) and thing.type.shape:
+        from_elements = [
+            cx.builder.op(TABLE["extract"], (thing, *i)) for i in np.ndindex(*thing.type.shape)
+        ]
+        return iteration_spaces.Static(from_elements)
+    if isinstance(thing, Value):
+        raise cx.syntax(
+            node,
+            "ds.static of a value that is known only at run time",
+            "leave ds.static out, or make it a constant, a field's shape or a ds.template() argument",
+        )
+    if isinstance(thing, iteration_spaces.NdRange):
+        try:
+            return iteration_spaces.Static(list(thing))
+        except TypeError:
+            raise cx.syntax(
+                node,
+                "a box with bounds known only at run time can not be unrolled",
+                "leave ds.static out",
+            ) from None
+    if isinstance(thing, Matrix):
+        return iteration_spaces.Static(list(thing))
+    if is_field(thing):
+        raise cx.syntax(
+            node,
+            f"{describe(thing)} can not be unrolled",
+            f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
+        )
+    if isinstance(thing, dict):
+        raise cx.syntax(
+            node,
+            "a dictionary can not be unrolled: it may grow",
+            "loop over a tuple of its keys, made outside of the kernel",
+        )
+    if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
+        if isinstance(thing, Sized) and len(thing) > _MOST_TURNS:
+            raise cx.syntax(
+                node,
+                f"a loop of {len(thing)} turns is too long to be unrolled",
+                "leave ds.static out",
+            )
+        items = expressions.fold(cx, node, list, thing)
+        if any(isinstance(x, iteration_spaces.NdRange) for x in items):
+            raise cx.syntax(node, "ranges inside of a list can not be unrolled", "nest two loops")
+        return iteration_spaces.Static(items)
+    return thing
+
+
+static = Intrinsic(
+    "static",
+    "Evaluate while compiling: unrolls `for i in ds.static(range(3))`, decides `if ds.static(flag)`.",
+    _static,
+    lambda x: x,
+)
+
+
+def _ndrange(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    bounds = []
+    for a in args:
+        pair = a if isinstance(a, (tuple, list)) else (0, a)
+        if len(pair) != 2:
+            raise cx.type_error(
+                node,
+                "an axis of ds.ndrange is n or (first, end)",
+                "for steps loop over range(n) and compute the index: first + k * step",
+            )
+        bounds.append((pair[0], pair[1]))
+    if not bounds:
+        raise cx.type_error(node, "ds.ndrange needs at least one axis", "write ds.ndrange(n, m)")
+    return iteration_spaces.NdRange(bounds)
+
+
+def _ndrange_in_python(*axes: Any) -> Any:
+    return iter(
+        iteration_spaces.NdRange(
+            [tuple(a) if isinstance(a, (tuple, list)) else (0, a) for a in axes]
+        )
+    )
+
+
+ndrange = Intrinsic(
+    "ndrange",
+    "All index tuples of a box: `for i, j in ds.ndrange(n, (1, m))`; the outermost one runs in parallel.",
+    _ndrange,
+    _ndrange_in_python,
+)
+
+
+def _grouped(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    if len(args) != 1:
+        raise cx.type_error(
+            node,
+            "ds.grouped takes one thing to loop over",
+            "write ds.grouped(x), or ds.grouped(ds.ndrange(n, m))",
+        )
+    return iteration_spaces.Grouped(args[0])
+
+
+grouped = Intrinsic(
+    "grouped",
+    "The indices of a field or ndrange as one vector: `for I in ds.grouped(x): x[I] = 0`.",
+    _grouped,
+    only_in_kernels("grouped"),
+)
+
+
+def _loop_config(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    known = {"serialize", "parallelize", "block_dim", "name"}
+    unknown = set(kwargs) - known
+    if args or unknown:
+        raise cx.type_error(
+            node,
+            f"ds.loop_config has no option {', '.join(sorted(unknown)) or 'without a name'}",
+            hint="its options are " + ", ".join(sorted(known)),
+        )
+    for name, given in kwargs.items():
+        wrong = not isinstance(given, (bool, int, str, np.integer))
+        hint = "give it a constant, or a ds.template() argument"
+        if name == "block_dim" and not isinstance(given, Value):
+            whole = isinstance(given, (int, np.integer)) and not isinstance(given, bool)
+            wrong = not whole or not is_block_dim(int(given))
+            hint = "give it a multiple of 32 up to 1024, or a power of two"
+        if wrong:
+            raise cx.type_error(
+                next(k.value for k in node.keywords if k.arg == name),
+                f"the option {name} can not be {describe(given)}",
+                hint,
+            )
+    block_dim = kwargs.get("block_dim")
+    if not cx.is_outside:
+        if block_dim is not None:
+            raise tasks.no_blocks(cx, node)
+        return  # loops here run turn by turn anyway
+    options = cx.next_loop = cx.next_loop or LoopOptions(node)
+    options.node = node
+    options.serialize = bool(kwargs.get("serialize", options.serialize))
+    options.block_dim = options.block_dim if block_dim is None else int(block_dim)
+    if options.serialize and options.block_dim is not None:
+        raise cx.type_error(
+            node,
+            "block_dim is the number of threads in a block, and with serialize=True the loop runs on one "
+            "thread",
+            "leave out one of the two",
+        )
+
+
+loop_config = Intrinsic(
+    "loop_config",
+    "Options of the kernel's next outermost loop. `serialize=True` runs it turn by turn. `block_dim=n` gives "
+    "the blocks of its GPU launch, and of its adjoint's, n threads: a multiple of 32 up to 1024, or a power "
+    "of two; `ds.init(default_gpu_block_dim=n)` is for loops that do not say. That changes "
+    "nothing on the CPU. `parallelize` and `name`, which Taichi knows, change nothing at all.",
+    _loop_config,
+    only_in_kernels("loop_config"),
+)
+
+# ---- conversion
+
+
+def _cast(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2:
+        raise cx.type_error(node, "ds.cast takes a value and a type", "write ds.cast(a, ds.f32)")
+    return calls.convert(cx, args[0], args[1], node)
+
+
+def _cast_in_python(x: Any, t: Any) -> Any:
+    if isinstance(x, (Matrix, list, tuple)):
+        return Matrix(x, t)
+    if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind in "biuf":
+        return converted(x, scalar_type(t))
+    return scalar_type(t)(x)
+
+
+cast = Intrinsic(
+    "cast",
+    "The value in another scalar type; vectors and matrices element by element.",
+    _cast,
+    _cast_in_python,
+)
+
+# ---- atomics
+
+
+def _atomic(op: str, name: str, doc: str) -> Intrinsic:
+    def handler(
+        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        if len(args) != 2 or node.keywords:
+            raise cx.type_error(
+                node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
+            )
+        target, value_node = args
+        place = subscripts.place_of(cx, target)
+        thing = expressions.expr(cx, value_node)
+        if place is None:
+            return _on_local(cx, node, op, name, target, thing)
+        mem, index = place
+        v = assignments.stored(cx, mem, index, thing, value_node)
+        if op in ("and", "or", "xor") and not v.type.is_int:
+            raise cx.type_error(
+                node,
+                f"ds.{name} needs integers, an element of {mem.name} is {an(mem.dtype)}",
+                f"declare {mem.name} with ds.i32",
+            )
+        if op in ("min", "max") and v.type.shape:
+            raise cx.type_error(
+                node,
+                f"ds.{name} changes single numbers, not vectors",
+                "name one component: x[i][k]",
+            )
+        return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
+
+    return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)
+
+
+def _on_local(
+    cx: TranslationContext, node: ast.Call, op: str, name: str, target: ast.expr, thing: Any
+) -> Value:
+    """An atomic on a local: memory if several lanes see it, else plain arithmetic."""
+    if not isinstance(target, ast.Name):
+        raise cx.syntax(
+            target,
+            f"ds.{name} can not change this",
+            f"name an element of a field: ds.{name}(x[i], v)",
+        )
+    owner = cx.env.get(target.id)
+    if isinstance(owner, KernelLocal) and cx.in_task:
+        mem: Mem = cx.use(owner.mem)
+        v = assignments.stored(cx, mem, (), thing, node)
+        found = cx.builder.atomic(op, mem, (), -v if name == "atomic_sub" else v, wants_old=True)
+        assert found is not None
+        return found
+    old = expressions.expr(cx, target)
+    if not isinstance(old, Value):
+        raise cx.type_error(
+            target,
+            f"ds.{name} changes a number, this is {describe(old)}",
+            advice(old),
+        )
+    row = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}.get(op, op)
+    v = cx.value(thing, node)
+    assignments.assign_to(
+        cx,
+        ast.copy_location(ast.Name(target.id, ast.Store()), target),
+        cx.builder.named("sub" if name == "atomic_sub" else row, old, v),
+    )
+    return old
+
+
+_DOC = "Indivisibly {} an element of a field, and return what it was before: `ds.{}(x[i], v)`."
+atomic_add = _atomic("add", "atomic_add", _DOC.format("add to", "atomic_add"))
+atomic_sub = _atomic("add", "atomic_sub", _DOC.format("subtract from", "atomic_sub"))
+atomic_min = _atomic("min", "atomic_min", _DOC.format("lower", "atomic_min"))
+atomic_max = _atomic("max", "atomic_max", _DOC.format("raise", "atomic_max"))
+atomic_and = _atomic("and", "atomic_and", _DOC.format("and bits into", "atomic_and"))
+atomic_or = _atomic("or", "atomic_or", _DOC.format("or bits into", "atomic_or"))
+atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_xor"))
+
+# ---- numbers of the type of others
+
+
+def _like(name: str, number: int) -> Intrinsic:
+    def in_kernel(
+        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    ) -> Value:
+        if len(args) != 1 or kwargs:
+            raise cx.type_error(node, f"ds.{name} takes one value", f"write ds.{name}(x)")
+        t = cx.value(args[0], node).type
+        return cx.builder.broadcast(cx.builder.const(number, t.scalar), t)
+
+    def in_python(x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            x = Matrix(x)
+        right = isinstance(x, (bool, int, float, np.generic, np.ndarray, OpDispatch))
+        if not right or (isinstance(x, (np.generic, np.ndarray)) and x.dtype.kind not in "biuf"):
+            raise KernelTypeError(
+                f"ds.{name} takes a number, a vector or a matrix, not {shown(x)}",
+                Span.of_caller(),
+                hint=f"write ds.{name}(x)",
+            )
+        zeros: Any = x
+        return zeros * 0 + number
+
+    text = f"{number} of the type of a value, in every element: `ds.{name}(x)`."
+    return Intrinsic(name, text, in_kernel, in_python)
+
+
+zero = _like("zero", 0)
+one = _like("one", 1)
+
+# ---- random numbers
+
+
+def _bits(cx: TranslationContext) -> Value:
+    """64 random bits: the next ones of this lane."""
+    b = cx.builder
+    lane: Value = Const(u64, 0)
+    for axis in cx.lane_axes:
+        lane = lane * 0x100000001B3 + b.cast(b.cast(axis, i64), u64)
+    draws = cx.env[DRAWS]
+    cx.env[DRAWS] = draws + b.const(1, u64)
+    cx.uses_random = True
+    return b.named("random_u64", RngKey(u64), lane, draws)
+
+
+def _uniform(cx: TranslationContext, t: ScalarType) -> Value:
+    b, bits = cx.builder, _bits(cx)
+    if t is f32:
+        top = b.cast(b.named("shr", bits, b.const(40, u64)), u32)
+        return b.cast(b.cast(top, i32), f32) * 2.0**-24
+    if t is f64:
+        return b.cast(b.cast(b.named("shr", bits, b.const(11, u64)), i64), f64) * 2.0**-53
+    return b.cast(bits, t)
+
+
+def _random(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Value:
+    dtype = kwargs.pop("dtype", args[0] if args else float)
+    if kwargs or len(args) > 1:
+        raise cx.type_error(node, "ds.random takes a type only", "write ds.random(ds.f32)")
+    t = cx.builder.default_fp if dtype is float else dtype
+    t = cx.builder.default_ip if dtype is int else t
+    if not isinstance(t, ScalarType) or t.is_bool:
+        raise cx.type_error(
+            node,
+            f"ds.random gives floats or integers, not {describe(dtype)}",
+            "write ds.random(ds.f32)",
+        )
+    return _uniform(cx, t)
+
+
+random = Intrinsic(
+    "random",
+    "A random number: floats uniform in [0, 1), integers over their whole range. The sequence depends on "
+    "`ds.init(random_seed=...)`, the launch and the loop index alone; an adjoint draws the same numbers.",
+    _random,
+    only_in_kernels("random"),
+)
+
+
+def _randn(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Value:
+    t = args[0] if args else cx.builder.default_fp
+    t = cx.builder.default_fp if t is float else t
+    if t not in (f32, f64):
+        raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}", "write ds.randn()")
+    radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, t)))
+    return radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, t))
+
+
+randn = Intrinsic(
+    "randn",
+    "A random number with the standard normal distribution (G. E. P. Box, M. E. Muller, 1958).",
+    _randn,
+    only_in_kernels("randn"),
+)
+
+
+# ---- derivatives
+
+
+def _stop_grad(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    if kwargs:
+        raise cx.type_error(
+            node, "ds.stop_grad takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
+        )
+    fields = args[0].fields() if len(args) == 1 and is_struct_field(args[0]) else args
+    if len(args) == 1 and all(is_field(f) for f in fields):
+        cx.constants.update(cx.use(f._mem) for f in fields)
+        return None
+    return calls.apply(cx, node, TABLE["stop_grad"], args)
+
+
+stop_grad = Intrinsic(
+    "stop_grad",
+    "The value itself, with derivative 0. As a statement with a field, `ds.stop_grad(x)`: all that this "
+    "kernel reads from x is constant. In Python: what the field x holds now is a constant on the tape.",
+    _stop_grad,
+    lambda x: ports.stop_grad(x),
+)

@@ -1,0 +1,304 @@
+"""Assignments: to locals, to elements and components, to several targets at a time.
+
+A local keeps the type it was given first. What is stored into memory takes the type of the memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from diffsim.ir.nodes import Atomic, Block, Const, Mem, Store, Value
+from diffsim.ir.traversal import statements
+from diffsim.ir.types import an
+from diffsim.lang.frontend import (
+    calls,
+    expressions,
+    iteration_spaces,
+    partial_assignments,
+    subscripts,
+    tasks,
+)
+from diffsim.lang.frontend.context import (
+    KernelLocal,
+    StructValue,
+    StructVar,
+    TranslationContext,
+    describe,
+    sample,
+)
+from diffsim.lang.frontend.expressions import expr, value
+from diffsim.lang.frontend.functions import custom_derivatives, struct_code, struct_values
+from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.frontend.regions import keep_type
+from diffsim.lang.frontend.subscripts import place_of
+from diffsim.lang.host.inspection import is_field
+from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
+
+
+def assign(cx: TranslationContext, node: ast.Assign) -> None:
+    """`a = b = thing`."""
+    thing = expr(cx, node.value)
+    for target in node.targets:
+        assign_to(cx, target, thing, node.value)
+
+
+def annotated(cx: TranslationContext, node: ast.AnnAssign) -> None:
+    """`a: ds.f64 = thing`."""
+    if node.value is None:
+        raise cx.syntax(node, "a declaration without a value", "give it a value")
+    t = expr(cx, node.annotation)
+    thing, what = expr(cx, node.value), ast.unparse(node.target)
+    assign_to(cx, node.target, calls.convert(cx, thing, t, node, assigned=what))
+
+
+def assign_to(
+    cx: TranslationContext, target: ast.expr, thing: Any, source: ast.expr | None = None
+) -> None:
+    """`target = thing` for a name, an element or component, or a tuple of targets.
+
+    `source` is where the thing comes from, for errors about it.
+    """
+    source = source or target
+    if isinstance(target, ast.Name):
+        assign_local(cx, target.id, thing, target)
+        return
+    if isinstance(target, (ast.Tuple, ast.List)):
+        parts = thing
+        if isinstance(thing, Value) and thing.type.shape:
+            flat = parts = linalg.elements(thing)
+            for n in thing.type.shape[1:]:  # the rows of a matrix
+                starts = range(0, len(flat), n)
+                parts = [cx.builder.tensor_of(flat[k : k + n], (n,)) for k in starts]
+        elif isinstance(thing, (Matrix, iteration_spaces.Static)):
+            parts = list(thing)
+        if not isinstance(parts, (list, tuple)):
+            raise cx.type_error(
+                source, f"{describe(thing)} can not be unpacked", "only lists and vectors can"
+            )
+        _unpack(cx, target, list(parts), source)
+        return
+    with cx.once(target):
+        _assign_part(cx, target, thing, source)
+
+
+def _unpack(
+    cx: TranslationContext, target: ast.Tuple | ast.List, parts: list[Any], source: ast.expr
+) -> None:
+    """`a, b = parts`; of `a, *b = parts` b is the list of those that no other name takes."""
+    targets = target.elts
+    is_written = isinstance(source, (ast.Tuple, ast.List)) and len(source.elts) == len(parts)
+    given: list[ast.expr] = source.elts if is_written else [source] * len(parts)  # type: ignore[attr-defined]
+    stars = [k for k, one in enumerate(targets) if isinstance(one, ast.Starred)]
+    if len(parts) < len(targets) - len(stars) or (not stars and len(parts) > len(targets)):
+        raise cx.type_error(
+            target,
+            f"{len(targets) - len(stars)} names for {len(parts)} values",
+            "write as many names as values",
+        )
+    for k in stars:  # Python allows one
+        end = k + 1 + len(parts) - len(targets)
+        parts[k:end], given = [parts[k:end]], [*given[:k], source, *given[end:]]
+    for one, part, at in zip(targets, parts, given, strict=True):
+        name = one.value if isinstance(one, ast.Starred) else one
+        if not _is_thrown_away(cx, name):
+            assign_to(cx, name, part, at)
+
+
+def _is_thrown_away(cx: TranslationContext, target: ast.expr) -> bool:
+    """Whether it is an underscore that nobody reads, which takes values of any type."""
+    is_underscore = isinstance(target, ast.Name) and target.id == "_"
+    return is_underscore and "_" not in cx.frame.source.reads
+
+
+def _assign_part(cx: TranslationContext, target: ast.expr, thing: Any, source: ast.expr) -> None:
+    """`target = thing` for an element, or for several of a vector or matrix."""
+    several = partial_assignments.several_places(cx, target)
+    if several:
+        places, shape = several
+        things = partial_assignments.spread(cx, thing, shape, source)
+        for (mem, index), one in zip(places, things, strict=True):
+            cx.builder.store(mem, index, stored(cx, mem, index, one, source))
+        return
+    place = subscripts.any_place(cx, target)
+    if isinstance(place, struct_values.StructPlace):
+        new = struct_values.of_type(cx, thing, place.type, "the value", source)
+        struct_code.store(cx, place, new, source)
+        return
+    if place is not None:
+        mem, index = place
+        cx.builder.store(mem, index, stored(cx, mem, index, thing, source))
+        return
+    partial_assignments.assign(cx, target, thing, source)
+
+
+def assign_local(cx: TranslationContext, name: str, thing: Any, target: ast.expr) -> None:
+    """`name = thing`, where "p.pos" is the name of a member of the local p."""
+    env = cx.env
+    old = env.get(name)
+    thing = struct_values.as_value(cx, thing, target)
+    if isinstance(thing, StructValue):
+        struct_code.assign(cx, name, thing, target)
+        return
+    if isinstance(old, StructVar):
+        raise cx.type_error(
+            target,
+            f"{name} is {describe(old)} and can not become {describe(thing)}",
+            f"name a member: {', '.join(f'{name}.{m}' for m in old.type.members)}",
+        )
+    if "." in name and isinstance(old, (Value, KernelLocal)):
+        want = old.mem.dtype if isinstance(old, KernelLocal) else old.type
+        thing = cx.value(thing, target, name, want)
+        if want.shape and not thing.type.shape:
+            thing = cx.builder.broadcast(thing, want)
+    if isinstance(old, KernelLocal) and cx.in_task:
+        raise tasks.race(cx, name, target)
+    if isinstance(thing, expressions.Number):
+        have = old.mem.dtype if isinstance(old, KernelLocal) else getattr(old, "type", None)
+        thing = cx.value(
+            thing, target, like=have if isinstance(old, (Value, KernelLocal)) else None
+        )
+    elif isinstance(thing, list):
+        thing = list(thing)
+    elif isinstance(thing, Matrix):
+        thing = cx.value(thing, target)
+    if isinstance(thing, Value):
+        if isinstance(old, KernelLocal):
+            thing = keep_type(cx, thing, old.mem.dtype, name, target)
+        elif isinstance(old, Value):
+            thing = keep_type(cx, thing, old.type, name, target)
+        if not thing.hint and not isinstance(thing, Const):
+            thing.hint = name
+    elif isinstance(old, Value):
+        raise cx.type_error(
+            target,
+            f"{name} is {describe(old)} and can not become {describe(thing)}",
+            f"use another name for {describe(thing)}"
+            + ("; a vector is ds.Vector([...])" if isinstance(thing, (list, tuple)) else ""),
+        )
+    env[name] = thing
+
+
+def stored(
+    cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any
+) -> Value:
+    """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
+    want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
+    have = cx.value(thing, node, "the value", want)
+    if have.type.shape != want.shape:
+        if have.type.shape:
+            raise cx.type_error(
+                node,
+                f"an element of {mem.name} is {an(mem.dtype)}, this is {an(have.type)}",
+                f"store one number, or {an(mem.dtype)}" if mem.dtype.shape else "store one number",
+            )
+        have = cx.builder.broadcast(have, want)
+    if have.type.is_float and not want.is_float:
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, {an(have.type)} would lose its fraction",
+            hint=f"convert it: ds.cast(value, ds.{want.scalar})",
+        )
+    return narrowed(cx, have, want.scalar, mem.name)
+
+
+def augmented(cx: TranslationContext, node: ast.AugAssign) -> None:
+    """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
+    if custom_derivatives.add_to_adjoint(cx, node):
+        return
+    with cx.once(node.target):
+        _augment(cx, node)
+
+
+def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
+    target, kind = node.target, type(node.op)
+    several = partial_assignments.several_places(cx, target)
+    if several:
+        places, shape = several
+        with _old_values(cx, node, places) as olds:
+            things = partial_assignments.spread(cx, expr(cx, node.value), shape, node.value)
+        for one, old, thing in zip(places, olds, things, strict=True):
+            _augment_place(cx, node, one, old, thing)
+        return
+    place = place_of(cx, target)
+    if place is not None:
+        with _old_values(cx, node, [place]) as (old,):
+            thing = expr(cx, node.value)
+        _augment_place(cx, node, place, old, thing)
+        return
+    name = struct_values.local_name(cx, target)
+    if name is not None and isinstance(cx.env.get(name), KernelLocal) and cx.in_task:
+        tasks.accumulate(cx, cx.env[name].mem, kind, value(cx, node.value), node)
+        return
+    old_thing = expr(cx, target)
+    if is_field(old_thing):
+        raise cx.type_error(
+            target,
+            f"{describe(old_thing)} as a whole can not be changed",
+            f"name an element: {sample(old_thing, ast.unparse(target))}",
+        )
+    new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
+    assign_to(cx, target, new)
+
+
+@contextlib.contextmanager
+def _old_values(
+    cx: TranslationContext, node: ast.AugAssign, places: list[partial_assignments.Place]
+) -> Iterator[list[Value | None]]:
+    """What stands at the places of `x[i] *= f()` before its right side is evaluated in the `with`.
+
+    None where the update is atomic and finds what is there by then: that must be the same.
+    """
+    if type(node.op) not in tasks.ATOMIC:
+        yield [cx.builder.load(*place) for place in places]
+        return
+    before = len(cx.builder.stmts)
+    yield [None] * len(places)
+    for s in statements(Block(cx.builder.stmts[before:])):
+        if isinstance(s, (Store, Atomic)) and any(_may_meet(place, s) for place in places):
+            raise cx.syntax(
+                node,
+                f"{ast.unparse(node.value)} changes {s.mem.name}, which this adds to: Python reads "
+                f"{ast.unparse(node.target)} before that, and this update after it",
+                f"give the value a name first, v = {ast.unparse(node.value)}, and then write "
+                f"{ast.unparse(node.target)} {_SIGNS.get(type(node.op), '+')}= v",
+            )
+
+
+_SIGNS = {ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
+
+
+def _may_meet(place: partial_assignments.Place, s: Store | Atomic) -> bool:
+    """Whether a statement may write to a place: not if some index is known to be another one."""
+    mem, index = place
+    pairs = zip(index, s.index, strict=False)
+    return mem is s.mem and not any(
+        isinstance(a, Const) and isinstance(b, Const) and a.value != b.value for a, b in pairs
+    )
+
+
+def _augment_place(
+    cx: TranslationContext,
+    node: ast.AugAssign,
+    place: partial_assignments.Place,
+    old: Value | None,
+    thing: Any,
+) -> None:
+    (mem, index), kind = place, type(node.op)
+    if old is None:
+        v = stored(cx, mem, index, thing, node.value)
+        if kind is ast.Sub:
+            v = -v
+        elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:
+            raise cx.type_error(
+                node,
+                f"bitwise operators need integers, an element of {mem.name} is {an(mem.dtype)}",
+                f"declare {mem.name} with ds.i32",
+            )
+        cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
+        return
+    new = expressions.binary(cx, kind, old, thing, node)
+    cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))

@@ -1,0 +1,557 @@
+"""Calls and conversions."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError
+from diffsim.ir.nodes import Const, Value
+from diffsim.ir.op import TABLE, WHOLE, Op
+from diffsim.ir.ops import transpose
+from diffsim.ir.types import ScalarType, TensorType, an, bool_
+from diffsim.lang.frontend import expressions
+from diffsim.lang.frontend.context import (
+    Intrinsic,
+    StructValue,
+    TranslationContext,
+    advice,
+    describe,
+)
+from diffsim.lang.frontend.functions import (
+    custom_derivatives,
+    inlining,
+    printing,
+    struct_code,
+    struct_values,
+)
+from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.host.annotations import as_of_now
+from diffsim.lang.host.func import BoundFunc, Func, Given
+from diffsim.lang.host.inspection import home_of, is_field, is_ours, name_of
+from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
+from diffsim.lang.types.structs import StructType
+from diffsim.lang.types.vector import Vector
+
+# ---- calls
+
+
+def call(cx: TranslationContext, node: ast.Call) -> Any:
+    """A call: of a func, an op, a method, a type, or of Python's own functions."""
+    function = expressions.expr(cx, node.func)
+    if isinstance(function, Intrinsic) and function.lazy:
+        return function.in_kernel(cx, node, node.args, {})
+    if function is print:
+        printing.show(cx, node)
+        return None
+    args = arguments(cx, node)
+    kwargs = {}
+    for k in node.keywords:
+        if k.arg is None:
+            raise cx.syntax(
+                k.value,
+                "** (unpacking of keywords) can not be used in a kernel",
+                "name each of them",
+            )
+        kwargs[k.arg] = expressions.expr(cx, k.value)
+    cx.builder.span = cx.span(node)
+    try:
+        return _dispatch(cx, node, function, args, kwargs)
+    except ValueError as problem:  # from formulas: shapes that do not fit
+        if isinstance(problem, DiffsimError):
+            raise
+        raise cx.type_error(
+            node, str(problem), "give arguments of the types and shapes that this takes"
+        ) from None
+
+
+def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
+    """The positional arguments of a call, lists spread out by `*`."""
+    args: list[Any] = []
+    for a in node.args:
+        if isinstance(a, ast.Starred):
+            many = expressions.expr(cx, a.value)
+            if isinstance(many, Value) and len(many.type.shape) == 1:
+                many = linalg.elements(many)
+            if not isinstance(many, (list, tuple, range, Matrix)):
+                raise cx.type_error(
+                    a, f"{describe(many)} can not be unpacked", "only lists and vectors can"
+                )
+            args.extend(many)
+        else:
+            args.append(expressions.expr(cx, a))
+    return args
+
+
+def _dispatch(
+    cx: TranslationContext, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    function = as_of_now(function)
+    if isinstance(function, (Intrinsic, Given, custom_derivatives.GradOf)):
+        return function.in_kernel(cx, node, args, kwargs)
+    if isinstance(function, Op) and function.name in WHOLE and (kwargs or len(args) == 2):
+        t = kwargs.pop("dtype", None) or args.pop()
+        _no_keywords(cx, node, kwargs, f"ds.{function.name}")
+        return convert(cx, apply(cx, node, function, args), t, node)
+    if isinstance(function, Op):
+        _no_keywords(cx, node, kwargs, f"ds.{function.name}")
+        return apply(cx, node, function, args)
+    if isinstance(function, TensorType):
+        return _of_type(cx, node, function, args)
+    if isinstance(function, ScalarType) or is_python_type(function):
+        if len(args) != 1:
+            raise cx.type_error(
+                node, f"a conversion takes one value, not {len(args)}", "convert them one by one"
+            )
+        return convert(cx, args[0], function, node)
+    handler = _CALLED.get(type(function))
+    if handler is not None:
+        return handler(cx, node, function, args, kwargs)
+    if is_ours(function) and getattr(function, "_diffsim_kernel", False):
+        raise cx.syntax(
+            node,
+            f"{function.__name__} is a kernel, and a kernel can not call a kernel",
+            "make it a @ds.func, or launch both from Python one after the other",
+        )
+    if function is Matrix or function is Vector:
+        return _matrix(cx, node, args, kwargs, vector=function is Vector)
+    if function in (Matrix.rows, Matrix.cols):
+        if len(args) != 1 or not isinstance(args[0], (list, tuple)):
+            raise cx.type_error(
+                node, "a matrix is made of one list of vectors", "write ds.Matrix.rows([a, b])"
+            )
+        made = cx.stack(args[0], node)
+        return made if function is Matrix.rows else cx.builder.op(transpose, (made,))
+    if function is Matrix.diag:
+        if len(args) != 2 or type(args[0]) is not int or args[0] < 1:
+            raise cx.type_error(
+                node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
+            )
+        made = cx.value(expressions.fold(cx, node, Matrix.diag, args[0], 1.0), node)
+        return made * cx.value(args[1], node)
+    mapped = _BUILTINS.get(function) if _hashable(function) else None
+    if mapped is not None:
+        return mapped(cx, node, args, kwargs)
+    return _python_call(cx, node, function, args, kwargs)
+
+
+def _func(
+    cx: TranslationContext, node: ast.Call, function: Func, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    return inlining.inline(cx, node, function, args, kwargs)
+
+
+def _bound_func(
+    cx: TranslationContext,
+    node: ast.Call,
+    function: BoundFunc,
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    return inlining.inline(cx, node, function.func, [function.owner, *args], kwargs)
+
+
+def _hashable(thing: Any) -> bool:
+    return getattr(type(thing), "__hash__", None) is not None
+
+
+def is_python_type(t: Any) -> bool:
+    """Whether it is `float`, `int` or `bool`."""
+    return any(t is python for python in (float, int, bool))
+
+
+def _no_keywords(cx: TranslationContext, node: ast.Call, kwargs: dict[str, Any], name: str) -> None:
+    if kwargs:
+        raise cx.type_error(
+            node, f"{name} takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
+        )
+
+
+def count(n: int) -> str:
+    """`1 argument`, `2 arguments`."""
+    return f"{n} argument{'s' * (n != 1)}"
+
+
+def apply(cx: TranslationContext, node: Any, op: Op, args: list[Any]) -> Any:
+    """An op of the table on values, numbers and lists."""
+    if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
+        # as 9**9: a number that no type holds is an error
+        return expressions.binary(cx, ast.Pow, args[0], args[1], node)
+    if op.name in ("min", "max") and len(args) > 2:
+        return functools.reduce(lambda a, b: apply(cx, node, op, [a, b]), args)
+    if len(args) != len(op.operands) and op.infer_type is None:
+        raise cx.type_error(
+            node,
+            f"ds.{op.name} takes {count(len(op.operands))}, {len(args)} given",
+            f"{op.name}: {op.__doc__}",
+        )
+    if all(isinstance(a, (bool, int, float)) for a in args) and op.name != "cast":
+        with np.errstate(all="ignore"):
+            result = expressions.fold(cx, node, op.ref, *args)
+        return result.item() if isinstance(result, (np.generic, np.ndarray)) else result
+    values = expressions.operands(cx, node, *args)
+    return cx.builder.op(op, values)
+
+
+def _method(
+    cx: TranslationContext,
+    node: ast.Call,
+    method: expressions.Method,
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    if method.name == "cast":
+        if len(args) != 1 or kwargs:
+            raise cx.type_error(node, "cast takes the type", "write v.cast(ds.f32)")
+        return convert(cx, method.owner, args[0], node)
+    function = linalg.METHODS[method.name]
+    known = not any(isinstance(a, Value) for a in (*args, *kwargs.values()))
+    if isinstance(method.owner, Matrix) and known:
+        return expressions.fold(cx, node, getattr(method.owner, method.name), *args, **kwargs)
+    owner = cx.value(method.owner, node)
+    values = [a if isinstance(a, expressions.Number) else cx.value(a, node) for a in args]
+    try:
+        return function(owner, *values, **kwargs)
+    except ValueError as problem:
+        if isinstance(problem, DiffsimError):
+            raise
+        hint = f".{method.name}: {(function.__doc__ or '').rstrip('.')}"
+        raise cx.type_error(node, str(problem), hint) from None
+    except TypeError as problem:
+        if isinstance(problem, DiffsimError):
+            raise
+        wants = list(inspect.signature(function).parameters.values())[1:]
+        raise cx.type_error(
+            node,
+            f".{method.name} can not be called with {count(len(args))}"
+            + "".join(f" and {k}=" for k in kwargs),
+            f"write .{method.name}({', '.join(str(p).split(':')[0] for p in wants)})",
+        ) from None
+
+
+def convert(cx: TranslationContext, thing: Any, t: Any, node: Any, assigned: str = "") -> Any:
+    """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices.
+
+    `assigned` names what the thing is assigned to, where no cast is written: what is lost is warned about.
+    """
+    t = as_of_now(t)
+    if is_python_type(t):
+        b = cx.builder
+        t = {float: b.default_fp, int: b.default_ip, bool: bool_}[t]
+    if isinstance(t, TensorType):
+        v = cx.value(thing, node)
+        if v.type.shape != t.shape:
+            raise cx.type_error(
+                node, f"{an(v.type)} can not become {an(t)}", "a conversion keeps the shape"
+            )
+        return narrowed(cx, v, t.scalar, assigned) if assigned else cx.builder.cast(v, t.scalar)
+    if not isinstance(t, ScalarType):
+        raise cx.type_error(
+            node, f"{describe(t)} is not a type", hint="use ds.f32, ds.f64, ds.i32, ..."
+        )
+    if isinstance(thing, str):  # float("inf")
+        thing = expressions.fold(cx, node, float, thing)
+    if isinstance(thing, expressions.Number) and not assigned:
+        return Const(t, expressions.fold(cx, node, t, thing))
+    v = cx.value(thing, node, like=t)
+    if t.is_bool and not v.type.is_bool:
+        return cx.builder.named("ne", v, 0)
+    return narrowed(cx, v, t, assigned) if assigned else cx.builder.cast(v, t)
+
+
+def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[Any]) -> Value:
+    """`vec3(x, y, z)`, `vec3(0)`, `vec3(v2, z)`, `mat2([a, b], [c, d])`."""
+    flat: list[Any] = []
+    for a in args:
+        if isinstance(a, (list, tuple, Matrix, np.ndarray)):
+            a = cx.value(a, node, like=t.scalar)
+        flat += linalg.elements(a) if isinstance(a, Value) and a.type.shape else [a]
+    if len(flat) == 1:
+        flat *= t.size
+    if len(flat) != t.size:
+        raise cx.type_error(
+            node,
+            f"{an(t)} can not be made of {len(flat)} numbers",
+            f"give {t.size} numbers, vectors of so many together, or one number for all",
+        )
+    for a in flat:
+        if not isinstance(a, (Value, bool, int, float, np.generic)):
+            raise cx.type_error(node, f"an element is {describe(a)}, not a number", advice(a))
+    return cx.builder.cast(cx.builder.tensor_of(flat, t.shape, t), t.scalar)
+
+
+def _matrix(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any], *, vector: bool
+) -> Any:
+    dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)
+    if kwargs or not 1 <= len(args) <= 2:
+        raise cx.type_error(
+            node, "a vector or matrix is made of one list", "write ds.Vector([x, y])"
+        )
+    made = cx.value(args[0], node.args[0] if node.args else node, "the list of elements")
+    if not made.type.shape:
+        raise cx.type_error(
+            node, "a vector or matrix is made of one list", "write ds.Vector([x, y])"
+        )
+    if vector and len(made.type.shape) != 1:
+        raise cx.type_error(
+            node, "a vector has one axis", hint="for rows and columns use ds.Matrix"
+        )
+    if dt is None and is_literal(args[0]):
+        return Matrix(args[0])  # takes the precision of what it meets
+    return made if dt is None else convert(cx, made, dt, node)
+
+
+def is_literal(thing: Any) -> bool:
+    """Whether it is a number or a list of numbers known while compiling, of no certain type."""
+    if isinstance(thing, (list, tuple)):
+        return all(map(is_literal, thing))
+    return type(thing) in (bool, int, float)
+
+
+_CALLED: dict[type, Callable[..., Any]] = {
+    Func: _func,
+    BoundFunc: _bound_func,
+    expressions.Method: _method,
+    StructType: struct_code.make,
+    struct_values.StructMethod: struct_code.call_method,
+}
+
+
+# ---- Python's own functions
+
+
+def _round(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1:
+        raise cx.type_error(
+            node, "round takes one value in a kernel", "for decimals write round(a * 100) / 100"
+        )
+    return apply(cx, node, TABLE["round"], args)
+
+
+def _fold_builtin(name: str) -> Callable[..., Any]:
+    def handler(
+        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        _no_keywords(cx, node, kwargs, name)
+        if len(args) == 1 and name != "abs":
+            (only,) = args
+            if isinstance(only, Value) and only.type.shape:
+                args = linalg.elements(only)
+            elif isinstance(only, (list, tuple)):
+                args = list(only)
+            elif isinstance(only, Matrix):
+                args = only.entries.ravel().tolist()
+            else:
+                raise cx.type_error(
+                    node,
+                    f"{name} can not be taken of {describe(only)} alone",
+                    f"write {name}(a, b)",
+                )
+        if not args or (name == "abs" and len(args) > 1):
+            raise cx.type_error(
+                node, f"{name} can not be called with {count(len(args))}", f"write {_USAGE[name]}"
+            )
+        if len(args) == 1 and name != "abs":
+            return args[0]
+        if all(isinstance(a, expressions.Number) for a in args):
+            function: Callable[..., Any] = getattr(builtins, name)
+            return function(*args)
+        return apply(cx, node, TABLE[name], args)
+
+    return handler
+
+
+def _sum(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not 1 <= len(args) <= 2 or kwargs:
+        raise cx.type_error(
+            node, f"sum can not be called with {count(len(args))}", "write sum(list)"
+        )
+    items = args[0].entries.ravel().tolist() if isinstance(args[0], Matrix) else args[0]
+    if isinstance(items, Value) and items.type.shape:
+        return linalg.total(items)
+    if not isinstance(items, (list, tuple)):
+        raise cx.type_error(
+            node,
+            f"{describe(items)} can not be summed by sum",
+            "it sums lists and vectors; a field is summed in a loop: s += x[i]",
+        )
+    start = args[1] if len(args) > 1 else 0
+    add = functools.partial(expressions.binary, cx, ast.Add)
+    return functools.reduce(lambda a, b: add(a, b, node), items, start)
+
+
+def _pow(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2:
+        raise cx.type_error(node, "pow takes a base and an exponent", "write pow(a, b), or a ** b")
+    return expressions.binary(cx, ast.Pow, args[0], args[1], node)
+
+
+def _len(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and isinstance(args[0], Value) and args[0].type.shape:
+        return args[0].type.shape[0]
+    if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
+        return len(args[0])
+    of = describe(args[0]) if args else "nothing"
+    field = bool(args) and is_field(args[0])
+    hint = f"write {args[0]._mem.name}.shape[0]" if field else "only lists and vectors have one"
+    raise cx.type_error(node, f"len of {of} is not defined", hint)
+
+
+_USAGE = {"min": "min(a, b)", "max": "max(a, b)", "abs": "abs(a)"}
+
+_BUILTINS: dict[Any, Callable[..., Any]] = {
+    abs: _fold_builtin("abs"),
+    min: _fold_builtin("min"),
+    max: _fold_builtin("max"),
+    round: _round,
+    sum: _sum,
+    pow: _pow,
+    len: _len,
+}
+
+# What to write for functions of NumPy that no row of ops has the name of.
+_NUMPY = {
+    "array": "ds.Vector([...]) or ds.Matrix([...])",
+    "asarray": "ds.Vector([...]) or ds.Matrix([...])",
+    "arccos": "ds.acos",
+    "arcsin": "ds.asin",
+    "arctan": "ds.atan",
+    "arctan2": "ds.atan2",
+    "clip": "ds.math.clamp",
+    "cross": "v.cross(w)",
+    "det": "A.determinant()",
+    "dot": "v.dot(w), or A @ B for matrices",
+    "eigh": "ds.sym_eig",
+    "inv": "A.inverse()",
+    "matmul": "A @ B",
+    "maximum": "ds.max",
+    "minimum": "ds.min",
+    "norm": "v.norm()",
+    "outer": "v.outer_product(w)",
+    "power": "**",
+    "sum": "v.sum()",
+    "svd": "ds.svd",
+    "trace": "A.trace()",
+    "where": "ds.select",
+}
+
+_NOT_PURE = frozenset("default_rng empty empty_like fromfile genfromtxt load loadtxt".split())
+
+_PURE = {
+    range,
+    tuple,
+    list,
+    zip,
+    enumerate,
+    isinstance,
+    str,
+    reversed,
+    sorted,
+    divmod,
+    any,
+    all,
+    hasattr,
+}
+
+
+def _python_call(
+    cx: TranslationContext, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """A call of Python's own: allowed where everything is known while compiling."""
+    name = name_of(function)
+    module = home_of(function)
+    home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
+    at_run_time = any(_holds_value(a) for a in [*args, *kwargs.values()])
+    if not callable(function):
+        number = isinstance(function, expressions.Number)
+        hint = "multiply with *" if number else "write brackets to name an element: [...]"
+        raise cx.type_error(node, f"{describe(function)} can not be called", hint)
+    if at_run_time and module in ("math", "numpy"):
+        same = f"ds.{name}" if name in TABLE and TABLE[name].public else None
+        instead = same or _NUMPY.get(name)
+        raise cx.syntax(
+            node,
+            f"{ast.unparse(node.func)} can not be used on run-time values",
+            f"use {instead}" if instead else "write it with the functions of ds",
+        )
+    constructors = module == "diffsim" and home in ("Matrix", "Vector")
+    if module == "numpy" and name in _NOT_PURE:
+        raise cx.syntax(
+            node,
+            f"{ast.unparse(node.func)} gives something else each time, and a kernel is compiled once",
+            f"call {name} in Python, outside of the kernel; random numbers in it: ds.random()",
+        )
+    if constructors or module in ("math", "numpy") or (_hashable(function) and function in _PURE):
+        if at_run_time and function not in (zip, enumerate, list, tuple, reversed):
+            raise cx.type_error(
+                node,
+                f"{name} needs values that are known before the launch",
+                "write a loop, or use constants, shapes of fields and ds.template() arguments",
+            )
+        if not isinstance(function, np.ufunc):
+            _check_sizes(cx, node, name, [*args, *kwargs.values()])
+        return expressions.fold(cx, node, function, *args, **kwargs)
+    mine = isinstance(function, FunctionType) and module not in sys.stdlib_module_names
+    what = "class" if isinstance(function, type) else "Python function"
+    if isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, list):
+        hint = "a list has a fixed length here: begin with ds.Vector([0.0] * n), or use a field"
+    elif name == "<lambda>":
+        what, name = "lambda", ast.unparse(node.func)
+        hint = f"write def {name}(...) and decorate it with @ds.func"
+    elif isinstance(getattr(function, "__wrapped__", None), Func):
+        hint = f"a decorator above the @ds.func of {name} (beartype, say) made that of it: leave it out"
+    elif mine and module != "diffsim":
+        hint = f"decorate {name} with @ds.func"
+    elif function is super:
+        hint = "write what both methods do as a @ds.func outside of the classes"
+    elif any(
+        isinstance(f, Func) for c in getattr(function, "__mro__", ()) for f in vars(c).values()
+    ):
+        hint = f"decorate {name} with @ds.dataclass if it is a struct, or make the object in Python"
+    else:
+        hint = f"call {name} in Python, outside of the kernel"
+    raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)
+
+
+def _check_sizes(cx: TranslationContext, node: ast.Call, name: str, args: list[Any]) -> None:
+    """Refuse what would take long or much memory while compiling: `np.ones(10**9)`, `list(range(10**9))`."""
+    if name in ("range", "zip", "enumerate", "isinstance", "hasattr", "divmod", "reversed"):
+        return
+    most = _LONGEST_FACTORIAL if name in ("factorial", "comb", "perm") else _MOST_ELEMENTS
+    for a in args:
+        sizes = a if isinstance(a, (list, tuple)) else [a]
+        product = 1
+        for n in sizes:
+            product *= abs(n) if isinstance(n, int) and n else 1
+        long = type(a) in _SIZED and len(a) > most
+        if long or (product > most and name not in _OF_NUMBERS):
+            raise cx.type_error(
+                node,
+                f"{name} of this would be large, and it is computed while the kernel is compiled",
+                "compute it in Python, outside of the kernel, or in the kernel, in a loop",
+            )
+
+
+_SIZED = frozenset((list, tuple, range, str, bytes, set, frozenset, dict, np.ndarray))
+_MOST_ELEMENTS, _LONGEST_FACTORIAL = 1 << 20, 1 << 12
+_OF_NUMBERS = frozenset(
+    "float32 float64 int32 int64 uint32 uint64 str array floor ceil gcd lcm".split()
+)
+
+
+def _holds_value(thing: Any) -> bool:
+    if isinstance(thing, StructValue):
+        return True
+    if isinstance(thing, (list, tuple)):
+        return any(_holds_value(t) for t in thing)
+    return isinstance(thing, Value)

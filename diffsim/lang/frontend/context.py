@@ -1,0 +1,577 @@
+"""What the translator knows while it reads a function: names, captures, the kernel being made.
+
+A name is bound to an IR value (a run-time number or vector) or to a Python object (a field, a function, a
+number known at compile time, a list of either). `Undefined` marks names that only some paths bind;
+`KernelLocal` a local at kernel level that lives in memory because several tasks see it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import functools
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import (
+    DiffsimError,
+    KernelNameError,
+    KernelSyntaxError,
+    KernelTypeError,
+    Span,
+    shown,
+)
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Mem, Stmt, Task, Value
+from diffsim.ir.op import TABLE, Op
+from diffsim.ir.types import ScalarType, TensorType, Type, an, i32
+from diffsim.lang.host.inspection import is_field, is_of_program, is_ours, name_of
+from diffsim.lang.host.observations import (
+    ABSENT,
+    ATTRIBUTE,
+    CALL,
+    ITEM,
+    Observation,
+    Observations,
+    is_settled,
+    is_settled_outside,
+)
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.source import Source
+from diffsim.lang.host.unsupported import close_to
+from diffsim.lang.types.matrix import Matrix
+
+BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
+ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given for a func
+
+
+class Undefined:
+    """A name that was bound on some path only, and why it can not be used here."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class KernelLocal:
+    """A kernel-level local that lives in a temporary."""
+
+    __slots__ = ("mem",)
+
+    def __init__(self, mem: Mem) -> None:
+        self.mem = mem
+
+
+class StructValue:
+    """A struct as a value: a value for each member."""
+
+    __slots__ = ("members", "type")
+
+    def __init__(self, type_: Any, members: dict[str, Any]) -> None:
+        self.type = type_
+        self.members = members
+
+    def in_words(self) -> str:
+        return f"a {self.type.__name__}"
+
+
+class StructVar:
+    """A local that is a struct: its members are bound to names of their own, "p.member"."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructVar) and other.type is self.type
+
+    def __hash__(self) -> int:
+        return id(self.type)
+
+    def in_words(self) -> str:
+        return f"a {self.type.__name__}"
+
+    def load(self, cx: TranslationContext, name: str) -> StructValue:
+        """The struct that the local of this name is."""
+        members: dict[str, Any] = {}
+        for member in self.type.members:
+            key = f"{name}.{member}"
+            thing = cx.env[key]
+            members[member] = (
+                thing.load(cx, key) if isinstance(thing, StructVar) else read(cx, thing)
+            )
+        return StructValue(self.type, members)
+
+
+class Targets:
+    """What the gradient given for a func may add to.
+
+    Attributes:
+        name: the func.
+        inputs: what the func's parameters are bound to, by the gradient's names for them.
+        types: of those among them that are run-time floats.
+        sums: their adjoints at its end.
+        mems: memories whose gradients it named.
+        added: the statements that add to these.
+    """
+
+    def __init__(self, name: str, inputs: dict[str, Any], types: dict[str, Type]) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.types = types
+        self.sums: dict[str, Value] = {}
+        self.mems: dict[Mem, None] = {}
+        self.added: set[Stmt] = set()
+
+
+class Frame:
+    """One function under translation: the kernel itself or an inlined func."""
+
+    def __init__(self, source: Source, parent: Span | None, targets: Targets | None = None) -> None:
+        function = source.function
+        self.source = source
+        self.parent = parent
+        self.targets = targets
+        self.globals = function.__globals__
+        names = function.__code__.co_freevars
+        self.cells = dict(zip(names, function.__closure__ or (), strict=True))
+        self.env: dict[str, Any] = {}
+        self.locals = source.locals
+
+
+class LoopOptions:
+    """What `ds.loop_config` said of the next outermost loop, and where (for the last time)."""
+
+    def __init__(self, node: ast.AST) -> None:
+        self.node = node
+        self.serialize = False
+        self.block_dim: int | None = None
+
+
+class TranslationContext:
+    """The state of one translation."""
+
+    def __init__(self, builder: Builder, frame: Frame, *, debug: bool = False) -> None:
+        self.builder = builder
+        self.frame = frame
+        self.debug = debug
+        self.mems: dict[Mem, None] = {}
+        self.constants: set[Mem] = set()  # by the statement ds.stop_grad(x)
+        self.looks = Observations()
+        self.running: list[Source] = []  # the funcs that are inlined now, outermost first
+        self.level = 0  # of loops and branches; 0 at kernel level, outside of any
+        self.in_task = False  # inside of a parallel loop
+        self.lane_axes: tuple[Value, ...] = ()
+        self.tasks: list[Task] = []
+        self.uses_random = False
+        self.told: set[tuple[str, int]] = set()  # the lines that a warning was about
+        self.next_loop: LoopOptions | None = None  # by ds.loop_config
+        self.result: Mem | None = None
+        self.giving: list[Any] = []  # the funcs whose given gradients are under translation
+        self.changed_by_calls: set[str] = set()  # locals that funcs changed
+        self.references: dict[Any, dict[str, str]] = {}
+        """Of each func the parameters that its callers see changed: see `references.parameters`."""
+        self.held: dict[ast.expr, Any] = {}
+        """Indices that are not to be evaluated again: see `once`."""
+
+    @property
+    def env(self) -> dict[str, Any]:
+        return self.frame.env
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether a loop here would be an outermost one, which runs in parallel."""
+        return not self.running and self.level == 0 and not self.in_task
+
+    @contextlib.contextmanager
+    def once(self, node: ast.expr) -> Iterator[None]:
+        """Evaluate the indices along `x[i].y[j]` once, however often the node is looked at meanwhile."""
+        chain: list[ast.expr] = []
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            if isinstance(node, ast.Subscript) and node not in self.held:
+                chain.append(node)
+            node = node.value
+        self.held.update(dict.fromkeys(chain))
+        try:
+            yield
+        finally:
+            for one in chain:
+                del self.held[one]
+
+    def has_changed(self, env: dict[str, Any]) -> bool:
+        """Whether some name is bound to something else than it is in `env`."""
+        return self.env.keys() != env.keys() or any(self.env[n] is not env[n] for n in env)
+
+    def span(self, node: Any) -> Span:
+        return self.frame.source.span(node, self.frame.parent)
+
+    def syntax(self, node: Any, message: str, hint: str | None = None) -> KernelSyntaxError:
+        return KernelSyntaxError(message, self.span(node), hint)
+
+    def type_error(self, node: Any, message: str, hint: str | None = None) -> KernelTypeError:
+        return KernelTypeError(message, self.span(node), hint)
+
+    def place(self) -> tuple[Value, ...]:
+        """What tells where in a launch a lane is, in order: the task, and the lane's indices."""
+        return self.builder.const(len(self.tasks), i32), *self.lane_axes
+
+    def use(self, mem: Mem) -> Mem:
+        self.mems[mem] = None
+        return mem
+
+    # ---- names
+
+    def lookup(self, node: ast.Name) -> Any:
+        """What a name is bound to: a local, a variable of an enclosing function, a global, a builtin."""
+        return self.find(node)[0]
+
+    def find(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Observation | None]:
+        """What a name is bound to, and the look that found it outside of the function."""
+        name = node.id
+        frame = self.frame
+        if name in frame.env:
+            found = frame.env[name]
+            if isinstance(found, Undefined):
+                raise KernelNameError(
+                    f"{name} {found.why}",
+                    self.span(node),
+                    hint="assign it before the branch too, so that it has a value on every path",
+                )
+            if isinstance(found, StructVar):
+                return found.load(self, name), None
+            return read(self, found), None
+        if name in frame.locals:
+            raise self._unbound(name, node)
+        if name in frame.cells:
+            cell = frame.cells[name]
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                raise KernelNameError(
+                    f"{name} has no value yet",
+                    self.span(node),
+                    hint="assign it in the function around before the kernel is launched",
+                ) from None
+            return value, self.note(ATTRIBUTE, cell, "cell_contents", value, node, strict=strict)
+        if name in frame.globals:
+            value = frame.globals[name]
+            return value, self.note(ITEM, frame.globals, name, value, node, strict=strict)
+        if hasattr(builtins, name):
+            self.note(ABSENT, frame.globals, name, False, node)
+            return getattr(builtins, name), None
+        raise KernelNameError(
+            f"{name} is not defined",
+            self.span(node),
+            hint=_similar(name, self)
+            or f"define {name} before the first launch, or make it a parameter",
+        )
+
+    def _unbound(self, name: str, node: ast.Name) -> KernelNameError:
+        outside = self.frame.globals.get(name)
+        if is_field(outside):
+            message = (
+                f"{name} is assigned in this function, which makes it a local and not the field"
+            )
+            hint = f"name an element of the field: {sample(outside, name)}"
+        elif outside is not None:
+            message = (
+                f"{name} is assigned in this function, which makes it a local without a value here"
+            )
+            hint = "use another name for the local"
+        else:
+            message = f"{name} has no value here"
+            hint = (
+                "assign it before; what a loop assigns for the first time ends with its turn, and "
+                "what stands outside under this name is another variable"
+            )
+        return KernelNameError(message, self.span(node), hint)
+
+    def note(
+        self,
+        how: str,
+        owner: Any,
+        key: Any,
+        value: Any,
+        node: Any,
+        *,
+        strict: bool = True,
+        at: Any = None,
+    ) -> Observation:
+        """Remember what the translation asked of Python, and the answer that it is made for."""
+        at = at or node
+        name = getattr(node, "attr", None) or getattr(node, "id", None) or str(key)
+        self.check_captured(value, at, name)
+        look = self.looks.note(how, owner, key, value, node, lambda: self.span(at), strict=strict)
+        if look.has_other(value):
+            raise self.type_error(
+                at,
+                f"{look.text} is another value each time it is read",
+                "read it once, in Python, and let the kernel use that",
+            )
+        return look
+
+    def check_captured(self, value: Any, node: Any, name: str) -> None:
+        """Refuse what can not be compiled in; give a field the name of its variable."""
+        is_module = isinstance(value, types.ModuleType)  # which would search for similar names
+        if is_ours(value) and not is_module and not getattr(value, "placed", True):
+            raise self.type_error(
+                node,
+                f"the field {ast.unparse(node)} has no place in memory yet",
+                "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
+            )
+        source = source_of(value)
+        if source is not None:  # a constant that hides what it was made of
+            source.refuse(ast.unparse(node), "read the field in the kernel")
+        if hasattr(type(value), "call_it"):
+            value.call_it(name)
+
+    def ask(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The answer of a function known at compile time, which is asked again before each launch.
+
+        That is needed only where an argument can change and stay the same object: the others are watched.
+        """
+        if function in (zip, enumerate, reversed):  # made anew each time: what it runs over counts
+            args = tuple(a if is_settled_outside(a) else self.ask(node, list, a) for a in args)
+            return function(*args, **kwargs)
+        found = function(*args, **kwargs)
+        if function in (list, tuple, len, isinstance):
+            settled = is_settled_outside(args[0]) if args else True
+        else:
+            settled = all(map(is_settled, (*args, *kwargs.values())))
+        plain = function is bool and not hasattr(type(args[0]), "__bool__")
+        if settled or (plain and not hasattr(type(args[0]), "__len__")):  # any object is true
+            return found
+        if kwargs:
+            function = functools.partial(function, **kwargs)
+        self.note(CALL, function, args, found, node)
+        return found
+
+    def raised(self, node: Any, problem: Exception) -> KernelTypeError:
+        """The error for code of the program that failed while the kernel asked something of it."""
+        place = ""
+        if is_of_program(problem):
+            *_, last = traceback.walk_tb(problem.__traceback__)
+            span = Span(last[0].f_code.co_filename, last[1])
+            place = f"\n{span.text()}\n  asked for here:"
+        return self.type_error(
+            node,
+            f"{ast.unparse(node)} raised {type(problem).__name__}: {problem}{place}",
+            "Python evaluates it when the kernel is compiled; see what it does there",
+        )
+
+    # ---- values
+
+    def value(self, thing: Any, node: Any, what: str = "this", like: Type | None = None) -> Value:
+        """A run-time value of a thing: numbers, vectors, lists of them, matrices from Python.
+
+        `like` is the type of the place it goes to: float literals take its precision.
+        """
+        if isinstance(thing, Value):
+            return thing
+        if isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
+            if like is not None and like.is_float and isinstance(thing, (int, float)):
+                return self.builder.const(thing, like.scalar)
+            with self.builder.at(self.span(node)):
+                return self.builder.literal(thing)
+        strong = False
+        untyped = isinstance(thing, Matrix) and not thing.typed
+        if isinstance(thing, Matrix):
+            strong, thing = thing.typed, thing.entries
+        if isinstance(thing, np.ndarray) and 0 < thing.ndim <= 2:
+            if thing.size > 1024:
+                raise self.type_error(
+                    node,
+                    f"an array of {thing.size} numbers is no constant vector or matrix",
+                    hint="pass it as an argument annotated ds.types.ndarray(), or copy it into a field",
+                )
+            strong = strong or (thing.dtype != np.float64 and not untyped)
+            flat = [self.builder.literal(x) if strong else x.item() for x in thing.ravel()]
+            return self.builder.tensor_of(flat, thing.shape, like)
+        if isinstance(thing, (list, tuple)) and thing:
+            return self.stack(thing, node, like)
+        raise self.type_error(
+            node, f"{what} is {describe(thing)}, not a number or a vector", advice(thing)
+        )
+
+    def stack(self, rows: Any, node: Any, like: Type | None = None) -> Value:
+        """A vector of numbers, or a matrix of vectors of equal length."""
+        flat: list[Any] = []
+        widths = set()
+        for row in rows:
+            if isinstance(row, (list, tuple, Matrix, np.ndarray)):
+                row = self.value(row, node, like=like)
+            if isinstance(row, Value) and row.type.shape:
+                if len(row.type.shape) != 1:
+                    raise self.type_error(
+                        node,
+                        "a matrix is made of numbers or vectors, not matrices",
+                        "name the rows",
+                    )
+                widths.add(row.type.shape[0])
+                extract = TABLE["extract"]
+                flat += [self.builder.op(extract, (row, k)) for k in range(row.type.shape[0])]
+            elif isinstance(row, (Value, bool, int, float, np.generic)):
+                widths.add(0)
+                flat.append(row)
+            else:
+                raise self.type_error(
+                    node, f"an element is {describe(row)}, not a number", advice(row)
+                )
+        if len(widths) != 1:
+            raise self.type_error(
+                node, "the rows of a matrix have different lengths", "fill the short ones up"
+            )
+        (width,) = widths
+        shape = (len(rows), width) if width else (len(rows),)
+        return self.builder.tensor_of(flat, shape, like)
+
+
+def describe(thing: Any) -> str:
+    """A Python object in a user's words."""
+    if isinstance(thing, Value):
+        return an(thing.type)
+    words = getattr(type(thing), "in_words", None)
+    if words is not None:
+        return str(words(thing))
+    if thing is None or isinstance(thing, (str, bool)):
+        return repr(thing)
+    if isinstance(thing, (int, float, np.generic)):
+        return f"the number {shown(thing)}"
+    if isinstance(thing, (tuple, list, dict, set, range, slice)):
+        return f"a {type(thing).__name__}"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    if is_field(thing):
+        return f"the field {thing._mem.name}"
+    if isinstance(thing, (ScalarType, TensorType)):
+        return f"the type {thing}"
+    if isinstance(thing, Matrix):
+        return f"the constant {thing}" if len(repr(thing)) < 40 else "a constant matrix"
+    if isinstance(thing, np.ndarray):
+        return f"a NumPy array of shape {thing.shape}"
+    if isinstance(thing, types.ModuleType):
+        return f"the module {thing.__name__}"
+    if callable(thing):
+        return f"the function {called(thing)}"
+    return f"an object of class {type(thing).__name__}"
+
+
+def called(function: Any) -> str:
+    """The name of a function as the user writes it."""
+    if isinstance(function, Op):
+        return f"ds.{function.name}"
+    name = name_of(function)
+    return f"ds.{name}" if isinstance(function, Intrinsic) else str(name)
+
+
+def sample(field: Any, name: str = "") -> str:
+    """How to name an element of a field: "x[i, j]"."""
+    mem = field._mem
+    return f"{name or mem.name}[{', '.join('ijklmnop'[: mem.rank]) or None}]"
+
+
+def advice(thing: Any) -> str:
+    """What to write instead of a thing that is no number."""
+    if is_field(thing):
+        return f"name an element: {sample(thing)}"
+    if isinstance(thing, StructValue):
+        return f"name a member: {', '.join(f'.{m}' for m in thing.members)}"
+    if thing is None:
+        return "give a number; a func without return gives None"
+    named = callable(thing) or (is_ours(thing) and hasattr(thing, "__name__"))
+    if named and not isinstance(thing, (type, ScalarType, types.ModuleType)):
+        return f"call it: {called(thing)}(...)"
+    return "kernels compute with numbers, vectors and matrices"
+
+
+_BUILTINS = "abs bool enumerate float int len max min pow range round sum zip".split()
+
+
+def _similar(name: str, cx: TranslationContext) -> str | None:
+    known = [*cx.env, *cx.frame.cells, *cx.frame.globals, *_BUILTINS]
+    close = close_to(name, [k for k in known if k[0] not in "_%"])
+    return f"did you mean {close}?" if close else None
+
+
+def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:
+    """The names, and those of the members of the structs among them.
+
+    "p." stands for the receiver of a method call, which counts if it is a struct.
+    """
+    made: list[str] = []
+    for name in names:
+        plain = name.removesuffix(".")
+        var = env.get(plain)
+        if isinstance(var, StructVar):
+            made += [plain, *with_members(env, [f"{plain}.{m}" for m in var.type.members])]
+        elif plain == name:
+            made.append(name)
+    return list(dict.fromkeys(made))
+
+
+Handler = Callable[[TranslationContext, Any, list[Any], dict[str, Any]], Any]
+
+
+_intrinsics: dict[str, Intrinsic] = {}
+
+
+def _intrinsic(name: str) -> Intrinsic:
+    """The one of that name."""
+    return _intrinsics[name]
+
+
+class Intrinsic:
+    """A function of the language that is not an op: what it does in a kernel, and in Python.
+
+    A `lazy` one gets the syntax of its arguments instead of their values.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        in_kernel: Handler,
+        in_python: Callable[..., Any],
+        *,
+        lazy: bool = False,
+    ) -> None:
+        self.__name__ = name
+        self.__doc__ = doc
+        self.in_kernel = in_kernel
+        self.in_python = in_python
+        self.lazy = lazy
+        assert _intrinsics.setdefault(name, self) is self, name
+
+    def __reduce__(self) -> Any:
+        return _intrinsic, (self.__name__,)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.in_python(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<ds.{self.__name__}>"
+
+
+def read(cx: TranslationContext, thing: Any) -> Any:
+    """A local as a value, loaded first if it lives in a temporary."""
+    return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing
+
+
+def only_in_kernels(name: str) -> Callable[..., Any]:
+    """The Python side of an intrinsic that makes no sense outside of kernels."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise DiffsimError(
+            f"ds.{name} works inside of kernels and funcs only",
+            Span.of_caller(),
+            hint="call it from a @ds.kernel",
+        )
+
+    return refuse

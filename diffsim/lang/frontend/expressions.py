@@ -1,0 +1,551 @@
+"""Expressions: each kind of syntax node has one function that turns it into a value or a Python object.
+
+Numbers known at compile time stay Python numbers as long as they meet no run-time value, so constants are
+folded in double precision and `0.1 * x` means f64's 0.1 where x is f64.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError
+from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Const, Dim, Mem, Value
+from diffsim.ir.ops import matmul, transpose
+from diffsim.ir.types import ScalarType, an, bool_, i64
+from diffsim.lang.frontend import calls, iteration_spaces, short_circuit, subscripts
+from diffsim.lang.frontend.context import TranslationContext, advice, describe, sample
+from diffsim.lang.frontend.regions import if_region
+from diffsim.lang.host.inspection import is_field, is_of_program
+from diffsim.lang.host.observations import has_code
+from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
+
+Number = (bool, int, float, np.bool_, np.integer, np.floating)
+_PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
+
+
+class ArrayRef:
+    """An array argument inside of a kernel."""
+
+    def __init__(self, mem: Mem, index_type: ScalarType) -> None:
+        self._mem = mem
+        self.shape = tuple(Dim(index_type, mem, k) for k in range(mem.rank))
+        self.dtype = mem.dtype.scalar
+
+    def in_words(self) -> str:
+        """What messages call it."""
+        return f"the array {self._mem.name}"
+
+    @property
+    def grad(self) -> ArrayRef | None:
+        grad = self._mem.grad
+        return None if grad is None else ArrayRef(grad, self.shape[0].type.scalar)
+
+
+class Method:
+    """A method of a vector or matrix value, bound to it."""
+
+    def __init__(self, name: str, owner: Any) -> None:
+        self.name = name
+        self.owner = owner
+
+    def in_words(self) -> str:
+        return f"the method .{self.name}"
+
+    @property
+    def __name__(self) -> str:
+        return f".{self.name}"
+
+
+def expr(cx: TranslationContext, node: ast.expr) -> Any:
+    """The value or Python object an expression stands for."""
+    handler = _EXPRESSIONS.get(type(node))
+    if handler is None:
+        word, hint = _UNSUPPORTED.get(type(node), ("this", "write it with numbers and vectors"))
+        raise cx.syntax(node, f"{word} can not be used in a kernel", hint)
+    return _at(cx, node, handler)
+
+
+def _at(
+    cx: TranslationContext, node: ast.expr, handler: Callable[[TranslationContext, Any], Any]
+) -> Any:
+    """What the handler makes of an expression; statements that it emits are at the expression's place."""
+    outer = cx.builder.span
+    cx.builder.span = cx.span(node)
+    try:
+        return handler(cx, node)
+    except DiffsimError:
+        raise
+    except Exception as problem:
+        if is_of_program(problem):
+            raise cx.raised(node, problem) from None
+        raise
+    finally:
+        cx.builder.span = outer
+
+
+_LISTS = "use a list, a vector or a field; what is known before can be made outside of the kernel"
+_YIELD = "store the values into a field"
+_UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
+    ast.Lambda: ("a lambda", "define a function with @ds.func"),
+    ast.Dict: ("a dictionary", _LISTS),
+    ast.DictComp: ("a dictionary comprehension", _LISTS),
+    ast.Set: ("a set", _LISTS),
+    ast.SetComp: ("a set comprehension", _LISTS),
+    ast.GeneratorExp: ("a generator expression", "put it into brackets, [...], or write a loop"),
+    ast.Await: ("await", "leave it out"),
+    ast.Yield: ("yield", _YIELD),
+    ast.YieldFrom: ("yield", _YIELD),
+    ast.Starred: ("* (unpacking)", "name the elements one by one"),
+    ast.JoinedStr: ("an f-string", "only print takes one; kernels compute with numbers"),
+    ast.NamedExpr: (
+        "an assignment inside of an expression (:=)",
+        "write the assignment as a statement of its own",
+    ),
+}
+
+
+def value(cx: TranslationContext, node: ast.expr, what: str = "this") -> Value:
+    """An expression that must be a run-time number, vector or matrix."""
+    return cx.value(expr(cx, node), node, what)
+
+
+def condition(cx: TranslationContext, node: ast.expr) -> Value | bool:
+    """An expression used as a condition: a boolean value, or a bool if it is known now."""
+    if isinstance(node, ast.BoolOp):  # of which only the truth is asked for
+        found: Value | bool = _at(cx, node, short_circuit.truth_of)
+        return found
+    return truth(cx, expr(cx, node), node)
+
+
+def truth(cx: TranslationContext, thing: Any, node: ast.expr) -> Value | bool:
+    """A thing as a condition: a boolean value, or a bool if it is known now."""
+    if isinstance(thing, Value):
+        if thing.type.shape:
+            raise cx.type_error(
+                node,
+                f"{an(thing.type)} is neither true nor false",
+                hint="compare an element or the norm with a number, or ask (a < b).all() or .any()",
+            )
+        if thing.type is not bool_:
+            thing = cx.builder.named("ne", thing, 0)
+        return bool(thing.value) if isinstance(thing, Const) else thing
+    if is_field(thing):
+        raise cx.type_error(
+            node,
+            f"{describe(thing)} is neither true nor false",
+            f"name an element: {sample(thing)}",
+        )
+    if isinstance(thing, (Matrix, np.ndarray)):
+        raise cx.type_error(
+            node, f"{describe(thing)} is neither true nor false", "compare an element with a number"
+        )
+    return bool(fold(cx, node, bool, thing))
+
+
+# ---- names and constants
+
+
+def _constant(cx: TranslationContext, node: ast.Constant) -> Any:
+    if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
+        raise cx.syntax(
+            node, f"{node.value!r} can not be used in a kernel", "kernels compute with real numbers"
+        )
+    return node.value
+
+
+def _name(cx: TranslationContext, node: ast.Name) -> Any:
+    return cx.lookup(node)
+
+
+def _sequence(cx: TranslationContext, node: ast.List | ast.Tuple) -> Any:
+    made = [expr(cx, e) for e in node.elts]
+    return made if isinstance(node, ast.List) else tuple(made)
+
+
+# ---- operators
+
+_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("add", operator.add),
+    ast.Sub: ("sub", operator.sub),
+    ast.Mult: ("mul", operator.mul),
+    ast.Div: ("div", operator.truediv),
+    ast.FloorDiv: ("floordiv", operator.floordiv),
+    ast.Mod: ("mod", operator.mod),
+    ast.Pow: ("pow", operator.pow),
+    ast.BitAnd: ("bit_and", operator.and_),
+    ast.BitOr: ("bit_or", operator.or_),
+    ast.BitXor: ("bit_xor", operator.xor),
+    ast.LShift: ("shl", operator.lshift),
+    ast.RShift: ("shr", operator.rshift),
+    ast.MatMult: ("matmul", operator.matmul),
+}
+
+
+def _binary(cx: TranslationContext, node: ast.BinOp) -> Any:
+    return binary(cx, type(node.op), expr(cx, node.left), expr(cx, node.right), node)
+
+
+def binary(cx: TranslationContext, kind: type[ast.operator], a: Any, b: Any, node: Any) -> Any:
+    """`a <kind> b` of values or Python objects."""
+    name, python = _BINARY[kind]
+    if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
+        repeated = _repeated(cx, node, a, b)
+        if repeated is not None:
+            return repeated
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        if isinstance(a, (*Number, Matrix)) and isinstance(b, (*Number, Matrix)):
+            _check_size(cx, kind, a, b, node)
+            return fold(cx, node, python, a, b)
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and kind is ast.Add:
+            return python(a, b)
+        if isinstance(a, str) or isinstance(b, str):
+            raise cx.type_error(
+                node,
+                "strings have no arithmetic in a kernel",
+                "make the text outside of the kernel",
+            )
+    a, b = operands(cx, node, a, b)
+    if kind is ast.Pow:
+        return _power(cx, a, b, node)
+    if kind is ast.MatMult:
+        return _matrix_product(cx, a, b, node)
+    found = cx.builder.named(name, a, b)
+    if cx.debug and kind in (ast.FloorDiv, ast.Mod) and found.type.is_int:
+        _check_divisor(cx, b)
+    return found
+
+
+_MOST_ITEMS = 1 << 16
+_MOST_BITS = 1 << 12
+
+
+def _check_size(
+    cx: TranslationContext, kind: type[ast.operator], a: Any, b: Any, node: Any
+) -> None:
+    """Refuse whole numbers of any number of digits before Python computes them: `9**9**9`."""
+    if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
+        return
+    bits = 0
+    if kind is ast.Pow and abs(a) > 1:
+        bits = abs(a).bit_length() * b
+    elif kind is ast.LShift:
+        bits = abs(a).bit_length() + b
+    elif kind is ast.Mult:
+        bits = abs(a).bit_length() + b.bit_length()
+    if bits > _MOST_BITS:
+        raise cx.type_error(
+            node,
+            f"a whole number of about {bits} bits does not fit into 64",
+            "make the first number a float: 10.0 ** 30",
+        )
+
+
+def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
+    """Report a 0 among the components. The check is a statement, so it stays where the program has it."""
+    if not isinstance(divisor, Value):
+        divisor = cx.builder.const(divisor, i64)
+    for place in itertools.product(*map(range, divisor.type.shape)):
+        one = cx.builder.named("extract", divisor, *place) if place else divisor
+        if not isinstance(one, Const) or one.value == 0:
+            some = cx.builder.named("ne", one, 0)
+            cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
+
+
+def _repeated(cx: TranslationContext, node: Any, a: Any, b: Any) -> Any:
+    """`[0.0] * 3`, the elements several times, as in Python; None if the number is no integer."""
+    things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)
+    times = times.value if isinstance(times, Const) else times
+    if isinstance(times, Value) and times.type.is_int and not times.type.shape:
+        raise cx.type_error(
+            node,
+            "a list times an integer repeats its elements, and this integer is known at run time only",
+            "to multiply each element make it a vector: ds.Vector([...]) * n",
+        )
+    if isinstance(times, (int, np.integer)) and not isinstance(times, bool):
+        if len(things) * int(times) > _MOST_ITEMS:
+            raise cx.type_error(
+                node,
+                f"a list of {len(things) * int(times)} elements is too long for a kernel",
+                "keep so many numbers in a field",
+            )
+        return fold(cx, node, operator.mul, things, int(times))
+    return None
+
+
+def operands(cx: TranslationContext, node: Any, *things: Any) -> list[Any]:
+    """Values for an operator; literals among them take the precision of the float they meet."""
+    floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
+    like = max(floats, key=lambda t: t.scalar.bits, default=None)
+    return [x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things]
+
+
+def fold(
+    cx: TranslationContext,
+    node: Any,
+    function: Callable[..., Any],
+    *args: Any,
+    asked: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """An operation on things known at compile time; `asked`: objects among them are asked again later."""
+    try:
+        return cx.ask(node, function, *args, **kwargs) if asked else function(*args, **kwargs)
+    except DiffsimError as problem:
+        raise cx.type_error(node, problem.message, problem.hint) from None
+    except Exception as problem:
+        if is_of_program(problem) and any(map(has_code, args)):
+            raise cx.raised(node, problem) from None
+        for a in args:
+            if a is None or not isinstance(a, _PLAIN):
+                message = f"{describe(a)} can not be used here"
+                raise cx.type_error(node, message, advice(a)) from None
+        raise cx.type_error(
+            node,
+            f"this can not be evaluated: {problem}",
+            "it is computed before the launch, from constants; see what they are",
+        ) from None
+
+
+def _power(cx: TranslationContext, a: Any, b: Any, node: Any) -> Any:
+    whole = isinstance(b, int) or (isinstance(b, float) and b.is_integer() and abs(b) <= 16)
+    if not isinstance(b, Value) and whole and abs(int(b)) <= 64 and isinstance(a, Value):
+        if isinstance(b, float) and not a.type.is_float:
+            a = cx.builder.cast(a, cx.builder.default_fp)
+        return whole_power(cx, a, int(b), node)
+    both_int = all(x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
+    if not both_int:
+        return cx.builder.named("pow", a, b)
+    if isinstance(b, int) and b < 0:
+        raise _negative_power(cx, node)
+    if cx.debug and isinstance(b, Value) and b.type.scalar.kind != "u":
+        possible = cx.builder.named("ge", b, 0)
+        cx.builder.add(Check(possible, NEGATIVE_POWER, (b,), cx.span(node)))
+    return cx.builder.named("int_pow", a, b)
+
+
+def _negative_power(cx: TranslationContext, node: Any) -> Exception:
+    return cx.type_error(
+        node,
+        "an integer to a negative power is no integer",
+        hint="make the base a float: ds.cast(a, ds.f32)",
+    )
+
+
+def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
+    """a ** n by repeated squaring: exact derivative at 0, and fast."""
+    if n < 0:
+        if not a.type.is_float:
+            raise _negative_power(cx, node)
+        return 1.0 / whole_power(cx, a, -n, node)
+    made: Value | None = None
+    square = a
+    while n:
+        if n & 1:
+            made = square if made is None else made * square
+        n >>= 1
+        if n:
+            square = square * square
+    one = cx.builder.const(1, a.type)
+    return one if made is None else made
+
+
+def _matrix_product(cx: TranslationContext, a: Any, b: Any, node: Any) -> Any:
+    for x in (a, b):
+        if not isinstance(x, Value) or not x.type.shape:
+            raise cx.type_error(
+                node, f"@ multiplies matrices, and {describe(x)} is none", "multiply numbers with *"
+            )
+    if len(a.type.shape) == 1 and len(b.type.shape) == 2:
+        return cx.builder.op(matmul, (cx.builder.op(transpose, (b,)), a))
+    if len(a.type.shape) == 1:
+        raise cx.type_error(
+            node,
+            f"@ multiplies matrices, and {an(a.type)} stands on its left",
+            hint="of two vectors take a.dot(b), or a.outer_product(b)",
+        )
+    return cx.builder.op(matmul, (a, b))
+
+
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+
+
+def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Any:
+    x = expr(cx, node.operand)
+    if isinstance(node.op, ast.Not):
+        known = truth(cx, x, node.operand)
+        return cx.builder.named("not", known) if isinstance(known, Value) else not known
+    if isinstance(x, (*Number, Matrix)):
+        return fold(cx, node, _UNARY[type(node.op)], x)
+    x = cx.value(x, node, "the operand")
+    if isinstance(node.op, ast.USub):
+        return -x
+    return x if isinstance(node.op, ast.UAdd) else cx.builder.named("bit_not", x)
+
+
+_COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("lt", operator.lt),
+    ast.LtE: ("le", operator.le),
+    ast.Gt: ("gt", operator.gt),
+    ast.GtE: ("ge", operator.ge),
+    ast.Eq: ("eq", operator.eq),
+    ast.NotEq: ("ne", operator.ne),
+}
+
+
+def _compare(cx: TranslationContext, node: ast.Compare) -> Any:
+    return _chain(cx, node, expr(cx, node.left), 0)
+
+
+def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Any:
+    """The comparisons of `a < b < c` from the k-th on; each is evaluated only where it decides."""
+    right = expr(cx, node.comparators[k])
+    first = _compare_two(cx, type(node.ops[k]), left, right, node)
+    if isinstance(first, Const) and first.type is bool_:
+        first = bool(first.value)
+    if k + 1 == len(node.ops) or (not isinstance(first, Value) and not first):
+        return first
+
+    def rest() -> Any:
+        return _chain(cx, node, right, k + 1)
+
+    cheap = all(short_circuit.is_cheap(cx, later) for later in node.comparators[k + 1 :])
+    if not isinstance(first, Value) or first.type.shape or cheap:
+        return _both(cx, first, rest())
+    never = cx.builder.const(False, bool_)
+    return if_region(cx, first, lambda: _both(cx, Const(bool_, True), rest()), lambda: never, node)
+
+
+def _compare_two(cx: TranslationContext, kind: type[ast.cmpop], a: Any, b: Any, node: Any) -> Any:
+    known = not isinstance(a, Value) and not isinstance(b, Value)
+    if kind in (ast.Is, ast.IsNot, ast.In, ast.NotIn):
+        if not known:
+            raise cx.syntax(
+                node,
+                "`is` and `in` can not compare run-time values",
+                "use == or !=, joined with `or` where there are several",
+            )
+        test = {
+            ast.Is: operator.is_,
+            ast.IsNot: operator.is_not,
+            ast.In: _is_in,
+            ast.NotIn: _is_not_in,
+        }[kind]
+        if kind in (ast.Is, ast.IsNot):
+            cx.looks.exactly(a)
+            cx.looks.exactly(b)
+            return test(a, b)
+        return fold(cx, node, test, a, b)
+    name, python = _COMPARE[kind]
+    for x in (a, b):
+        if is_field(x):
+            raise cx.type_error(
+                node,
+                f"{describe(x)} as a whole can not be compared",
+                f"name an element: {sample(x)}",
+            )
+    if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
+        return fold(cx, node, python, a, b)
+    a, b = operands(cx, node, a, b)
+    return cx.builder.named(name, a, b)
+
+
+def _is_in(x: Any, y: Any) -> bool:
+    return x in y
+
+
+def _is_not_in(x: Any, y: Any) -> bool:
+    return x not in y
+
+
+def _both(cx: TranslationContext, a: Any, b: Any) -> Any:
+    for x, other in ((a, b), (b, a)):
+        if not isinstance(x, Value):
+            return other if x else False
+    return cx.builder.named("and", a, b)
+
+
+def _attribute(cx: TranslationContext, node: ast.Attribute) -> Any:
+    return subscripts.attribute_node(cx, node)
+
+
+def _subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
+    return subscripts.subscript(cx, node)
+
+
+def _slice(cx: TranslationContext, node: ast.Slice) -> Any:
+    return subscripts.slice_node(cx, node)
+
+
+# ---- attributes, elements, calls, comprehensions
+
+
+def _call(cx: TranslationContext, node: ast.Call) -> Any:
+    return calls.call(cx, node)
+
+
+def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
+    if len(node.generators) != 1 or node.generators[0].is_async:
+        raise cx.syntax(
+            node,
+            "a list comprehension in a kernel has one `for`",
+            "put one into the other, or write loops",
+        )
+    (generator,) = node.generators
+    items = expr(cx, generator.iter)
+    if isinstance(items, Value) and len(items.type.shape) == 1:
+        items = linalg.elements(items)
+    if not hasattr(type(items), "__iter__") or is_field(items):
+        raise cx.syntax(
+            generator.iter,
+            "a list comprehension runs over things known at compile time",
+            "use range(n) with a constant n, or write a loop",
+        )
+    if not isinstance(items, (list, tuple, iteration_spaces.Static, iteration_spaces.NdRange)):
+        items = fold(cx, generator.iter, list, items)
+    made = []
+    names = [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]
+    saved = {n: cx.env[n] for n in names if n in cx.env}
+    for item in items:
+        iteration_spaces.bind_target(cx, generator.target, item)
+        tests = [condition(cx, t) for t in generator.ifs]
+        if any(isinstance(t, Value) for t in tests):
+            raise cx.syntax(
+                node,
+                "the condition of a list comprehension must be known before the launch",
+                "write a loop",
+            )
+        if all(tests):
+            made.append(expr(cx, node.elt))
+    for name in names:
+        cx.env.pop(name, None)
+    cx.env.update(saved)
+    return made
+
+
+_EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.List: _sequence,
+    ast.Tuple: _sequence,
+    ast.BinOp: _binary,
+    ast.UnaryOp: _unary,
+    ast.Compare: _compare,
+    ast.BoolOp: short_circuit.bool_op,
+    ast.IfExp: short_circuit.if_expression,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Slice: _slice,
+    ast.Call: _call,
+    ast.ListComp: _list_comprehension,
+}

@@ -1,0 +1,1 @@
+"""Calls that the front end expands: inlined funcs, custom derivatives, inline LLVM, print, structs."""

@@ -1,0 +1,246 @@
+"""Parameters annotated `ds.template()` that a func changes: what it makes of them is what was passed.
+
+A func is translated in place, with its parameters bound to values. What it makes of such a parameter is
+assigned to the argument after the call. That has to be a local, or a part of one.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from diffsim.ir.nodes import Const, Value
+from diffsim.lang.frontend import assignments, expressions
+from diffsim.lang.frontend.context import (
+    ADJOINT,
+    Frame,
+    KernelLocal,
+    StructVar,
+    TranslationContext,
+    Undefined,
+    with_members,
+)
+from diffsim.lang.host.annotations import Template
+from diffsim.lang.host.func import BoundFunc, Func
+from diffsim.lang.host.source import walk
+from diffsim.lang.types import linalg
+
+
+def changed(cx: TranslationContext, body: list[ast.stmt], frame: Frame | None = None) -> set[str]:
+    """The names that statements bind or change, by themselves or in funcs that they call by name.
+
+    They change v in `v[0] = `, `v.fill(0)`, `atomic_max(v, x)`. "p." is the receiver of a method call, a name
+    that counts only if p is a struct. `frame` is the function they stand in (by default the one under
+    translation).
+    """
+    frame = frame or cx.frame
+    names: set[str] = set()
+    for node in walk(body):
+        if isinstance(node, ast.Call):
+            names.update(_changed_by_call(cx, node, frame))
+        elif not isinstance(getattr(node, "ctx", None), ast.Store):
+            continue
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        else:
+            base: ast.AST = node
+            while isinstance(base, (ast.Subscript, ast.Attribute)):
+                if isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Name):
+                    names.add(ADJOINT + base.slice.id)  # ds.adjoint[x] += ...
+                base = base.value
+            if isinstance(base, ast.Name):
+                names.add(base.id)
+    return names - {"", "."}
+
+
+def _changed_by_call(cx: TranslationContext, node: ast.Call, frame: Frame) -> Iterator[str]:
+    """The names that a call may change: its receiver's, that of an atomic update, those passed to a func."""
+    called: str = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if isinstance(node.func, ast.Attribute):
+        receiver: ast.expr = node.func.value
+        while isinstance(receiver, ast.Attribute):
+            receiver = receiver.value
+        if isinstance(receiver, ast.Name):
+            yield receiver.id if called == "fill" else f"{receiver.id}."
+    if called.startswith("atomic_") and node.args and isinstance(node.args[0], ast.Name):
+        yield node.args[0].id
+    func, shift = _called(frame, node.func)
+    if func is not None:
+        passed = _passed(func, node, shift)
+        for p, mark in parameters(cx, func).items():
+            if p in passed:
+                yield _root(passed[p]) + mark
+
+
+def parameters(cx: TranslationContext, func: Func) -> dict[str, str]:
+    """The parameters annotated `ds.template()` that a func changes; with "." if only where it is a struct."""
+    known = cx.references.get(func)
+    if known is None:
+        cx.references[func] = {}  # of a func that calls itself, which is refused elsewhere
+        mine = [p for p in _names(func) if _is_template(func, p)] if func.native is None else []
+        names = changed(cx, func.source.node.body, Frame(func.source, None)) if mine else set()
+        known = {p: mark for p in mine for mark in (".", "") if p + mark in names}
+        cx.references[func] = known
+    return known
+
+
+def assign(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    bound: dict[str, Any],
+    after: dict[str, Any],
+    shift: int,
+) -> None:
+    """Assign to the arguments of a call what the func has made of them.
+
+    `bound` is what its parameters were, `after` its names at its end, and `shift` how many parameters stand
+    before the first argument: one for `self`.
+    """
+    passed = _passed(func, node, shift)
+    new: dict[str, Any] = {}
+    for name in parameters(cx, func):
+        thing = after.get(name)
+        if isinstance(thing, StructVar):
+            env, cx.frame.env = cx.frame.env, after
+            thing = thing.load(cx, name)
+            cx.frame.env = env
+        if not _same(thing, bound[name]):
+            new[name] = thing
+    for name, thing in new.items():
+        target = passed.get(name, node)
+        problem = f"{func.source.name} changes {name}, a ds.template() parameter"
+        if _root(target) not in cx.env:
+            raise cx.syntax(
+                target,
+                f"{problem}, and this is no local that can be changed",
+                "pass a local or a part of one; for a field pass the field and the index",
+            )
+        if isinstance(thing, Undefined):
+            raise cx.syntax(target, f"{problem}, which {thing.why}", "assign it on every path")
+        if any(isinstance(n, ast.Call) for n in ast.walk(target)):
+            raise cx.syntax(target, f"{problem}, and this calls one", "give the index a name first")
+        for other, e in passed.items():
+            if other != name and _is_template(func, other) and not _apart(cx, target, e):
+                raise cx.syntax(
+                    target,
+                    f"{problem}, and {_root(target)} stands in another argument too",
+                    f"give that one a name of its own first: other = {ast.unparse(e)}",
+                )
+        cx.changed_by_calls.add(_root(target))
+    for name, thing in new.items():
+        assignments.assign_to(cx, passed[name], thing)
+
+
+def loop_body(
+    cx: TranslationContext,
+    node: ast.For | ast.While,
+    carried: Iterable[str],
+    block: Callable[[TranslationContext, list[ast.stmt]], None],
+) -> None:
+    """Translate a loop's body; refuse a change by a func that the loop did not expect."""
+    before = dict(cx.env)
+    block(cx, node.body)
+    known = with_members(before, carried)
+    for name in sorted(cx.changed_by_calls):
+        for n, thing in before.items():
+            lost = n not in known and not _same(cx.env.get(n), thing)
+            if (n == name or n.startswith(f"{name}.")) and lost:
+                raise cx.syntax(
+                    node,
+                    f"{name} is changed in this loop, by a func that is not called by its name",
+                    "call the func by its name, or have it return the new value",
+                )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether nothing was assigned."""
+    members, others = getattr(a, "members", None), getattr(b, "members", None)
+    if isinstance(members, dict) and isinstance(others, dict):
+        return all(_same(members[m], others[m]) for m in members)
+    return a is b or (isinstance(a, StructVar) and a == b)
+
+
+def _names(func: Func) -> list[str]:
+    spec = func.source.node.args
+    return [p.arg for p in (*spec.posonlyargs, *spec.args)]
+
+
+def _is_template(func: Func, name: str) -> bool:
+    return isinstance(func.source.annotations().get(name), Template)
+
+
+def _passed(func: Func, node: ast.Call, shift: int) -> dict[str, ast.expr]:
+    """What a call passes for each parameter, as far as that can be seen."""
+    plain = itertools.takewhile(lambda e: not isinstance(e, ast.Starred), node.args)
+    found = dict(zip(_names(func)[shift:], plain, strict=False))
+    return found | {k.arg: k.value for k in node.keywords if k.arg is not None}
+
+
+def _root(node: ast.expr) -> str:
+    """The name that `u`, `u.x`, `m[0, 1]` or `p.pos[k]` starts with; "" for other expressions."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _apart(cx: TranslationContext, target: ast.expr, other: ast.expr) -> bool:
+    """Whether a change of the target leaves alone what the other expression means."""
+    names = [n.id for n in ast.walk(other) if isinstance(n, ast.Name)]
+    if _root(target) not in names or not _root(other):
+        return True  # an expression that is no place was evaluated before
+    if names.count(_root(target)) > 1 or _root(other) != _root(target):
+        return False  # it stands in an index
+    for a, b in zip(_steps(target), _steps(other), strict=False):
+        if isinstance(a, ast.Attribute) and isinstance(b, ast.Attribute) and a.attr != b.attr:
+            x, y = ({linalg.COMPONENTS.get(c, c) for c in s.attr} for s in (a, b))
+            return not x & y or not set(a.attr + b.attr) <= set(linalg.COMPONENTS)
+        if isinstance(a, ast.Subscript) and isinstance(b, ast.Subscript):
+            at, to = (_known(expressions.expr(cx, step.slice)) for step in (a, b))
+            if any(
+                x is not None and y is not None and x != y for x, y in zip(at, to, strict=False)
+            ):
+                return True
+    return False
+
+
+def _known(index: Any) -> list[Any]:
+    """The integers of an index that are known; None for others."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return [k.value if isinstance(k, Const) else k if isinstance(k, int) else None for k in parts]
+
+
+def _steps(node: ast.expr) -> list[ast.expr]:
+    """`m[0]` and `m[0].x` for `m[0].x`."""
+    if isinstance(node, (ast.Attribute, ast.Subscript)):
+        return [*_steps(node.value), node]
+    return []
+
+
+def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
+    """The func that a chain of names stands for in a function, and how many parameters it has taken."""
+    trail: list[str] = []
+    while isinstance(node, ast.Attribute):
+        trail.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None, 0
+    found = frame.env.get(node.id)
+    if found is None and node.id not in frame.locals:
+        cell = frame.cells.get(node.id)
+        found = frame.globals.get(node.id) if cell is None else getattr(cell, "cell_contents", None)
+    for name in reversed(trail):
+        if isinstance(found, StructVar):
+            method = found.type.methods.get(name)
+            return (method, 1) if len(trail) == 1 and method is not None else (None, 0)
+        if isinstance(found, (Value, KernelLocal, Undefined)):
+            return None, 0
+        try:
+            found = getattr(found, name, None)
+        except Exception:  # of code of the program: it is reported where the call is translated
+            return None, 0
+    if isinstance(found, BoundFunc):
+        return found.func, 1
+    return (found, 0) if isinstance(found, Func) else (None, 0)

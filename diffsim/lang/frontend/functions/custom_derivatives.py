@@ -1,0 +1,491 @@
+"""Gradients and replays that the user gives for a func, `ds.adjoint`, and gradients that kernels ask for.
+
+A call of such a func becomes a `CustomCall` statement: the func's own body, and beside it what
+`@ds.func_grad` and `@ds.func_replay` say, translated for the same arguments. While a gradient is
+translated, the adjoint of each parameter is a local of it (ADJOINT and the parameter's name), so that
+branches merge it and loops carry it like any other; that of a field is its memory.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.errors import AutodiffError, DiffsimError, Span
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Const,
+    CustomCall,
+    Gradient,
+    Mem,
+    Stmt,
+    Store,
+    Value,
+    zero,
+)
+from diffsim.ir.op import TABLE
+from diffsim.ir.traversal import statements as every
+from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.lang.frontend import assignments, expressions, subscripts
+from diffsim.lang.frontend.context import (
+    ADJOINT,
+    DRAWS,
+    Intrinsic,
+    Targets,
+    TranslationContext,
+    describe,
+    only_in_kernels,
+)
+from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.host.func import BoundFunc, Func, Given
+from diffsim.lang.host.inspection import is_field
+from diffsim.lang.host.source import Source
+from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
+
+
+class Adjoint:
+    """`ds.adjoint[x] += v`, in a gradient given for a func: adds to the adjoint of its parameter x."""
+
+    def __getitem__(self, key: Any) -> Any:
+        raise DiffsimError(
+            "ds.adjoint can only be added to, and only in the gradient of a func",
+            Span.of_caller(),
+            hint="write ds.adjoint[x] += ... in a function decorated with @ds.func_grad(f)",
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self[key]
+
+    def __reduce__(self) -> str:
+        """Copied and pickled by its name: there is one."""
+        return "adjoint"
+
+    def in_words(self) -> str:
+        return "ds.adjoint"
+
+
+adjoint = Adjoint()
+
+
+# ---- calls
+
+
+def call(cx: TranslationContext, node: ast.Call, func: Func, bound: dict[str, Any]) -> Any:
+    """Translate a call of a func that has a gradient or a replay of its own."""
+    bound = {p: bound[p] for p in _params(func.source)}
+    for name, thing in bound.items():
+        if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
+            bound[name] = cx.value(thing, node, f"the argument {name}")
+    b = cx.builder
+    with b.block() as body:
+        result, drew = _watched(cx, lambda: inlining.body(cx, node, func, bound))
+        found = _values(cx, node, result)
+    yields = found
+    if drew and not isinstance(cx.env[DRAWS], Const):  # how many it drew is a result too
+        yields = (*found, cx.env[DRAWS])
+    made = CustomCall(
+        tuple(Value(v.type) for v in yields),
+        tuple(v for v in bound.values() if isinstance(v, Value) and v.type.is_float),
+        Block(body, yields),
+        b.span,
+        name=func.source.name,
+    )
+    if len(yields) > len(found):
+        cx.env[DRAWS] = made.outs[-1]
+    if func.replay is not None:
+        if drew:
+            raise AutodiffError(
+                f"{func.source.name} draws random numbers, and a replay would not draw them",
+                b.span,
+                hint="draw them in the kernel and pass them as arguments",
+            )
+        _add_replay(cx, node, func, func.replay, bound, made)
+    if func.gradient is not None and func in cx.giving:
+        made.refusal = (
+            f"the gradient of {func.source.name} calls {func.source.name} itself, and can not be "
+            "differentiated again"
+        )
+    elif func.gradient is not None:
+        cx.giving.append(func)
+        _add_gradient(cx, node, func, func.gradient, bound, made, len(found))
+        cx.giving.pop()
+    b.add(made)
+    outs = made.outs[: len(found)]
+    if isinstance(result, (list, tuple)):
+        return type(result)(outs)
+    return outs[0] if outs else None
+
+
+def _values(cx: TranslationContext, node: ast.Call, result: Any) -> tuple[Value, ...]:
+    """What a func returns, as run-time values."""
+    if result is None:
+        return ()
+    many = result if isinstance(result, (list, tuple)) else (result,)
+    return tuple(cx.value(r, node, "what it returns") for r in many)
+
+
+def _params(source: Source) -> list[str]:
+    spec = source.node.args
+    return [p.arg for p in (*spec.posonlyargs, *spec.args)]
+
+
+def _watched(cx: TranslationContext, translate: Callable[[], Any]) -> tuple[Any, bool]:
+    """Translate something; returns its result, and whether it drew random numbers."""
+    before, cx.uses_random = (cx.env[DRAWS], cx.uses_random), False
+    result = translate()
+    drew = cx.uses_random
+    if not drew:
+        cx.env[DRAWS], cx.uses_random = before
+    return result, drew
+
+
+def _run(
+    cx: TranslationContext,
+    node: ast.Call,
+    given: Given,
+    env: dict[str, Any],
+    targets: Targets | None = None,
+) -> Any:
+    """Translate what stands beside a func; it draws no random numbers."""
+    result, drew = _watched(cx, lambda: inlining.run(cx, node, given.source, env, targets=targets))
+    if drew:
+        raise AutodiffError(
+            f"{given.source.name} draws random numbers, which would not be those of the forward run",
+            given.source.head(cx.span(node)),
+            hint="draw them in the kernel and pass them as arguments",
+        )
+    return result
+
+
+def _add_replay(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    given: Given,
+    bound: dict[str, Any],
+    made: CustomCall,
+) -> None:
+    with cx.builder.block() as stmts:
+        result = _run(
+            cx, node, given, dict(zip(_params(given.source), bound.values(), strict=True))
+        )
+        found = _values(cx, node, result)
+    for s in every(Block(stmts)):
+        if isinstance(s, (Store, Atomic)):
+            raise AutodiffError(
+                f"the replay of {func.source.name} changes {s.mem.name}",
+                s.span,
+                hint="a replay only reads what the forward run left behind",
+            )
+    types, want = ([v.type for v in vs] for vs in (found, made.outs))
+    if types != want:
+        raise AutodiffError(
+            f"{func.source.name} returns {_words(want)}, and its replay {given.source.name} "
+            f"{_words(types)}",
+            given.source.head(cx.span(node)),
+            hint="a replay returns what the func returned, in the same types",
+        )
+    made.replay = Block(stmts, found)
+
+
+def _words(types: list[Any]) -> str:
+    return ", ".join(map(an, types)) or "nothing"
+
+
+def _add_gradient(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    given: Given,
+    bound: dict[str, Any],
+    made: CustomCall,
+    count: int,
+) -> None:
+    names, n, outs = _params(given.source), len(bound), made.outs[:count]
+    with_results = len(names) == n + 2 * count and count > 0
+    if not count or (len(names) != n + count and not with_results):
+        raise AutodiffError(
+            f"{given.source.name}({', '.join(names)}) does not fit "
+            f"{func.source.name}({', '.join(bound)}), which returns {_words([v.type for v in outs])}",
+            given.source.head(cx.span(node)),
+            hint="its parameters are those of the func, then one adjoint for each value it returns (or "
+            "these values, then their adjoints)"
+            if count
+            else "a func that returns nothing has no gradient of its own",
+        )
+    made.seeds = tuple(Value(v.type) for v in made.outs)
+    env = dict(zip(names, bound.values(), strict=False))
+    if with_results:
+        env.update(zip(names[n:], outs, strict=False))
+    env.update(zip(names[len(names) - count :], made.seeds, strict=False))
+    inputs = {name: env[name] for name in names[:n]}
+    types = {k: v.type for k, v in inputs.items() if isinstance(v, Value) and v.type.is_float}
+    targets = Targets(func.source.name, inputs, types)
+    env.update({ADJOINT + k: zero(t) for k, t in types.items()})
+    with cx.builder.block() as stmts:
+        result = _run(cx, node, given, env, targets)
+    if result is not None:
+        raise AutodiffError(
+            f"{given.source.name} returns a value; the gradient of a func returns nothing",
+            given.source.head(cx.span(node)),
+            hint="add to the adjoints of the parameters: ds.adjoint[x] += ...",
+        )
+    for s in every(Block(stmts)):
+        if isinstance(s, (Store, Atomic)) and s not in targets.added:
+            raise AutodiffError(
+                f"the gradient of {func.source.name} changes {s.mem.name}",
+                s.span,
+                hint="it may only add to adjoints: ds.adjoint[x] += ..., ds.adjoint[a][i] += ...",
+            )
+    made.adjoint = Block(stmts, tuple(targets.sums[k] for k in types))
+    made.targets = tuple(targets.mems)
+
+
+# ---- ds.grad(f)(...)
+
+
+class GradOf:
+    """`ds.grad(f)` in a kernel."""
+
+    def __init__(self, func: Func, owner: tuple[Any, ...]) -> None:
+        self.func = func
+        self.owner = owner
+
+    def in_words(self) -> str:
+        return f"the gradient of {self.func.source.name}"
+
+    def in_kernel(
+        self, cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        return _gradient(cx, node, self, args, kwargs)
+
+
+def grad_of(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> GradOf:
+    """`ds.grad(f)`."""
+    (thing,) = args if len(args) == 1 and not kwargs else (None,)
+    if isinstance(thing, BoundFunc):
+        return GradOf(thing.func, (thing.owner,))
+    if isinstance(thing, Func):
+        return GradOf(thing, ())
+    raise cx.type_error(
+        node,
+        f"ds.grad takes a func, not {describe(thing)}",
+        "define it with @ds.func and write ds.grad(f)(x)",
+    )
+
+
+def _gradient(
+    cx: TranslationContext, node: ast.Call, of: GradOf, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """`ds.grad(f)(x, ...)`: the derivative of f with respect to each float among its arguments."""
+    b, func = cx.builder, of.func
+    names = _params(func.source)
+    count = len(names) - len(of.owner)
+    bound = inlining.bind(cx, node, func, [*of.owner, *args[:count]], kwargs)
+    bound = {p: bound[p] for p in names}
+    given: dict[str, Value] = {}
+    for name, thing in bound.items():
+        listed = isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing)
+        if listed or isinstance(thing, (float, Matrix)):
+            thing = cx.value(thing, node, f"the argument {name}")
+        if isinstance(thing, Value) and thing.type.is_float:
+            given[name] = thing
+    if not given:
+        raise cx.type_error(
+            node,
+            f"no argument of {func.source.name} is a float here, so it has no gradient",
+            "a derivative is taken with respect to floats, vectors and matrices of floats",
+        )
+    params = {k: Value(v.type, k) for k, v in given.items()}
+    with b.block() as body:
+        inner = {**bound, **params}
+        special = func.gradient is not None or func.replay is not None
+        translate = call if special else inlining.body
+        result, drew = _watched(cx, lambda: translate(cx, node, func, inner))
+        found = _values(cx, node, result)
+    if drew:
+        raise cx.syntax(
+            node,
+            f"{func.source.name} draws random numbers, and has no gradient by ds.grad",
+            "draw them in the kernel and pass them as arguments",
+        )
+    seeds = _seeds(cx, node, func.source.name, found, args[count:])
+    outs = tuple(Value(v.type) for v in given.values())
+    floats = tuple(v for v in found if v.type.is_float)
+    b.add(
+        Gradient(
+            outs,
+            tuple(params.values()),
+            tuple(given.values()),
+            Block(body, floats),
+            seeds,
+            b.span,
+            func.source.name,
+        )
+    )
+    return outs if len(outs) > 1 else outs[0]
+
+
+def _seeds(
+    cx: TranslationContext, node: ast.Call, name: str, found: tuple[Value, ...], given: list[Any]
+) -> tuple[Value, ...]:
+    """The adjoints of what a func returns, one for each float among it."""
+    floats = [v for v in found if v.type.is_float]
+    if len(floats) == 1 and not floats[0].type.shape and not given:
+        return (Const(floats[0].type, 1.0),)
+    if len(given) != len(floats) or not floats:
+        raise cx.type_error(
+            node,
+            f"{name} returns {_words([v.type for v in found])}, and {len(given)} adjoints are given",
+            f"write ds.grad({name})(<its arguments>, <one adjoint for each float that it returns>)"
+            if floats
+            else "ds.grad differentiates funcs that return floats",
+        )
+    made = []
+    for v, g in zip(floats, given, strict=True):
+        g = cx.value(g, node, "an adjoint", v.type)
+        if g.type.shape != v.type.shape or not (g.type.is_float or g.type.is_int):
+            raise cx.type_error(
+                node,
+                f"{name} returns {an(v.type)}, and its adjoint is {an(g.type)}",
+                "an adjoint has the type of what it belongs to",
+            )
+        made.append(cx.builder.cast(g, v.type.scalar))
+    return tuple(made)
+
+
+grad = Intrinsic(
+    "grad",
+    "The gradient of a func inside of a kernel: `ds.grad(f)(x, y)` is (df/dx, df/dy), one for each float "
+    "argument; a func of several results, or of vectors, takes their adjoints after its arguments.",
+    grad_of,
+    only_in_kernels("grad"),
+)
+
+
+# ---- ds.adjoint[x] += v
+
+
+def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
+    """Translate `ds.adjoint[...] += v`; False if it is something else."""
+    target: ast.expr = node.target
+    trail: list[Any] = []
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        if isinstance(target, ast.Subscript) and is_adjoint(cx, target.value):
+            break
+        trail.insert(0, target)
+        target = target.value
+    else:
+        return False
+    targets = cx.frame.targets
+    if targets is None or not isinstance(node.op, (ast.Add, ast.Sub)):
+        raise cx.syntax(
+            node,
+            "ds.adjoint can only be added to, and only in the gradient of a func",
+            "write ds.adjoint[x] += ... in a function decorated with @ds.func_grad(f)",
+        )
+    key = target.slice
+    name = key.id if isinstance(key, ast.Name) else ""
+    if name in targets.types:
+        _add_to_local(cx, node, ADJOINT + name, trail)
+        return True
+    thing = targets.inputs[name] if name in targets.inputs else expressions.expr(cx, key)
+    if is_field(thing):
+        _add_to_memory(cx, node, targets, thing, trail)
+    elif name in targets.inputs and _is_constant(cx, name, thing):
+        expressions.expr(cx, node.value)
+    else:
+        raise cx.type_error(
+            key,
+            f"{describe(thing)} has no adjoint here",
+            f"between the brackets stands a float parameter of {targets.name}, or a field",
+        )
+    return True
+
+
+def _is_constant(cx: TranslationContext, name: str, thing: Any) -> bool:
+    """Whether a parameter got numbers without a derivative in this call; one of integers never has any."""
+    t = cx.frame.source.annotations().get(name)
+    whole = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
+    return not whole and isinstance(thing, (Value, Matrix, *expressions.Number))
+
+
+def refuse_assignment(cx: TranslationContext, target: ast.expr) -> None:
+    """Refuse `ds.adjoint[x] = v`."""
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        if isinstance(target, ast.Subscript) and is_adjoint(cx, target.value):
+            raise cx.syntax(
+                target,
+                "ds.adjoint can only be added to",
+                "write += : each use of a value adds its part to the adjoint",
+            )
+        target = target.value
+
+
+def is_adjoint(cx: TranslationContext, node: ast.expr) -> bool:
+    """Whether an expression is `ds.adjoint`."""
+    named = (isinstance(node, ast.Attribute) and node.attr == "adjoint") or (
+        isinstance(node, ast.Name) and node.id not in cx.env and node.id not in cx.frame.locals
+    )
+    return named and expressions.expr(cx, node) is adjoint
+
+
+def _add_to_local(cx: TranslationContext, node: ast.AugAssign, key: str, trail: list[Any]) -> None:
+    b, old = cx.builder, cx.env[key]
+    index: list[Any] = []
+    for step in trail:
+        if isinstance(step, ast.Attribute):
+            index.append(linalg.COMPONENTS.get(step.attr, -1))
+        else:
+            index += subscripts.index_list(cx, step)
+    if index and (len(index) != len(old.type.shape) or -1 in index):
+        raise cx.type_error(
+            node.target, f"{an(old.type)} has no such element", "write one index for each axis"
+        )
+    was = b.op(TABLE["extract"], (old, *index)) if index else old
+    g = cx.value(expressions.expr(cx, node.value), node.value, "the value", was.type)
+    if g.type.shape not in ((), was.type.shape) or not (g.type.is_float or g.type.is_int):
+        raise cx.type_error(
+            node.value,
+            f"this adjoint is {an(was.type)}, not {an(g.type)}",
+            "an adjoint has the type of what it belongs to",
+        )
+    g = b.cast(g, was.type.scalar) if g.type.shape == was.type.shape else b.broadcast(g, was.type)
+    new = was + (-g if isinstance(node.op, ast.Sub) else g)
+    cx.env[key] = b.op(TABLE["insert"], (old, new, *index)) if index else new
+
+
+def _add_to_memory(
+    cx: TranslationContext, node: ast.AugAssign, targets: Targets, thing: Any, trail: list[Any]
+) -> None:
+    mem: Mem = thing._mem
+    if not trail or not mem.dtype.is_float:
+        raise cx.type_error(
+            node.target,
+            f"{describe(thing)} as a whole has no adjoint"
+            if not trail
+            else f"{mem.name} holds integers",
+            f"name an element: ds.adjoint[{mem.name}][i] += ...",
+        )
+    place = subscripts.element_place(cx, trail[0], thing)
+    for step in trail[1:]:
+        index = (
+            (linalg.COMPONENTS.get(step.attr, -1),)
+            if isinstance(step, ast.Attribute)
+            else tuple(subscripts.index_list(cx, step))
+        )
+        found = subscripts.component_place(cx, place, index, step)
+        if found is None:
+            raise cx.syntax(step, "a row has no adjoint of its own", "name one element of it")
+        place = found
+    targets.mems[mem] = None
+    v = assignments.stored(cx, *place, expressions.expr(cx, node.value), node.value)
+    if mem.grad is not None:
+        cx.builder.atomic("add", mem.grad, place[1], -v if isinstance(node.op, ast.Sub) else v)
+        added: Stmt = cx.builder.stmts[-1]
+        targets.added.add(added)

@@ -1,0 +1,223 @@
+"""Funcs: each call is translated in place, with the parameters bound to the call's arguments."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.lang.frontend import calls, statements
+from diffsim.lang.frontend.context import (
+    ADJOINT,
+    DRAWS,
+    RESULT,
+    RETURN,
+    Frame,
+    StructValue,
+    Targets,
+    TranslationContext,
+)
+from diffsim.lang.frontend.functions import (
+    by_reference,
+    custom_derivatives,
+    inline_llvm,
+    struct_values,
+)
+from diffsim.lang.host.func import Func
+from diffsim.lang.host.observations import ATTRIBUTE
+from diffsim.lang.host.source import Source
+from diffsim.lang.types.structs import StructType
+
+_DEEPEST = 256
+
+
+def inline(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    env: dict[str, Any] | None = None,
+) -> Any:
+    """Translate a func in place of its call; `env` receives its names as they are at the end."""
+    if len(cx.running) >= _DEEPEST:
+        name = func.source.name
+        if func.source in cx.running:
+            raise cx.syntax(
+                node,
+                f"{name} calls itself without end",
+                "each call is translated in place, so a func can not call itself; write a loop",
+            )
+        raise cx.syntax(
+            node,
+            f"{name} is called by a chain of more than {_DEEPEST} funcs",
+            "each call is translated in place; make fewer funcs of them, or a loop",
+        )
+    bound = bind(cx, node, func, args, kwargs)
+    if func.gradient is not None or func.replay is not None:
+        what = next(iter(by_reference.parameters(cx, func)), None if env is None else "its struct")
+        if what is not None:
+            raise cx.syntax(
+                node,
+                f"{func.source.name} changes {what}, so it can have no gradient or replay of its own",
+                "return what it changes",
+            )
+        return custom_derivatives.call(cx, node, func, bound)
+    changed = by_reference.parameters(cx, func)
+    if not changed:
+        return body(cx, node, func, bound, after=env)
+    after: dict[str, Any] = {} if env is None else env
+    bound |= {name: struct_values.as_value(cx, bound[name], node) for name in changed}
+    result = body(cx, node, func, bound, after=after)
+    by_reference.assign(cx, node, func, bound, after, len(args) - len(node.args))
+    return result
+
+
+def body(
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    bound: dict[str, Any],
+    *,
+    after: dict[str, Any] | None = None,
+) -> Any:
+    """What a func computes itself."""
+    if func.native is not None:
+        return inline_llvm.call(cx, func, bound)
+    return run(cx, node, func.source, bound, after=after)
+
+
+def run(
+    cx: TranslationContext,
+    node: ast.Call,
+    source: Source,
+    env: dict[str, Any],
+    *,
+    targets: Targets | None = None,
+    after: dict[str, Any] | None = None,
+) -> Any:
+    """Translate a function's statements with its parameters bound; returns what it returns.
+
+    `targets`: what it may add to, if it is the gradient of a func. `after` gets its names at its end.
+    """
+    frame = Frame(source, cx.span(node), targets)
+    for name, thing in env.items():
+        thing = struct_values.as_value(cx, thing, node)
+        if isinstance(thing, StructValue):
+            struct_values.spread(frame.env, name, thing)
+        else:
+            frame.env[name] = thing
+    caller = cx.frame
+    frame.env[DRAWS] = caller.env[DRAWS]
+    cx.frame = frame
+    cx.running.append(source)
+    span = cx.builder.span
+    try:
+        statements.block(cx, source.node.body)
+        result = cx.env.get(RESULT)
+        if result is not None:
+            check_returns(cx, source)
+        if targets is not None:
+            targets.sums = {k: cx.env[ADJOINT + k] for k in targets.types}
+        draws = cx.env[DRAWS]
+        if after is not None:
+            after.update(cx.env)
+    finally:
+        cx.frame = caller
+        cx.running.pop()
+        cx.builder.span = span
+    caller.env[DRAWS] = draws
+    return result
+
+
+def check_returns(cx: TranslationContext, source: Source) -> None:
+    """Refuse a function that returns a value on some paths and nothing on others."""
+    bare = source.bare_return
+    if bare or (cx.env.get(RETURN) is not True and not _always_returns(source.node.body)):
+        raise cx.syntax(
+            bare or source.node,
+            f"{source.name} returns a value on some paths only",
+            "give the value here too"
+            if bare
+            else "end it with a return that all other paths reach",
+        )
+
+
+def _always_returns(body: list[ast.stmt]) -> bool:
+    for s in body:
+        if isinstance(s, ast.Return):
+            return True
+        if isinstance(s, ast.If):
+            known = isinstance(s.test, ast.Call) and ast.unparse(s.test.func).endswith("static")
+            sides = [_always_returns(s.body), _always_returns(s.orelse)]
+            if all(sides) or (known and any(sides)):
+                return True
+        if isinstance(s, ast.While):
+            endless = isinstance(s.test, ast.Constant) and s.test.value
+            if endless and statements.find(s.body, ast.Break) is None:
+                return True
+    return False
+
+
+def bind(
+    cx: TranslationContext, node: ast.Call, func: Func, args: list[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The parameters of a func bound to the call's arguments."""
+    spec = func.source.node.args
+    name = func.source.name
+    if spec.vararg or spec.kwarg or spec.kwonlyargs:
+        raise cx.syntax(
+            node,
+            f"{name} has parameters with * or after one, which a func can not have",
+            "name each parameter",
+        )
+    params = [*spec.posonlyargs, *spec.args]
+    if len(args) > len(params):
+        raise cx.type_error(
+            node, f"{name} takes {calls.count(len(params))}, {len(args)} given", _head(func)
+        )
+    bound: dict[str, Any] = dict(zip((p.arg for p in params), args, strict=False))
+    for k, v in kwargs.items():
+        if k not in {p.arg for p in params}:
+            raise cx.type_error(node, f"{name} has no parameter {k}", _head(func))
+        if k in bound:
+            raise cx.type_error(node, f"{name} gets {k} twice", _head(func))
+        bound[k] = v
+    function = func.source.function
+    defaults = function.__defaults__ or ()
+    for p, default in zip(params[len(params) - len(defaults) :], defaults, strict=True):
+        if p.arg not in bound:
+            bound[p.arg] = default
+            cx.note(ATTRIBUTE, function, "__defaults__", defaults, f"a default of {name}", at=node)
+    annotations = func.source.annotations()
+    for p in params:
+        if p.arg not in bound:
+            raise cx.type_error(node, f"{name} needs a value for {p.arg}", _head(func))
+        t = annotations.get(p.arg)
+        if isinstance(t, StructType):
+            what = f"{p.arg} of {name}"
+            bound[p.arg] = struct_values.of_type(cx, bound[p.arg], t, what, node)
+        elif isinstance(t, (ScalarType, TensorType)) or calls.is_python_type(t):
+            bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
+        elif isinstance(bound[p.arg], list):
+            bound[p.arg] = list(bound[p.arg])
+    return bound
+
+
+def _parameter(
+    cx: TranslationContext, node: ast.Call, func: Func, name: str, given: Any, t: Any
+) -> Any:
+    """An argument in the type of its parameter, which may not lose anything on the way."""
+    v = cx.value(given, node, f"the argument {name}")
+    shape = t.shape if isinstance(t, TensorType) else ()
+    to_int = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
+    if v.type.shape != shape or (to_int and v.type.is_float):
+        want = an(t) if isinstance(t, (ScalarType, TensorType)) else f"of type {t.__name__}"
+        raise cx.type_error(
+            node, f"{name} of {func.source.name} is {want}, not {an(v.type)}", _head(func)
+        )
+    return calls.convert(cx, given, t, node, assigned=f"{name} of {func.source.name}")
+
+
+def _head(func: Func) -> str:
+    return f"its definition is def {func.source.name}({ast.unparse(func.source.node.args)})"

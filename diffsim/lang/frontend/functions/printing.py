@@ -1,0 +1,148 @@
+"""`print` in kernels: what is known at compile time becomes text, with places in it for run-time values."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir.nodes import Print, Value
+from diffsim.ir.print_format import Shown
+from diffsim.ir.types import ScalarType, TensorType, size_of
+from diffsim.lang.frontend import calls, expressions
+from diffsim.lang.frontend.context import StructValue, TranslationContext, describe
+from diffsim.lang.types.matrix import Matrix
+
+_KNOWN = (str, bool, int, float, np.generic, Matrix, ScalarType, TensorType, type(None))
+
+
+def show(cx: TranslationContext, node: ast.Call) -> None:
+    """A call of `print`."""
+    line = _Line(cx)
+    separator, end = _texts(cx, node, {"sep": " ", "end": "\n"})
+    first = True
+    for a in node.args:
+        if isinstance(a, ast.Starred):
+            several = calls.arguments(cx, ast.Call(node.func, [a], []))
+            things = [(a.value, thing) for thing in several]
+        else:
+            things = [(a, a if isinstance(a, ast.JoinedStr) else expressions.expr(cx, a))]
+        for place, thing in things:
+            if not first:
+                line.text(separator)
+            first = False
+            if isinstance(thing, ast.JoinedStr):
+                line.formatted(thing)
+            else:
+                line.put(place, thing)
+    line.text(end)
+    cx.builder.add(Print(cx.place(), tuple(line.pieces), tuple(line.values), cx.span(node)))
+
+
+def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> list[str]:
+    """The keywords that are texts."""
+    for k in node.keywords:
+        if k.arg not in known:
+            raise cx.syntax(
+                k.value,
+                f"print takes no {k.arg}= in a kernel" if k.arg else "** can not be used here",
+                "it takes sep= and end=; what it prints goes to sys.stdout when the launch has ended",
+            )
+        thing = expressions.expr(cx, k.value)
+        if thing is not None and not isinstance(thing, str):
+            raise cx.type_error(k.value, f"{k.arg} is {describe(thing)}", "give it a text")
+        if thing is not None:
+            known[k.arg] = thing
+    return list(known.values())
+
+
+class _Line:
+    """What is printed, as far as it is known: texts and places for values."""
+
+    def __init__(self, cx: TranslationContext) -> None:
+        self.cx = cx
+        self.pieces: list[str | Shown] = []
+        self.values: list[Value] = []
+
+    def text(self, text: str) -> None:
+        if self.pieces and isinstance(self.pieces[-1], str):
+            self.pieces[-1] += text
+        elif text:
+            self.pieces.append(text)
+
+    def formatted(self, node: ast.JoinedStr) -> None:
+        """An f-string."""
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                self.text(str(part.value))
+                continue
+            assert isinstance(part, ast.FormattedValue)
+            thing = expressions.expr(self.cx, part.value)
+            if part.conversion in (ord("r"), ord("a")) and isinstance(thing, str):
+                thing = repr(thing) if part.conversion == ord("r") else ascii(thing)
+            self.put(part.value, thing, self.spec(part))
+
+    def spec(self, part: ast.FormattedValue) -> str:
+        """The format specification, which may hold what is known now."""
+        if part.format_spec is None:
+            return ""
+        inner = _Line(self.cx)
+        assert isinstance(part.format_spec, ast.JoinedStr)
+        inner.formatted(part.format_spec)
+        if inner.values:
+            raise self.cx.syntax(
+                part.value,
+                "the format of this depends on a run-time value",
+                "write it as text, or with numbers that are known when the kernel is compiled",
+            )
+        return "".join(map(str, inner.pieces))
+
+    def put(self, node: ast.expr, thing: Any, spec: str = "") -> None:
+        """One thing; the parts of a struct or list one by one."""
+        if isinstance(thing, Value):
+            shown = Shown(thing.type, spec)
+            try:
+                shown.text([1] * size_of(thing.type))
+            except ValueError as problem:
+                raise self.cx.type_error(
+                    node,
+                    f"{describe(thing)} can not be written with the format {spec!r}: {problem}",
+                    "floats take formats such as .3f or .2e, whole numbers such as d or x",
+                ) from None
+            self.pieces.append(shown)
+            self.values.append(thing)
+        elif isinstance(thing, StructValue):
+            self.all(node, thing.members, spec, thing.type.__name__ + "(", ")")
+        elif isinstance(thing, (list, tuple)):
+            closing = ",)" if isinstance(thing, tuple) and len(thing) == 1 else ")"
+            around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
+            self.all(node, dict(enumerate(thing)), spec, *around)
+        elif isinstance(thing, _KNOWN):
+            if any(len(digits) > 4 for digits in re.findall(r"\d+", spec)):
+                raise self.cx.type_error(
+                    node, f"the format {spec!r} makes a line that is too long", "make it narrower"
+                )
+            try:
+                self.text(format(thing, spec) if spec else str(thing))
+            except (ValueError, TypeError) as problem:
+                raise self.cx.type_error(
+                    node,
+                    f"{describe(thing)} can not be written with the format {spec!r}: {problem}",
+                    "take a format that Python has for it, or leave the format out",
+                ) from None
+        else:
+            raise self.cx.type_error(
+                node,
+                f"{describe(thing)} can not be printed in a kernel",
+                "print its elements, or numbers, vectors, structs and texts",
+            )
+
+    def all(self, node: ast.expr, parts: dict[Any, Any], spec: str, start: str, end: str) -> None:
+        """Several things between brackets, members with their names."""
+        self.text(start)
+        for k, (name, thing) in enumerate(parts.items()):
+            self.text((", " if k else "") + (f"{name}=" if isinstance(name, str) else ""))
+            self.put(node, thing, spec)
+        self.text(end)

@@ -1,0 +1,247 @@
+"""What loops run over: ranges, boxes of indices, fields, and things that are unrolled."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import shown
+from diffsim.ir.nodes import Const, Value
+from diffsim.ir.types import Type, an, i32, i64
+from diffsim.lang.frontend import calls, expressions
+from diffsim.lang.frontend.context import Intrinsic, TranslationContext, describe
+from diffsim.lang.host.inspection import is_field, is_struct_field
+from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
+
+
+class Space:
+    """A box of indices, or items known while compiling (`static`)."""
+
+    def __init__(
+        self,
+        axes: list[tuple[Value, Value]],
+        *,
+        kind: str = "tuple",
+        static: Any = None,
+        start: Value | None = None,
+        step: int = 1,
+    ) -> None:
+        self.axes = axes
+        self.kind = kind
+        self.static = static
+        self.start = start
+        self.step = step
+
+    def item(self, cx: TranslationContext, indices: list[Value]) -> Any:
+        """What the loop's target is bound to in the turn with these indices."""
+        if self.start is not None:
+            return self.start + indices[0] * self.step
+        if self.kind == "grouped":
+            return cx.builder.tensor_of(indices, (len(indices),))
+        return indices[0] if self.kind == "single" else tuple(indices)
+
+    def hint(self, target: ast.expr, k: int) -> str:
+        """The name of the k-th index in printed IR."""
+        if isinstance(target, ast.Name):
+            return target.id if len(self.axes) == 1 else f"{target.id}{k}"
+        if isinstance(target, (ast.Tuple, ast.List)) and k < len(target.elts):
+            one = target.elts[k]
+            return one.id if isinstance(one, ast.Name) else ""
+        return ""
+
+
+class Grouped:
+    """What `ds.grouped(...)` stands for while compiling."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def in_words(self) -> str:
+        return "ds.grouped(...)"
+
+
+class NdRange:
+    """What `ds.ndrange(...)` stands for: bounds that may be run-time values."""
+
+    def __init__(self, bounds: list[tuple[Any, ...]]) -> None:
+        self.bounds = bounds
+
+    def in_words(self) -> str:
+        return "ds.ndrange(...)"
+
+    def __iter__(self) -> Any:
+        if not all(isinstance(x, int) for pair in self.bounds for x in pair):
+            raise TypeError("bounds known while compiling are needed")
+        lo = [a for a, _ in self.bounds]
+        sizes = [max(0, b - a) for a, b in self.bounds]
+        for index in np.ndindex(*sizes):
+            yield tuple(i + a for i, a in zip(index, lo, strict=True))
+
+
+def is_static(cx: TranslationContext, node: ast.expr) -> bool:
+    """Whether a loop runs over things known while compiling, by its head."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, (ast.List, ast.Tuple))
+    head = node.func
+    if not isinstance(head, (ast.Name, ast.Attribute)):
+        return False
+    found = expressions.expr(cx, head)
+    return isinstance(found, Intrinsic) and found.__name__ == "static"
+
+
+def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
+    """What a `for` runs over."""
+    called = node.func if isinstance(node, ast.Call) else None
+    if isinstance(called, ast.Name) and expressions.expr(cx, called) is range:
+        assert isinstance(node, ast.Call)
+        return _range_space(cx, node)
+    thing = expressions.expr(cx, node)
+    kind = "tuple"
+    if isinstance(thing, Static):
+        return Space([], static=thing.items)
+    if isinstance(thing, Grouped):
+        kind, thing = "grouped", thing.inner
+    if isinstance(thing, NdRange):
+        axes = [_bounds(cx, node, lo, hi) for lo, hi in thing.bounds]
+        kind = "single" if len(axes) == 1 and kind == "tuple" else kind
+        return Space(axes, kind=kind)
+    while is_struct_field(thing):  # all members have one shape
+        thing = next(iter(thing._struct.values()))
+    if is_field(thing):
+        mem = cx.use(thing._mem)
+        if mem.rank == 0:
+            raise cx.type_error(
+                node,
+                f"{mem.name} is 0-D, there is nothing to loop over",
+                f"its only element is {mem.name}[None]",
+            )
+        axes = [_bounds(cx, node, 0, n) for n in thing.shape]
+        return Space(axes, kind="single" if mem.rank == 1 and kind == "tuple" else kind)
+    if isinstance(thing, range):
+        if thing.step == 1:
+            return Space([_bounds(cx, node, thing.start, thing.stop)], kind="single")
+        thing = list(thing)
+    if isinstance(thing, (list, tuple, Matrix, zip, enumerate)) or (
+        isinstance(thing, Value) and thing.type.shape
+    ):
+        raise cx.syntax(
+            node,
+            "a loop over a list or vector is unrolled, which must be said",
+            f"write ds.static({ast.unparse(node)})",
+        )
+    raise cx.type_error(
+        node,
+        f"a loop can not run over {describe(thing)}",
+        hint="loop over range(len(array)), or take it by a parameter annotated ds.types.ndarray()"
+        if isinstance(thing, np.ndarray)
+        else "loop over range(n), ds.ndrange(n, m), a field, ds.grouped(field) or ds.static(list)",
+    )
+
+
+class Static:
+    """What `ds.static(things)` stands for in a `for`."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def in_words(self) -> str:
+        return "ds.static(...)"
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.items[k]
+
+
+def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value, Value]:
+    """Bounds as values of one integer type: i32, or i64 where that is not enough."""
+    t: Type = i32
+    for x in (lo, hi):
+        if isinstance(x, Value):
+            if not x.type.is_int or x.type.shape:
+                raise cx.type_error(
+                    node,
+                    f"a bound of a loop is a whole number, not {an(x.type)}",
+                    hint="divide with //, or convert it: ds.cast(n, ds.i32)",
+                )
+            if x.type.bits == 64 or x.type.name == "u32":  # type: ignore[union-attr]
+                t = i64
+        elif isinstance(x, bool) or not isinstance(x, (int, np.integer)):
+            name = x._mem.name if is_field(x) else ""  # type: ignore[union-attr]  # not of a bool
+            raise cx.type_error(
+                node,
+                f"a bound of a loop is a whole number, not {describe(x)}",
+                f"for a field use {name}.shape[0]"
+                if name
+                else "divide with //, or convert it: int(n)",
+            )
+        elif not i64.holds(int(x)):
+            raise cx.type_error(
+                node, f"{shown(x)} turns are too many for a loop", "bounds of loops have 64 bits"
+            )
+        elif not i32.holds(int(x)):
+            t = i64
+    made = [
+        cx.builder.cast(x, t.scalar) if isinstance(x, Value) else Const(t, int(x)) for x in (lo, hi)
+    ]
+    return made[0], made[1]
+
+
+def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
+    args = calls.arguments(cx, node)
+    if node.keywords or not 1 <= len(args) <= 3:
+        raise cx.type_error(
+            node, "range takes one to three whole numbers", "write range(end) or range(first, end)"
+        )
+    lo, hi = (0, args[0]) if len(args) == 1 else args[:2]
+    step = args[2] if len(args) == 3 else 1
+    if isinstance(step, Const):
+        step = step.value
+    if isinstance(step, Value) or not isinstance(step, int) or step == 0:
+        raise cx.type_error(
+            node,
+            "the step of a range is a whole number other than 0, known before the launch",
+            "loop over range(n) and compute the index: first + k * step",
+        )
+    first, last = _bounds(cx, node.args[0] if len(node.args) == 1 else node, lo, hi)
+    if step == 1:
+        return Space([(first, last)], kind="single")
+    gap = last - first if step > 0 else first - last
+    turns = cx.builder.named(
+        "max", cx.builder.named("floordiv", gap + (abs(step) - 1), abs(step)), 0
+    )
+    zero = cx.builder.const(0, first.type)
+    return Space([(zero, turns)], kind="single", start=first, step=step)
+
+
+def bind_target(cx: TranslationContext, target: ast.expr, item: Any) -> None:
+    """Bind a loop's target to its item: names, nested tuples of names."""
+    if isinstance(target, ast.Name):
+        if isinstance(item, Value) and not item.hint and not isinstance(item, Const):
+            item.hint = target.id
+        cx.env[target.id] = item
+        return
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        raise cx.syntax(
+            target, "the target of a loop is a name, or several", "assign in the body of the loop"
+        )
+    if isinstance(item, Value) and len(item.type.shape) == 1:
+        item = linalg.elements(item)
+    elif isinstance(item, Matrix):
+        item = list(item)
+    if not isinstance(item, (tuple, list)) or len(item) != len(target.elts):
+        n = len(item) if isinstance(item, (tuple, list)) else 1
+        raise cx.type_error(
+            target,
+            f"each turn of the loop gives {n} value{'s' * (n != 1)}, for {len(target.elts)} names",
+            f"write as many names as values: for {', '.join('ijklmnop'[:n])} in ...",
+        )
+    for one, part in zip(target.elts, item, strict=True):
+        bind_target(cx, one, part)

@@ -1,0 +1,119 @@
+"""Assignments to a narrower type: what may be lost is warned about, once a line.
+
+What counts is the rule of promotion: `i8 = i32` may lose something; `u32 = i32` does not count, since a sum
+of the two is a u32. What is known about an integer (a constant, a loop's index, `x & 255`) is made use of.
+With `debug=True` an integer that does not fit is an error where it is assigned.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from diffsim.errors import warn
+from diffsim.ir.nodes import DOES_NOT_FIT, Check, Const, Value
+from diffsim.ir.types import ScalarType, converted, promote
+from diffsim.lang.frontend.context import TranslationContext
+
+_DEPTH = 6
+
+
+class PrecisionLoss(UserWarning):
+    """A value is stored into a narrower type."""
+
+
+def narrowed(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> Value:
+    """The value in the type of the place it is assigned to, `name` in messages."""
+    have = v.type.scalar
+    if have is not to and not to.is_bool:
+        if isinstance(v, Const):
+            _constant(cx, v, to, name)
+        elif promote(have, to) is not to:
+            _run_time(cx, v, to, name)
+    return cx.builder.cast(v, to)
+
+
+def _constant(cx: TranslationContext, v: Const, to: ScalarType, name: str) -> None:
+    if to.is_int and not to.holds(v.value):
+        told = f"{name} holds {to}: {v.value} does not fit and becomes {converted(v.value, to)}"
+        _warn(cx, f"{told}; if that is meant: ds.cast({v.value}, ds.{to})")
+
+
+def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> None:
+    have = v.type.scalar
+    if to.is_float:
+        _warn(cx, f"{name} holds {to}: storing {have} loses precision")
+        return
+    least, largest = _range(cx, v)
+    if to.holds(least) and to.holds(largest):
+        return
+    meant = f"ds.cast(value, ds.{to})"
+    _warn(
+        cx,
+        f"{name} holds {to}: an {have} that does not fit wraps around; if that is meant: {meant}",
+    )
+    if cx.debug:
+        b = cx.builder
+        for place in itertools.product(*map(range, v.type.shape)):
+            one = b.named("extract", v, *place) if place else v
+            fits = b.named("eq", b.cast(b.cast(one, to), have), one)
+            if have.kind != to.kind:
+                fits = b.named(
+                    "and", fits, b.named("eq", b.named("lt", b.cast(one, to), 0), one < 0)
+                )
+            message = f"{name} holds {to}, and {{}} {DOES_NOT_FIT}"
+            b.add(Check(fits, message, (one,), b.span))
+
+
+def _warn(cx: TranslationContext, message: str) -> None:
+    span = cx.builder.span
+    if (span.file, span.line) not in cx.told:  # a loop that is unrolled, or translated twice
+        cx.told.add((span.file, span.line))
+        warn(message, PrecisionLoss, span)
+
+
+def note_choice(cx: TranslationContext, out: Value, a: Value, b: Value) -> None:
+    """Remember what is known of an integer that is one of two."""
+    if out.type.is_int:
+        (least, largest), (low, high) = _range(cx, a), _range(cx, b)
+        cx.builder.ranges[out] = min(least, low), max(largest, high)
+
+
+def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, int]:
+    """The least and the largest number that an integer may be."""
+    t = v.type.scalar
+    if isinstance(v, Const):
+        return int(v.value), int(v.value)
+    known = cx.builder.ranges.get(v)
+    if known is not None:
+        return known
+    whole = t.limits if t.is_int else (0, 1)
+    let = cx.builder.made_by(v) if depth else None
+    if let is None or not all(a.type.is_int or a.type.is_bool for a in let.args):
+        return whole
+    name = let.op.name
+    parts = [_range(cx, a, depth - 1) for a in let.args]
+    found = None
+    if name in ("select", "min", "max"):
+        (a, b), (c, d) = parts[-2:]
+        found = {
+            "select": (min(a, c), max(b, d)),
+            "min": (min(a, c), min(b, d)),
+            "max": (max(a, c), max(b, d)),
+        }[name]
+    elif name == "cast":
+        found = parts[0]
+    elif name == "bit_and" and any(a >= 0 for a, _ in parts):
+        found = 0, min(b for a, b in parts if a >= 0)
+    elif name == "mod" and parts[1][0] > 0:
+        found = 0, parts[1][1] - 1
+    elif name in ("floordiv", "shr") and parts[1][0] == parts[1][1] > 0:
+        n = parts[1][0]
+        found = tuple(x >> n if name == "shr" else x // n for x in parts[0])  # type: ignore[assignment]
+    elif name in ("add", "sub", "mul"):
+        (a, b), (c, d) = parts
+        ends = {"add": (a + c, b + d), "sub": (a - d, b - c)}.get(name)
+        products = a * c, a * d, b * c, b * d
+        found = ends or (min(products), max(products))
+    if found is None or not (t.holds(found[0]) and t.holds(found[1])):
+        return whole
+    return found

@@ -1,0 +1,479 @@
+"""Branches and loops as structured SSA: what the paths bind is merged, what a loop changes is carried.
+
+The callers hand in functions that translate a branch or a loop's body; here is only the bookkeeping of
+names. `break`, `continue` and early `return` are boolean locals (BREAK, CONTINUE, RETURN) like any other,
+so they are merged and carried by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import Span
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Block, Const, For, If, Stmt, Value, While, zero
+from diffsim.ir.traversal import has_effects
+from diffsim.ir.types import Type, an, bool_
+from diffsim.lang.frontend.context import (
+    BREAK,
+    CONTINUE,
+    DRAWS,
+    RESULT,
+    RETURN,
+    KernelLocal,
+    StructValue,
+    StructVar,
+    TranslationContext,
+    Undefined,
+    describe,
+    read,
+    with_members,
+)
+from diffsim.lang.frontend.narrowing import narrowed, note_choice
+from diffsim.lang.types.matrix import Matrix
+
+_FLAGS = (BREAK, CONTINUE, RETURN)
+
+
+def if_region(
+    cx: TranslationContext,
+    cond: Value,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
+    node: Any,
+) -> Any:
+    """Translate both branches, merge the names they bind, and return the merged results."""
+    b, span, before = cx.builder, cx.builder.span, cx.frame.env
+    sides: list[tuple[list[Stmt], dict[str, Any], Any]] = []
+    cx.level += 1
+    for branch in (then, orelse):
+        cx.frame.env = dict(before)
+        with b.block() as stmts:
+            result = branch()
+        sides.append((stmts, cx.frame.env, result))
+    cx.level -= 1
+    b.span = span
+    (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
+    merge = _Merge(cx, cond, then_stmts, else_stmts, node)
+    after = then_env | else_env
+    for name in after:  # long functions have many names, and branches change few
+        if name not in then_env or name not in else_env:
+            after[name] = merge.one_sided(name, then_env, else_env)
+        elif then_env[name] is not else_env[name]:
+            after[name] = merge.names(name, then_env[name], else_env[name])
+    result = merge.pair(then_result, else_result, "the result of this expression")
+    cx.frame.env = after
+    merge.finish(span)
+    return result
+
+
+class _Merge:
+    """Collects the values that the two branches of an If hand on."""
+
+    def __init__(
+        self, cx: TranslationContext, cond: Value, then: list[Stmt], orelse: list[Stmt], node: Any
+    ) -> None:
+        self.cx = cx
+        self.cond = cond
+        self.then = then
+        self.orelse = orelse
+        self.node = node
+        self.yields: list[tuple[Value, Value, Value]] = []
+
+    def names(self, name: str, a: Any, b: Any) -> Any:
+        if isinstance(a, Undefined) or isinstance(b, Undefined):
+            return Undefined("has a value on one path only")
+        if isinstance(a, StructVar) and a == b:
+            return a
+        with _into(self.cx.builder, self.then):
+            a = read(self.cx, a)
+        with _into(self.cx.builder, self.orelse):
+            b = read(self.cx, b)
+        if name in _FLAGS:
+            return self.flag(a, b)
+        if name == RESULT:
+            return self.pair(a, b, "what the function returns")
+        return self.pair(a, b, name)
+
+    def one_sided(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
+        """A name that one branch alone knows."""
+        if name in _FLAGS:
+            return self.flag(a.get(name, False), b.get(name, False))
+        if name == RESULT:  # what is returned matters only where RETURN is set
+            known = a.get(name) if name in a else b.get(name)
+            x, y = (known, _blank(known)) if name in a else (_blank(known), known)
+            return self.pair(x, y, "the result")
+        return Undefined("has a value on one path only")
+
+    def flag(self, a: Any, b: Any) -> Any:
+        if isinstance(a, bool) and isinstance(b, bool):
+            if a == b:
+                return a
+            return self.cond if a else self.cx.builder.named("not", self.cond)
+        return self.pair(a, b, "a condition")
+
+    def pair(self, a: Any, b: Any, what: str) -> Any:
+        if a is b:
+            return a
+        if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
+            merged = {
+                m: self.pair(a.members[m], b.members[m], f"{what}, member {m},") for m in a.members
+            }
+            return StructValue(a.type, merged)
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
+            return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
+        if not isinstance(a, Value) and not isinstance(b, Value):
+            try:
+                if type(a) is type(b) and bool(a == b):
+                    return a
+            except Exception:
+                pass
+        cx, builder = self.cx, self.cx.builder
+        if {type(a), type(b)} == {int, float}:  # numbers that were written: 0 if c else 0.5
+            a, b = float(a), float(b)
+        with _into(builder, self.then):
+            x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
+        with _into(builder, self.orelse):
+            y = cx.value(b, self.node, what, x.type)
+        t = common_type(cx, x, y, what, self.node)
+        with _into(builder, self.then):
+            x = fit(builder, x, t)
+        with _into(builder, self.orelse):
+            y = fit(builder, y, t)
+        out = Value(t, x.hint or y.hint)
+        note_choice(cx, out, x, y)
+        self.yields.append((x, y, out))
+        return out
+
+    def finish(self, span: Span) -> None:
+        xs, ys, outs = zip(*self.yields, strict=True) if self.yields else ((), (), ())
+        if self.then or self.orelse or outs:
+            self.cx.builder.add(
+                If(self.cond, Block(self.then, xs), Block(self.orelse, ys), outs, span)
+            )
+
+
+class _into:  # noqa: N801 - used like a function: with _into(...)
+    """Emit into an existing list of statements."""
+
+    def __init__(self, builder: Builder, stmts: list[Stmt]) -> None:
+        self.builder = builder
+        self.stmts = stmts
+
+    def __enter__(self) -> None:
+        self.outer, self.builder.stmts = self.builder.stmts, self.stmts
+
+    def __exit__(self, *exc: object) -> None:
+        self.builder.stmts = self.outer
+
+
+def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: Any) -> Type:
+    """The type that both can have: equal shapes, the scalar types promoted."""
+    if a.type is b.type:
+        return a.type
+    if a.type.shape != b.type.shape and a.type.shape and b.type.shape:
+        hint = "both sides need the same number of elements"
+        raise cx.type_error(node, _two_types(what, a, b), hint)
+    if a.type.shape != b.type.shape:
+        raise cx.type_error(
+            node, _two_types(what, a, b), hint="make both a number, or both a vector"
+        )
+    if a.type.scalar.kind != b.type.scalar.kind:
+        raise cx.type_error(
+            node,
+            _two_types(what, a, b),
+            hint="give it one type on both: write 0.0 for a float, or use ds.cast",
+        )
+    return a.type if a.type.scalar.bits >= b.type.scalar.bits else b.type
+
+
+def _two_types(what: str, a: Value, b: Value) -> str:
+    return f"{what} is {an(a.type)} on one path and {an(b.type)} on the other"
+
+
+def fit(builder: Builder, v: Value, t: Type) -> Value:
+    """The value with its scalars in those of a type."""
+    return builder.cast(v, t.scalar)
+
+
+def _blank(thing: Any) -> Any:
+    """Something of the same structure and type, to stand where it is never looked at."""
+    if isinstance(thing, Value):
+        return zero(thing.type)
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(_blank(t) for t in thing)
+    if isinstance(thing, StructValue):
+        return StructValue(thing.type, {m: _blank(t) for m, t in thing.members.items()})
+    return thing
+
+
+class Carried:
+    """The names that a loop carries: bound to parameters inside, to results afterwards."""
+
+    def __init__(self, cx: TranslationContext, names: Iterable[str], node: Any) -> None:
+        self.cx = cx
+        self.node = node
+        self.before = dict(cx.env)
+        self.names: list[str] = []
+        self.inits: list[Value] = []
+        self.forms: dict[str, Any] = {}
+        self.changed_objects: dict[str, Any] = {}
+        for name in with_members(cx.env, names):
+            if name not in cx.env:
+                continue
+            if isinstance(cx.env[name], Undefined):
+                continue
+            thing = cx.env[name]
+            if isinstance(thing, StructVar):
+                self.changed_objects[name] = thing
+                continue
+            if isinstance(thing, KernelLocal) and cx.in_task:
+                continue
+            thing = read(cx, thing)
+            if name == RESULT:
+                self.names.append(name)
+                self.inits += _parts(cx, thing, node)
+                self.forms[name] = thing
+            elif isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
+                isinstance(thing, (list, tuple)) and thing
+            ):
+                self.names.append(name)
+                self.inits.append(cx.value(thing, node, name))
+            else:
+                self.changed_objects[name] = thing
+        hints = ["" if n[0] == "%" else n for n in self.names for _ in range(self._width(n))]
+        self.params = tuple(Value(v.type, n) for n, v in zip(hints, self.inits, strict=True))
+
+    def _width(self, name: str) -> int:
+        """How many values are carried for a name: several for a result of several."""
+        return _count(self.forms[name]) if name in self.forms else 1
+
+    def _bound(self, values: Iterable[Value]) -> dict[str, Any]:
+        """The names bound to values in order."""
+        left = iter(values)
+        return {
+            n: _rebuilt(self.forms[n], left) if n in self.forms else next(left) for n in self.names
+        }
+
+    def enter(self, extra: dict[str, Any] | None = None) -> None:
+        """Bind the names to the parameters, for the body."""
+        env = dict(self.before)
+        env.update(self._bound(self.params))
+        env.update(extra or {})
+        self.cx.frame.env = env
+
+    def leave_body(self) -> tuple[Value, ...]:
+        """The next values of the carried names, at the end of the body."""
+        made: list[Value] = []
+        for name in self.names:
+            thing = self.cx.env[name]
+            what = {DRAWS: "the number of random draws", RESULT: "the result"}.get(name, name)
+            if isinstance(thing, Undefined):
+                raise self.cx.type_error(
+                    self.node, f"{name} {thing.why} in this loop", "assign it on every path"
+                )
+            form = self.forms.get(name)
+            if form is not None and _outline(form) != _outline(thing):
+                raise self.cx.type_error(
+                    self.node,
+                    "a return in this loop gives something else than another return",
+                    "give as many values of the same kinds everywhere",
+                )
+            found = [thing] if form is None else _parts(self.cx, thing, self.node)
+            for one in found:
+                v, t = self.cx.value(one, self.node, what), self.params[len(made)].type
+                made.append(keep_type(self.cx, v, t, what, self.node))
+        for name, thing in self.changed_objects.items():
+            after = self.cx.env.get(name)
+            if after is not thing and not (isinstance(thing, StructVar) and after == thing):
+                raise self.cx.type_error(
+                    self.node,
+                    f"{name} is {describe(thing)} before the loop and something else after a turn",
+                    "use another name inside of the loop",
+                )
+        return tuple(made)
+
+    def leave(self) -> tuple[Value, ...]:
+        """Bind the names to the loop's results, for what follows."""
+        outs = tuple(Value(p.type, p.hint) for p in self.params)
+        env = dict(self.before)
+        env.update(self._bound(outs))
+        self.cx.frame.env = env
+        return outs
+
+
+def _parts(cx: TranslationContext, result: Any, node: Any) -> list[Value]:
+    """The values that a function returns, those of structs one by one."""
+    if isinstance(result, StructValue):
+        return _parts(cx, list(result.members.values()), node)
+    if isinstance(result, (list, tuple)):
+        return [part for one in result for part in _parts(cx, one, node)]
+    return [cx.value(result, node, "the result")]
+
+
+def _count(result: Any) -> int:
+    inner = list(result.members.values()) if isinstance(result, StructValue) else result
+    return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
+
+
+def _rebuilt(form: Any, values: Iterator[Value]) -> Any:
+    """A result of the same form, of these values."""
+    if isinstance(form, StructValue):
+        return StructValue(form.type, {m: _rebuilt(one, values) for m, one in form.members.items()})
+    if isinstance(form, (list, tuple)):
+        return type(form)(_rebuilt(one, values) for one in form)
+    return next(values)
+
+
+def _outline(result: Any) -> Any:
+    """What two results that can stand for each other have in common."""
+    if isinstance(result, StructValue):
+        return result.type
+    if isinstance(result, (list, tuple)):
+        return [_outline(one) for one in result]
+    return None
+
+
+def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -> Value:
+    """The new value of a variable in the type the variable has."""
+    if v.type is t:
+        return v
+    if v.type.shape != t.shape:
+        raise cx.type_error(
+            node,
+            f"{name} is {an(t)} and can not become {an(v.type)}",
+            hint=f"use another name for {an(v.type)}",
+        )
+    if (v.type.is_float and not t.is_float) or (t.is_bool and not v.type.is_bool):
+        raise cx.type_error(
+            node,
+            f"{name} is {an(t)} and can not become {an(v.type)}",
+            hint=f"start it as a float ({name} = 0.0), or convert the new value: "
+            f"ds.cast(..., ds.{t.scalar})"
+            if name.isidentifier() and t.is_int
+            else f"convert it: ds.cast(..., ds.{t.scalar})",
+        )
+    return narrowed(cx, v, t.scalar, name)
+
+
+def note_range(cx: TranslationContext, index: Value, lo: Value, hi: Value) -> None:
+    """Remember what numbers a loop's index takes, if that is known."""
+    least = lo.value if isinstance(lo, Const) else lo.type.scalar.limits[0]
+    last = hi.value if isinstance(hi, Const) else hi.type.scalar.limits[1]
+    cx.builder.ranges[index] = int(least), max(int(least), int(last) - 1)
+
+
+def for_region(
+    cx: TranslationContext,
+    lo: Value,
+    hi: Value,
+    names: Iterable[str],
+    body: Callable[[Value], None],
+    node: Any,
+    hint: str,
+) -> None:
+    """A counted loop without break: `body` translates one turn, given the index."""
+    b, span = cx.builder, cx.builder.span
+    carried = Carried(cx, (*names, DRAWS), node)
+    index = Value(lo.type, hint)
+    note_range(cx, index, lo, hi)
+    carried.enter({CONTINUE: False})
+    cx.level += 1
+    with b.block() as stmts:
+        body(index)
+        b.span = span
+        yields = carried.leave_body()
+    cx.level -= 1
+    outs = carried.leave()
+    inits = tuple(carried.inits)
+    b.add(For(index, lo, hi, carried.params, inits, Block(stmts, yields), outs, span))
+
+
+def _declare_result(
+    cx: TranslationContext, names: Iterable[str], body: Callable[[], None], node: Any
+) -> None:
+    """Give RESULT the type that a return inside of the loop will store, by translating it once."""
+    env = dict(cx.env)
+    cx.level += 1
+    with cx.builder.block():
+        Carried(cx, (*names, BREAK, RETURN, DRAWS), node).enter({CONTINUE: False})
+        body()
+        found = cx.env.get(RESULT)
+    cx.level -= 1
+    cx.frame.env = env
+    if found is not None:
+        blanks = [zero(part.type) for part in _parts(cx, found, node)]
+        cx.env[RESULT] = _rebuilt(found, iter(blanks))
+
+
+def while_region(
+    cx: TranslationContext,
+    names: Iterable[str],
+    test: Callable[[], Value | bool],
+    body: Callable[[], None],
+    node: Any,
+    *,
+    flags: tuple[str, ...],
+) -> bool:
+    """A loop that goes on while `test` holds and none of `flags` (BREAK, RETURN) was set.
+
+    Returns:
+        Whether there is one now: none is made if `test` does more than to compute a value.
+    """
+    b, span = cx.builder, cx.builder.span
+    before, outer_break = cx.frame.env.copy(), cx.env.get(BREAK)
+    if flags:
+        cx.env[BREAK] = False
+    if RETURN in flags:
+        cx.env.setdefault(RETURN, False)
+        if RESULT not in cx.env:
+            _declare_result(cx, names, body, node)
+        flags = (*flags, RESULT) if RESULT in cx.env else flags
+    carried = Carried(cx, (*names, *flags, DRAWS), node)
+    cx.level += 1
+    carried.enter({CONTINUE: False})
+    entered = cx.frame.env.copy()
+    with b.block() as cond_stmts:
+        go: Any
+        if flags:
+            stopped = b.named("or", cx.env.get(BREAK, False), cx.env.get(RETURN, False))
+
+            def evaluate() -> Value:
+                found = test()
+                return found if isinstance(found, Value) else b.const(found, bool_)
+
+            never = Const(bool_, False)
+            go = if_region(cx, b.named("not", stopped), evaluate, lambda: never, node)
+        else:
+            go = test()
+        b.span = span
+    go = go if isinstance(go, Value) else b.const(go, bool_)
+    cond = Block(cond_stmts, (go,))
+    if has_effects(cond) or cx.has_changed(entered):
+        cx.level -= 1
+        cx.frame.env = before
+        return False
+    carried.enter({CONTINUE: False})
+    with b.block() as stmts:
+        body()
+        b.span = span
+        yields = carried.leave_body()
+    cx.level -= 1
+    outs = carried.leave()
+    cx.env.pop(BREAK, None)
+    if outer_break is not None:
+        cx.env[BREAK] = outer_break
+    b.add(
+        While(
+            carried.params,
+            tuple(carried.inits),
+            cond,
+            Block(stmts, yields),
+            outs,
+            span,
+        )
+    )
+    return True

@@ -1,0 +1,111 @@
+"""`and`, `or` and `a if c else b`: what is evaluated only where it counts."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from diffsim.ir.nodes import Value
+from diffsim.ir.types import bool_
+from diffsim.lang.frontend import expressions
+from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.regions import if_region
+
+
+def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
+    """`a and b`, `a or b`: one of the operands, as in Python; b is evaluated only where it is the one."""
+    is_and = isinstance(node.op, ast.And)
+    first, *others = node.values
+    left = expressions.expr(cx, first)
+    test = expressions.truth(cx, left, first)
+    rest = others[0]
+    if len(others) > 1:
+        rest = ast.copy_location(ast.BoolOp(op=node.op, values=others), others[0])
+    if not isinstance(test, Value):
+        return left if test != is_and else expressions.expr(cx, rest)
+    is_bool = isinstance(left, Value) and left.type is bool_
+    found: list[Any] = []
+    if is_bool and is_cheap(cx, rest):
+        found.append(expressions.expr(cx, rest))
+        if _is_bool(found[0]):
+            named = "and" if is_and else "or"
+            return cx.builder.named(named, left, _as_bool(cx, found[0]))
+
+    def taken() -> Any:
+        if not found:
+            found.append(expressions.expr(cx, rest))
+        return _as_bool(cx, found[0]) if _is_bool(found[0]) else found[0]
+
+    def settled() -> Any:
+        if not is_bool:
+            return left
+        other = found[0] if found else None
+        if is_and and isinstance(other, Value) and not other.type.shape:
+            return cx.builder.const(0, other.type)  # False, as the number that it is in Python
+        return cx.builder.const(not is_and, bool_)
+
+    then, orelse = (taken, settled) if is_and else (settled, taken)
+    return if_region(cx, test, then, orelse, node)
+
+
+def _is_bool(thing: Any) -> bool:
+    return isinstance(thing, bool) or (isinstance(thing, Value) and thing.type is bool_)
+
+
+def _as_bool(cx: TranslationContext, thing: Any) -> Value:
+    return thing if isinstance(thing, Value) else cx.builder.const(thing, bool_)
+
+
+def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
+    """The truth of `a and b`, `a or b`: the right side is evaluated only where it decides."""
+    is_and = isinstance(node.op, ast.And)
+    left = expressions.condition(cx, node.values[0])
+    for k, right_node in enumerate(node.values[1:], 1):
+        if not isinstance(left, Value):
+            if left != is_and:
+                return left
+            left = expressions.condition(cx, right_node)
+            continue
+        if is_cheap(cx, right_node):
+            right = expressions.condition(cx, right_node)
+            if not isinstance(right, Value):
+                right = cx.builder.const(right, bool_)
+            left = cx.builder.named("and" if is_and else "or", left, right)
+            continue
+        rest = ast.BoolOp(op=node.op, values=node.values[k:])
+        ast.copy_location(rest, right_node)
+        rest_node = rest if len(rest.values) > 1 else right_node
+
+        def evaluate(rest_node: ast.expr = rest_node) -> Any:
+            right = expressions.condition(cx, rest_node)
+            return right if isinstance(right, Value) else cx.builder.const(right, bool_)
+
+        def settled() -> Any:
+            return cx.builder.const(not is_and, bool_)
+
+        then, orelse = (evaluate, settled) if is_and else (settled, evaluate)
+        made: Value | bool = if_region(cx, left, then, orelse, node)
+        return made
+    return left
+
+
+def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
+    """Whether an expression may as well be evaluated where its value does not count."""
+    dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
+    if cx.debug:
+        dear += (ast.FloorDiv, ast.Mod, ast.Pow)  # they are checked
+    return not any(isinstance(n, dear) for n in ast.walk(node))
+
+
+def if_expression(cx: TranslationContext, node: ast.IfExp) -> Any:
+    """`a if c else b`: the one that counts."""
+    test = expressions.condition(cx, node.test)
+    if not isinstance(test, Value):
+        return expressions.expr(cx, node.body if test else node.orelse)
+    return if_region(
+        cx,
+        test,
+        lambda: expressions.expr(cx, node.body),
+        lambda: expressions.expr(cx, node.orelse),
+        node,
+    )

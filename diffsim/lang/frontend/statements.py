@@ -1,0 +1,355 @@
+"""Statements: each kind of syntax node has one function that translates it.
+
+A loop at kernel level becomes a parallel task; what stands between is serial. Locals that several tasks
+see move into temporaries (`tasks.py` does that).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.ir.nodes import Check, Const, Value
+from diffsim.lang.frontend import assignments, iteration_spaces, partial_assignments, tasks
+from diffsim.lang.frontend.context import (
+    BREAK,
+    CONTINUE,
+    RESULT,
+    RETURN,
+    TranslationContext,
+    Undefined,
+)
+from diffsim.lang.frontend.expressions import condition, expr
+from diffsim.lang.frontend.functions import by_reference
+from diffsim.lang.frontend.regions import for_region, if_region, keep_type, while_region
+from diffsim.lang.host.source import returns
+
+
+def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
+    """Translate statements in order; what follows a possible break, continue or return is guarded."""
+    for k, statement in enumerate(statements):
+        outer = cx.builder.span
+        cx.builder.span = cx.span(statement)
+        try:
+            handler = _STATEMENTS.get(type(statement))
+            if handler is None:
+                raise _unsupported(cx, statement)
+            handler(cx, statement)
+        finally:
+            cx.builder.span = outer
+        stop = _stopped(cx)
+        if stop is False:
+            continue
+        rest = statements[k + 1 :]
+        if stop is True or not rest:
+            return
+        _unless(cx, stop, functools.partial(block, cx, rest), rest[0])
+        return
+
+
+def _stopped(cx: TranslationContext) -> Value | bool:
+    """Whether the rest of the block is skipped: known now, or a run-time condition."""
+    found: Value | None = None
+    for flag in (BREAK, CONTINUE, RETURN):
+        state = cx.env.get(flag, False)
+        if isinstance(state, Const):
+            state = bool(state.value)
+        if state is True:
+            return True
+        if isinstance(state, Value):
+            found = state if found is None else cx.builder.named("or", found, state)
+    return False if found is None else found
+
+
+def _unless(cx: TranslationContext, stop: Value, rest: Callable[[], None], node: ast.stmt) -> None:
+    """Translate what is skipped where a break, continue or return was met."""
+    was = {flag: cx.env[flag] for flag in (BREAK, CONTINUE, RETURN) if flag in cx.env}
+
+    def go_on() -> None:
+        cx.env.update(dict.fromkeys(was, False))
+        rest()
+        cx.env.update({flag: old for flag, old in was.items() if cx.env.get(flag) is False})
+
+    if_region(cx, cx.builder.named("not", stop), go_on, lambda: None, node)
+
+
+_UNSUPPORTED = {
+    ast.Try: ("try", "kernels have no exceptions; test a condition with if"),
+    ast.TryStar: ("try", "kernels have no exceptions; test a condition with if"),
+    ast.With: ("with", "enter the context in Python, around the launch"),
+    ast.Raise: ("raise", "kernels have no exceptions; use assert, which debug=True checks"),
+    ast.ClassDef: ("a class definition", "define it outside of the kernel"),
+    ast.FunctionDef: ("a function definition", "define it outside of the kernel with @ds.func"),
+    ast.AsyncFunctionDef: (
+        "a function definition",
+        "define it outside of the kernel with @ds.func",
+    ),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Global: ("global", "kernels can not rebind Python variables; use a 0-D field"),
+    ast.Nonlocal: ("nonlocal", "kernels can not rebind Python variables; use a 0-D field"),
+    ast.Delete: ("del", "leave it out: a local ends with the kernel"),
+    ast.Match: ("match", "write if and elif"),
+}
+
+
+def _unsupported(cx: TranslationContext, node: ast.stmt) -> Exception:
+    word, hint = _UNSUPPORTED.get(type(node), ("this statement", "move it out of the kernel"))
+    if isinstance(node, ast.Delete) and not all(isinstance(t, ast.Name) for t in node.targets):
+        hint = "the elements of a field or a vector stay: assign 0 to them"
+    return cx.syntax(node, f"{word} can not be used in a kernel", hint)
+
+
+# ---- control flow
+
+
+def _if(cx: TranslationContext, node: ast.If) -> None:
+    test = condition(cx, node.test)
+    if not isinstance(test, Value):
+        block(cx, node.body if test else node.orelse)
+        return
+    if_region(cx, test, lambda: block(cx, node.body), lambda: block(cx, node.orelse), node)
+
+
+def _while(cx: TranslationContext, node: ast.While) -> None:
+    _no_else(cx, node)
+
+    def translate(loop: ast.While) -> bool:
+        names = sorted(by_reference.changed(cx, loop.body))
+        return while_region(
+            cx,
+            names,
+            lambda: condition(cx, loop.test),
+            lambda: by_reference.loop_body(cx, loop, names, block),
+            loop,
+            flags=_exits(loop.body),
+        )
+
+    if not translate(node):
+        translate(_tested_inside(node))
+
+
+def _tested_inside(node: ast.While) -> ast.While:
+    """The same loop, tested in its body: `while True:`, then `if test: pass` with `else: break`."""
+    go, leave, always = ast.Pass(), ast.Break(), ast.Constant(True)
+    test = ast.If(node.test, [go], [leave])
+    loop = ast.While(always, [test, *node.body], [])
+    for made in (go, leave, always, test):
+        ast.copy_location(made, node.test)
+    return ast.copy_location(loop, node)
+
+
+def _no_else(cx: TranslationContext, node: ast.For | ast.While) -> None:
+    if node.orelse:
+        raise cx.syntax(
+            node.orelse[0],
+            "else after a loop can not be used in a kernel",
+            "set a flag in the loop",
+        )
+
+
+def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
+    """The first break or continue of this loop (not of loops inside of it)."""
+    for s in statements:
+        if isinstance(s, kind):
+            return s
+        if isinstance(s, (ast.For, ast.While)):
+            continue
+        for inner in ("body", "orelse"):
+            found = find(getattr(s, inner, []), kind)
+            if found is not None:
+                return found
+    return None
+
+
+def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
+    """The flags that can end a loop early."""
+    flags = (BREAK,) if find(body, ast.Break) else ()
+    return (*flags, RETURN) if any(returns(body)) else flags
+
+
+def _for(cx: TranslationContext, node: ast.For) -> None:
+    _no_else(cx, node)
+    is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)
+    options = tasks.loop_options(cx, node, is_static=is_static)
+    known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
+    if cx.is_outside and not is_static and not options.serialize:
+        tasks.parallel_for(cx, node, block, options.block_dim)
+    else:
+        space = iteration_spaces.iteration_space(cx, node.iter)
+        if space.static is not None:
+            _static_for(cx, node, space.static)
+            return
+        _serial_for(cx, node, space)
+    for name in known:  # Python would keep the last index, the value from before is neither
+        cx.env[name] = Undefined("is the index of a loop above, and has no value after it")
+
+
+def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
+    """`for ... in ds.static(...)`: the body once for each item, while compiling."""
+    saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
+    outer = {n: cx.env[n] for n in (*saved, BREAK, CONTINUE) if n in cx.env}
+    cx.env.update({BREAK: False, CONTINUE: False})
+
+    def turn(item: Any) -> None:
+        iteration_spaces.bind_target(cx, node.target, item)
+        block(cx, node.body)
+
+    for item in items:
+        cx.env[CONTINUE] = False
+        stop = _stopped(cx)
+        if stop is True:
+            break
+        if stop is False:
+            turn(item)
+        else:
+            _unless(cx, stop, functools.partial(turn, item), node)
+    for n in (*saved, BREAK, CONTINUE):
+        cx.env.pop(n, None)
+    cx.env.update(outer)
+
+
+def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.Space) -> None:
+    names = sorted(by_reference.changed(cx, node.body))
+    if _exits(node.body):
+        if len(space.axes) != 1:
+            raise cx.syntax(
+                find(node.body, ast.Break) or next(returns(node.body), node),
+                "this can not leave a loop over several axes",
+                "write one loop for each axis",
+            )
+        _breakable_for(cx, node, space, names)
+        return
+
+    def nest(k: int, indices: list[Value]) -> None:
+        if k == len(space.axes):
+            iteration_spaces.bind_target(cx, node.target, space.item(cx, indices))
+            by_reference.loop_body(cx, node, names, block)
+            cx.env[CONTINUE] = False
+            return
+        lo, hi = space.axes[k]
+        hint = space.hint(node.target, k)
+        for_region(cx, lo, hi, names, lambda i: nest(k + 1, [*indices, i]), node, hint)
+
+    nest(0, [])
+
+
+def _breakable_for(
+    cx: TranslationContext, node: ast.For, space: iteration_spaces.Space, names: list[str]
+) -> None:
+    """A counted loop that can be left early: a while with the index carried."""
+    (lo, hi) = space.axes[0]
+    counter = "%index"
+    outer = cx.env.get(counter)
+    cx.env[counter] = lo
+
+    def body() -> None:
+        index = cx.env[counter]
+        iteration_spaces.bind_target(cx, node.target, space.item(cx, [index]))
+        by_reference.loop_body(cx, node, names, block)
+        cx.env[counter] = index + 1
+
+    while_region(
+        cx,
+        [*names, counter],
+        lambda: cx.env[counter] < hi,
+        body,
+        node,
+        flags=_exits(node.body),
+    )
+    if outer is None:
+        cx.env.pop(counter, None)
+    else:
+        cx.env[counter] = outer
+
+
+def _break(cx: TranslationContext, node: ast.Break) -> None:
+    if BREAK not in cx.env:
+        raise cx.syntax(
+            node,
+            "break can not leave a parallel loop: its turns run at the same time",
+            "put ds.loop_config(serialize=True) before the loop, or test a condition in every turn",
+        )
+    cx.env[BREAK] = True
+
+
+def _continue(cx: TranslationContext, node: ast.Continue) -> None:
+    cx.env[CONTINUE] = True
+
+
+def _return(cx: TranslationContext, node: ast.Return) -> None:
+    if not cx.running:
+        if cx.in_task:
+            raise cx.syntax(
+                node,
+                "return can not leave a parallel loop: its turns run at the same time",
+                "store the result into a 0-D field, or return after the loop",
+            )
+        tasks.kernel_return(cx, node)
+    elif node.value is not None:
+        thing = expr(cx, node.value)
+        old = cx.env.get(RESULT)
+        if isinstance(thing, (bool, int, float)) and isinstance(old, Value):
+            thing = cx.value(thing, node)
+        if isinstance(thing, Value) and isinstance(old, Value):
+            thing = keep_type(cx, thing, old.type, "the result", node)
+        cx.env[RESULT] = thing
+    cx.env[RETURN] = True
+
+
+def _pass(cx: TranslationContext, node: ast.stmt) -> None:
+    return
+
+
+def _expression(cx: TranslationContext, node: ast.Expr) -> None:
+    if isinstance(node.value, ast.Constant):
+        return
+    if partial_assignments.fill(cx, node.value):
+        return
+    expr(cx, node.value)
+    if isinstance(node.value, ast.Compare):
+        raise cx.syntax(
+            node, "this comparison has no effect", "to store a value write = instead of =="
+        )
+    if not isinstance(node.value, ast.Call):
+        raise cx.syntax(node, "this expression has no effect", "assign it, or leave it out")
+
+
+def _assert(cx: TranslationContext, node: ast.Assert) -> None:
+    test = condition(cx, node.test)
+    message = "assertion failed"
+    if node.msg is not None:
+        text = expr(cx, node.msg)
+        if not isinstance(text, str):
+            raise cx.syntax(
+                node.msg,
+                "the message of an assertion is a plain string",
+                'write it in quotes: "..."',
+            )
+        message = text
+    if test is False:
+        raise cx.type_error(
+            node,
+            f"{message} (this is known before the kernel runs)",
+            "see what the condition tests",
+        )
+    if cx.debug and isinstance(test, Value):
+        cx.builder.add(Check(test, message, (), cx.builder.span))
+
+
+_STATEMENTS: dict[type[ast.stmt], Callable[..., None]] = {
+    ast.Assign: assignments.assign,
+    ast.AnnAssign: assignments.annotated,
+    ast.AugAssign: assignments.augmented,
+    ast.If: _if,
+    ast.While: _while,
+    ast.For: _for,
+    ast.Break: _break,
+    ast.Continue: _continue,
+    ast.Return: _return,
+    ast.Pass: _pass,
+    ast.Expr: _expression,
+    ast.Assert: _assert,
+}

@@ -1,0 +1,527 @@
+"""Attributes and elements: `v.x`, `x[i]`, `A[i][0, 1]`, of fields, vectors and Python objects."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import types
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError, KernelNameError
+from diffsim.ir.nodes import Const, Mem, Value
+from diffsim.ir.op import TABLE
+from diffsim.ir.types import Type, an
+from diffsim.lang.frontend import expressions
+from diffsim.lang.frontend.context import StructValue, TranslationContext, describe, sample
+from diffsim.lang.frontend.functions import struct_values
+from diffsim.lang.host.inspection import is_field, is_ours, is_struct_field
+from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
+from diffsim.lang.host.unsupported import ABSENT, close_to
+from diffsim.lang.types import linalg
+from diffsim.lang.types.matrix import Matrix
+
+
+def attribute_node(cx: TranslationContext, node: ast.Attribute) -> Any:
+    """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
+    return _attribute(cx, node, strict=True)[0]
+
+
+def _attribute(
+    cx: TranslationContext, node: ast.Attribute, *, strict: bool
+) -> tuple[Any, Observation | None]:
+    with cx.once(node):
+        if node.attr in linalg.COMPONENTS or is_member(cx, node):
+            place = any_place(cx, node)
+            if isinstance(place, struct_values.StructPlace):
+                return place.load(cx, node), None
+            if place is not None:
+                return cx.builder.load(*place), None
+        owner, look = _looked_into(cx, node.value)
+    return _attribute_of(cx, owner, look, node, strict=strict)
+
+
+def _looked_into(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observation | None]:
+    """What an expression is of which only a part is asked for, and the look that found it."""
+    if isinstance(node, ast.Name):
+        return cx.find(node, strict=False)
+    if isinstance(node, ast.Attribute):
+        return _attribute(cx, node, strict=False)
+    return expressions.expr(cx, node), None
+
+
+def attribute(cx: TranslationContext, owner: Any, node: ast.Attribute) -> Any:
+    """An attribute of a value or a Python object."""
+    return _attribute_of(cx, owner, None, node, strict=True)[0]
+
+
+def _attribute_of(
+    cx: TranslationContext,
+    owner: Any,
+    look: Observation | None,
+    node: ast.Attribute,
+    *,
+    strict: bool,
+) -> tuple[Any, Observation | None]:
+    name = node.attr
+    if look is not None and is_ours(owner):  # what it is made of does not change
+        look.strict = True
+    if isinstance(owner, StructValue):
+        return struct_values.attribute(cx, owner, node), None
+    if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
+        raise cx.type_error(
+            node,
+            f".fill can not change this, {describe(owner)}",
+            "write v.fill(0.0) as a statement of its own, with a local or an element of a field",
+        )
+    if isinstance(owner, Value):
+        return _of_value(cx, owner, node), None
+    as_vector = isinstance(owner, list) and linalg.several(name)
+    if as_vector or (
+        isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast")
+    ):
+        if look is not None:
+            look.strict = True
+        if as_vector:
+            return attribute(cx, cx.value(owner, node), node), None
+        return expressions.Method(
+            name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
+        ), None
+    if is_field(owner) and name == "grad" and owner.grad is None:
+        raise KernelNameError(
+            f"{owner._mem.name} has no gradient",
+            cx.span(node),
+            hint="pass a ds.ndarray made with needs_grad=True"
+            if isinstance(owner, expressions.ArrayRef)
+            else "declare it with needs_grad=True",
+        )
+    found = _get(cx, owner, node)
+    if is_ours(owner):
+        cx.check_captured(found, node, name)
+        return found, None
+    made = cx.note(ATTRIBUTE, look or owner, name, found, node, strict=strict)
+    return found, made
+
+
+def _get(cx: TranslationContext, owner: Any, node: ast.Attribute) -> Any:
+    name = node.attr
+    try:
+        return getattr(owner, name)
+    except AttributeError as problem:
+        if problem.name not in (None, name):  # of the code of a property
+            raise cx.raised(node, problem) from None
+    except DiffsimError:
+        raise
+    except Exception as problem:
+        raise cx.raised(node, problem) from None
+    known = object.__dir__(owner) if not isinstance(owner, (type, types.ModuleType)) else dir(owner)
+    close = close_to(name, [k for k in known if not k.startswith("_")])
+    raise KernelNameError(
+        f"{describe(owner)} has no .{name}",
+        cx.span(node),
+        hint=ABSENT[name]
+        if name in ABSENT and is_ours(owner)
+        else f"did you mean .{close}?"
+        if close
+        else "look it up with dir(...)",
+    )
+
+
+def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
+    """A component, a method or the size of a value of the kernel."""
+    name = node.attr
+    if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
+        if not owner.type.shape and name != "cast":
+            raise cx.type_error(
+                node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
+            )
+        if name in ("n", "m"):
+            dims = owner.type.shape
+            return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
+        return owner.type.shape if name == "shape" else expressions.Method(name, owner)
+    if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
+        return _component(cx, owner, linalg.COMPONENTS[name], node)
+    chosen = linalg.several(name)
+    if chosen is not None and len(owner.type.shape) == 1:
+        return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
+    known = [*linalg.METHODS, "cast", "n", "m", "shape"]
+    close = close_to(name, known) if owner.type.shape else None
+    raise cx.type_error(
+        node,
+        f"{an(owner.type)} has no .{name}",
+        f"did you mean .{close}?"
+        if close
+        else "vectors and matrices have ." + ", .".join(known)
+        if owner.type.shape
+        else "a number has no attributes; its type is changed by ds.cast",
+    )
+
+
+def _component(cx: TranslationContext, owner: Value, k: int, node: ast.expr) -> Value:
+    if k >= owner.type.shape[0]:
+        raise cx.type_error(
+            node,
+            f"{an(owner.type)} has no element {k}",
+            f"the last one is {owner.type.shape[0] - 1}",
+        )
+    return cx.builder.op(TABLE["extract"], (owner, k))
+
+
+def place_of(cx: TranslationContext, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
+    """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
+    place = any_place(cx, node)
+    if isinstance(place, struct_values.StructPlace):
+        raise cx.type_error(
+            node,
+            f"this is a {place.type.__name__} as a whole",
+            f"name a member: {', '.join(f'.{m}' for m in place.fields)}",
+        )
+    return place
+
+
+def any_place(
+    cx: TranslationContext, node: ast.expr
+) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+    """The place of a number, vector or struct in a field: `x[i]`, `x[i].y`, `particles[i].pos`."""
+    if isinstance(node, ast.Attribute):
+        inner = any_place(cx, node.value) if _reaches_element(cx, node) else None
+        if isinstance(inner, struct_values.StructPlace):
+            return inner.member(cx, node.attr, node)
+        if inner is None:
+            return None
+        return component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
+    if not isinstance(node, ast.Subscript):
+        return None
+    if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
+        inner = None if slices(node.value) else any_place(cx, node.value)
+        if inner is None:
+            return _field_place(cx, node, _in_container(cx, node.value))
+        if isinstance(inner, struct_values.StructPlace):
+            raise cx.type_error(
+                node,
+                f"a {inner.type.__name__} has no elements",
+                f"name a member: {', '.join(f'.{m}' for m in inner.fields)}",
+            )
+        return component_place(cx, inner, tuple(index_list(cx, node)), node)
+    if not isinstance(node.value, (ast.Name, ast.Attribute)):
+        return None
+    return _field_place(cx, node, expressions.expr(cx, node.value))
+
+
+def _field_place(
+    cx: TranslationContext, node: ast.Subscript, owner: Any
+) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+    """The place that `owner[i]` means, if owner is a field or array."""
+    if is_struct_field(owner):
+        index = index_list(cx, node)
+        _check_index(cx, node, owner.name, owner.shape, index)
+        return struct_values.StructPlace(owner._struct, owner.type, tuple(index))
+    return element_place(cx, node, owner) if is_field(owner) else None
+
+
+def _in_container(cx: TranslationContext, node: ast.expr) -> Any:
+    """What `fields[0]` or `options["x"][1]` names, a chain without calls; None if it is no such thing."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return expressions.expr(cx, node)
+    if not isinstance(node, ast.Subscript):
+        return None
+    if any(isinstance(n, ast.Call) for n in ast.walk(node)):  # is not to be done twice
+        return None
+    owner = _in_container(cx, node.value)
+    return element(cx, owner, node) if isinstance(owner, (list, tuple, dict)) else None
+
+
+def element_place(
+    cx: TranslationContext, node: ast.Subscript, owner: Any
+) -> tuple[Mem, tuple[Value, ...]]:
+    """The memory and index that `owner[i]` means, owner being a field or array."""
+    mem: Mem = cx.use(owner._mem)
+    index = index_list(cx, node)
+    if len(index) != mem.rank:
+        axes = f"{mem.rank} ax{'i' if mem.rank == 1 else 'e'}s"
+        shown = f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given"
+        raise cx.type_error(
+            node, f"{mem.name} has {axes}, {shown}", f"write {sample(owner)} for an element"
+        )
+    if mem.shape is not None:
+        _check_index(cx, node, mem.name, mem.shape, index)
+    return mem, tuple(index)
+
+
+def _reaches_element(cx: TranslationContext, node: ast.Attribute) -> bool:
+    """Whether `node` names a part of an element of a field: `x[i].y`, `particles[i].pos`."""
+    if node.attr in linalg.COMPONENTS and isinstance(node.value, ast.Subscript):
+        return True
+    return is_member(cx, node)
+
+
+def is_member(cx: TranslationContext, node: ast.expr) -> bool:
+    """Whether `particles[i].a.b` names a place in a field of structs (nothing is emitted)."""
+    names: list[str] = []
+    base: ast.expr = node
+    while isinstance(base, ast.Attribute):
+        names.append(base.attr)
+        base = base.value
+    if not names or not isinstance(base, ast.Subscript):
+        return False
+    root = base.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name):
+        return False
+    thing = expressions.expr(cx, base.value)
+    if not is_struct_field(thing):
+        return False
+    while names and is_struct_field(thing):
+        name = names.pop()
+        if name not in thing._struct:
+            return name not in thing.type.methods
+        thing = thing._struct[name]
+    return not names or (len(names) == 1 and names[0] in linalg.COMPONENTS)
+
+
+def _check_index(
+    cx: TranslationContext,
+    node: ast.Subscript,
+    name: str,
+    shape: tuple[int, ...],
+    index: list[Value],
+) -> None:
+    """Refuse constant indices outside of the shape, and a wrong number of them."""
+    if len(index) != len(shape):
+        raise cx.type_error(
+            node,
+            f"{name} has {len(shape)} ax{'i' if len(shape) == 1 else 'e'}s, "
+            f"{len(index)} ind{'ex is' if len(index) == 1 else 'ices are'} given",
+            f"write {name}[{', '.join('ijklmnop'[: len(shape)]) or None}] for an element",
+        )
+    for k, (i, n) in enumerate(zip(index, shape, strict=True)):
+        if isinstance(i, Const) and not 0 <= i.value < n:
+            raise cx.type_error(
+                node,
+                f"index {i.value} is outside of {name}, which has shape {shape}",
+                f"along axis {k} the indices go from 0 to {n - 1}",
+            )
+
+
+def component_place(
+    cx: TranslationContext,
+    inner: tuple[Mem, tuple[Value, ...]],
+    index: tuple[Any, ...],
+    node: ast.expr,
+) -> tuple[Mem, tuple[Value, ...]] | None:
+    """The place of a component of that element; None for a row of a matrix."""
+    mem, outer = inner
+    dims = mem.dtype.shape
+    if len(outer) > mem.rank or not dims:
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, which has no elements",
+            f"take the number as it is, or declare {mem.name} with ds.Vector.field",
+        )
+    if len(index) == 1 and len(dims) == 2:
+        return None  # a row of a matrix
+    if len(index) != len(dims):
+        raise cx.type_error(
+            node,
+            f"an element of {mem.name} is {an(mem.dtype)}, {len(index)} indices are given for it",
+            f"write {mem.name}[...][{', '.join('ij'[: len(dims)])}]",
+        )
+    made = []
+    for k, n in zip(index, dims, strict=True):
+        number = k.value if isinstance(k, Const) else k
+        if not isinstance(number, Value) and not 0 <= number < n:
+            raise cx.type_error(
+                node,
+                f"an element of {mem.name} is {an(mem.dtype)}, which has no element {number}",
+                f"the last one is {n - 1}",
+            )
+        made.append(cx.value(k, node))
+    return mem, (*outer, *made)
+
+
+def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
+    """The indices between the brackets as whole-number values; vectors are spread out."""
+    made = cx.held.get(node)
+    if made is None:
+        made = _indices(cx, node, expressions.expr(cx, node.slice))
+        if node in cx.held:
+            cx.held[node] = made
+    return list(made)
+
+
+def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Value]:
+    if found is None:
+        return []
+    if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
+        raise cx.syntax(
+            node.slice,
+            "a slice can not be used as an index in a kernel",
+            "write a loop over the elements",
+        )
+    made: list[Value] = []
+    for one in found if isinstance(found, (tuple, list)) else (found,):
+        if isinstance(one, Matrix):
+            one = cx.value(one, node)
+        if isinstance(one, Value) and len(one.type.shape) == 1:
+            made += linalg.elements(one)
+        else:
+            made.append(cx.value(one, node.slice, "an index"))
+    return [_whole(cx, i, node.slice) for i in made]
+
+
+def _whole(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
+    """An index, checked."""
+    if not index.type.is_int or index.type.shape:
+        raise cx.type_error(
+            node,
+            f"an index is a whole number, not {an(index.type)}",
+            hint="divide with //, or convert it: ds.cast(index, ds.i32)",
+        )
+    return index
+
+
+def subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
+    """`x[i]`, of a field or of anything else."""
+    with cx.once(node):
+        if slices(node):
+            owner = expressions.expr(cx, node.value)
+            if isinstance(owner, Value) and owner.type.shape:
+                return _sliced(cx, owner, node)
+        place = any_place(cx, node)
+        if isinstance(place, struct_values.StructPlace):
+            return place.load(cx, node)
+        if place is not None:
+            return cx.builder.load(*place)
+        return element(cx, expressions.expr(cx, node.value), node)
+
+
+def slices(node: ast.expr) -> bool:
+    """Whether it is `v[:3]` or `A[:3, 0]`."""
+    if not isinstance(node, ast.Subscript):
+        return False
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(p, ast.Slice) for p in parts)
+
+
+def _sliced(cx: TranslationContext, owner: Value, node: ast.Subscript) -> Value:
+    """`v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; the bounds mean what they mean in Python."""
+    places, shape = slice_of(cx, node, owner.type)
+    taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in places]
+    return cx.builder.tensor_of(taken, shape)
+
+
+def slice_of(
+    cx: TranslationContext, node: ast.Subscript, owner: Type
+) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
+    """The indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
+    if isinstance(cx.held.get(node), tuple):
+        return cx.held[node]
+    if not slices(node):  # a row
+        row = tuple(index_list(cx, node))
+        return [(*row, k) for k in range(owner.shape[-1])], owner.shape[1:]
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    dims = owner.shape
+    if len(parts) > len(dims):
+        raise cx.type_error(
+            node, f"{an(owner)} has no {len(parts)} axes", "write one slice or index for each axis"
+        )
+    axes: list[list[Any]] = []
+    shape: list[int] = []
+    for k, n in enumerate(dims):
+        part = parts[k] if k < len(parts) else ast.Slice()
+        if isinstance(part, ast.Slice):
+            bounds = expressions.fold(cx, node, slice_node(cx, part).indices, n)
+            axes.append(list(range(*bounds)))
+            shape.append(len(axes[-1]))
+        else:
+            axes.append([_whole(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)])
+    if 0 in shape:
+        raise cx.type_error(node, f"this slice of {an(owner)} is empty", "see what its bounds are")
+    found = list(itertools.product(*axes)), tuple(shape)
+    if node in cx.held:
+        cx.held[node] = found
+    return found
+
+
+def element(cx: TranslationContext, owner: Any, node: ast.Subscript) -> Any:
+    """`owner[...]` of a local vector, matrix, list or Python object, or of a field that came from one."""
+    place = _field_place(cx, node, owner)
+    if isinstance(place, struct_values.StructPlace):
+        return place.load(cx, node)
+    if place is not None:
+        return cx.builder.load(*place)
+    if isinstance(owner, Value):
+        if not owner.type.shape:
+            raise cx.type_error(
+                node,
+                f"{describe(owner)} has no elements",
+                "only fields, vectors and matrices have them",
+            )
+        index = index_list(cx, node)
+        if len(owner.type.shape) == 2 and len(index) == 1:
+            width = owner.type.shape[1]
+            row = [cx.builder.op(TABLE["extract"], (owner, index[0], j)) for j in range(width)]
+            return cx.builder.tensor_of(row, (width,))
+        return cx.builder.op(TABLE["extract"], (owner, *index))
+    found = expressions.expr(cx, node.slice)
+    if isinstance(found, tuple):
+        found = tuple(k.value if isinstance(k, Const) else k for k in found)
+    elif isinstance(found, Const):
+        found = found.value
+    if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
+        things = owner.values() if isinstance(owner, dict) else owner
+        if any(is_field(f) or is_struct_field(f) for f in things):
+            raise cx.type_error(
+                node,
+                f"which field of {describe(owner)} this is has to be known when the kernel is compiled",
+                "loop over the fields with ds.static, or make one field of them, with an axis more",
+            )
+    at_run_time = any(
+        isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
+    )
+    if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
+        if node in cx.held:
+            cx.held[node] = _indices(cx, node, found)
+        return element(cx, cx.value(owner, node), node)
+    if isinstance(owner, np.ndarray):
+        cx.value(owner, node)  # refuses large ones with advice
+    if not hasattr(type(owner), "__getitem__"):
+        raise cx.type_error(
+            node,
+            f"{describe(owner)} has no elements",
+            "only fields, vectors and matrices have them",
+        )
+    item = expressions.fold(cx, node, _item, owner, found, asked=False)
+    if not is_settled_outside(owner) and not isinstance(found, Value):
+        cx.note(ITEM, owner, found, item, node)
+    return item
+
+
+def _item(owner: Any, key: Any) -> Any:
+    try:
+        return owner[key]
+    except KeyError:
+        close = (
+            close_to(key, [k for k in owner if isinstance(k, str)])
+            if key.__class__ is str
+            else None
+        )
+        raise KernelNameError(
+            f"{key!r} is not in the dictionary",
+            None,
+            hint=f"did you mean {close!r}?"
+            if close
+            else f"its keys are {', '.join(map(repr, owner))}",
+        ) from None
+
+
+def slice_node(cx: TranslationContext, node: ast.Slice) -> Any:
+    """`a:b:c` between brackets."""
+    parts = [
+        None if p is None else expressions.expr(cx, p) for p in (node.lower, node.upper, node.step)
+    ]
+    if any(isinstance(p, Value) for p in parts):
+        raise cx.syntax(node, "a slice needs bounds known at compile time", "write a loop")
+    return slice(*parts)

@@ -1,0 +1,225 @@
+"""Kernel level: parallel loops and the serial code between them become tasks.
+
+Tasks are separate functions, so a local that one task makes and another reads moves into a temporary, a
+0-D memory that lives for one launch. In a parallel loop such a local can only be accumulated into
+(`s += x[i]`, atomically); assigning it would be a race between the turns, and is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import KernelSyntaxError
+from diffsim.ir.nodes import Arg, Atomic, Block, Const, Dim, Load, Mem, Task, Value
+from diffsim.ir.traversal import has_effects, statements
+from diffsim.ir.types import Type, an, u64
+from diffsim.lang.frontend import iteration_spaces
+from diffsim.lang.frontend.context import (
+    BREAK,
+    CONTINUE,
+    DRAWS,
+    KernelLocal,
+    LoopOptions,
+    TranslationContext,
+    with_members,
+)
+from diffsim.lang.frontend.expressions import expr
+from diffsim.lang.frontend.functions import by_reference
+from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.frontend.regions import keep_type, note_range
+
+ATOMIC: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "add",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
+
+
+def temp(cx: TranslationContext, name: str, t: Type) -> Mem:
+    """A new temporary."""
+    return cx.use(Mem(name, t, 0, (), "temp"))
+
+
+def start_draws(cx: TranslationContext) -> None:
+    """Random numbers of each task come from a stretch of their own."""
+    cx.env[DRAWS] = Const(u64, len(cx.tasks) << 32)
+
+
+def flush(cx: TranslationContext, changed: set[str]) -> None:
+    """End the serial task under construction; its locals move into temporaries."""
+    b = cx.builder
+    changed = set(with_members(cx.env, changed))
+    for name, thing in list(cx.env.items()):
+        if name[0] == "%":
+            continue
+        if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
+            thing = b.tensor_of(list(thing), (len(thing),)) if _scalars(thing) else thing
+        if isinstance(thing, (bool, int, float, np.generic)) and name in changed:
+            thing = b.literal(thing)
+        if not isinstance(thing, Value):
+            continue
+        if isinstance(thing, (Const, Arg, Dim)) and name not in changed:
+            continue
+        mem = temp(cx, name, thing.type)
+        b.store(mem, (), thing)
+        cx.env[name] = KernelLocal(mem)
+    end_serial(cx)
+
+
+def _scalars(things: Any) -> bool:
+    return all(not isinstance(e, Value) or not e.type.shape for e in things)
+
+
+def end_serial(cx: TranslationContext) -> None:
+    """Make a task of the serial statements so far."""
+    b = cx.builder
+    if b.stmts:
+        cx.tasks.append(Task((), Block([]), Block(b.stmts), b.stmts[0].span))
+        b.stmts = []
+    start_draws(cx)
+
+
+def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> LoopOptions:
+    """What `ds.loop_config` said of this loop, if it is the next one of the kernel itself."""
+    options = cx.next_loop
+    if options is None or cx.running or cx.in_task:
+        return LoopOptions(node)
+    cx.next_loop = None
+    if is_static:
+        raise cx.syntax(
+            options.node,
+            "the loop after this ds.loop_config is unrolled, so it has no options",
+            "put ds.loop_config before the outermost loop that runs in parallel",
+        )
+    if not cx.is_outside and options.block_dim is not None:
+        raise no_blocks(cx, options.node)
+    return options
+
+
+def no_blocks(cx: TranslationContext, node: ast.AST) -> KernelSyntaxError:
+    """The error for block_dim before a loop that is none of the kernel's outermost ones."""
+    return cx.syntax(
+        node,
+        "block_dim is for loops that run in parallel, and the next one runs turn by turn in one thread",
+        "put it before an outermost loop of the kernel: one in no func, branch or other loop, and not after "
+        "a return",
+    )
+
+
+def parallel_for(
+    cx: TranslationContext,
+    node: ast.For,
+    translate: Callable[[TranslationContext, list[ast.stmt]], None],
+    block_dim: int | None,
+) -> None:
+    """A loop at kernel level: one task, each turn a lane."""
+    b, span = cx.builder, cx.span(node)
+    changed = by_reference.changed(cx, node.body)
+    flush(cx, changed)
+    entered = cx.env.copy()
+    with b.block() as bounds:
+        space = iteration_spaces.iteration_space(cx, node.iter)
+    if has_effects(Block(bounds)) or cx.has_changed(entered):
+        raise cx.syntax(
+            node.iter,
+            "the turns of this parallel loop run at the same time, and finding out how many there are "
+            "changes something",
+            "do it in a line before the loop: n = ..., then for i in range(n)",
+        )
+    yields = tuple(v for axis in space.axes for v in axis)
+    axes = tuple(Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes))
+    for axis, (lo, hi) in zip(axes, space.axes, strict=True):
+        note_range(cx, axis, lo, hi)
+    before = dict(cx.env)
+    cx.in_task = True
+    cx.lane_axes = axes
+    cx.env[CONTINUE] = False
+    cx.env.pop(BREAK, None)
+    with b.block() as stmts:
+        iteration_spaces.bind_target(cx, node.target, space.item(cx, list(axes)))
+        by_reference.loop_body(cx, node, (), translate)
+    cx.in_task = False
+    cx.lane_axes = ()
+    cx.frame.env = before
+    body = Block(stmts)
+    _refuse_reading_sums(body)
+    cx.tasks.append(Task(axes, Block(bounds, yields), body, span, block_dim=block_dim))
+    start_draws(cx)
+
+
+def _refuse_reading_sums(body: Block) -> None:
+    found = list(statements(body))
+    sums = {s.mem for s in found if isinstance(s, Atomic) and s.mem.kind == "temp"}
+    for s in found:
+        if isinstance(s, Load) and s.mem in sums:
+            raise KernelSyntaxError(
+                f"{s.mem.name} is read in the parallel loop that adds to it: its turns run at the same "
+                "time",
+                s.span,
+                hint=f"read {s.mem.name} after the loop, or, where each turn goes on from the one before, "
+                "put ds.loop_config(serialize=True) before the loop",
+            )
+
+
+def race(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxError:
+    """The error for an assignment to a kernel-level local in a parallel loop, or to a part of one."""
+    if isinstance(node, (ast.Subscript, ast.Attribute)):
+        add = f"to sum add to all of {name} at a time, {name} += ..."
+    else:
+        add = (
+            f"to sum write {name} += ...; for the largest or smallest ds.atomic_max({name}, ...) or "
+            "ds.atomic_min"
+        )
+    return cx.syntax(
+        node,
+        f"{name} belongs to the kernel, and the turns of this parallel loop run at the same time",
+        f"{add}; for a local of the loop take another name; to run turn by turn put "
+        "ds.loop_config(serialize=True) before the loop",
+    )
+
+
+def accumulate(
+    cx: TranslationContext, mem: Mem, kind: type[ast.operator], v: Value, node: Any
+) -> None:
+    """`s += v` in a parallel loop, where s is a local of the kernel."""
+    if kind not in ATOMIC:
+        raise race(cx, mem.name, node)
+    if mem.dtype.shape and not v.type.shape:
+        v = cx.builder.broadcast(v, mem.dtype)
+    v = keep_type(cx, v, mem.dtype, mem.name, node.target)
+    cx.builder.atomic(ATOMIC[kind], cx.use(mem), (), -v if kind is ast.Sub else v)
+
+
+def kernel_return(cx: TranslationContext, node: ast.Return) -> None:
+    """`return value` of a kernel: stored where the launch picks it up."""
+    if node.value is None:
+        if cx.result is not None:
+            raise cx.syntax(
+                node,
+                f"the kernel says that it returns {an(cx.result.dtype)}, and this return gives nothing",
+                "give the value here too",
+            )
+        return
+    if cx.result is None:
+        raise cx.syntax(
+            node,
+            "the kernel returns a value, and its def does not say of which type",
+            f"write def {cx.frame.source.name}(...) -> ds.f32:",
+        )
+    thing = cx.value(expr(cx, node.value), node.value, "the result")
+    t = cx.result.dtype
+    if thing.type.shape != t.shape or (thing.type.is_float and not t.is_float):
+        raise cx.type_error(
+            node.value,
+            f"the kernel says that it returns {an(t)}, this is {an(thing.type)}",
+            f"write -> ds.{thing.type} in its def, or convert: ds.cast(..., ds.{t.scalar})"
+            if not thing.type.shape and not t.shape
+            else "write the right type behind -> in its def: ds.f32, ds.types.vector(n, ds.f32), ...",
+        )
+    cx.builder.store(cx.use(cx.result), (), narrowed(cx, thing, t.scalar, "the result"))

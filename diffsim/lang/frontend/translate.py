@@ -1,0 +1,120 @@
+"""From a Python function and the kinds of its arguments to a kernel in IR: the frontend's entry.
+
+Read first: this file, then `statements.py` and `expressions.py` (one function for each kind of syntax
+node), `regions.py` (loops and branches), `tasks.py` (what runs in parallel).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffsim.errors import DiffsimError, InternalError, KernelSyntaxError
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Arg, Kernel, Let, Load, Mem, Stmt, Task, Value
+from diffsim.ir.op import TABLE
+from diffsim.ir.traversal import Rewriter
+from diffsim.ir.types import ScalarType, Type, an
+from diffsim.lang.frontend import statements, tasks
+from diffsim.lang.frontend.context import RETURN, Frame, TranslationContext
+from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.host.observations import Observation
+from diffsim.lang.host.source import Source
+
+
+class Translation:
+    """A kernel in IR, and what it took from outside."""
+
+    def __init__(self, kernel: Kernel, looks: list[Observation], *, uses_random: bool) -> None:
+        self.kernel = kernel
+        self.looks = looks
+        self.uses_random = uses_random
+
+
+def translate(
+    source: Source,
+    bindings: dict[str, Any],
+    args: tuple[Arg, ...],
+    result: Type | None,
+    *,
+    default_fp: ScalarType,
+    default_ip: ScalarType,
+    debug: bool,
+) -> Translation:
+    """Translate a kernel.
+
+    Args:
+        source: the function's syntax.
+        bindings: for each parameter its `Arg`, `ArrayRef`, or the Python object it is compiled for.
+        args: the run-time arguments, in order.
+        result: type of the returned value, if there is one.
+        default_fp: type of float literals on their own.
+        default_ip: type of int literals on their own.
+        debug: whether assertions are translated.
+
+    Raises:
+        KernelSyntaxError, KernelNameError, KernelTypeError: with the user's line.
+    """
+    head = source.head()
+    builder = Builder(head, default_fp, default_ip)
+    frame = Frame(source, None)
+    cx = TranslationContext(builder, frame, debug=debug)
+    frame.env.update(bindings)
+    tasks.start_draws(cx)
+    if result is not None:
+        cx.result = cx.use(Mem("return", result, 0, (), "temp"))
+    with builder:
+        try:
+            statements.block(cx, source.node.body)
+        except (DiffsimError, Warning):  # a warning that the user has made an error
+            raise
+        except RecursionError:
+            raise KernelSyntaxError(
+                f"an expression or a chain of calls in {source.name} is nested too deeply",
+                head,
+                hint="divide it into several statements; a func can not call itself",
+            ) from None
+        except Exception as fault:
+            raise InternalError(
+                f"translating this failed with {type(fault).__name__}: {fault}", builder.span
+            ) from fault
+        tasks.end_serial(cx)
+    if cx.next_loop is not None:
+        raise cx.syntax(
+            cx.next_loop.node,
+            "there is no outermost loop after this ds.loop_config",
+            "put it right before the loop that it is for",
+        )
+    if result is not None:
+        if cx.env.get(RETURN, False) is False:
+            raise cx.syntax(
+                source.node,
+                f"{source.name} says that it returns {an(result)}, and has no return",
+                "add a return, or take the -> away",
+            )
+        inlining.check_returns(cx, source)
+    made = tuple(map(_Constants(cx.constants).task, cx.tasks) if cx.constants else cx.tasks)
+    kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
+    return Translation(kernel, cx.looks.settled(), uses_random=cx.uses_random)
+
+
+class _Constants(Rewriter):
+    """Makes constants of what is read from memories: the statement `ds.stop_grad(x)`."""
+
+    def __init__(self, mems: set[Mem]) -> None:
+        super().__init__()
+        self.mems = mems
+
+    def fresh(self, v: Value) -> Value:
+        return v
+
+    def task(self, t: Task) -> Task:
+        return t.replace(bounds=self.block(t.bounds), body=self.block(t.body))
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, Load) and s.mem in self.mems:
+            read = Value(s.out.type)
+            return [
+                Load(read, s.mem, s.index, s.span),
+                Let(s.out, TABLE["stop_grad"], (read,), s.span),
+            ]
+        return [self.copy(s)]

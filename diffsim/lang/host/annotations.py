@@ -1,0 +1,136 @@
+"""What annotations of kernel arguments stand for, and how types given by users are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span, shown
+from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
+from diffsim.lang.host.hooks import ports
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """An argument that the kernel is compiled for: a field, a number, a function, any object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAnnotation:
+    """A NumPy array or `ds.ndarray` of any size; the type and number of axes are checked where given."""
+
+    dtype: Any = None
+    ndim: int | None = None
+
+
+class DefaultTensor:
+    """A vector or matrix type of the default float or integer, whatever that is where it is used.
+
+    Args:
+        name: what users call it.
+        kind: of its scalars: "f" the default float, "i" the default integer, "u" that without sign.
+        shape: (n,) or (n, m).
+    """
+
+    __slots__ = ("__name__", "dims", "kind")
+
+    def __init__(self, name: str, kind: str, shape: tuple[int, ...]) -> None:
+        self.__name__ = name
+        self.kind = kind
+        self.dims = shape
+
+    def __reduce__(self) -> Any:
+        return DefaultTensor, (self.__name__, self.kind, self.dims)
+
+    @property
+    def now(self) -> TensorType:
+        """The type that it is now."""
+        scalar = ports.default_fp() if self.kind == "f" else ports.default_ip()
+        made = tensor(SCALARS[f"u{scalar.bits}"] if self.kind == "u" else scalar, self.dims)
+        assert isinstance(made, TensorType)
+        return made
+
+    def __call__(self, *elements: Any) -> Any:
+        """A vector or matrix of these numbers, rows or vectors in order; of one number throughout."""
+        return self.now(*elements)
+
+    def field(self, shape: Any = None, **options: Any) -> Any:
+        """A field of elements of this type; see `ds.field` for the options."""
+        return self.now.field(shape, **options)
+
+    def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of elements of this type; see `ds.ndarray`."""
+        return self.now.ndarray(shape, needs_grad=needs_grad)
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def in_words(self) -> str:
+        return f"the type {self.__name__}"
+
+
+def as_of_now(t: Any) -> Any:
+    """A type given by a user; one that follows the defaults as it is now."""
+    if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
+        return ArrayAnnotation(t.dtype.now, t.ndim)
+    return t.now if isinstance(t, DefaultTensor) else t
+
+
+def template() -> Template:
+    """Annotation of an argument that the kernel is compiled for (a field, a constant, a function)."""
+    return Template()
+
+
+def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
+    """A tensor type, its shape and dtype checked."""
+    if any(isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16 for n in shape):
+        raise FieldError(
+            f"a vector or matrix has at least one element along each axis, not {shown(shape)}",
+            Span.of_caller(),
+            hint="write ds.types.vector(3, ds.f32) or ds.types.matrix(2, 3, ds.f32)",
+        )
+    t = tensor(scalar_type(dtype), shape)
+    assert isinstance(t, TensorType)
+    return t
+
+
+def scalar_type(dtype: Any) -> ScalarType:
+    """The scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
+    if isinstance(dtype, ScalarType):
+        return dtype
+    if dtype is float:
+        return ports.default_fp()
+    if dtype is int:
+        return ports.default_ip()
+    if dtype is bool:
+        return bool_
+    raise FieldError(
+        f"{_in_words(dtype)} is not a type of numbers",
+        Span.of_caller(),
+        hint=_advice(dtype),
+    )
+
+
+def _in_words(thing: Any) -> str:
+    """What was given in place of a type."""
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    if thing is None or isinstance(thing, (str, int, float, list, tuple, np.dtype)):
+        return shown(thing)
+    words = getattr(type(thing), "in_words", None)
+    if words is not None:
+        return str(words(thing))
+    return f"the function {thing.__name__}" if hasattr(thing, "__name__") else "this"
+
+
+def _advice(thing: Any) -> str:
+    """Which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
+    name = getattr(thing, "__name__", thing)
+    if not isinstance(thing, (str, type, np.dtype)):
+        return "use ds.f32, ds.f64, ds.i32, ..., without quotes"
+    for t in SCALARS.values():
+        if name in (t.name, f"ds.{t.name}", f"ti.{t.name}") or thing == t.numpy:
+            return f"write ds.{'u1' if t is bool_ else t.name}"
+    return "use ds.f32, ds.f64, ds.i32, ..., without quotes"

@@ -1,0 +1,217 @@
+"""`@ds.func`, and `@ds.data_oriented`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from diffsim.errors import AutodiffError, DiffsimError, Span, shown
+from diffsim.ir.types import ScalarType
+from diffsim.lang.host.copying import Bound, Named
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.source import Source
+
+C = TypeVar("C", bound=type)
+
+
+class Func(Named):
+    """A function for use inside of kernels; each call is translated in place."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.source = Source(function, "func")
+        self.gradient: Given | None = None
+        self.replay: Given | None = None
+        self.native: NativeText | None = None
+        functools.update_wrapper(self, function)
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else BoundFunc(self, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise DiffsimError(
+            f"{self.source.name} is a ds.func: it can be called inside of kernels and funcs only",
+            Span.of_caller(),
+            hint="call it from a @ds.kernel",
+        )
+
+
+class NativeText:
+    """What a func in LLVM text is made of: the types of its parameters and result, a text by backend."""
+
+    def __init__(
+        self,
+        types: dict[str, ScalarType],
+        result: ScalarType,
+        text: dict[str, str],
+        adjoint: dict[str, str] | None,
+        replay: dict[str, str] | None,
+    ) -> None:
+        self.types = types
+        self.result = result
+        self.text = text
+        self.adjoint = adjoint
+        self.replay = replay
+
+
+class Given:
+    """What a user gives for a func: its gradient (`func_grad`) or its replay (`func_replay`)."""
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self.source = Source(function, what)
+        self.what = what
+        functools.update_wrapper(self, function)
+
+    def in_words(self) -> str:
+        return f"{self.source.name}, which is a ds.{self.what}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self._not_called(Span.of_caller())
+
+    def in_kernel(self, cx: Any, node: ast.Call, *given: Any) -> Any:
+        raise self._not_called(cx.span(node))
+
+    def _not_called(self, span: Span | None) -> DiffsimError:
+        return AutodiffError(
+            f"{self.source.name} is a ds.{self.what}: it stands beside a func and is not called",
+            span,
+            hint="call the func; its gradient uses this",
+        )
+
+
+class BoundFunc(Bound):
+    """A func taken from an object: `self` is that object."""
+
+    def in_words(self) -> str:
+        return f"the func {self.func.source.name}"
+
+    def __init__(self, func: Func, owner: Any) -> None:
+        self.func = func
+        self.owner = owner
+        self.__name__ = func.source.name
+
+    def _as_constant(self) -> Any:
+        """What a kernel that uses it is compiled for; it is made anew each time it is asked for."""
+        return self.func, self.owner
+
+    @staticmethod
+    def _describe_constant(func: Any, owner: Any) -> str:
+        return f"the func {func.source.name}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.func(*args, **kwargs)
+
+
+@checked
+def func(function: Callable[..., Any]) -> Func:
+    """Decorate a function so that kernels (and other funcs) can call it.
+
+    Arguments are passed by value; fields, functions and other Python objects as they are. Those for
+    parameters annotated `ds.template()` are changed where the func changes the parameter. A func may
+    return one value or a tuple, from anywhere in its body.
+    """
+    return Func(function)
+
+
+@checked
+def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
+    """Decorate a function as the gradient of a func.
+
+    It takes the func's parameters and then the adjoint of each value that the func returns (or these
+    values first, then their adjoints), and adds to the adjoints of the parameters:
+    `ds.adjoint[x] += ...`, of a field or array `ds.adjoint[a][i] += ...`. What it adds nothing to has
+    derivative 0.
+
+    Raises:
+        AutodiffError: the func has a gradient already, or the parameters do not fit.
+    """
+    _check_func(func, "func_grad")
+
+    def decorate(function: Callable[..., Any]) -> Given:
+        given = Given(function, "func_grad")
+        if func.gradient is not None:
+            raise _twice(func, func.gradient, given)
+        _check_parameters(func, given, more=True)
+        func.gradient = given
+        ports.forget_kernels()
+        return given
+
+    return decorate
+
+
+@checked
+def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
+    """Decorate a function that stands in for a func where an adjoint needs its result again.
+
+    It has the func's parameters and returns what the func returned, without doing it again: it reads a
+    number from where the func left it, say, in place of counting once more.
+
+    Raises:
+        AutodiffError: the func has a replay already, or the parameters do not fit.
+    """
+    _check_func(func, "func_replay")
+
+    def decorate(function: Callable[..., Any]) -> Given:
+        given = Given(function, "func_replay")
+        if func.replay is not None:
+            raise _twice(func, func.replay, given)
+        _check_parameters(func, given, more=False)
+        func.replay = given
+        ports.forget_kernels()
+        return given
+
+    return decorate
+
+
+def _check_func(func: Any, what: str) -> None:
+    if not isinstance(func, Func):
+        name = getattr(func, "__name__", shown(func))
+        raise AutodiffError(
+            f"{name} is not a ds.func, so ds.{what} can not be given for it",
+            Span.of_caller(),
+            hint="of a Python function that launches kernels the gradient is given by ds.ad.grad_for"
+            if getattr(func, "_diffsim_kernel", False)
+            else f"write @ds.func above the def of {name}",
+        )
+
+
+def _twice(func: Func, old: Given, new: Given) -> AutodiffError:
+    what = "gradient" if old.what == "func_grad" else "replay"
+    return AutodiffError(
+        f"{func.source.name} has a {what} already:\n{old.source.head().text()}\n  and another one here:",
+        new.source.head(),
+        hint="take one of them away",
+    )
+
+
+def _check_parameters(func: Func, given: Given, *, more: bool) -> None:
+    """The parameters of a func, and after them (`more`) at least one adjoint."""
+    mine, theirs = (
+        [p.arg for p in (*s.node.args.posonlyargs, *s.node.args.args)]
+        for s in (given.source, func.source)
+    )
+    spec = given.source.node.args
+    n = len(theirs)
+    plain = not (spec.vararg or spec.kwarg or spec.kwonlyargs or spec.defaults)
+    if plain and mine[:n] == theirs and (len(mine) > n) == more:
+        have, want = given.source.annotations(), func.source.annotations()
+        if all(have.get(p, want.get(p)) == want.get(p) for p in theirs):
+            return
+    after = ", and then one adjoint for each value that it returns" if more else ""
+    raise AutodiffError(
+        f"{given.source.name}({ast.unparse(spec)}) does not fit "
+        f"{func.source.name}({ast.unparse(func.source.node.args)})",
+        given.source.head(),
+        hint=f"its parameters are those of {func.source.name}, under the same names{after}",
+    )
+
+
+@checked
+def data_oriented(cls: C) -> C:
+    """Decorate a class whose methods are kernels or funcs, so that `self.x` works inside of them.
+
+    The marker changes nothing in the class; numbers and fields reached through `self` are compiled in.
+    """
+    return cls

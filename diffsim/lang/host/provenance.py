@@ -1,0 +1,55 @@
+"""Where a number or vector that Python holds was read from while a tape records.
+
+`runtime/fields/read_values.py` fills it in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir.op import OpDispatch
+
+
+def holds_field(thing: Any) -> bool:
+    """Whether a thing is a field, or a list with fields in it, which NumPy would read unseen."""
+    if isinstance(thing, (list, tuple)):
+        return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
+    return getattr(type(thing), "_diffsim_field", False)
+
+
+_BARE = frozenset((float, int, bool, str, np.ndarray))
+
+
+def source_of(thing: Any) -> Any:
+    """What a number, a vector, or one in a list was read from on the tape that records now, or None."""
+    if thing.__class__ in _BARE:
+        return None
+    try:
+        return _source_of(thing)
+    except RecursionError:  # a list that holds itself, which is refused where numbers are wanted
+        return None
+
+
+def _source_of(thing: Any) -> Any:
+    if isinstance(thing, (float, OpDispatch, np.ndarray)):
+        found = getattr(thing, "taken", None)
+        return found if found is not None and found.live else None
+    if isinstance(thing, dict):
+        thing = list(thing.values())
+    elif hasattr(type(thing), "_as_constant"):  # a struct: its members
+        thing = thing._as_constant()
+    if isinstance(thing, (list, tuple, set, frozenset)):
+        for t in thing:
+            if t.__class__ not in _BARE and (found := _source_of(t)) is not None:
+                return found
+    return None
+
+
+def marked(made: Any, *origins: Any) -> Any:
+    """The result, which remembers what the operands were read from."""
+    for origin in origins:
+        if origin.__class__ not in _BARE and (source := source_of(origin)) is not None:
+            return source.mark(made)
+    return made

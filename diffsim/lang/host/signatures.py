@@ -1,0 +1,126 @@
+"""Calls that do not fit a function's parameters: errors with the user's line, and the name that was meant."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.lang.host.unsupported import close_to
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+
+def checked(function: F) -> F:
+    """Decorate a function that users call."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except TypeError as problem:
+            if problem.__traceback__ is None or problem.__traceback__.tb_next is not None:
+                raise  # from inside of the function
+            error = _misfit(function, args, named, str(problem))
+        raise error
+
+    return cast(F, call)
+
+
+CALL = checked(lambda: None).__code__
+"""The code of every function decorated so, for who looks for the line of the caller."""
+
+
+def checked_methods(names: str) -> Callable[[C], C]:
+    """Decorate a class some of whose methods users call."""
+
+    def decorate(cls: C) -> C:
+        for name in names.split():
+            method = vars(cls)[name]
+            plain = isinstance(method, staticmethod)
+            made = checked(method.__func__ if plain else method)
+            setattr(cls, name, staticmethod(made) if plain else made)
+        return cls
+
+    return decorate
+
+
+def _misfit(
+    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], problem: str
+) -> KernelTypeError:
+    signature = inspect.signature(function)
+    known = [p for p in signature.parameters.values() if p.name != "self"]
+    name = function.__qualname__.removesuffix(".__init__")
+    texts = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in known]
+    hint = f"its parameters are {', '.join(texts)}" if texts else "call it without arguments"
+    for given in named:
+        if given not in signature.parameters:
+            close = close_to(given, [p.name for p in known])
+            return KernelTypeError(
+                f"{name} has no parameter {given}",
+                Span.of_caller(),
+                f"did you mean {close}=?" if close else hint,
+            )
+    try:
+        signature.bind(*args, **named)
+    except TypeError as why:
+        problem = str(why)
+    return KernelTypeError(f"this call does not fit {name}: {problem}", Span.of_caller(), hint)
+
+
+def need_function(thing: Any, what: str, hint: str) -> None:
+    """Refuse what can not be called."""
+    if not callable(thing):
+        raise FieldError(
+            f"{what} is a function, and {shown(thing)} can not be called", Span.of_caller(), hint
+        )
+
+
+def need_number(thing: Any, what: str, hint: str = "give a number, such as 1e-3") -> None:
+    """Refuse what is no number (None stands for a default)."""
+    right = isinstance(thing, (int, float, np.integer, np.floating)) and not isinstance(thing, bool)
+    if thing is not None and not (right and abs(thing) < 1e300):
+        raise FieldError(f"{what} is a number, not {shown(thing)}", Span.of_caller(), hint)
+
+
+def need_whole(thing: Any, what: str, hint: str = "give a whole number") -> None:
+    """Refuse what is no whole number (None stands for a default)."""
+    if thing is not None and (isinstance(thing, bool) or not isinstance(thing, (int, np.integer))):
+        raise FieldError(f"{what} is a whole number, not {shown(thing)}", Span.of_caller(), hint)
+
+
+def need_bool(thing: Any, what: str) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(thing, (bool, np.bool_)):
+        raise FieldError(
+            f"{what} is True or False, not {shown(thing)}", Span.of_caller(), f"write {what}=True"
+        )
+
+
+def need_size(n: Any) -> None:
+    """Refuse what can not be the number of elements of a vector or matrix along an axis."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n < 2**16:
+        raise FieldError(
+            f"a vector or matrix has 1 or more elements along an axis, not {shown(n)}",
+            Span.of_caller(),
+            hint="write ds.Vector.zero(ds.f32, 3), ds.Matrix.identity(ds.f32, 3); larger things are fields",
+        )
+
+
+def is_one_of(thing: Any, *choices: str) -> bool:
+    """Whether a thing is one of these texts; arrays, too, can be asked."""
+    return isinstance(thing, str) and thing in choices
+
+
+def need_path(thing: Any, what: str) -> None:
+    """Refuse what can not name a file."""
+    if not isinstance(thing, (str, os.PathLike)) or not str(thing):
+        raise FieldError(
+            f"{what} is a text, not {shown(thing)}", Span.of_caller(), 'write "tape.dot"'
+        )

@@ -1,0 +1,270 @@
+"""From a Python function to its syntax tree, with spans that point into the user's file."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+from weakref import WeakValueDictionary
+
+from diffsim import locks
+from diffsim.errors import FieldError, KernelSyntaxError, Span
+from diffsim.lang.host.annotations import as_of_now
+from diffsim.lang.host.compiled_source import Mangled, class_around, is_code_of
+
+_parsing = locks.lock()  # Python 3.11 does not parse in two threads at a time
+_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_newest: WeakValueDictionary[tuple[str, str], Source] = WeakValueDictionary()
+"""What was defined last under a module's and a qualified name."""
+
+
+class Source:
+    """The syntax tree of a function and where it stands.
+
+    Args:
+        function: what the decorator was applied to.
+        what: "kernel" or "func", for messages.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        if not inspect.isfunction(function):
+            raise KernelSyntaxError(
+                f"@ds.{what} decorates a function, not {_described(function)}",
+                Span.of_caller(),
+                hint="write it above a def, and once",
+            )
+        code = function.__code__
+        self.function = function
+        self.name = function.__name__
+        self.file = code.co_filename
+        self.where = f"{what} {self.name}"
+        self.first = code.co_firstlineno
+        if self.name == "<lambda>":
+            raise KernelSyntaxError(
+                f"a lambda can not be a {what}",
+                Span.of_caller(),
+                hint=f"write a def with @ds.{what} above it",
+            )
+        with _parsing:
+            node, self.shift = self._read(function)
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise KernelSyntaxError(
+                f"an async function can not be a {what}", self.span(node), hint="leave async out"
+            )
+        owner = class_around(code)
+        if owner is not None:
+            Mangled(owner).visit(node)
+        self.node = node
+        module_of, name = function.__module__, function.__qualname__
+        home = sys.modules.get(module_of) if isinstance(module_of, str) else None
+        self.known_as = (str(module_of), name)
+        if "<locals>" not in name and getattr(home, "__dict__", None) is function.__globals__:
+            _newest[self.known_as] = self
+        with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
+            function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
+
+    def _read(self, function: FunctionType) -> tuple[Any, int]:
+        """The syntax of a function, and what to add to its line numbers.
+
+        The file may have changed since Python compiled it. The text as it was first read from there, or as
+        it is now, is taken if Python would make the function of it.
+        """
+        file = self.file
+        known = linecache.cache.get(file)
+        old = linecache.getlines(file, function.__globals__)
+        linecache.checkcache(file)
+        new = linecache.getlines(file, function.__globals__)
+        try:
+            return self._parse(new, function)
+        except KernelSyntaxError as problem:
+            if known is None or new == old:
+                raise
+            linecache.cache[file] = known
+            with contextlib.suppress(KernelSyntaxError):
+                return self._parse(old, function)
+            raise problem from None
+
+    def _parse(self, lines: list[str], function: FunctionType) -> tuple[Any, int]:
+        code, place = function.__code__, Span(self.file, self.first, where=self.where)
+        if len(lines) < self.first:
+            raise KernelSyntaxError(
+                f"the source of {self.name} is not available, so it can not be compiled",
+                place,
+                hint="define it in a file or a notebook cell; a function made by exec() of a string "
+                "has no source, nor has one in a cell with %%time",
+            )
+        block = inspect.getblock(lines[self.first - 1 :])
+        text = "".join(block)
+        nested = block[0][:1].isspace()
+        try:
+            module: Any = ast.parse("if True:\n" + text if nested else text)
+        except SyntaxError as problem:
+            raise KernelSyntaxError(
+                f"the source of {self.name} can not be read: {problem.msg}",
+                place,
+                hint="a kernel is an ordinary def with its decorator on a line of its own",
+            ) from None
+        node = (module.body[0] if nested else module).body[0] if module.body else None
+        if not isinstance(node, _DEFS) or node.name != code.co_name:
+            raise KernelSyntaxError(
+                f"the text at the place where {self.name} was defined is something else",
+                place,
+                hint="the file changed after it was loaded, or the function was made by exec() of a "
+                "string: define it in a file or a notebook cell, and run that again",
+            )
+        if isinstance(node, ast.FunctionDef) and not is_code_of(node, function):
+            raise KernelSyntaxError(
+                f"the text of {self.name} is not what Python has compiled: the file that it was defined "
+                "in changed after it was loaded",
+                place,
+                hint="load it again: importlib.reload, or start the program anew",
+            )
+        return node, self.first - 1 - nested
+
+    def replaced_by(self) -> Source | None:
+        """What was defined later under the same name with another text, as in a notebook's edited cell."""
+        newest = _newest.get(self.known_as)
+        if (
+            newest is None
+            or newest is self
+            or newest.function.__globals__ is not self.function.__globals__
+        ):
+            return None
+        return None if ast.dump(newest.node) == ast.dump(self.node) else newest
+
+    def span(self, node: Any, parent: Span | None = None) -> Span:
+        """The place of a syntax node in the user's file."""
+        return Span(
+            self.file,
+            node.lineno + self.shift,
+            node.col_offset,
+            node.end_lineno + self.shift,
+            node.end_col_offset,
+            self.where,
+            parent,
+        )
+
+    @functools.cached_property
+    def locals(self) -> frozenset[str]:
+        """The names that its statements bind. These are looked at once, however often a func is called."""
+        return self._names[0]
+
+    @functools.cached_property
+    def reads(self) -> frozenset[str]:
+        """The names that its statements read."""
+        return self._names[1]
+
+    @functools.cached_property
+    def _names(self) -> tuple[frozenset[str], frozenset[str]]:
+        names = [n for n in walk(self.node.body) if isinstance(n, ast.Name)]
+        stored = frozenset(n.id for n in names if isinstance(n.ctx, ast.Store))
+        return stored, frozenset(n.id for n in names if isinstance(n.ctx, ast.Load))
+
+    @functools.cached_property
+    def bare_return(self) -> ast.Return | None:
+        """Its first return without a value."""
+        return next((r for r in returns(self.node.body) if r.value is None), None)
+
+    def annotations(self) -> dict[str, Any]:
+        """The annotations by name ("return": of the result), those written as text evaluated."""
+        hints = dict(self.function.__annotations__)
+        for name, hint in hints.items():
+            while isinstance(hint, str):  # twice where quotes stand under `from __future__`
+                try:
+                    hint = hints[name] = eval(hint, self.function.__globals__)
+                except Exception as problem:
+                    raise KernelSyntaxError(
+                        f"the annotation of {name} can not be evaluated: {problem}",
+                        self.parameter(name),
+                        hint="use ds.f32, ds.template(), ...; names in it must be global",
+                    ) from None
+            hints[name] = as_of_now(hint)
+        return hints
+
+    def parameter(self, name: str) -> Span:
+        """A parameter with its annotation ("return": the annotation of the result)."""
+        a = self.node.args
+        every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+        found = [p for p in every if p is not None and p.arg == name]
+        if name == "return" and self.node.returns is not None:
+            return self.span(self.node.returns)
+        return self.span(found[0]) if found else self.head()
+
+    def head(self, parent: Span | None = None) -> Span:
+        """The `def` line."""
+        return Span(self.file, self.node.lineno + self.shift, where=self.where, parent=parent)
+
+
+def is_passive(function: Any) -> bool:
+    """Whether a call of a function only makes something that would run it: `async def`, or one with yield."""
+    function = inspect.unwrap(function) if inspect.isroutine(function) else function
+    tests = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(test(function) for test in tests)
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _passive_in_words(function: Any) -> str:
+    return "an async function" if _is_async(function) else "a generator (a function with yield)"
+
+
+def check_runs(function: Any, what: str) -> None:
+    """Refuse a function of the user that a call would not run: it would be left out without a word.
+
+    Raises:
+        FieldError: it is an async function or a generator.
+    """
+    call = function if inspect.isroutine(function) else vars(type(function)).get("__call__")
+    if isinstance(function, functools.partial):
+        call = function.func
+    if call is not None and is_passive(call):
+        raise FieldError(
+            f"{what} is {_passive_in_words(call)}, and calling it would not run it",
+            Span.of_caller(),
+            hint="write it with a plain def, without async"
+            if _is_async(call)
+            else "leave yield out",
+        )
+
+
+def _described(thing: Any) -> str:
+    source = getattr(thing, "source", None)
+    if isinstance(source, Source):
+        return f"{source.name}, which is a {source.where.split()[0]} already"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    if thing is None:
+        return "None"
+    return f"an object of class {type(thing).__name__}"
+
+
+def walk(statements: list[ast.stmt]) -> Iterator[ast.AST]:
+    """All syntax nodes of statements, in no order that matters: `ast.walk` takes three times as long."""
+    todo: list[ast.AST] = list(statements)
+    while todo:
+        node = todo.pop()
+        yield node
+        for field in node._fields:
+            inner = getattr(node, field, None)
+            if isinstance(inner, ast.AST):
+                todo.append(inner)
+            elif isinstance(inner, list):
+                todo += [one for one in inner if isinstance(one, ast.AST)]
+
+
+def returns(statements: list[ast.stmt]) -> Iterator[ast.Return]:
+    """The returns among statements and in loops and branches there, in the order of the text."""
+    todo = statements[::-1]
+    while todo:
+        s = todo.pop()
+        if isinstance(s, ast.Return):
+            yield s
+        todo += [*getattr(s, "body", ()), *getattr(s, "orelse", ())][::-1]

@@ -1,0 +1,229 @@
+"""Vectors and matrices: the functions behind their methods.
+
+Each is a formula over rows of the op table, so it works on values inside of a kernel and on NumPy arrays
+outside, and its derivative follows from the rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.ir import builder_stack
+from diffsim.ir.nodes import Value
+from diffsim.ir.ops import (
+    extract,
+    logical_and,
+    logical_or,
+    matmul,
+    maximum,
+    minimum,
+    ne,
+    outer,
+    reduce_sum,
+    sqrt,
+    transpose,
+)
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """The shape of a tensor value or array."""
+    return a.type.shape if isinstance(a, Value) else tuple(np.shape(a))
+
+
+def pack(elements: list[Any], dims: tuple[int, ...]) -> Any:
+    """A tensor of scalars in row order."""
+    if builder_stack.active() and any(isinstance(e, Value) for e in elements):
+        return builder_stack.builder().tensor_of(elements, dims)
+    return np.array(elements).reshape(dims)
+
+
+def elements(a: Any) -> list[Any]:
+    """The scalars of a tensor in row order."""
+    return [extract(a, *i) for i in np.ndindex(*shape(a))]
+
+
+def _need(ok: bool, problem: str) -> None:
+    if not ok:
+        raise ValueError(problem)
+
+
+def dot(a: Any, b: Any) -> Any:
+    """Scalar product of two vectors (of two matrices: sum of the products of their elements)."""
+    _need(shape(a) == shape(b), f"dot needs the same shape twice, not {shape(a)} and {shape(b)}")
+    return reduce_sum(a * b)
+
+
+def norm_sqr(a: Any, eps: Any = 0) -> Any:
+    """Sum of the squares of the elements, plus eps."""
+    return reduce_sum(a * a) + eps
+
+
+def norm(a: Any, eps: Any = 0) -> Any:
+    """sqrt(norm_sqr() + eps); its derivative at 0 is 0."""
+    return sqrt(norm_sqr(a, eps))
+
+
+def norm_inv(a: Any, eps: Any = 0) -> Any:
+    """1 / norm(eps)."""
+    return 1.0 / norm(a, eps)
+
+
+def normalized(a: Any, eps: Any = 0) -> Any:
+    """The vector divided by (norm() + eps)."""
+    return a / (norm(a) + eps)
+
+
+def cross(a: Any, b: Any) -> Any:
+    """Vector product of two 3-vectors; of two 2-vectors its (scalar) third component."""
+    _need(
+        shape(a) == shape(b) and shape(a) in ((2,), (3,)),
+        "cross needs two vectors of 2 or 3 elements",
+    )
+    a, b = elements(a), elements(b)
+    if len(a) == 2:
+        return a[0] * b[1] - a[1] * b[0]
+    return pack([a[k - 2] * b[k - 1] - a[k - 1] * b[k - 2] for k in range(3)], (3,))
+
+
+def outer_product(a: Any, b: Any) -> Any:
+    """Matrix of the products a[i] * b[j]."""
+    return outer(a, b)
+
+
+def trace(a: Any) -> Any:
+    """Sum of the diagonal."""
+    n = _square(a, "trace")
+    total = extract(a, 0, 0)
+    for k in range(1, n):
+        total = total + extract(a, k, k)
+    return total
+
+
+def _square(a: Any, what: str, largest: int = 99) -> int:
+    dims = shape(a)
+    _need(len(dims) == 2 and dims[0] == dims[1], f"{what} needs a square matrix, not shape {dims}")
+    _need(dims[0] <= largest, f"{what} is there for matrices up to {largest} x {largest}")
+    return dims[0]
+
+
+def _minor(rows: list[list[Any]], i: int, j: int) -> list[list[Any]]:
+    return [row[:j] + row[j + 1 :] for k, row in enumerate(rows) if k != i]
+
+
+def _expand(rows: list[list[Any]]) -> Any:
+    if len(rows) == 1:
+        return rows[0][0]
+    if len(rows) == 2:
+        return rows[0][0] * rows[1][1] - rows[0][1] * rows[1][0]
+    total = rows[0][0] * _expand(_minor(rows, 0, 0))
+    for j in range(1, len(rows)):
+        term = rows[0][j] * _expand(_minor(rows, 0, j))
+        total = total + term if j % 2 == 0 else total - term
+    return total
+
+
+def transposed(a: Any) -> Any:
+    """Matrix with rows and columns exchanged."""
+    return transpose(a)
+
+
+def determinant(a: Any) -> Any:
+    """Determinant of a matrix up to 4 x 4 (expansion by minors)."""
+    n = _square(a, "determinant", 4)
+    flat = elements(a)
+    return _expand([flat[i * n : (i + 1) * n] for i in range(n)])
+
+
+def inverse(a: Any) -> Any:
+    """Inverse of a matrix up to 4 x 4 (adjugate over determinant)."""
+    n = _square(a, "inverse", 4)
+    flat = elements(a)
+    rows = [flat[i * n : (i + 1) * n] for i in range(n)]
+    if n == 1:
+        return pack([1.0 / flat[0]], (1, 1))
+    scale = 1.0 / _expand(rows)
+    out = []
+    for i in range(n):
+        for j in range(n):
+            minor = _expand(_minor(rows, j, i))
+            out.append(scale * minor if (i + j) % 2 == 0 else -scale * minor)
+    return pack(out, (n, n))
+
+
+def total(a: Any) -> Any:
+    """Sum of all elements."""
+    return reduce_sum(a)
+
+
+def largest(a: Any) -> Any:
+    """Largest element."""
+    first, *rest = elements(a)
+    for e in rest:
+        first = maximum(first, e)
+    return first
+
+
+def smallest(a: Any) -> Any:
+    """Smallest element."""
+    first, *rest = elements(a)
+    for e in rest:
+        first = minimum(first, e)
+    return first
+
+
+def multiply(a: Any, b: Any) -> Any:
+    """Matrix product `a @ b` of matrices, or of a matrix and a vector."""
+    return matmul(a, b)
+
+
+def _truths(a: Any) -> list[Any]:
+    return [e if _is_bool(e) else ne(e, 0) for e in elements(a)]
+
+
+def _is_bool(e: Any) -> bool:
+    return e.type.is_bool if isinstance(e, Value) else isinstance(e, (bool, np.bool_))
+
+
+def every(a: Any) -> Any:
+    """Whether all elements are true, or not 0: `(a < b).all()`."""
+    return functools.reduce(logical_and, _truths(a))
+
+
+def some(a: Any) -> Any:
+    """Whether any element is true, or not 0: `(a < b).any()`."""
+    return functools.reduce(logical_or, _truths(a))
+
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "dot": dot,
+    "norm": norm,
+    "norm_sqr": norm_sqr,
+    "norm_inv": norm_inv,
+    "normalized": normalized,
+    "cross": cross,
+    "outer_product": outer_product,
+    "trace": trace,
+    "transpose": transposed,
+    "determinant": determinant,
+    "inverse": inverse,
+    "sum": total,
+    "max": largest,
+    "min": smallest,
+    "all": every,
+    "any": some,
+}
+
+_NAMES = ("xyzw", "rgba", "stpq")
+COMPONENTS = {letter: k for names in _NAMES for k, letter in enumerate(names)}
+"""Elements of vectors by name, as in GLSL: of positions, colours and textures."""
+
+
+def several(name: str) -> list[int] | None:
+    """The elements that `.xy`, `.zyx` or `.rgb` names; None for other names."""
+    if len(name) > 1 and any(set(name) <= set(names) for names in _NAMES):
+        return [COMPONENTS[letter] for letter in name]
+    return None

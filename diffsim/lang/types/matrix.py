@@ -1,0 +1,586 @@
+"""Vectors and matrices in Python: `ds.Vector([1, 2])`, `ds.Matrix([[1, 0], [0, 1]])`.
+
+Outside of kernels their numbers live in a NumPy array and every method is the same formula that kernels
+use (`linalg.py`). Inside of kernels the translator recognises the constructors and makes tensor values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import DiffsimError, FieldError, KernelTypeError, Span, shown
+from diffsim.ir.op import Op, OpDispatch, Tracked
+from diffsim.ir.types import ScalarType, converted, from_numpy
+from diffsim.lang.host.annotations import scalar_type
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.provenance import holds_field, marked, source_of
+from diffsim.lang.host.signatures import checked_methods, need_number, need_size
+from diffsim.lang.host.unsupported import no_assignment, no_attribute, refuse_duals
+from diffsim.lang.types import linalg
+from diffsim.lang.types.arrays import OPERATORS, answers, checked_index
+
+_set = object.__setattr__
+
+
+@checked_methods(
+    "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
+)
+class Matrix(OpDispatch):
+    """A small vector or matrix of numbers.
+
+    Args:
+        rows: the elements: a list, a list of rows, or an array with one or two axes.
+        dt: scalar type of the elements; NumPy's choice if left out.
+
+    Attributes:
+        taken: what it was read from while a tape records (`runtime.read.Source`).
+    """
+
+    __slots__ = ("entries", "owner", "taken", "typed")
+    __array_priority__ = 100
+    entries: np.ndarray
+
+    def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
+        taken = source_of(rows)
+        entries = _entries_of(rows)
+        if entries is None:
+            raise FieldError(
+                "a vector or matrix is made of a list of numbers or of rows of equal length, not "
+                + shown(rows),
+                Span.of_caller(),
+                hint="write ds.Vector([x, y]) or ds.Matrix([[a, b], [c, d]]); of a field take x[i]",
+            )
+        t = None if dt is None else scalar_type(dt)
+        if t is not None and entries.dtype != t.numpy:
+            entries = converted(entries, t)
+        _set(self, "entries", entries)
+        _set(self, "owner", owner)
+        _set(self, "taken", taken)
+        _set(self, "typed", dt is not None)
+
+    # ---- constructors, with Taichi's names
+
+    @staticmethod
+    def field(
+        n: int,
+        m: int,
+        dtype: Any = None,
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+        needs_dual: bool = False,
+    ) -> Any:
+        """A field of n x m matrices; see `ds.field` for the other arguments."""
+        refuse_duals(needs_dual)
+        return ports.make_field((n, m), dtype, shape, name, needs_grad, layout)
+
+    @staticmethod
+    def ndarray(n: int, m: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of n x m matrices; see `ds.ndarray`."""
+        return ports.make_ndarray((n, m), dtype, shape, needs_grad)
+
+    @staticmethod
+    def zero(dt: Any, n: int, m: int | None = None) -> Matrix:
+        """All zeros: n elements, or n x m."""
+        return filled(0, dt, n, m)
+
+    @staticmethod
+    def one(dt: Any, n: int, m: int | None = None) -> Matrix:
+        """All ones: n elements, or n x m."""
+        return filled(1, dt, n, m)
+
+    @staticmethod
+    def identity(dt: Any, n: int) -> Matrix:
+        """The n x n identity."""
+        need_size(n)
+        return Matrix(np.eye(n), dt)
+
+    @staticmethod
+    def unit(n: int, i: int, dt: Any = float) -> Matrix:
+        """The i-th unit vector of n elements."""
+        need_size(n)
+        if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
+            raise FieldError(
+                f"a vector of {n} elements has no element {shown(i)}",
+                Span.of_caller(),
+                hint="elements are counted from 0: ds.Vector.unit(3, 0)",
+            )
+        return Matrix(np.eye(n)[i], dt)
+
+    @staticmethod
+    def diag(n: int, value: Any) -> Matrix:
+        """The n x n matrix with `value` on the diagonal."""
+        need_size(n)
+        need_number(value if value is not None else shown(value), "the value on the diagonal")
+        return marked(Matrix(np.eye(n) * value), value)
+
+    @staticmethod
+    def rows(rows: Any) -> Matrix:
+        """The matrix with these vectors as rows."""
+        return Matrix(rows)
+
+    @staticmethod
+    def cols(cols: Any) -> Matrix:
+        """The matrix with these vectors as columns."""
+        rows = Matrix(cols)
+        return marked(Matrix(rows.entries.T), rows)
+
+    # ---- what it is
+
+    def _as_constant(self) -> Any:  # what a kernel that uses it is compiled for
+        return self.typed, self.entries
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.entries.shape
+
+    @property
+    def n(self) -> int:
+        """Number of rows (of elements, for a vector)."""
+        return self.entries.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of columns (1 for a vector)."""
+        return self.entries.shape[1] if self.entries.ndim == 2 else 1
+
+    def to_numpy(self) -> np.ndarray:
+        """A copy as a NumPy array."""
+        return self.entries.copy()
+
+    def to_list(self) -> list[Any]:
+        """The elements as (nested) lists of Python numbers."""
+        return self.entries.tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:  # NumPy asks for a ValueError
+            raise FieldError(
+                "an array of a vector or matrix is always a copy",
+                Span.of_caller(),
+                hint="leave copy=False out",
+            )
+        return np.array(self.entries, dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """`np.ones(2) * v` is a vector, as `v * np.ones(2)`; `np.sin(v)` is NumPy's array."""
+        binary = OPERATORS.get(ufunc) if method == "__call__" and not options else None
+        if binary is not None:
+            a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
+            if isinstance(a, Matrix):
+                return binary(a, b)
+            return b._apply(a, lambda entries, number: ufunc(number, entries))
+        made = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        source = source_of(inputs)
+        if source is not None and np.asarray(made).dtype.kind == "f":
+            source.refuse(f"np.{ufunc.__name__}", "write it with functions of ds, such as ds.sin")
+        return made
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Any:
+        return iter([marked(_python(e), self) for e in self.entries])
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return marked(_python(self.entries[checked_index(index)]), self)
+        except (IndexError, ValueError, TypeError):
+            raise self._no_element(index) from None
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.owner:
+            raise FieldError(
+                f"this vector is a copy of an element of {self.owner}; changing it would not change "
+                "the field",
+                Span.of_caller(),
+                hint=f"assign the whole element: {self.owner}[...] = [...]",
+            )
+        try:
+            checked_index(index)
+            self.entries[index]
+        except (IndexError, ValueError, TypeError):
+            raise self._no_element(index) from None
+        self._put(index, value)
+
+    def _no_element(self, index: Any) -> FieldError:
+        try:
+            checked_index(index)
+            problem = f"index {shown(index)} is outside of {self}, which has shape {self.shape}"
+        except TypeError:
+            problem = f"an index of {self} is a whole number or a slice, not {shown(index)}"
+        rows = "" if self.entries.ndim == 1 else f", those of a column at {self.m - 1}"
+        return FieldError(
+            problem,
+            Span.of_caller(),
+            hint=f"indices start at 0 and end at {len(self.entries) - 1}{rows}",
+        )
+
+    def _put(self, index: Any, value: Any) -> None:
+        """Set elements that are there."""
+        entries = self.entries
+        given = _entries_of(value, least=0)
+        if given is not None and not (entries.dtype.kind in "biu" and given.dtype.kind == "f"):
+            with contextlib.suppress(ValueError, OverflowError):
+                entries[index] = value if isinstance(value, int) else given
+                marked(self, self, value)
+                return
+        raise FieldError(
+            f"element {shown(index)} of {self} can not be set to {shown(value)}",
+            Span.of_caller(),
+            hint="its elements are integers: convert it, int(value), or make the vector of floats"
+            if given is not None and given.dtype.kind == "f" and entries.dtype.kind in "biu"
+            else f"its shape is {self.shape}, and its elements are {from_numpy(entries.dtype)}",
+        )
+
+    def fill(self, number: Any) -> None:
+        """Set all elements."""
+        self[:] = number
+
+    def cast(self, dt: Any) -> Matrix:
+        """The same elements as another type; from float to integer their fractions are cut off."""
+        return marked(Matrix(self.entries, dt), self)
+
+    def __repr__(self) -> str:
+        return repr(self.entries.tolist())
+
+    # ---- arithmetic
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """An op of the table, element by element: `ds.sin(v)`."""
+        for a in args:
+            if isinstance(a, Tracked) and not isinstance(a, float):
+                return a.apply(op, args)
+        plain = [_plain(a) for a in args]
+        same_shape(op.sign, plain)
+        made = wrap(op(*plain))
+        return made if op.name == "stop_grad" else marked(made, *args)
+
+    def converted(self, to: ScalarType) -> Matrix:
+        """Its numbers in another type."""
+        return Matrix(self, to)
+
+    def _apply(self, other: Any, function: Any) -> Any:
+        operand = other
+        if isinstance(other, (Matrix, list, tuple, np.ndarray)):
+            other = _entries_of(other, least=0)
+        elif not isinstance(other, (int, float, np.bool_, np.integer, np.floating)):
+            if function in (np.equal, np.not_equal) or answers(other):
+                return NotImplemented
+            other = None
+        if other is None:
+            raise _no_operand(operand)
+        if np.ndim(other) and np.shape(other) != self.entries.shape:
+            raise KernelTypeError(
+                f"shapes do not fit together: {self.entries.shape} and {np.shape(other)}",
+                Span.of_caller(),
+                hint="+, -, *, / work element by element; matrices are multiplied with @",
+            )
+        try:
+            with np.errstate(all="ignore"):
+                made = wrap(function(self.entries, other))
+            return marked(made, self, operand)
+        except (TypeError, ValueError, OverflowError) as problem:
+            raise KernelTypeError(
+                f"{self} and {shown(operand)} do not go together: {problem}",
+                Span.of_caller(),
+                hint="convert one of them: v.cast(ds.f64), v.cast(ds.i64)",
+            ) from None
+
+    def __add__(self, o: Any) -> Any:
+        return self._apply(o, np.add)
+
+    __radd__ = __add__
+
+    def __sub__(self, o: Any) -> Any:
+        return self._apply(o, np.subtract)
+
+    def __rsub__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: b - a)
+
+    def __mul__(self, o: Any) -> Any:
+        return self._apply(o, np.multiply)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, o: Any) -> Any:
+        return self._apply(o, np.divide)
+
+    def __rtruediv__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: b / a)
+
+    def __floordiv__(self, o: Any) -> Any:
+        return self._apply(o, np.floor_divide)
+
+    def __mod__(self, o: Any) -> Any:
+        return self._apply(o, np.mod)
+
+    def __pow__(self, o: Any) -> Any:
+        return self._apply(o, np.power)
+
+    def __rfloordiv__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.floor_divide(b, a))
+
+    def __rmod__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.mod(b, a))
+
+    def __rpow__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.power(b, a))
+
+    def __and__(self, o: Any) -> Any:
+        return self._apply(o, np.bitwise_and)
+
+    __rand__ = __and__
+
+    def __or__(self, o: Any) -> Any:
+        return self._apply(o, np.bitwise_or)
+
+    __ror__ = __or__
+
+    def __xor__(self, o: Any) -> Any:
+        return self._apply(o, np.bitwise_xor)
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, o: Any) -> Any:
+        return self._apply(o, np.left_shift)
+
+    def __rlshift__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.left_shift(b, a))
+
+    def __rshift__(self, o: Any) -> Any:
+        return self._apply(o, np.right_shift)
+
+    def __rrshift__(self, o: Any) -> Any:
+        return self._apply(o, lambda a, b: np.right_shift(b, a))
+
+    def __invert__(self) -> Any:
+        return self._apply(0, lambda a, _: np.invert(a))
+
+    def __pos__(self) -> Any:
+        return self._apply(0, lambda a, _: np.positive(a))
+
+    def __neg__(self) -> Any:
+        return self._apply(0, lambda a, _: np.negative(a))
+
+    def __abs__(self) -> Matrix:
+        return marked(Matrix(np.abs(self.entries)), self)
+
+    def __rmatmul__(self, o: Any) -> Any:
+        entries = _entries_of(o)
+        if entries is None:
+            raise _no_operand(o)
+        return marked(Matrix(entries), o) @ self
+
+    def __matmul__(self, o: Any) -> Any:
+        if answers(o) and not isinstance(
+            o, (Matrix, list, tuple, np.ndarray, float, int, np.generic)
+        ):
+            return NotImplemented
+        if _entries_of(o) is None:
+            raise _no_operand(o)
+        axes = self.entries.ndim + np.ndim(o)
+        if np.ndim(o) == 0 or axes == 2 or self.shape[-1] != np.shape(o)[0]:
+            raise KernelTypeError(
+                f"shapes do not fit together: {self.shape} @ {np.shape(o)}",
+                Span.of_caller(),
+                hint="as many rows are needed on the right as there are columns on the left",
+            )
+        return in_python("matmul", linalg.multiply, self, o)
+
+    def __eq__(self, o: object) -> Any:
+        return self._apply(o, np.equal)
+
+    def __ne__(self, o: object) -> Any:
+        return self._apply(o, np.not_equal)
+
+    def __lt__(self, o: Any) -> Any:
+        return self._apply(o, np.less)
+
+    def __gt__(self, o: Any) -> Any:
+        return self._apply(o, np.greater)
+
+    def __le__(self, o: Any) -> Any:
+        return self._apply(o, np.less_equal)
+
+    def __ge__(self, o: Any) -> Any:
+        return self._apply(o, np.greater_equal)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise KernelTypeError(
+            "a vector or matrix is neither true nor false",
+            Span.of_caller(),
+            hint="compare elements, or a norm; all of them: (a == b).all()",
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in linalg.METHODS:
+            return lambda *args, **named: in_python(
+                name, linalg.METHODS[name], self, *args, **named
+            )
+        chosen = linalg.several(name)
+        if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
+            return marked(Matrix(self.entries[chosen]), self)
+        raise no_attribute(str(self), name, (*_PUBLIC, *linalg.METHODS), self._too_few(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _STATE:
+            _set(self, name, value)
+        elif name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
+            self[linalg.COMPONENTS[name]] = value
+        elif self.entries.ndim == 1 and (chosen := self._chosen(name)):
+            self[chosen] = value
+        else:
+            hint = self._too_few(name)
+            if not hint and linalg.several(name):
+                hint = "each element once"
+            raise no_assignment(str(self), name, linalg.COMPONENTS, hint)
+
+    def _chosen(self, name: str) -> list[int] | None:
+        """The elements that `.xy` names in an assignment: each once, and all there."""
+        chosen = linalg.several(name)
+        ok = chosen and max(chosen) < len(self.entries) and len(set(chosen)) == len(chosen)
+        return chosen if ok else None
+
+    def _too_few(self, name: str) -> str:
+        named = [linalg.COMPONENTS[c] for c in name if c in linalg.COMPONENTS]
+        if len(named) < len(name) or not named or max(named) < len(self.entries):
+            return ""
+        return f"it has {len(self.entries)} elements, the first is .{name[0] if named[0] == 0 else 'x'}"
+
+    def __dir__(self) -> list[str]:
+        return [*(n for n in object.__dir__(self) if n.startswith("__")), *_PUBLIC, *linalg.METHODS]
+
+    def __copy__(self) -> Matrix:
+        made = Matrix(self.entries)
+        made.typed, made.taken = self.typed, self.taken
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Matrix:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        return _again, (self.entries, self.typed)
+
+
+def _again(entries: np.ndarray, typed: bool) -> Matrix:
+    """A vector or matrix that was pickled."""
+    made = Matrix(entries)
+    made.typed = typed
+    return made
+
+
+def _component(k: int) -> property:
+    def get(self: Matrix) -> Any:
+        if k >= len(self.entries):
+            raise AttributeError("not so many elements")  # __getattr__ says it in full
+        return marked(_python(self.entries[k]), self)
+
+    def put(self: Matrix, value: Any) -> None:
+        self[k] = value
+
+    return property(get, put, doc=f"Element {k}.")
+
+
+for _name, _k in linalg.COMPONENTS.items():
+    setattr(Matrix, _name, _component(_k))
+
+
+_STATE = frozenset(Matrix.__slots__)
+_PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
+"""What users are told of, besides the methods of `linalg`."""
+
+
+def _no_operand(thing: Any) -> KernelTypeError:
+    return KernelTypeError(
+        f"a vector or matrix and {shown(thing)} do not go together",
+        Span.of_caller(),
+        hint="compute with numbers, lists of numbers, vectors and matrices; @ takes vectors and matrices",
+    )
+
+
+def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
+    """Numbers in an array of at most two axes, at least `least`; None if they are none."""
+    if isinstance(rows, Matrix):
+        rows = rows.entries
+    if isinstance(rows, (list, tuple)):
+        rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
+    try:
+        if holds_field(rows) or hasattr(rows, "mask"):
+            return None
+        made = np.array(rows)
+        if made.dtype.kind not in "biuf" or not least <= made.ndim <= 2 or made.size == 0:
+            return None
+        return made
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def same_shape(name: str, args: Sequence[Any]) -> None:
+    """Refuse vectors and matrices of different shapes, which NumPy may combine."""
+    shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
+    if len(shapes) > 1:
+        raise KernelTypeError(
+            f"{name} can not combine the shapes {' and '.join(map(str, shapes))}",
+            Span.of_caller(),
+            hint="it works element by element: all need the same shape",
+        )
+
+
+def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
+    """A formula of numbers, vectors and matrices, in NumPy; the result remembers what they were read from.
+
+    Raises:
+        KernelTypeError: they do not fit together.
+    """
+    try:
+        plain = {k: _plain(a) for k, a in named.items()}
+        with np.errstate(all="ignore"):  # as in kernels: 1 / 0 is infinite
+            made = wrap(function(*map(_plain, args), **plain))
+        return marked(made, *args, *named.values())
+    except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
+        if isinstance(problem, DiffsimError):
+            raise
+        about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
+        said = isinstance(problem, ValueError) or "argument" in str(problem)
+        given = ", ".join(map(shown, (*args, *named.values())))
+        raise KernelTypeError(
+            str(problem) if said else f"{name} can not be computed of ({given})",
+            Span.of_caller(),
+            hint=f"{name}: {about}",
+        ) from None
+
+
+def _plain(a: Any) -> Any:
+    """What NumPy computes with; a number that a tape follows stays one."""
+    if isinstance(a, (list, tuple)):
+        a = Matrix(a)
+    if isinstance(a, Tracked) and isinstance(a, float):
+        return a.value
+    return a.entries if isinstance(a, Matrix) else a
+
+
+def _python(e: Any) -> Any:
+    return e.item() if isinstance(e, np.generic) else wrap(e)
+
+
+def wrap(x: Any) -> Any:
+    """What NumPy computed as a number, vector or matrix of ours."""
+    if isinstance(x, np.ndarray):
+        return Matrix(x) if x.ndim else x.item()
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
+    """A vector of n elements, or an n x m matrix, of one number."""
+    need_size(n)
+    if m is not None:
+        need_size(m)
+    return Matrix(np.full((n,) if m is None else (n, m), number), dt)

@@ -1,0 +1,348 @@
+"""Struct types and structs in Python: named members of scalar, vector, matrix or struct types."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span, shown
+from diffsim.ir.types import ScalarType, TensorType, an
+from diffsim.lang.frontend.context import describe
+from diffsim.lang.host.annotations import as_of_now, scalar_type
+from diffsim.lang.host.copying import Named
+from diffsim.lang.host.func import Func
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.provenance import marked
+from diffsim.lang.host.signatures import checked, checked_methods
+from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
+from diffsim.lang.types.matrix import Matrix
+
+# What Python, from 3.14 on, itself puts into a class for its annotations.
+_OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
+
+
+@checked_methods("field")
+class StructType(Named):
+    """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
+
+    Calling it makes a struct: members are given by position or by name, missing ones are 0.
+
+    Attributes:
+        members: the type of each member, in order.
+        methods: the `@ds.func`s of the class it was made from.
+        made_of: that class.
+    """
+
+    made_of: type | None = None
+
+    def __init__(self, name: str, members: dict[str, Any], methods: dict[str, Func]) -> None:
+        self.__name__ = name
+        self.members: dict[str, ScalarType | TensorType | StructType] = {}
+        self.methods = methods
+        if not members:
+            raise FieldError(
+                f"{name} has no members",
+                Span.of_caller(),
+                hint="write ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)",
+            )
+        for member, given in members.items():
+            t = as_of_now(given)
+            if member in _RESERVED or member in methods or member.startswith("_"):
+                raise FieldError(
+                    f"a member of {name} can not be called {member}",
+                    Span.of_caller(),
+                    hint="fields of structs have a method or an attribute of that name"
+                    if not member.startswith("_")
+                    else "take the underscore away",
+                )
+            plain = isinstance(t, (StructType, TensorType))
+            self.members[member] = t if plain else scalar_type(t)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Struct:
+        given = self.bind(args, kwargs, lambda text, hint: FieldError(text, Span.of_caller(), hint))
+        made = {}
+        for member, t in self.members.items():
+            thing = given.get(member)
+            if isinstance(t, StructType):
+                thing = t() if thing is None else thing
+                if not isinstance(thing, Struct) or thing._type is not t:
+                    raise FieldError(
+                        f"{member} of {self.__name__} is a {t.__name__}, not {describe(thing)}",
+                        Span.of_caller(),
+                        hint=f"write {member}={t.__name__}(...)",
+                    )
+            elif isinstance(t, TensorType):
+                if thing is None or isinstance(thing, (int, float)):
+                    thing = np.full(t.shape, self._number(member, t.scalar, thing))
+                made_of = marked(Matrix(thing), given.get(member))
+                if made_of.entries.dtype.kind == "f" and t.is_int:
+                    raise self._no_fractions(member, t, thing)
+                made_of = made_of.cast(t.scalar)
+                if made_of.entries.shape != t.shape:
+                    raise FieldError(
+                        f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
+                        Span.of_caller(),
+                        hint="give a list of that shape",
+                    )
+                thing = made_of
+            else:
+                thing = marked(t(self._number(member, t, thing)), thing)
+            made[member] = thing
+        return Struct(self, made)
+
+    def _number(self, member: str, t: ScalarType, thing: Any) -> Any:
+        """A number for a member; 0 where none is given."""
+        if isinstance(thing, np.ndarray) and thing.size == 1:
+            thing = thing.item()
+        if thing is None:
+            return 0
+        if not isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
+            raise FieldError(
+                f"{member} of {self.__name__} is {an(t)}, not {describe(thing)}",
+                Span.of_caller(),
+                hint="give one number",
+            )
+        if t.is_int and isinstance(thing, (float, np.floating)):
+            raise self._no_fractions(member, t, thing)
+        if isinstance(thing, int) and not (t.holds(thing) and abs(thing) < 2**1023):
+            raise FieldError(
+                f"{member} of {self.__name__} is {an(t)}, and {shown(thing)} does not fit into it",
+                Span.of_caller(),
+                hint="give the member a wider type, such as ds.i64",
+            )
+        return thing
+
+    def _no_fractions(self, member: str, t: ScalarType | TensorType, thing: Any) -> FieldError:
+        return FieldError(
+            f"{member} of {self.__name__} is {an(t)}, {shown(thing)} would lose its fraction",
+            Span.of_caller(),
+            hint="convert it: int(value), v.cast(ds.i32)",
+        )
+
+    def bind(
+        self,
+        args: Iterable[Any],
+        kwargs: dict[str, Any],
+        error: Callable[[str, str], Exception],
+    ) -> dict[str, Any]:
+        """The arguments of a call by member."""
+        args = list(args)
+        if len(args) > len(self.members):
+            raise error(
+                f"{self.__name__} has {len(self.members)} member{'s' * (len(self.members) != 1)}, "
+                f"{len(args)} values are given",
+                f"its members are {', '.join(self.members)}",
+            )
+        given = dict(zip(self.members, args, strict=False))
+        for member, thing in kwargs.items():
+            if member not in self.members:
+                raise error(f"{self.__name__} has no member {member}", self.advice(member))
+            if member in given:
+                raise error(f"{self.__name__} gets {member} twice", "give it once")
+            given[member] = thing
+        return given
+
+    def advice(self, member: str) -> str:
+        """What to write instead of a member that is not there."""
+        close = close_to(member, [*self.members, *self.methods])
+        return f"did you mean .{close}?" if close else f"its members are {', '.join(self.members)}"
+
+    def field(
+        self,
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+        needs_dual: bool = False,
+    ) -> Any:
+        """A field of such structs, each member a field of its own (`particles.pos`).
+
+        Args:
+            shape: number of elements along each axis; without one it waits to be placed.
+            name: for messages.
+            needs_grad: whether float members get gradients.
+            layout: of the members that are vectors or matrices.
+            needs_dual: Taichi's forward mode, which is refused.
+        """
+        refuse_duals(needs_dual)
+        return ports.make_struct_field(self, shape, name, needs_grad, layout)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """What `class Charged(Particle)` inherits from: a class with these members and methods."""
+        if self.made_of is None:
+            self.made_of = type(self.__name__, (), {"__annotations__": dict(self.members)})
+        return (self.made_of,)
+
+    def __reduce__(self) -> Any:
+        if "__qualname__" in vars(self):  # made of a class
+            return super().__reduce__()
+        return struct_type, (self.__name__, self.members)
+
+    def in_words(self) -> str:
+        return f"the struct type {self.__name__}"
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={t!r}" for k, t in self.members.items())
+        return f"<struct {self.__name__}: {inner}>"
+
+
+_RESERVED = frozenset(
+    "shape grad name placed fill to_numpy from_numpy copy_from keys members needs_grad call_it".split()
+)
+
+
+class Struct:
+    """A struct in Python: `p.pos`, `p.mass = 2.0`."""
+
+    __slots__ = ("_type", "_values")
+
+    def __init__(self, type_: StructType, values: dict[str, Any]) -> None:
+        object.__setattr__(self, "_type", type_)
+        object.__setattr__(self, "_values", values)
+
+    def __getattr__(self, member: str) -> Any:
+        try:
+            return self._values[member]
+        except KeyError:
+            known = self._type.members
+            raise no_attribute(self.in_words(), member, known, self._type.advice(member)) from None
+
+    def __setattr__(self, member: str, value: Any) -> None:
+        getattr(self, member)
+        self._values[member] = self._type(**{member: value})._values[member]
+
+    def _as_constant(self) -> Any:
+        """What a kernel that uses it is compiled for."""
+        return self._type, *self._values.values()
+
+    @staticmethod
+    def _describe_constant(type_: Any, *values: Any) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in zip(type_.members, values, strict=True))
+        return f"{type_.__name__}({inner})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The members by name."""
+        return dict(self._values)
+
+    def __dir__(self) -> list[str]:
+        return [*self._values, "to_dict"]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Struct):
+            return NotImplemented
+        return other._type is self._type and all(
+            _equal(one, other._values[k]) for k, one in self._values.items()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return Struct, (self._type, self._values)
+
+    def __copy__(self) -> Struct:
+        return Struct(self._type, dict(self._values))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Struct:
+        return Struct(self._type, {k: copy.deepcopy(v, memo) for k, v in self._values.items()})
+
+    def in_words(self) -> str:
+        return f"a {self._type.__name__}"
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in self._values.items())
+        return f"{self._type.__name__}({inner})"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two members are the same: vectors and matrices compare element by element."""
+    equal = a == b
+    return bool(equal.all() if isinstance(equal, Matrix) else equal)
+
+
+@checked
+def dataclass(cls: type) -> StructType:
+    """Decorate a class whose annotations are the members of a struct, and its `@ds.func`s methods.
+
+        @ds.dataclass
+        class Particle:
+            pos: ds.types.vector(3, ds.f32)
+            mass: ds.f32
+
+            @ds.func
+            def momentum(self, v):
+                return self.mass * v
+
+    A method that assigns to members of `self` changes the struct it is called on. A class that inherits
+    has the members of its parents first, and their methods; parents are structs or plain classes.
+    """
+    if not isinstance(cls, type):
+        raise FieldError(
+            "ds.dataclass decorates a class: the annotations in it are the members of a struct",
+            Span.of_caller(),
+            hint="write it above a class, or make the type with ds.types.struct(pos=..., mass=ds.f32)",
+        )
+    members: dict[str, Any] = {}
+    methods: dict[str, Func] = {}
+    for part in reversed(cls.__mro__[:-1]):
+        members |= _members(part)
+        for name, thing in vars(part).items():
+            _check_fits(part, name, thing, members)
+            methods.pop(name, None)
+            if isinstance(thing, Func):
+                methods[name] = thing
+    made = StructType(cls.__name__, members, methods)
+    vars(made).update(__module__=cls.__module__, __qualname__=cls.__qualname__, made_of=cls)
+    return made
+
+
+def _members(cls: type) -> dict[str, Any]:
+    """The types of the members that stand in a class itself."""
+    try:
+        return inspect.get_annotations(cls, eval_str=True)
+    except NameError as problem:
+        itself = problem.name == cls.__name__
+        raise FieldError(
+            f"a member of {cls.__name__} is a {cls.__name__} itself, without end"
+            if itself
+            else f"the annotations of {cls.__name__} name {problem.name}, which is not defined",
+            Span.of_caller(),
+            hint="keep the index of the other one: other: ds.i32"
+            if itself
+            else "define it before the class, at the top of the file",
+        ) from None
+
+
+def _check_fits(cls: type, name: str, thing: Any, members: dict[str, Any]) -> None:
+    """Refuse what stands in a class and can be no part of a struct."""
+    if inspect.isfunction(thing) and name not in _OF_PYTHON:
+        raise FieldError(
+            f"{cls.__name__}.{name} is a plain function",
+            Span.of_caller(),
+            hint="decorate it with @ds.func: methods of structs are called in kernels",
+        )
+    if name in members and not isinstance(thing, Func):
+        raise FieldError(
+            f"{cls.__name__}.{name} has a default value, which members of structs can not have",
+            Span.of_caller(),
+            hint="leave it out: members that are not given are 0",
+        )
+
+
+_nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDictionary()
+
+
+def struct_type(name: str, members: dict[str, Any]) -> StructType:
+    """The struct type with these members that stands under no name: the same one for the same members.
+
+    Args:
+        name: for messages.
+        members: their types.
+    """
+    made = StructType(name, members, {})
+    return _nameless.setdefault((name, *made.members.items()), made)

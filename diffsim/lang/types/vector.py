@@ -1,0 +1,107 @@
+"""`ds.Vector`, and what calling a type of vectors or matrices makes in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.ir.types import TensorType, an
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.unsupported import refuse_duals
+from diffsim.lang.types.matrix import Matrix, filled
+
+
+@checked_methods("__new__ field ndarray zero one unit")
+class Vector:
+    """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
+
+    def __new__(cls, elements: Any, dt: Any = None) -> Matrix:  # type: ignore[misc]
+        made = Matrix(elements, dt)
+        if made.entries.ndim != 1:
+            raise FieldError(
+                "a vector has one axis", Span.of_caller(), hint="for rows and columns use ds.Matrix"
+            )
+        return made
+
+    @staticmethod
+    def field(
+        n: int,
+        dtype: Any = None,
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+        needs_dual: bool = False,
+    ) -> Any:
+        """A field of vectors of n elements; see `ds.field` for the other arguments."""
+        refuse_duals(needs_dual)
+        return ports.make_field((n,), dtype, shape, name, needs_grad, layout)
+
+    @staticmethod
+    def ndarray(n: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
+        """An array of vectors of n elements; see `ds.ndarray`."""
+        return ports.make_ndarray((n,), dtype, shape, needs_grad)
+
+    @staticmethod
+    def zero(dt: Any, n: int) -> Matrix:
+        """n zeros."""
+        return filled(0, dt, n, None)
+
+    @staticmethod
+    def one(dt: Any, n: int) -> Matrix:
+        """n ones."""
+        return filled(1, dt, n, None)
+
+    @staticmethod
+    def unit(n: int, i: int, dt: Any = float) -> Matrix:
+        """The i-th unit vector of n elements."""
+        return Matrix.unit(n, i, dt)
+
+
+class _Maker:
+    """What calling `ds.types.vector(3, ds.f32)` and its like outside of kernels comes to."""
+
+    @staticmethod
+    def make(t: TensorType, elements: tuple[Any, ...]) -> Matrix:
+        """`vec3(1, 2, 3)`, `vec3(0)`, `vec3(v2, 1)`, `mat2([1, 2], [3, 4])`."""
+        try:
+            parts = [np.ravel(e.entries if isinstance(e, Matrix) else e) for e in elements]
+            flat = np.concatenate(parts) if parts else np.zeros(0)
+        except (ValueError, TypeError, RecursionError):  # rows of different lengths
+            flat = np.zeros(0)
+        if len(flat) == 1:
+            flat = np.repeat(flat, t.size)
+        if len(flat) != t.size or flat.dtype.kind not in "biuf":
+            raise KernelTypeError(
+                f"{an(t)} can not be made of {', '.join(map(shown, elements)) or 'nothing'}",
+                Span.of_caller(),
+                hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
+            )
+        made = Matrix(flat.reshape(t.shape), t.scalar)
+        made.taken = source_of(elements)
+        return made
+
+    @staticmethod
+    def field(
+        t: TensorType,
+        shape: Any,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+        needs_dual: bool = False,
+    ) -> Any:
+        refuse_duals(needs_dual)
+        return ports.make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
+
+    @staticmethod
+    def ndarray(t: TensorType, shape: Any, needs_grad: bool) -> Any:
+        return ports.make_ndarray(t.shape, t.scalar, shape, needs_grad)
+
+
+TensorType.maker = _Maker

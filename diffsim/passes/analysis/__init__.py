@@ -1,0 +1,1 @@
+"""Analyses: affine indices, regions of memory, dependence, access order, ownership."""

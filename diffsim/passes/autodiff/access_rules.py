@@ -1,0 +1,319 @@
+"""The global data access rules inside of one kernel.
+
+The adjoint runs after the kernel and loads fields again. What it loads must be what the forward code saw:
+no statement of the kernel may write an element after a load that the adjoint repeats. The check looks at
+exactly the loads that are left in the finished adjoint, and lets pass what it can prove:
+
+- writes and loads of different rows (x[t + 1, i] and x[t, i] with the argument t, or constants);
+- writes by an earlier task, or by an earlier statement or turn of the same lane on an element that no
+  other lane reaches (`passes/analysis/dependence.py`);
+- anything whose value the adjoint does not load (sums, linear updates).
+
+The adjoint of an atomic minimum or maximum asks for its element as the kernel left it. So after it nothing
+may change the element but updates of the same kind, and no derivative may flow through what it was between
+two of them: that value had another winner.
+
+In a parallel loop, an element that one lane writes and another may read or write is a race in the forward
+program already; its gradient is refused too, unless all that meet are additions.
+"""
+
+from __future__ import annotations
+
+from diffsim.errors import GlobalDataAccessError
+from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Store
+from diffsim.ir.traversal import task_statements
+from diffsim.passes.analysis.access_order import AccessSite, Section, sections_of
+from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.regions import disjoint
+from diffsim.passes.autodiff.activity import Activity
+
+
+def check_access(
+    primal: Kernel, adjoint: Kernel, activity: Activity, *, in_place: bool = False
+) -> frozenset[Mem]:
+    """Refuse a kernel whose adjoint would load elements that the kernel changed after reading them.
+
+    Args:
+        primal: the kernel.
+        adjoint: its finished adjoint.
+        activity: what derivatives flow through.
+        in_place: whether memories can be put back to what they were before the launch.
+
+    Returns:
+        The memories that the adjoint must find as they were before the launch (with `in_place`);
+        all others it must find as they were after it.
+
+    Raises:
+        GlobalDataAccessError: with the line that reads and the line that writes.
+    """
+    repeated = {
+        s.origin
+        for t in adjoint.tasks
+        for s in task_statements(t)
+        if isinstance(s, Load) and s.origin is not s
+    }
+    _check_gradients_read(adjoint)
+    work = _Checker(repeated, activity, in_place=in_place)
+    sections = sections_of(primal)
+    writers: dict[Mem, list[int]] = {}
+    for number, section in enumerate(sections):
+        for mem in section.writes:
+            writers.setdefault(mem, []).append(number)
+    for number, section in enumerate(sections):
+        for mem, loads in section.loads.items():
+            for k in writers.get(mem, []):
+                if k > number:
+                    work.later(loads, sections[k])
+            work.within(section, loads)
+        for mem in section.writes:
+            if mem.grad is not None and section.axes:
+                work.stores(section, mem)
+    for number, section in enumerate(sections):
+        for mem in [m for m in section.loads if m in work.before]:
+            for k in writers.get(mem, []):
+                if k < number:
+                    work.later(section.loads[mem], sections[k], final=True)
+            work.unwritten(section, section.loads[mem])
+    work.extremes(sections)
+    return frozenset(work.before)
+
+
+def _check_gradients_read(adjoint: Kernel) -> None:
+    """A gradient that the kernel reads (as a constant) and that its own adjoint adds to."""
+    written = {
+        s.mem for t in adjoint.tasks for s in task_statements(t) if isinstance(s, (Store, Atomic))
+    }
+    for t in adjoint.tasks:
+        for s in task_statements(t):
+            if isinstance(s, Load) and s.origin is not s and s.mem.is_grad and s.mem in written:
+                raise GlobalDataAccessError(
+                    f"the gradient needs {s.mem.name} as it was read here, and changes it itself",
+                    s.origin.span,
+                    hint=f"copy {s.mem.name} into another field before, and read that one",
+                )
+
+
+class _Checker:
+    def __init__(self, repeated: set[Load | Atomic], activity: Activity, *, in_place: bool) -> None:
+        self.in_place = in_place
+        self.before: set[Mem] = set()
+        self.repeated = repeated
+        self.extreme = {s.mem for s in repeated if isinstance(s, Atomic)}
+        self.activity = activity
+
+    def needed(self, load: AccessSite) -> bool:
+        """Whether the adjoint loads it again."""
+        return load.stmt.origin in self.repeated  # type: ignore[union-attr]
+
+    def active(self, place: AccessSite) -> bool:
+        """Whether a derivative flows through what is loaded or written."""
+        s = place.stmt
+        return (s.out if isinstance(s, Load) else s.value) in self.activity.values
+
+    def stale(self, load: AccessSite, write: AccessSite, *, final: bool = False) -> None:
+        """A value that is not there any more after the launch: to be found as it was before, or refused."""
+        mem = load.stmt.mem
+        kept = self.in_place and mem.kind in ("field", "array")
+        if final or not kept or mem in self.extreme:
+            raise _stale(load.stmt, write.stmt, kept)
+        self.before.add(mem)
+
+    def later(self, loads: list[AccessSite], section: Section, *, final: bool = False) -> None:
+        """Loads, and the writes of a section that comes after them (`final`: or before them)."""
+        for load in loads:
+            groups = section.meeting(load) if self.needed(load) else []
+            if groups:
+                self.stale(load, groups[0].first, final=final)
+                return  # what it says of one load, it says of all
+
+    def within(self, section: Section, loads: list[AccessSite]) -> None:
+        """Loads and writes of the same lanes."""
+        for load in loads:
+            needed = self.needed(load)
+            if not needed and not self.active(load):
+                continue
+            for group in section.meeting(load):
+                if not section.same_lane(load, group.first):
+                    raise _racing(load.stmt, group.first.stmt)
+                if needed and not section.before(group.last, load):
+                    late = (p for p in group.places if not section.before(p, load))
+                    self.stale(load, next(late))
+
+    def unwritten(self, section: Section, loads: list[AccessSite]) -> None:
+        """Loads of a memory that will be as it was before: no write may come before them."""
+        for load in loads:
+            for group in section.meeting(load) if self.needed(load) else ():
+                if not section.before(load, group.first):
+                    raise _stale(load.stmt, group.first.stmt, True)
+
+    # ---- minima and maxima
+
+    def extremes(self, sections: list[Section]) -> None:
+        """Atomic minima and maxima: what else may happen to their elements."""
+        found = [
+            (number, place)
+            for number, section in enumerate(sections)
+            for writes in section.writes.values()
+            for place in writes
+            if isinstance(place.stmt, Atomic) and place.stmt.origin in self.repeated
+        ]
+        if found:
+            summed = _summed(sections)
+            for number, place in found:
+                for load in sections[number].loads_of(summed):
+                    raise _summed_up(place.stmt, load.stmt)
+        for number, place in found:
+            mem = place.stmt.mem
+            for other, section in enumerate(sections):
+                for write in section.writes.get(mem, []):
+                    if write.kind != place.kind:
+                        self._extreme_kept(section, number - other, place, write)
+                for read in section.loads.get(mem, []):
+                    self._extreme_read(sections, other, read, number, place, found)
+
+    def _extreme_kept(
+        self, section: Section, ahead: int, place: AccessSite, write: AccessSite
+    ) -> None:
+        """An update and another kind of write, whose section lies so many before it."""
+        if ahead > 0 or disjoint(place.part, write.part):
+            return
+        if ahead == 0:
+            if not section.same_lane(place, write):
+                raise _unordered(place.stmt, write.stmt)
+            if section.before(write, place):
+                return
+        raise _changed(place.stmt, write.stmt)
+
+    def _extreme_read(
+        self,
+        sections: list[Section],
+        at: int,
+        load: AccessSite,
+        number: int,
+        place: AccessSite,
+        found: list[tuple[int, AccessSite]],
+    ) -> None:
+        """A load that may see what an update made: no other update may come after the load."""
+        if not self.needed(load) and not self.active(load):
+            return
+        if at < number or disjoint(load.part, place.part):
+            return
+        if at == number and sections[at].before(load, place):
+            return
+        for later, other in found:
+            if other.stmt.mem is not load.stmt.mem or later < at or disjoint(load.part, other.part):
+                continue
+            if later > at or not sections[at].before(other, load):
+                raise _between(load.stmt, other.stmt)
+
+    def stores(self, section: Section, mem: Mem) -> None:
+        """Writes of different lanes to one element, which are in no order if one of them stores."""
+        groups = section.groups[mem]
+        active = {g: next((p for p in g.places if self.active(p)), None) for g in groups}
+        for one in groups:
+            for two in section.meeting(one.first) if one.first.kind == "store" else ():
+                store, other = active[one] or one.first, active[two] or two.first
+                if (active[one] or active[two]) and not section.same_lane(store, other):
+                    raise _colliding(store.stmt, other.stmt)
+
+
+def _summed(sections: list[Section]) -> set[Mem]:
+    """Temporaries that hold a float sum over the turns of a parallel loop, or something made of one.
+
+    The adjoint adds them up again, in another order.
+    """
+    found: set[Mem] = set()
+    while True:
+        before = len(found)
+        for section in sections:
+            carried = next(section.loads_of(found), None) is not None
+            for mem, writes in section.writes.items():
+                if mem.kind == "temp" and mem.dtype.is_float:
+                    adds = any(p.kind == "add" for p in writes)
+                    if carried or (adds and section.axes):
+                        found.add(mem)
+        if before == len(found):
+            return found
+
+
+def _summed_up(update: Access, load: Access) -> GlobalDataAccessError:
+    name = load.mem.name
+    return GlobalDataAccessError(
+        f"the gradient of this update needs its value again, to the last bit, and {name} is a sum over the "
+        f"turns of a loop, which comes out a little different each time\n  read here:\n{load.span.text()}"
+        "\n  updated here:",
+        update.span,
+        hint=f"sum {name} up in a kernel of its own, into a field",
+    )
+
+
+def _changed(update: Access, write: Access) -> GlobalDataAccessError:
+    name = update.mem.name
+    return GlobalDataAccessError(
+        f"the gradient of this update needs {name} as the update left it, and the kernel changes it in "
+        f"another way: global data access rule 1\n  changed here:\n{write.span.text()}\n  updated here:",
+        update.span,
+        hint="update it in a launch of its own, or into another field",
+    )
+
+
+def _unordered(update: Access, write: Access) -> GlobalDataAccessError:
+    return GlobalDataAccessError(
+        f"turns of this parallel loop change the same element of {update.mem.name} in two ways, in no order, "
+        f"so there is no defined gradient\n  changed here:\n{write.span.text()}\n  updated here:",
+        update.span,
+        hint="split the loop in two",
+    )
+
+
+def _between(load: Access, update: Access) -> GlobalDataAccessError:
+    name = load.mem.name
+    return GlobalDataAccessError(
+        f"the gradient needs to know which update {name} came from when it was read, and updates come after "
+        f"it\n  updated here:\n{update.span.text()}\n  read here:",
+        load.span,
+        hint="read it in a launch after all updates, or keep the largest so far in a local variable",
+    )
+
+
+def _stale(load: Access, write: Access, kept: bool) -> GlobalDataAccessError:
+    """`kept`: whether the tape keeps what was there, which is not enough."""
+    name = load.mem.name
+    if kept:
+        why = "which is neither what it is before the launch nor what it is after it"
+        hint = "compute in a local variable and store that once, or split the kernel in two"
+    else:
+        why = "and the kernel changes it later"
+        hint = (
+            f"write into another field (or another row: {name}[t + 1, ...]), or let the tape keep what was "
+            'there: ds.Tape(loss, in_place="save")'
+        )
+    return GlobalDataAccessError(
+        f"the gradient needs {name} as it was read, {why}: global data access rule 1\n"
+        f"  changed here:\n{write.span.text()}\n  read here:",
+        load.span,
+        hint=hint,
+    )
+
+
+def _racing(load: Access, write: Access) -> GlobalDataAccessError:
+    return GlobalDataAccessError(
+        f"a turn of this parallel loop may read an element of {load.mem.name} that another one writes, so "
+        f"there is no defined gradient\n  written here:\n{write.span.text()}\n  read here:",
+        load.span,
+        hint="read and write different fields, or split the loop in two",
+    )
+
+
+def _colliding(store: Access, other: Access) -> GlobalDataAccessError:
+    name = store.mem.name
+    place = (
+        "" if other is store else f"\n  and also written here:\n{other.span.text()}\n  stored here:"
+    )
+    return GlobalDataAccessError(
+        f"two turns of this parallel loop may write the same element of {name}, so which value it ends "
+        f"with is not defined, and there is no gradient{place}",
+        store.span,
+        hint=f"let the index tell all turns apart, or add: {name}[...] += value, after setting {name} to 0 "
+        "in another loop",
+    )

@@ -1,0 +1,189 @@
+"""What a derivative can flow through.
+
+A value is *active* if it is a float that depends, through rules that are not ZERO, on a load from a memory
+that has a gradient. Temporaries are active if an active value is stored into one. Values computed from a
+gradient field itself (`x.grad[i]`) are *second order*: diffsim differentiates once, so they may not reach
+anything that has a gradient, unless through `ds.stop_grad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from diffsim.errors import AutodiffError, MissingGradientError
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    CustomCall,
+    For,
+    If,
+    InlineLLVM,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Value,
+    While,
+)
+from diffsim.ir.op import Zero
+from diffsim.ir.traversal import task_statements
+
+_HIDDEN = ("temp", "scratch")
+
+
+class Activity:
+    """The active values and temporaries of a kernel, and where active values leave the chain.
+
+    Attributes:
+        values: active values.
+        temps: active temporaries and scratch.
+        leaks: stores of active values into float memories that have no gradient.
+        second_leaks: the same for second-order values.
+
+    Args:
+        kernel: the kernel.
+        sources: the memories whose loads are active (none: the launch counts as a constant); if left
+            out, those that have a gradient.
+        values: values that are active from the start.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        sources: frozenset[Mem] | None = None,
+        values: Iterable[Value] = (),
+    ) -> None:
+        self.sources = sources
+        self.values: set[Value] = set(values)
+        self.second: set[Value] = set()
+        self.temps: set[Mem] = set()
+        self.second_temps: set[Mem] = set()
+        self.leaks: list[Store | Atomic] = []
+        self.second_leaks: list[Store | Atomic] = []
+        while True:
+            before = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
+            self.leaks = []
+            self.second_leaks = []
+            for task in kernel.tasks:
+                self._block(task.body)
+            after = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
+            if before == after:
+                break
+
+    def is_active(self, mem: Mem) -> bool:
+        """Whether loads of the memory are active."""
+        if mem.kind in _HIDDEN:
+            return mem in self.temps
+        return mem.grad is not None if self.sources is None else mem in self.sources
+
+    def _block(self, block: Block) -> None:
+        for s in block.stmts:
+            self._stmt(s)
+
+    def _spread(self, pairs: Iterable[tuple[Value, Value]]) -> None:
+        for source, target in pairs:
+            for group in (self.values, self.second):
+                if source in group and target.type.is_float:
+                    group.add(target)
+
+    def _stmt(self, s: Stmt) -> None:
+        if isinstance(s, Let):
+            self._let(s)
+        elif isinstance(s, Load):
+            if s.out.type.is_float:
+                if self.is_active(s.mem):
+                    self.values.add(s.out)
+                if self.sources is None and (s.mem.is_grad or s.mem in self.second_temps):
+                    self.second.add(s.out)
+        elif isinstance(s, (Store, Atomic)):
+            self._write(s)
+        elif isinstance(s, (For, While)):
+            self._loop(s)
+        elif isinstance(s, If):
+            for side in (s.then, s.orelse):
+                self._block(side)
+                self._spread(zip(side.yields, s.outs, strict=True))
+        elif isinstance(s, CustomCall):
+            self._custom(s)
+        elif isinstance(s, InlineLLVM):
+            self._spread((a, out) for a in s.args for out in s.outs)
+
+    def _let(self, s: Let) -> None:
+        if s.out.type.is_float:
+            for group in (self.values, self.second):
+                if any(
+                    a in group and not isinstance(s.op.rule(k), Zero) for k, a in enumerate(s.args)
+                ):
+                    group.add(s.out)
+
+    def _custom(self, s: CustomCall) -> None:
+        self._block(s.body)
+        if not s.is_given:
+            self._spread(zip(s.body.yields, s.outs, strict=True))
+            return
+        self._spread((v, out) for v in (*s.args, *s.body.yields) for out in s.outs)
+        if any(self.is_active(m) for m in s.targets):
+            self.values.update(v for v in s.outs if v.type.is_float)
+
+    def _loop(self, s: For | While) -> None:
+        while True:
+            before = len(self.values) + len(self.second)
+            self._spread(zip(s.inits, s.params, strict=True))
+            self._block(s.body)
+            self._spread(zip(s.body.yields, s.params, strict=True))
+            self._spread(zip(s.params, s.outs, strict=True))
+            if before == len(self.values) + len(self.second):
+                break
+
+    def _write(self, s: Store | Atomic) -> None:
+        if s.value in self.second:
+            if s.mem.kind in _HIDDEN:
+                self.second_temps.add(s.mem)
+            elif s.mem.grad is not None:
+                raise second_order(s)
+            elif not s.mem.is_grad and s not in self.second_leaks:
+                self.second_leaks.append(s)
+        old = s.out if isinstance(s, Atomic) else None
+        known = s.value in self.values or self.is_active(s.mem)
+        if known and old is not None and old.type.is_float:
+            self.values.add(old)
+        if s.value in self.values:
+            if s.mem.kind in _HIDDEN:
+                self.temps.add(s.mem)
+            elif s.mem.grad is None and s.mem.dtype.is_float and s not in self.leaks:
+                self.leaks.append(s)
+
+
+def read_after_leak(kernel: Kernel, activity: Activity) -> frozenset[Mem]:
+    """Memories without gradient that the kernel gives an active value and (maybe) reads afterwards."""
+    written = {s.mem: s for s in reversed((*activity.leaks, *activity.second_leaks))}
+    found: set[Mem] = set()
+    seen: set[Mem] = set()
+    for t in kernel.tasks:
+        inside = list(task_statements(t))
+        seen.update(m for m, s in written.items() if s in inside)
+        found.update(s.mem for s in inside if isinstance(s, Load) and s.mem in seen)
+    return frozenset(found)
+
+
+def second_order(s: Store | Atomic) -> AutodiffError:
+    """The error for a derivative of a gradient."""
+    return AutodiffError(
+        f"{s.mem.name} depends on a gradient here, and diffsim differentiates once only",
+        s.span,
+        hint="take the gradient as a constant: ds.stop_grad(x.grad[i])",
+    )
+
+
+def missing_gradient(s: Store | Atomic, reader: str = "") -> MissingGradientError:
+    """The error for a chain that a memory without gradient breaks."""
+    name = s.mem.name
+    read = f", and {reader} reads it" if reader else ""
+    return MissingGradientError(
+        f"{name} is given a value that depends on something with a gradient, has none itself{read}: the "
+        "chain of derivatives would break here without a word",
+        s.span,
+        hint=f"declare {name} with needs_grad=True, or cut the chain on purpose: ds.stop_grad(value)",
+    )

@@ -1,0 +1,131 @@
+"""Calls whose derivative or replay the user gives: checked before an adjoint is made, and taken apart.
+
+Forwards, such a call is its body:
+
+    %y: f32 = custom f {              %t: f32 = sqrt %x
+      %t: f32 = sqrt %x         ->
+      yield %t
+    } adjoint ...
+"""
+
+from __future__ import annotations
+
+from diffsim.errors import AutodiffError
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    Check,
+    CustomCall,
+    Kernel,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+)
+from diffsim.ir.traversal import Rewriter, free_values, statements, task_statements
+from diffsim.passes.autodiff.activity import Activity
+
+
+def inline_bodies(kernel: Kernel) -> Kernel:
+    """The kernel with the body of each call in its place."""
+    if not any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
+        return kernel
+    work = Inliner()
+    tasks = tuple(
+        t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in kernel.tasks
+    )
+    return kernel.replace(tasks=tasks)
+
+
+def bind(env: dict[Value, Value], call: CustomCall, results: tuple[Value, ...]) -> None:
+    """Let these stand for the results of a call, under the user's names for them."""
+    for out, v in zip(call.outs, results, strict=True):
+        env[out] = v
+        v.hint = v.hint or ("" if isinstance(v, LEAVES) else out.hint)
+
+
+class Inliner(Rewriter):
+    """Copies statements; of a call, what it runs.
+
+    `replayed`: whether that is its replay, if it has one.
+    """
+
+    replayed = False
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if not isinstance(s, CustomCall):
+            return [self.copy(s)]
+        made = self.block(s.replay if self.replayed and s.replay is not None else s.body)
+        bind(self.env, s, made.yields)
+        return list(made.stmts)
+
+
+def check_custom_rules(kernel: Kernel, activity: Activity) -> None:
+    """Refuse gradients given for a func that leave out something with a gradient.
+
+    Raises:
+        AutodiffError: with the line that reads or changes it.
+    """
+    for t in kernel.tasks:
+        for s in task_statements(t):
+            if isinstance(s, CustomCall) and s.adjoint is not None:
+                _check_arguments(s, activity)
+                _check_writes(s, activity)
+                _check_reads(s, activity)
+
+
+def _check_arguments(call: CustomCall, activity: Activity) -> None:
+    hidden = [v for v in free_values(call.body) if v in activity.values and v not in call.args]
+    if hidden:
+        raise AutodiffError(
+            f"the gradient given for {call.name} can not name a value that it gets inside of a struct or "
+            "list, and that has a derivative",
+            call.span,
+            hint="pass the value as an argument of its own, or as a vector",
+        )
+
+
+def _check_writes(call: CustomCall, activity: Activity) -> None:
+    for s in statements(call.body):
+        if isinstance(s, (Store, Atomic)) and activity.is_active(s.mem):
+            raise AutodiffError(
+                f"{call.name} has a gradient of its own and changes {s.mem.name}, which has one too",
+                s.span,
+                hint=f"return the value, and store it in the kernel that calls {call.name}",
+            )
+
+
+def _check_reads(call: CustomCall, activity: Activity) -> None:
+    """What the result depends on by memory alone must be among the targets."""
+    seen: set[Mem] = set(call.targets)
+    for s in statements(call.body):
+        if not isinstance(s, Load) or s.mem in seen or not activity.is_active(s.mem):
+            continue
+        seen.add(s.mem)
+        alone = Task((), Block([]), call.body, call.span)
+        reached = Activity(Kernel("", (), (), (alone,), call.span), frozenset([s.mem])).values
+        if any(y in reached for y in call.body.yields):
+            name = s.mem.name
+            raise AutodiffError(
+                f"the result of {call.name} depends on {name}, and the gradient given for it adds "
+                f"nothing to that of {name}",
+                s.span,
+                hint=f"add ds.adjoint[{name}][...] += ... there, or read ds.stop_grad({name}[...]) here",
+            )
+
+
+class Giver(Inliner):
+    """Copies a given adjoint to where an adjoint is made; `is_inner`: for values alone."""
+
+    def __init__(self, env: dict[Value, Value], *, is_inner: bool) -> None:
+        super().__init__(env)
+        self.is_inner = is_inner
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, (Check, Print)) or (self.is_inner and isinstance(s, Atomic)):
+            return []
+        return [self.copy(s)] if self.is_inner else super().stmt(s)

@@ -1,0 +1,69 @@
+"""Gradients that a kernel asks for itself, `ds.grad(f)(x)`: made into ordinary code, innermost first.
+
+Assumes: the frontend's kernel. Promises: no Gradient statement is left, and what stands in its place is
+differentiated like any other code: second derivatives need nothing of their own.
+
+    %f: f32 = gradient energy (%a: f32 = %x) {         %t1: f32 = mul %x, %x
+      %t: f32 = mul %a, %a                        ->   %f.1: f32 = mul 1.0, %x
+      %e: f32 = mul %t, %a                             ...
+      yield %e
+    } from (1.0)
+"""
+
+from __future__ import annotations
+
+from diffsim.errors import AutodiffError
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Atomic, Block, Gradient, Kernel, Stmt, Store, Task, zero
+from diffsim.ir.traversal import Rewriter, statements, task_statements
+from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.autodiff.region_adjoint import Adjoints, Reverser
+
+
+def expand_gradients(kernel: Kernel) -> Kernel:
+    """The kernel with code in the place of each Gradient.
+
+    Raises:
+        AutodiffError: a func that changes memory, or that an op of it can not be differentiated.
+    """
+    found = (s for t in kernel.tasks for s in task_statements(t, given=True))
+    if not any(isinstance(s, Gradient) for s in found):
+        return kernel
+    work = _Expander()
+    tasks = tuple(
+        t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in kernel.tasks
+    )
+    return kernel.replace(tasks=tasks)
+
+
+class _Expander(Rewriter):
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        return self.gradient(s) if isinstance(s, Gradient) else [self.copy(s)]
+
+    def gradient(self, s: Gradient) -> list[Stmt]:
+        args, seeds = self.values(s.args), self.values(s.seeds)
+        params, body = self.fresh_all(s.params), self.block(s.body)
+        _check_pure(s, body)
+        region = Kernel(s.name, (), (), (Task((), Block([]), body, s.span),), s.span)
+        active = Activity(region, frozenset(), params).values
+        work = Reverser(Builder(s.span), active, is_inner=True)
+        work.env.update(zip(params, args, strict=True))
+        adj: Adjoints = {}
+        with work.builder, work.builder.block() as stmts:
+            work.forward(body, save=True)
+            for y, g in zip(body.yields, seeds, strict=True):
+                work.add(adj, y, g)
+            work.backward(body, adj)
+        for out, p in zip(s.outs, params, strict=True):
+            self.env[out] = adj.get(p) or zero(p.type)
+        return stmts
+
+
+def _check_pure(gradient: Gradient, body: Block) -> None:
+    for s in statements(body):
+        if isinstance(s, (Store, Atomic)) and s.mem.kind != "scratch":
+            raise AutodiffError(
+                f"{gradient.name} changes {s.mem.name}, and ds.grad differentiates what a func returns",
+                s.span,
+                hint="return the value, and store it in the kernel",
+            )

@@ -1,0 +1,569 @@
+"""The adjoint of a region: its forward code again, then the adjoint of each statement, last one first.
+
+    y = op(x, ...)         x.adj += rule(y.adj)           (the op's row)
+    y = load m[i]          m.grad[i] += y.adj
+    store m[i], v          v.adj += m.grad[i]; m.grad[i] = 0     (what was there before is forgotten)
+    atomic_add m[i], v     v.adj += m.grad[i]
+    atomic_max m[i], v     if v == m[i] { v.adj += m.grad[i]; m.grad[i] = 0 }       (by one exchange)
+    if c { } else { }      the same branch's forward code and adjoint; the other is not touched
+    for, while             the turns backwards; the values carried into each turn were saved on the way
+    y = custom f(x, ...)   what the user says (`custom_calls.py`)
+
+An adjoint in a region adds to values of the enclosing blocks through results (If) or carried sums (For), so
+the adjoint is in SSA like everything else. Forward code, saves and sums that nothing needs are emitted all
+the same and dropped by `drop_dead`: a loop whose adjoint does not read the carried values (any linear sum)
+saves nothing.
+
+`reverse.py` makes adjoints of kernels with it, `inner_gradients.py` the gradients that a kernel asks for
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffsim.errors import AutodiffError
+from diffsim.ir import ops
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    CustomCall,
+    For,
+    If,
+    InlineLLVM,
+    Let,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Value,
+    While,
+    zero,
+)
+from diffsim.ir.op import NotDifferentiable, Zero
+from diffsim.ir.traversal import Rewriter, free_values
+from diffsim.ir.types import i64
+from diffsim.passes.analysis.affine import Offset, offset_of
+from diffsim.passes.autodiff.custom_calls import Giver, bind
+from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, downwards, index_hint
+
+Adjoints = dict[Value, Value]
+
+_CUTTING = (ops.select, ops.minimum, ops.maximum)
+"""What throws one of its arguments away."""
+
+
+class Reverser:
+    """Emits the adjoint of a region.
+
+    Args:
+        builder: where to.
+        active: the values that derivatives flow through.
+        is_inner: whether what is emitted may be differentiated again: calls with a gradient of their
+            own then stay as they are, and no gradient reaches memory.
+
+    Attributes:
+        env: the values that stand for those of the region.
+        new_mems: memories that the adjoint needs besides.
+        winners: for each element that all lanes may raise or lower, where the number of the lane is that
+            did; `finding`: whether the lanes are looking for it; `lane`: the number of this one.
+        split: loops that save a segment of so many turns at a time; `loop_of`: whose saves a scratch holds.
+        rooms: the scratch that stands for the region's own, and the adjoints of what it holds.
+        cut: adjoints that are 0 where their value was thrown away (see `_formulas.times`).
+    """
+
+    def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
+        self.builder = builder
+        self.active = active
+        self.is_inner = builder.is_inner = is_inner
+        builder.cut = self.cut = set[Value]()
+        self.env: dict[Value, Value] = {}
+        self.split: dict[Stmt, int] = {}
+        self.saved: dict[Stmt, SavedLoopValue] = {}
+        self.loop_of: dict[Mem, For | While] = {}
+        self.new_mems: dict[Mem, None] = {}
+        self.winners: dict[object, Mem] = {}
+        self.made_by: dict[Value, Let] = {}
+        self.finding = False
+        self.lane: Value = Const(i64, 0)
+        self.rooms: dict[Mem, Mem] = {}
+        self.room_grads: dict[Mem, Mem] = {}
+
+    def grad(self, mem: Mem) -> Mem | None:
+        """The memory of the gradient of what is stored in a memory."""
+        return self.room_grads.get(mem) if mem.kind == "scratch" else mem.grad
+
+    # ---- the forward code again
+
+    def value(self, v: Value) -> Value:
+        return self.env.get(v, v)
+
+    def values(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(self.env.get(v, v) for v in vs)
+
+    def fresh(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        made = tuple(Value(v.type, v.hint) for v in vs)
+        self.env.update(zip(vs, made, strict=True))
+        return made
+
+    def forward(self, block: Block, *, save: bool = False) -> None:
+        """Emit the block's statements again, without their effects on memory.
+
+        `save`: whether the loops among them save what they carry, for `backward` in the same block.
+        """
+        b = self.builder
+        for s in block.stmts:
+            b.span = s.span
+            if isinstance(s, Let):
+                args = self.values(s.args)
+                (out,) = self.fresh((s.out,))
+                b.add(Let(out, s.op, args, s.span))
+            elif isinstance(s, Load):
+                index = self.values(s.index)
+                (out,) = self.fresh((s.out,))
+                b.add(Load(out, self.rooms.get(s.mem, s.mem), index, s.span, s.origin))
+            elif isinstance(s, InlineLLVM):
+                args = self.values(s.args)
+                b.add(InlineLLVM(self.fresh(s.outs), s.name, s.names, args, s.text, s.span))
+            elif isinstance(s, Alloca):
+                self._room(s, save=save)
+            elif isinstance(s, Store):
+                if s.mem.kind == "scratch":
+                    b.store(self.rooms[s.mem], self.values(s.index), self.value(s.value))
+            elif isinstance(s, Atomic):
+                if s.out is not None:
+                    self._lose(s)
+                if self.finding:
+                    self._propose(s)
+            elif isinstance(s, For):
+                self._forward_for(s, save=save)
+            elif isinstance(s, While):
+                self._forward_while(s, save=save)
+            elif isinstance(s, If):
+                cond = self.value(s.cond)
+                then, orelse = (self._forward_block(side) for side in (s.then, s.orelse))
+                b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
+            elif isinstance(s, CustomCall):
+                self._forward_custom(s, save=save)
+
+    def _forward_block(self, block: Block) -> Block:
+        with self.builder.block() as stmts:
+            self.forward(block)
+        return Block(stmts, self.values(block.yields))
+
+    def _room(self, s: Alloca, *, save: bool) -> None:
+        """Scratch of the region itself, which holds the saved values of a gradient's loop."""
+        b, count = self.builder, self.value(s.count)
+        self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
+        b.add(Alloca(self.rooms[s.mem], count, s.span))
+        if save:
+            grad = Mem(f"{s.mem.name}.adj", s.mem.dtype, 1, None, "scratch")
+            self.room_grads[s.mem] = grad
+            b.add(Alloca(grad, count, s.span))
+            k = Value(count.type, "k")
+            with b.block() as stmts:
+                b.store(grad, (k,), zero(grad.dtype))
+            first = b.const(0, count.type)
+            b.add(For(k, first, count, (), (), Block(stmts), (), s.span))
+
+    def _forward_custom(self, s: CustomCall, *, save: bool) -> None:
+        """The replay, or the body; the body too where `backward` goes through it."""
+        if self.is_inner:
+            self.builder.add(Rewriter(self.env).custom(s))
+            if save and not s.is_given:
+                kept = self.values(s.outs)
+                self.forward(s.body, save=True)
+                self.env.update(zip(s.outs, kept, strict=True))
+            return
+        if s.replay is None or (save and not s.is_given):
+            self.forward(s.body, save=save and not s.is_given)
+        found = s.replay or s.body
+        if s.replay is not None:
+            self.forward(s.replay)
+        bind(self.env, s, self.values(found.yields))
+
+    def _propose(self, s: Atomic) -> None:
+        """The lane proposes itself, if its update reached the element."""
+        winner = self.winners.get(element(s, self.made_by))
+        if winner is not None:
+            b = self.builder
+            extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
+            with b.block() as stmts:
+                b.atomic("min", winner, (), self.lane)
+            reached = b.named("eq", self.value(s.value), extreme)
+            b.add(If(reached, Block(stmts), Block([]), (), s.span))
+
+    def _lose(self, s: Atomic) -> None:
+        """The old value that an atomic returned can not be had again; see `_refuse_lost`."""
+        assert s.out is not None
+        lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
+        self.new_mems[lost] = None
+        (out,) = self.fresh((s.out,))
+        self.builder.add(Load(out, lost, (), s.span))
+
+    def _forward_for(self, s: For, *, save: bool) -> None:
+        b = self.builder
+        lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
+        if save:
+            turns = b.named("max", hi - lo, b.const(0, lo.type))
+            outs = self._save(s, (lo, hi), turns, inits)
+        else:
+            outs = self._turns(s, (lo, hi), inits)
+        self.env.update(zip(s.outs, outs, strict=True))
+
+    def _forward_while(self, s: While, *, save: bool) -> None:
+        """A while is run once to count its turns, and again, now counted, to save."""
+        b = self.builder
+        inits = self.values(s.inits)
+        params, n = self.fresh(s.params), Value(i64, "turn")
+        with b.block() as cond_stmts:
+            self.forward(s.cond)
+        cond = Block(cond_stmts, self.values(s.cond.yields))
+        with b.block() as stmts:
+            self.forward(s.body)
+            b.span = s.span
+            more = n + b.const(1, i64)
+        body = Block(stmts, (*self.values(s.body.yields), more))
+        outs, turns = self.fresh(s.outs), Value(i64, "turns")
+        b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, turns), s.span))
+        if save:
+            self._save(s, (Const(i64, 0), turns), turns, inits)
+
+    def _turns(
+        self,
+        s: For | While,
+        bounds: tuple[Value, Value],
+        inits: tuple[Value, ...],
+        rooms: Sequence[Mem] = (),
+    ) -> tuple[Value, ...]:
+        """Emit some turns of a loop; `rooms`: where they save what they begin with."""
+        b = self.builder
+        lo, hi = bounds
+        index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
+        if isinstance(s, For):
+            self.env[s.index] = index
+        with b.block() as stmts:
+            if rooms:
+                turn = (index - lo,)
+                for room, p in zip(rooms, params, strict=True):
+                    b.store(room, turn, p)
+            self.forward(s.body)
+            b.span = s.span
+        body = Block(stmts, self.values(s.body.yields))
+        outs = tuple(Value(v.type, v.hint) for v in s.outs)
+        b.add(For(index, lo, hi, params, inits, body, outs, s.span, downwards(s)))
+        return outs
+
+    def _save(
+        self, s: For | While, bounds: tuple[Value, Value], turns: Value, inits: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """Emit a loop that saves what its turns begin with, or those of its last segment."""
+        b = self.builder
+        length = self.split.get(s)
+        if length is None:
+            rooms = self._rooms(s, turns)
+            self.saved[s] = SavedLoopValue(bounds, rooms)
+            return self._turns(s, bounds, inits, rooms)
+        one, longest = b.const(1, turns.type), b.const(length, turns.type)
+        count = b.named(
+            "max", b.named("int_div", turns + b.const(length - 1, turns.type), longest), one
+        )
+        rooms, marks = self._rooms(s, b.named("min", turns, longest)), self._rooms(s, count)
+        last = count - one
+        self.saved[s] = SavedLoopValue(bounds, rooms, marks, count)
+        q, states = Value(turns.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
+        with b.block() as stmts:
+            for mark, v in zip(marks, states, strict=True):
+                b.store(mark, (q,), v)
+            ends = self._turns(s, self._segment(s, q), states)
+        outs = tuple(Value(v.type, v.hint) for v in s.outs)
+        b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
+        return self._turns(s, self._segment(s, last), outs, rooms)
+
+    def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
+        """Where the q-th segment of a loop begins and ends."""
+        b = self.builder
+        lo, hi = self.saved[s].bounds
+        length = b.const(self.split[s], q.type)
+        if downwards(s):
+            end = hi - q * length
+            return end - b.named("min", length, end - lo), end
+        begin = lo + q * length
+        return begin, begin + b.named("min", length, hi - begin)
+
+    def _rooms(self, s: For | While, count: Value) -> list[Mem]:
+        """Scratch for the values a loop carries; unused ones are dropped later."""
+        made = []
+        for p in s.params:
+            room = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
+            self.builder.add(Alloca(room, count, s.span))
+            self.loop_of[room] = s
+            made.append(room)
+        return made
+
+    # ---- the adjoint
+
+    def add(self, adj: Adjoints, v: Value, g: Value) -> None:
+        """Add a contribution to the adjoint of a value of the primal."""
+        if v not in self.active:
+            return
+        b, is_cut = self.builder, g in self.cut
+        if g.type is not v.type:
+            if not v.type.shape:
+                g = b.named("sum", g)
+            elif not g.type.shape:
+                g = b.broadcast(g, v.type)
+        have = adj.get(v)
+        if have is not None:
+            is_cut, g = is_cut and have in self.cut, have + g
+        adj[v] = g
+        if is_cut:
+            self.cut.add(g)
+
+    def backward(self, block: Block, adj: Adjoints) -> None:
+        """Emit the adjoint of a block whose forward code stands before it in the same block."""
+        b = self.builder
+        for s in reversed(block.stmts):
+            b.span = s.span
+            if isinstance(s, Let):
+                self._let(s, adj)
+            elif isinstance(s, Load):
+                self._load(s, adj)
+            elif isinstance(s, (Store, Atomic)):
+                self._write(s, adj)
+            elif isinstance(s, If):
+                self._if(s, adj)
+            elif isinstance(s, (For, While)):
+                self._loop(s, adj)
+            elif isinstance(s, CustomCall):
+                self._custom(s, adj)
+            elif isinstance(s, InlineLLVM):
+                if any(out in adj for out in s.outs):
+                    raise AutodiffError(
+                        f"{s.name} is LLVM text that no adjoint is given for",
+                        s.span,
+                        hint="give ds.func_native adj_text, or @ds.func_grad (which can be "
+                        "differentiated again)",
+                    )
+            else:
+                assert isinstance(s, (Check, Print, Alloca))
+
+    def _load(self, s: Load, adj: Adjoints) -> None:
+        g, b = adj.pop(s.out, None), self.builder
+        if g is None:
+            return
+        grad, index = self.grad(s.mem), self.values(s.index)
+        assert grad is not None
+        if s.mem.kind == "scratch":
+            b.store(grad, index, b.load(grad, index) + g)
+        else:
+            b.atomic("add", grad, index, g)
+
+    def _let(self, s: Let, adj: Adjoints) -> None:
+        g = adj.pop(s.out, None)
+        if g is None:
+            return
+        args, y = self.values(s.args), self.value(s.out)
+        for k, arg in enumerate(s.args):
+            if arg not in self.active:
+                continue
+            rule = s.op.rule(k)
+            if isinstance(rule, Zero):
+                continue
+            if isinstance(rule, NotDifferentiable):
+                raise AutodiffError(rule.why, s.span, hint=rule.hint)
+            made = rule(g, *args, y)
+            if made is not None:
+                if g in self.cut or s.op in _CUTTING:
+                    self.cut.add(made)
+                self.add(adj, arg, made)
+
+    def _write(self, s: Store | Atomic, adj: Adjoints) -> None:
+        b = self.builder
+        grad = self.grad(s.mem)
+        if isinstance(s, Atomic) and s.out is not None and s.out in adj:
+            raise AutodiffError(
+                f"the old value of {s.mem.name} that this atomic returns can not be differentiated",
+                s.span,
+                hint="load the element in a launch of its own",
+            )
+        if grad is None:
+            return
+        index = self.values(s.index)
+        if isinstance(s, Atomic):
+            if s.op in ("min", "max"):
+                self._route(s, grad, index, adj)
+            elif s.value in self.active:
+                self.add(adj, s.value, b.load(grad, index))
+            return
+        if s.value in self.active:
+            self.add(adj, s.value, b.load(grad, index))
+        b.store(grad, index, zero(s.value.type))
+
+    def _route(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
+        """The gradient of a minimum or maximum goes to one update that reached it.
+
+        It is exchanged for 0, so where several reached it, one gets it and the others get 0; where none
+        did, it stays for what the element was before. If all lanes update the same element, the first of
+        them gets it.
+        """
+        b = self.builder
+        nothing = zero(s.value.type)
+        extreme = b.load(s.mem, index, origin=s.origin)
+        won = b.named("eq", self.value(s.value), extreme)
+        winner = self.winners.get(element(s, self.made_by))
+        if winner is not None:
+            won = won & b.named("eq", self.lane, b.load(winner, ()))
+        with b.block() as stmts:
+            taken = b.atomic("xchg", grad, index, nothing, wants_old=True)
+        assert taken is not None
+        g = Value(s.value.type, f"{s.mem.name}.adj")
+        b.add(If(won, Block(stmts, (taken,)), Block([], (nothing,)), (g,), s.span))
+        self.add(adj, s.value, g)
+
+    def _if(self, s: If, adj: Adjoints) -> None:
+        b = self.builder
+        incoming = [(k, adj.pop(out)) for k, out in enumerate(s.outs) if out in adj]
+        sides: list[tuple[list[Stmt], Adjoints]] = []
+        for side in (s.then, s.orelse):
+            inner: Adjoints = {}
+            with b.block() as stmts:
+                self.forward(side, save=True)
+                b.span = s.span
+                for k, g in incoming:
+                    self.add(inner, side.yields[k], g)
+                self.backward(side, inner)
+            sides.append((stmts, inner))
+        (then, then_adj), (orelse, else_adj) = sides
+        targets = [*then_adj, *(v for v in else_adj if v not in then_adj)]
+        outs = tuple(Value(v.type, f"{v.hint}.adj" if v.hint else "") for v in targets)
+        b.span = s.span
+        b.add(
+            If(
+                self.value(s.cond),
+                Block(then, tuple(then_adj.get(v) or zero(v.type) for v in targets)),
+                Block(orelse, tuple(else_adj.get(v) or zero(v.type) for v in targets)),
+                outs,
+                s.span,
+            )
+        )
+        for v, g in zip(targets, outs, strict=True):
+            if any(v not in side or side[v] in self.cut for side in (then_adj, else_adj)):
+                self.cut.add(g)
+            self.add(adj, v, g)
+
+    def _custom(self, s: CustomCall, adj: Adjoints) -> None:
+        incoming = [adj.pop(out, None) for out in s.outs]
+        if s.adjoint is None:
+            for y, g in zip(s.body.yields, incoming, strict=True):
+                if g is not None:
+                    if s.refusal:
+                        raise AutodiffError(
+                            s.refusal,
+                            s.span,
+                            hint=f"write out in the gradient what {s.name} computes, instead of calling it",
+                        )
+                    self.add(adj, y, g)
+            if not s.refusal:
+                self.backward(s.body, adj)
+            return
+        if all(g is None for g in incoming):
+            return
+        for seed, g in zip(s.seeds, incoming, strict=True):
+            self.env[seed] = zero(seed.type) if g is None else g
+        made = Giver(self.env, is_inner=self.is_inner).block(s.adjoint)
+        for stmt in made.stmts:
+            self.builder.add(stmt)
+        for arg, g in zip(s.args, made.yields, strict=True):
+            self.add(adj, arg, g)
+
+    def _loop(self, s: For | While, adj: Adjoints) -> None:
+        saved = self.saved[s]
+        carried = [k for k, p in enumerate(s.params) if p in self.active]
+        outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
+        starts: list[Value] = []
+        for k in carried:
+            out = s.outs[k]
+            starts.append(adj.pop(out) if out in adj else zero(out.type))
+        starts += [zero(v.type) for v in outer]
+        if saved.count is None:
+            outs = self._turns_back(s, saved.bounds, carried, outer, tuple(starts))
+        else:
+            outs = self._segments_back(s, saved.count, carried, outer, tuple(starts))
+        for k, g in zip(carried, outs, strict=False):
+            self.add(adj, s.inits[k], g)
+        for v, g in zip(outer, outs[len(carried) :], strict=True):
+            self.add(adj, v, g)
+
+    def _segments_back(
+        self,
+        s: For | While,
+        count: Value,
+        carried: list[int],
+        outer: list[Value],
+        starts: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        """The segments, last one first; all but the last are run again first, to save."""
+        b, saved = self.builder, self.saved[s]
+        q = Value(count.type, "segment")
+        params = tuple(Value(v.type, v.hint) for v in starts)
+        with b.block() as stmts:
+            begin, end = self._segment(s, q)
+            again = b.named("select", q < count - b.const(1, q.type), end, begin)
+            states = tuple(b.load(mark, (q,)) for mark in saved.marks)
+            self._turns(s, (begin, again), states, saved.rooms)
+            outs = self._turns_back(s, (begin, end), carried, outer, params)
+        results = tuple(Value(p.type, p.hint) for p in params)
+        body, first = Block(stmts, outs), b.const(0, q.type)
+        b.add(For(q, first, count, params, starts, body, results, s.span, reverse=True))
+        return results
+
+    def _turns_back(
+        self,
+        s: For | While,
+        bounds: tuple[Value, Value],
+        carried: list[int],
+        outer: list[Value],
+        starts: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        """The adjoint of turns whose beginnings are saved: of what they carry, and of `outer` values."""
+        b = self.builder
+        lo, hi = bounds
+        names = [s.params[k] for k in carried] + outer
+        params = tuple(Value(v.type, f"{v.hint}.adj" if v.hint else "") for v in names)
+        index = Value(lo.type, index_hint(s))
+        inner: Adjoints = {}
+        with b.block() as stmts:
+            if isinstance(s, For):
+                self.env[s.index] = index
+            turn = (index - lo,)
+            for p, room in zip(s.params, self.saved[s].rooms, strict=True):
+                saved = b.load(room, turn)
+                saved.hint = p.hint
+                self.env[p] = saved
+            self.forward(s.body, save=True)
+            b.span = s.span
+            for k, g in zip(carried, params, strict=False):
+                self.add(inner, s.body.yields[k], g)
+            sums = dict(zip(outer, params[len(carried) :], strict=True))
+            self.backward(s.body, inner)
+            b.span = s.span
+            nexts = [inner.pop(p) if p in inner else zero(p.type) for p in names[: len(carried)]]
+            for v in outer:
+                extra = inner.pop(v, None)
+                nexts.append(sums[v] if extra is None else sums[v] + extra)
+        assert not inner, [v.hint for v in inner]
+        outs = tuple(Value(p.type, p.hint) for p in params)
+        body = Block(stmts, tuple(nexts))
+        b.add(For(index, lo, hi, params, starts, body, outs, s.span, not downwards(s)))
+        return outs
+
+
+def element(s: Atomic, made_by: dict[Value, Let]) -> tuple[Mem, tuple[Offset, ...]]:
+    """What the element of an update is known by: each index as a value plus a constant."""
+    return s.mem, tuple(offset_of(i, made_by) for i in s.index)

@@ -1,0 +1,271 @@
+"""Reverse mode: from a kernel to its adjoint kernel, task by task, on tensors.
+
+Each task becomes one that runs the same lanes: first the forward code again, as far as the adjoint needs
+it, from what the fields hold; then the adjoint of each statement, last statement first (`region_adjoint.py`).
+
+Before, `simplicity` and after, `access_rules` refuse what would not be right.
+"""
+
+from __future__ import annotations
+
+from diffsim.errors import AutodiffError
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    LEAVES,
+    Arg,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    Kernel,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    zero,
+)
+from diffsim.ir.traversal import Rewriter, task_statements
+from diffsim.ir.types import i64
+from diffsim.passes.analysis.regions import definitions
+from diffsim.passes.autodiff.access_rules import check_access
+from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.autodiff.custom_calls import Inliner, check_custom_rules
+from diffsim.passes.autodiff.loop_checkpoints import too_long
+from diffsim.passes.autodiff.region_adjoint import Reverser, element
+from diffsim.passes.autodiff.simplicity import check_simplicity
+from diffsim.passes.transforms.dce import eliminate_dead_code
+
+
+def reverse(
+    kernel: Kernel, *, relaxed: bool = False, detached: bool = False, in_place: bool = False
+) -> tuple[Kernel, frozenset[Mem]]:
+    """The adjoint kernel, and the memories that it must find as they were before the launch.
+
+    Args:
+        kernel: a prepared kernel.
+        relaxed: whether kernels outside of the kernel simplicity rule are differentiated.
+        detached: whether what the kernel stores counts as constant: its adjoint only forgets what the
+            elements it stored to had to do with anything before.
+        in_place: whether memories can be put back to what they were; without it there are none that
+            must be.
+
+    Raises:
+        KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
+    """
+    if not relaxed and not detached:
+        check_simplicity(kernel)
+    kernel = _keep_temps(kernel)
+    activity = Activity(kernel, frozenset() if detached else None)
+    work = _Reverser(kernel, activity)
+    check_custom_rules(kernel, activity)
+    adjoint = eliminate_dead_code(work.kernel())
+    split = too_long(adjoint, work.loop_of)
+    if split:
+        again = _Reverser(kernel, activity)
+        again.split = split
+        adjoint = eliminate_dead_code(again.kernel())
+    _refuse_lost(adjoint)
+    return adjoint, check_access(kernel, adjoint, activity, in_place=in_place)
+
+
+class _Reverser(Reverser):
+    def __init__(self, kernel: Kernel, activity: Activity) -> None:
+        super().__init__(Builder(kernel.span), activity.values)
+        self.made_by = definitions(kernel)
+        self.primal = kernel
+        self.activity = activity
+        self.temp_grads: dict[Mem, Mem] = {
+            m: Mem(f"{m.name}.adj", m.dtype, 0, (), "temp", is_grad=True)
+            for m in kernel.mems
+            if m in self.activity.temps
+        }
+        self.new_mems.update(dict.fromkeys(kernel.mems))
+        for m in kernel.mems:
+            if m.grad is not None:
+                self.new_mems[m.grad] = None
+        self.new_mems.update(dict.fromkeys(self.temp_grads.values()))
+        self.seed: Arg | None = None
+        """The gradient of what the kernel returns: one more argument of the adjoint."""
+        if kernel.result is not None and kernel.result in self.activity.temps:
+            self.seed = Arg(kernel.result.dtype, f"{kernel.result.name}.adj", len(kernel.args))
+
+    def kernel(self) -> Kernel:
+        k = self.primal
+        with self.builder:
+            tasks = [_replay(t) for t in k.tasks if _makes_temps(t)]
+            if self.temp_grads:
+                tasks.append(self._clear_temps())
+            for t in reversed(k.tasks):
+                tasks += self.task(t)
+        args = k.args if self.seed is None else (*k.args, self.seed)
+        return Kernel(f"{k.name}_grad", args, tuple(self.new_mems), tuple(tasks), k.span)
+
+    def grad(self, mem: Mem) -> Mem | None:
+        return self.temp_grads.get(mem) if mem.kind == "temp" else super().grad(mem)
+
+    def _clear_temps(self) -> Task:
+        with self.builder.block() as stmts:
+            for mem, grad in self.temp_grads.items():
+                seeded = self.seed is not None and mem is self.primal.result
+                self.builder.store(grad, (), self.seed if seeded else zero(grad.dtype))  # type: ignore[arg-type]
+        return Task((), Block([]), Block(stmts), self.primal.span)
+
+    def task(self, task: Task) -> list[Task]:
+        self.winners = self._winners(task)
+        before = self._find_winners(task) if self.winners else []
+        bounds, axes = self._enter(task)
+        with self.builder.block() as stmts:
+            self.lane = self._lane(task, axes)
+            self.forward(task.body, save=True)
+            self.backward(task.body, {})
+        return [*before, task.replace(axes=axes, bounds=bounds, body=Block(stmts))]
+
+    def _enter(self, task: Task) -> tuple[Block, tuple[Value, ...]]:
+        """Bounds and axes of a task that runs the same lanes."""
+        bounds = Rewriter().block(task.bounds)
+        return bounds, self.fresh(task.axes)
+
+    # ---- which lane wins an element that all lanes update
+
+    def _winners(self, task: Task) -> dict[object, Mem]:
+        """For each element that all lanes of the task may raise (or lower), the number of a lane."""
+        if not task.axes:
+            return {}
+        found = {
+            element(s, self.made_by): s.mem
+            for s in task_statements(task)
+            if isinstance(s, Atomic)
+            and s.op in ("min", "max")
+            and (s.mem in self.temp_grads or s.mem.grad is not None)
+        }
+        return {
+            one: Mem(f"{mem.name}.winner", i64, 0, (), "temp")
+            for one, mem in found.items()
+            if all(base is None or isinstance(base, LEAVES) for base, _ in one[1])
+        }
+
+    def _find_winners(self, task: Task) -> list[Task]:
+        """Tasks that find the first lane whose update reached the element."""
+        b = self.builder
+        self.new_mems.update(dict.fromkeys(self.winners.values()))
+        with b.block() as init:
+            for winner in self.winners.values():
+                b.store(winner, (), Const(i64, 2**63 - 1))
+        bounds, axes = self._enter(task)
+        self.finding = True
+        with b.block() as stmts:
+            self.lane = self._lane(task, axes)
+            self.forward(task.body)
+        self.finding = False
+        search = task.replace(axes=axes, bounds=bounds, body=Block(stmts))
+        return [Task((), Block([]), Block(init), task.span), search]
+
+    def _lane(self, task: Task, axes: tuple[Value, ...]) -> Value:
+        """The lane's number, counted along the flattened axes."""
+        b = self.builder
+        if not self.winners:
+            return Const(i64, 0)
+        lane = b.cast(axes[0], i64)
+        if len(axes) > 1:
+            ends = Rewriter().block(task.bounds)
+            for s in ends.stmts:
+                b.add(s)
+            for k, axis in enumerate(axes[1:], 1):
+                lo, hi = (b.cast(v, i64) for v in ends.yields[2 * k : 2 * k + 2])
+                lane = lane * (hi - lo) + (b.cast(axis, i64) - lo)
+        return lane
+
+
+# ---- temporaries, and values that can not be had again
+
+
+def _keep_temps(kernel: Kernel) -> Kernel:
+    """The kernel with a new temporary wherever one that was read is written again.
+
+    The adjoint makes all temporaries again before it starts, so each must keep its first value:
+
+        for i in x: s += x[i]                     for i in x: s += x[i]
+        for i in x: y[i] = s * x[i]        ->     for i in x: y[i] = s * x[i]
+        for i in x: s += x[i] ** 2                s.1 = s
+                                                  for i in x: s.1 += x[i] ** 2
+    """
+    work = _TempCopier()
+    tasks: list[Task] = []
+    for t in kernel.tasks:
+        found = list(task_statements(t))
+        written = dict.fromkeys(s.mem for s in found if isinstance(s, (Store, Atomic)))
+        for m in [m for m in written if m in work.read]:
+            old, new = work.mem(m), Mem(m.name, m.dtype, 0, (), "temp")
+            v = Value(m.dtype, m.name)
+            copy: list[Stmt] = [Load(v, old, (), t.span), Store(new, (), v, t.span)]
+            tasks.append(Task((), Block([]), Block(copy), t.span))
+            work.now[m] = new
+            work.made.append(new)
+            work.read.remove(m)
+        work.read.update(s.mem for s in found if isinstance(s, Load) and s.mem.kind == "temp")
+        tasks.append(work.task(t) if work.now else t)
+    if not work.made:
+        return kernel
+    mems = (*kernel.mems, *work.made)
+    result = None if kernel.result is None else work.mem(kernel.result)
+    return kernel.replace(mems=mems, tasks=tuple(tasks), result=result)
+
+
+class _TempCopier(Rewriter):
+    """Copies tasks; `now` holds the temporaries that stand for earlier ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: dict[Mem, Mem] = {}
+        self.made: list[Mem] = []
+        self.read: set[Mem] = set()
+
+    def mem(self, m: Mem) -> Mem:
+        return self.now.get(m) or super().mem(m)
+
+    def task(self, t: Task) -> Task:
+        bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
+        return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
+
+
+def _makes_temps(task: Task) -> bool:
+    return any(
+        isinstance(s, (Store, Atomic)) and s.mem.kind == "temp" for s in task_statements(task)
+    )
+
+
+def _replay(task: Task) -> Task:
+    """The task with its effects on fields taken out: it makes the temporaries again."""
+    work = _Replayer()
+    axes = work.fresh_all(task.axes)
+    bounds = work.block(task.bounds)
+    return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
+
+
+class _Replayer(Inliner):
+    replayed = True
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if isinstance(s, (Check, Print)):
+            return []
+        if isinstance(s, (Store, Atomic)) and s.mem.kind not in ("temp", "scratch"):
+            if isinstance(s, Atomic) and s.out is not None:
+                lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
+                return [Load(self.fresh(s.out), lost, (), s.span)]
+            return []
+        return super().stmt(s)
+
+
+def _refuse_lost(adjoint: Kernel) -> None:
+    for t in adjoint.tasks:
+        for s in task_statements(t):
+            if isinstance(s, Load) and s.mem.kind == "lost":
+                raise AutodiffError(
+                    f"the gradient needs the old value of {s.mem.name} that this atomic returned, which "
+                    "is not there any more",
+                    s.span,
+                    hint="store it into a field of its own, and read it there in a later launch",
+                )

@@ -1,0 +1,114 @@
+"""The kernel simplicity rule, checked where a gradient is asked for.
+
+A kernel is either statements without loops, or loops alone; and a loop holds either exactly one loop, or
+statements without loops. `ds.static` loops are unrolled and do not count, nor do loops in a func whose
+gradient is given: nothing goes backwards through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diffsim.errors import KernelSimplicityError, Span
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    CustomCall,
+    For,
+    Kernel,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    While,
+)
+from diffsim.ir.traversal import Rewriter, blocks, task_statements
+from diffsim.passes.transforms.dce import eliminate_dead_code
+
+_ADVICE = (
+    'split it into several kernels, unroll with ds.static(range(...)), or write @ds.kernel(simplicity="'
+    'relaxed") to differentiate it as it stands'
+)
+
+
+def check_simplicity(kernel: Kernel) -> None:
+    """Refuse a kernel outside of the rule.
+
+    Raises:
+        KernelSimplicityError: with the line of the loop (or statement) that is too many.
+    """
+    kernel = _without_prints(kernel)
+    loops = [t for t in kernel.tasks if t.axes]
+    plain = [t for t in kernel.tasks if not t.axes]
+    if loops and plain:
+        stmts = plain[0].body.stmts
+        writes = [s for s in stmts if isinstance(s, (Store, Atomic))]
+        raise _refused("statements stand beside its loops", (writes or stmts)[0].span, kernel)
+    for t in kernel.tasks:
+        _check(kernel, t.body, inside=bool(t.axes))
+
+
+def _without_prints(kernel: Kernel) -> Kernel:
+    """The kernel without what it prints, and what it loads for that."""
+    if not any(isinstance(s, Print) for t in kernel.tasks for s in task_statements(t)):
+        return kernel
+    copier = _Silent()
+    tasks = tuple(
+        t.replace(
+            bounds=copier.block(t.bounds),
+            axes=copier.fresh_all(t.axes),
+            body=copier.block(t.body),
+        )
+        for t in kernel.tasks
+    )
+    made = kernel.replace(tasks=tasks)
+    return eliminate_dead_code(made)
+
+
+class _Silent(Rewriter):
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        return [] if isinstance(s, Print) else super().stmt(s)
+
+
+def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
+    found = [s for s in _differentiated(block) if isinstance(s, (For, While))]
+    if not found:
+        return
+    first = found[0]
+    if isinstance(first, While):
+        raise _refused("a while loop in it", first.span, kernel)
+    here = [s for s in block.stmts if isinstance(s, (For, While))]
+    if first not in here:
+        raise _refused("a loop stands inside of a branch", first.span, kernel)
+    if len(here) > 1:
+        where = "a loop holds several loops" if inside else "it holds loops one after the other"
+        raise _refused(where, here[1].span, kernel)
+    if first.params:
+        raise _refused("a loop carries local variables from turn to turn", first.span, kernel)
+    for s in block.stmts:
+        if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
+            raise _refused("a loop stands beside other statements", s.span, kernel)
+    _check(kernel, first.body, inside=True)
+
+
+def _is_argument(mem: Mem) -> bool:
+    """Whether it is (like) an argument that is read from a field."""
+    return mem.kind == "array" and mem.rank == 0
+
+
+def _differentiated(block: Block) -> Iterator[Stmt]:
+    """The statements that the adjoint goes through."""
+    for s in block.stmts:
+        yield s
+        if not (isinstance(s, CustomCall) and s.is_given):
+            for inner in blocks(s):
+                yield from _differentiated(inner)
+
+
+def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:
+    return KernelSimplicityError(
+        f"the gradient of {kernel.name} is refused by the kernel simplicity rule: {what}",
+        span,
+        _ADVICE,
+    )

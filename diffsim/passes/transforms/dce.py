@@ -1,0 +1,156 @@
+"""Drops what has no effect.
+
+Promises: every statement left either changes memory that somebody can see, or computes a value that such
+a statement needs. Carried values, branch results, scratch and temporaries that nobody reads go with the
+code that made them; this is how an adjoint loses the part of the forward program that it does not need,
+and how a loop's reversal saves only what the adjoint of its body reads.
+
+Works by marking from the visible effects over the whole kernel, once, in time linear in its size.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import (
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    CustomCall,
+    For,
+    If,
+    Kernel,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Value,
+    While,
+)
+from diffsim.ir.traversal import blocks, outs, uses
+
+_HIDDEN = ("temp", "scratch")
+
+
+class _Marks:
+    """What is live, found by following uses back to definitions."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.result = kernel.result
+        self.defined_by: dict[Value, tuple[Stmt, int]] = {}
+        self.parent: dict[Stmt, Stmt | None] = {}
+        self.writers: dict[Mem, list[Stmt]] = {}
+        self.live: set[Stmt] = set()
+        self.positions: set[tuple[Stmt, int]] = set()
+        self.read: set[Mem] = set()
+        self.work: list[Value] = []
+        roots: list[Stmt] = []
+        for task in kernel.tasks:
+            for block in (task.bounds, task.body):
+                self._survey(block, None, roots)
+                self.work.extend(block.yields)
+        for stmt in roots:
+            self._keep(stmt)
+        while self.work:
+            self._need(self.work.pop())
+
+    def _survey(self, block: Block, parent: Stmt | None, roots: list[Stmt]) -> None:
+        for stmt in block.stmts:
+            self.parent[stmt] = parent
+            for k, v in enumerate(outs(stmt)):
+                self.defined_by[v] = (stmt, k)
+            if isinstance(stmt, (For, While)):
+                for k, v in enumerate(stmt.params):
+                    self.defined_by[v] = (stmt, k)
+                if isinstance(stmt, For):
+                    self.defined_by[stmt.index] = (stmt, -1)
+            elif isinstance(stmt, (Store, Atomic)):
+                if stmt.mem.kind in _HIDDEN and stmt.mem is not self.result:
+                    self.writers.setdefault(stmt.mem, []).append(stmt)
+                else:
+                    roots.append(stmt)
+            elif isinstance(stmt, Alloca):
+                self.writers.setdefault(stmt.mem, []).append(stmt)
+            elif isinstance(stmt, (Check, Print)):
+                roots.append(stmt)
+            for inner in blocks(stmt):
+                self._survey(inner, stmt, roots)
+
+    def _keep(self, stmt: Stmt) -> None:
+        """Mark a statement and the control flow that leads to it."""
+        if stmt in self.live:
+            return
+        self.live.add(stmt)
+        if isinstance(stmt, (For, While)):
+            if isinstance(stmt, For):
+                self.work.extend((stmt.lo, stmt.hi))
+            else:
+                self.work.extend(stmt.cond.yields)
+        else:
+            self.work.extend(uses(stmt))
+        if isinstance(stmt, CustomCall):
+            self.work.extend(stmt.body.yields)
+        if isinstance(stmt, (Load, Atomic)):
+            self._read(stmt.mem)
+        parent = self.parent[stmt]
+        if parent is not None:
+            self._keep(parent)
+
+    def _read(self, mem: Mem) -> None:
+        if mem.kind in _HIDDEN and mem not in self.read:
+            self.read.add(mem)
+            for writer in self.writers.get(mem, ()):
+                self._keep(writer)
+
+    def _need(self, v: Value) -> None:
+        found = self.defined_by.get(v)
+        if found is None:
+            return
+        stmt, k = found
+        self._keep(stmt)
+        if k < 0 or (stmt, k) in self.positions:
+            return
+        if isinstance(stmt, (For, While)):
+            self.positions.add((stmt, k))
+            self.work.extend((stmt.inits[k], stmt.body.yields[k]))
+        elif isinstance(stmt, Atomic):
+            self.positions.add((stmt, k))
+        elif isinstance(stmt, If):
+            self.positions.add((stmt, k))
+            self.work.extend((stmt.then.yields[k], stmt.orelse.yields[k]))
+
+
+def eliminate_dead_code(kernel: Kernel) -> Kernel:
+    """The kernel without statements, carried values and temporaries that nothing depends on."""
+    marks = _Marks(kernel)
+
+    def kept(stmt: Stmt, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(v for k, v in enumerate(values) if (stmt, k) in marks.positions)
+
+    def carried(s: For | While) -> dict[str, tuple[Value, ...]]:
+        return {"params": kept(s, s.params), "inits": kept(s, s.inits), "outs": kept(s, s.outs)}
+
+    def sweep(block: Block, stmt: Stmt | None = None) -> Block:
+        yields = block.yields if stmt is None else kept(stmt, block.yields)
+        return Block([prune(s) for s in block.stmts if s in marks.live], yields)
+
+    def prune(s: Stmt) -> Stmt:
+        if isinstance(s, For):
+            return s.replace(body=sweep(s.body, s), **carried(s))
+        if isinstance(s, While):
+            return s.replace(cond=sweep(s.cond), body=sweep(s.body, s), **carried(s))
+        if isinstance(s, If):
+            then, orelse = sweep(s.then, s), sweep(s.orelse, s)
+            return s.replace(then=then, orelse=orelse, outs=kept(s, s.outs))
+        if isinstance(s, CustomCall):
+            return s.replace(body=sweep(s.body))
+        if isinstance(s, Atomic) and s.out is not None and (s, 0) not in marks.positions:
+            return s.replace(out=None)
+        return s
+
+    tasks = []
+    for task in kernel.tasks:
+        body = sweep(task.body)
+        if body.stmts or body.yields:
+            tasks.append(task.replace(bounds=sweep(task.bounds), body=body))
+    return kernel.replace(tasks=tuple(tasks))

@@ -1,0 +1,79 @@
+"""Finds memories that the threads of a parallel task can add up in copies of their own.
+
+Atomic additions from many lanes to a small field (the gradient of weights that all lanes read, the grid of a
+particle method) cost twenty times as much as plain ones and keep loops from being vectorized. Where the part
+of the field that a task adds to is small beside the number of additions, each thread adds to a copy, and
+the copies are added up in a fixed order. This pass only marks such memories in `Task.privatized`; the backend
+decides at the launch, when it knows the number of lanes.
+
+Assumes scalar IR with exclusive atomics marked; must run last, since it names statements.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import LEAVES, Atomic, Kernel, Let, Load, Mem, Store, Task, Value
+from diffsim.ir.privatized import Privatized, scalars_within
+from diffsim.ir.traversal import iterations, task_statements
+from diffsim.passes.analysis.affine import offset_of
+from diffsim.passes.analysis.regions import ByPart, region_of
+from diffsim.passes.transforms.vectorize import divergent_values
+
+_LARGEST = 1 << 20  # scalars of one copy
+
+Lead = tuple[tuple[Value | None, int], ...]
+
+
+def privatize(kernel: Kernel) -> Kernel:
+    """The kernel with `Task.privatized` filled in."""
+    tasks = tuple(t.replace(privatized=_of_task(t)) for t in kernel.tasks)
+    return kernel.replace(tasks=tasks)
+
+
+def _of_task(task: Task) -> tuple[Privatized, ...]:
+    if not task.axes:
+        return ()
+    found = list(task_statements(task))
+    made_by = {s.out: s for s in found if isinstance(s, Let)}
+    groups: dict[Mem, list[Atomic]] = {}
+    for s in found:
+        if isinstance(s, Atomic) and not s.exclusive:
+            groups.setdefault(s.mem, []).append(s)
+    if not groups:
+        return ()
+    counts, apart_along = iterations(task.body), divergent_values(task)
+    made = []
+    for mem, atomics in groups.items():
+        if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
+            continue
+        lead = _lead(atomics, made_by)
+        if scalars_within(mem, len(lead)) > _LARGEST:
+            continue
+        added = frozenset(atomics)
+        others = ByPart(
+            (region_of(s, made_by), s)
+            for s in found
+            if isinstance(s, (Load, Store, Atomic)) and s.mem is mem and s not in added
+        )
+        if not any(others.meeting(region_of(s, made_by)) for s in atomics):
+            count = sum(counts[s] for s in atomics)
+            meeting = sum(counts[s] for s in atomics if not apart_along.intersection(s.index))
+            made.append(Privatized(mem, lead, added, count, meeting))
+    return tuple(made)
+
+
+def _plain(mem: Mem) -> bool:
+    """Whether the memory is a field of numbers whose shape is known."""
+    return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
+
+
+def _lead(atomics: list[Atomic], made_by: dict[Value, Let]) -> Lead:
+    """The first indices, as far as they are the same launch-wide value in all of them."""
+    lead: list[tuple[Value | None, int]] = []
+    for k in range(atomics[0].mem.rank):
+        first = offset_of(atomics[0].index[k], made_by)
+        if first[0] is not None and not isinstance(first[0], LEAVES):
+            break
+        if any(offset_of(s.index[k], made_by) != first for s in atomics[1:]):
+            break
+        lead.append(first)
+    return tuple(lead)

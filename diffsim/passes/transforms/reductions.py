@@ -1,0 +1,272 @@
+"""Takes sums (and minima, maxima) out of loops, and finds atomics that need not be atomic.
+
+Assumes scalar IR. Atomic updates may happen in any order, so a loop that updates one element in every turn
+may as well carry a partial result and update once at its end; and a parallel loop that does so becomes a
+reduction, whose partial results the launch combines in a fixed order.
+
+    for %j in 0..n {                     %e.1 = for %j in 0..n carry (%e: f32 = 0.0) {
+      atomic_add e[%i], %t        ->       %e.2: f32 = accumulate %e, %t
+    }                                      yield %e.2
+                                         }
+                                         atomic_add e[%i], %e.1
+
+`demote_atomics` then marks atomics on elements that only one lane can reach: those whose index contains
+every axis of the parallel loop at the same place in all accesses to that memory (`x[i]` in `for i in x`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    Const,
+    For,
+    If,
+    Kernel,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.traversal import blocks, outs, statements, task_statements
+from diffsim.ir.types import ScalarType
+from diffsim.passes.analysis.ownership import Ownership
+
+Key = tuple[str, Mem, tuple[object, ...]]
+_MOST = 64  # accumulators of one loop
+_COMBINE = {"add": "accumulate", "min": "min", "max": "max"}
+
+
+def hoist_reductions(kernel: Kernel) -> Kernel:
+    """Loops carry what they add up; parallel loops become reductions."""
+    work = _Lifter(kernel)
+    return kernel.replace(tasks=tuple(work.task(t) for t in kernel.tasks))
+
+
+def identity(op: str, t: ScalarType) -> Const:
+    """The number that leaves the other operand as it is."""
+    if op == "add":
+        return Const(t, 0.0 if t.is_float else 0)
+    if t.is_float:
+        return Const(t, float("inf") if op == "min" else float("-inf"))
+    lowest, highest = (
+        (0, 2**t.bits - 1) if t.kind == "u" else (-(2 ** (t.bits - 1)), 2 ** (t.bits - 1) - 1)
+    )
+    return Const(t, highest if op == "min" else lowest)
+
+
+def _key(s: Atomic) -> Key:
+    index = tuple((i.type, i.value) if isinstance(i, Const) else i for i in s.index)
+    return s.op, s.mem, index
+
+
+class _Lifter:
+    def __init__(self, kernel: Kernel) -> None:
+        self.builder = Builder(kernel.span)
+
+    def task(self, task: Task) -> Task:
+        body = self.block(task.body)
+        if not task.axes:
+            return task.replace(body=body)
+        inside = _bound_in(body) | set(task.axes)
+        found = {
+            k: s
+            for k, s in _candidates(body, inside).items()
+            if all(isinstance(i, LEAVES) for i in s.index)
+        }
+        if not found:
+            return task.replace(body=body)
+        body, sums = self.extract(body, found)
+        values = tuple(sums.get(k) or self.nothing(a) for k, a in found.items())
+        reductions = tuple((s.op, s.mem, s.index) for s in found.values())
+        return task.replace(body=Block(body.stmts, values), reductions=reductions)
+
+    def block(self, block: Block) -> Block:
+        """The block with the loops inside of it treated, innermost first."""
+        done: list[Stmt] = []
+        for s in block.stmts:
+            if isinstance(s, If):
+                s = s.replace(then=self.block(s.then), orelse=self.block(s.orelse))
+            if isinstance(s, (For, While)):
+                done.extend(self.loop(s))
+            else:
+                done.append(s)
+        return Block(done, block.yields)
+
+    def loop(self, s: For | While) -> list[Stmt]:
+        body = self.block(s.body)
+        inside = _bound_in(body) | set(s.params)
+        if isinstance(s, For):
+            inside.add(s.index)
+        else:
+            inside |= _bound_in(s.cond)
+        found = _candidates(body, inside)
+        if isinstance(s, While):
+            used = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
+            found = {k: a for k, a in found.items() if a.mem not in used and _always_there(a)}
+        params, inits, results, after = s.params, s.inits, s.outs, []
+        if found:
+            body, sums = self.extract(body, found)
+            yields = list(body.yields)
+            stmts = list(body.stmts)
+            self.builder.stmts = stmts
+            for k, a in found.items():
+                t = a.value.type
+                assert isinstance(t, ScalarType)
+                carried, result = Value(t, a.mem.name), Value(t, a.mem.name)
+                self.builder.span = a.span
+                new = sums.get(k) or self.nothing(a)
+                yields.append(self.builder.named(_COMBINE[a.op], carried, new))
+                params, inits = (*params, carried), (*inits, identity(a.op, t))
+                results = (*results, result)
+                after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
+            body = Block(stmts, tuple(yields))
+        loop = s.replace(params=params, inits=inits, body=body, outs=results)
+        sure = [a for a in after if _always_there(a)]
+        unsure: list[Stmt] = [a for a in after if not _always_there(a)]
+        if unsure and isinstance(s, For):  # a loop without turns must not touch the element
+            with self.builder.block() as test:
+                turns = self.builder.named("lt", s.lo, s.hi)
+            if not isinstance(turns, Const):
+                unsure = [*test, If(turns, Block(unsure), Block([]), (), s.span)]
+        return [loop, *sure, *unsure]
+
+    def extract(self, block: Block, found: dict[Key, Atomic]) -> tuple[Block, dict[Key, Value]]:
+        """The block without these atomics, and for each what it adds up to."""
+        sums: dict[Key, Value] = {}
+        b = self.builder
+        outer = b.stmts
+        done: list[Stmt] = []
+        b.stmts = done
+
+        def collect(key: Key, v: Value) -> None:
+            sums[key] = v if key not in sums else b.named(_COMBINE[key[0]], sums[key], v)
+
+        for s in block.stmts:
+            if isinstance(s, Atomic) and s.out is None and _key(s) in found:
+                b.span = s.span
+                collect(_key(s), s.value)
+            elif isinstance(s, If):
+                then, then_sums = self.extract(s.then, found)
+                orelse, else_sums = self.extract(s.orelse, found)
+                keys = [k for k in found if k in then_sums or k in else_sums]
+                made = [Value(found[k].value.type) for k in keys]
+                then, orelse = (
+                    Block(
+                        side.stmts,
+                        (*side.yields, *(have.get(k) or self.nothing(found[k]) for k in keys)),
+                    )
+                    for side, have in ((then, then_sums), (orelse, else_sums))
+                )
+                done.append(If(s.cond, then, orelse, (*s.outs, *made), s.span))
+                b.span = s.span
+                for k, v in zip(keys, made, strict=True):
+                    collect(k, v)
+            else:
+                done.append(s)
+        b.stmts = outer
+        return Block(done, block.yields), sums
+
+    def nothing(self, a: Atomic) -> Const:
+        t = a.value.type
+        assert isinstance(t, ScalarType)
+        return identity(a.op, t)
+
+
+def _bound_in(block: Block) -> set[Value]:
+    found: set[Value] = set()
+    for s in statements(block):
+        found.update(outs(s))
+        if isinstance(s, (For, While)):
+            found.update(s.params)
+            if isinstance(s, For):
+                found.add(s.index)
+    return found
+
+
+def _outside_loops(block: Block, *, always: bool = True) -> Iterator[tuple[Stmt, bool]]:
+    """The statements of a block and its branches, and whether each runs in every turn."""
+    for s in block.stmts:
+        yield s, always
+        if isinstance(s, If):
+            for inner in blocks(s):
+                yield from _outside_loops(inner, always=False)
+
+
+def _always_there(a: Atomic) -> bool:
+    """Whether the element exists whatever happens at run time: its index is made of constants."""
+    return all(isinstance(i, Const) for i in a.index)
+
+
+def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
+    """Atomics whose element is the same in every turn, on memory that the loop uses for nothing else.
+
+    An element with a run-time index may exist only where a branch says so, and stays in its branch.
+    """
+    found: dict[Key, Atomic] = {}
+    for s, always in _outside_loops(body):
+        if (
+            isinstance(s, Atomic)
+            and s.out is None
+            and s.op in _COMBINE
+            and not any(i in inside for i in s.index)
+            and (always or _always_there(s))
+        ):
+            found.setdefault(_key(s), s)
+    if not found:
+        return found
+    other: set[Mem] = set()
+    ops: dict[Mem, str] = {a.mem: a.op for a in found.values()}
+    for s in statements(body):
+        if isinstance(s, (Load, Store)) or (
+            isinstance(s, Atomic) and (s.out is not None or s.op != ops.get(s.mem, s.op))
+        ):
+            other.add(s.mem)
+    kept = {k: a for k, a in found.items() if a.mem not in other}
+    return dict(list(kept.items())[:_MOST])
+
+
+def demote_atomics(kernel: Kernel, *, in_blocks: bool = False) -> Kernel:
+    """Atomics that no other lane can interfere with become plain updates.
+
+    Args:
+        kernel: scalar IR, sums taken out.
+        in_blocks: whether reductions update memory while other lanes are still at work, as blocks of a GPU
+            do; on the CPU they do at the end of a launch.
+    """
+    tasks = []
+    for task in kernel.tasks:
+        found = [s for s in task_statements(task) if isinstance(s, (Load, Store, Atomic))]
+        totals = zip(task.reductions, task.body.yields, strict=True)
+        sums = [Atomic(None, op, mem, index, v, task.span) for (op, mem, index), v in totals]
+        reach = Ownership(task, [*found, *sums] if in_blocks else found)
+        alone = {s for s in found if isinstance(s, Atomic) and reach.is_own(s)}
+        tasks.append(_Marker(alone).task(task))
+    return kernel.replace(tasks=tuple(tasks))
+
+
+class _Marker:
+    def __init__(self, alone: set[Atomic]) -> None:
+        self.alone = alone
+
+    def task(self, t: Task) -> Task:
+        return t.replace(body=self.block(t.body))
+
+    def block(self, block: Block) -> Block:
+        return Block([self.stmt(s) for s in block.stmts], block.yields)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Atomic) and s in self.alone:
+            return s.replace(exclusive=True)
+        if isinstance(s, (For, While)):
+            return s.replace(body=self.block(s.body))
+        if isinstance(s, If):
+            return s.replace(then=self.block(s.then), orelse=self.block(s.orelse))
+        return s

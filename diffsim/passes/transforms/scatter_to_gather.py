@@ -1,0 +1,347 @@
+"""Turns scatter into gather where each lane adds to its neighbours.
+
+The adjoint of a stencil adds to x.grad[i - 1], x.grad[i] and x.grad[i + 1] in lane i. Lanes overlap, so these
+would be atomic additions, which are slow and keep the loop from being vectorized. But lane i - s adds to
+element i what lane i would add to element i + s, so the same sums can be made by the element:
+
+    parallel %i in a..b {                     parallel %i in a + 1..b - 1 {      (all neighbours exist)
+      %g: f32 = load y.grad[%i]                 %g.1: f32 = load y.grad[%i + 1]
+      store y.grad[%i], 0.0            ->       %g.2: f32 = load y.grad[%i - 1]
+      atomic_add x.grad[%i - 1], %g             atomic_add x.grad[%i], %g.1 + %g.2   (exclusive)
+      atomic_add x.grad[%i + 1], %g           }
+    }                                         ... the same at both ends, each term under its condition
+                                              parallel %i in a..b { store y.grad[%i], 0.0 }
+
+Assumes any kernel. Promises: the same sums, in another order. A group of additions is rewritten if their
+index is (axis + constant) along every axis of the loop and the same otherwise, their values are made of
+loads and arithmetic alone, no load reads what the loop writes, and the loop's bounds are constants or
+arguments; the cost of computing each value once for each neighbour must stay small. Everything else in
+the task stays as it is, in a task that runs after. If it only clears what the additions were made of, it need
+not wait for all of them (`Task.lag`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import (
+    LEAVES,
+    Alloca,
+    Atomic,
+    Block,
+    Check,
+    Const,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.traversal import Rewriter, outs, statements, uses
+from diffsim.ir.types import size_of
+from diffsim.passes.analysis.affine import Offset, offset_of
+from diffsim.passes.analysis.regions import ByPart, Part, disjoint, region_of
+
+Place = tuple[Offset, ...]
+_Member = tuple[tuple[int, ...], Atomic]
+_MOST_WORK = 600  # statements of one rewritten loop body
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Additions to one memory that differ only by constant shifts along the axes."""
+
+    mem: Mem
+    places: tuple[int, ...]
+    """Which component of the index holds each axis."""
+    rest: tuple[tuple[int, object], ...]
+    """The other components: (place, value), the same in the whole group."""
+
+
+def scatter_to_gather(kernel: Kernel, *, allow_lag: bool = False) -> Kernel:
+    """The kernel with neighbour additions made by the element instead of by the lane.
+
+    Args:
+        kernel: any kernel.
+        allow_lag: whether the backend knows what to do with `Task.lag`.
+    """
+    tasks: list[Task] = []
+    for task in kernel.tasks:
+        tasks += _Rewriter(kernel, task).tasks(allow_lag=allow_lag)
+    return kernel.replace(tasks=tuple(tasks))
+
+
+class _Rewriter:
+    def __init__(self, kernel: Kernel, task: Task) -> None:
+        self.task = task
+        self.builder = Builder(kernel.span)
+        self.made_by: dict[Value, Let] = {}
+        self.defined: dict[Value, Stmt] = {}
+        self.order: dict[Stmt, int] = {}
+        self.writes: dict[Mem, ByPart[int]] = {}
+
+    def tasks(self, *, allow_lag: bool) -> list[Task]:
+        """The task itself, or what replaces it."""
+        task = self.task
+        if (
+            not task.axes
+            or task.reductions
+            or not any(isinstance(s, Atomic) for s in task.body.stmts)
+        ):
+            return [task]
+        inside = list(statements(task.body))
+        if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
+            return [task]
+        self.made_by = {s.out: s for s in inside if isinstance(s, Let)}
+        for n, s in enumerate(task.body.stmts):
+            self.order[s] = n
+            for v in outs(s):
+                self.defined[v] = s
+        self.writes = self.first_writes(inside)
+        made: list[Task] = []
+        taken: set[Stmt] = set()
+        for group, members in self.groups().items():
+            shifts = {shift for shift, _ in members}
+            if len(shifts) < 2 or not self.possible(group, members):
+                continue
+            last, *ends = self.rewrite(group, members)
+            made = [*made, *ends, last]
+            taken.update(s for _, s in members)
+        if not made:
+            return [task]
+        left = [s for s in task.body.stmts if s not in taken]
+        reach = self.reach(group, members, left) if allow_lag else None
+        return [*made, task.replace(body=Block(left), lag=reach)]
+
+    def reach(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
+        """How far away along the first axis elements are made of what a lane clears, if `left` only clears.
+
+        A lane then clears elements of its own, which no other lane reads.
+        """
+        cleared: dict[Mem, Store] = {}
+        for s in left:
+            if isinstance(s, Store) and s.mem not in cleared and self.clears(s):
+                if s.mem is group.mem and not self.apart(s, members[0][1]):
+                    return None
+                cleared[s.mem] = s
+            elif not isinstance(s, (Let, Load)):
+                return None
+        for _, one in members:
+            for s in self.slice(one.value):
+                for x in (s, *_inner(s)):
+                    if isinstance(x, Load) and x.mem in cleared:
+                        own = cleared[x.mem]
+                        if self.place(x) != self.place(own) and not self.apart(x, own):
+                            return None
+        shifts = list(zip(*(shift for shift, _ in members), strict=True))
+        if not cleared or not all(min(s) <= 0 <= max(s) for s in shifts):
+            return None
+        first: tuple[int, ...] = shifts[0]
+        return max(-min(first), max(first))
+
+    def clears(self, s: Store) -> bool:
+        """Whether a store is the clearing of an element of the lane's own, in a field."""
+        bases = {base for base, _ in self.place(s)}
+        return (
+            isinstance(s.value, Const)
+            and s.mem.kind == "field"
+            and bases.issuperset(self.task.axes)
+            and all(b is None or isinstance(b, LEAVES) for b in bases.difference(self.task.axes))
+        )
+
+    def place(self, s: Load | Store) -> Place:
+        """What the element of an access is known by: each index as a value plus a constant."""
+        return tuple(offset_of(i, self.made_by) for i in s.index)
+
+    def apart(self, a: Load | Store | Atomic, b: Load | Store | Atomic) -> bool:
+        """Whether two accesses to one memory never mean the same element."""
+        return disjoint(region_of(a, self.made_by), region_of(b, self.made_by))
+
+    def groups(self) -> dict[_Group, list[_Member]]:
+        """Additions at the top of the body, by what they have in common."""
+        found: dict[_Group, list[_Member]] = {}
+        for s in self.task.body.stmts:
+            if not isinstance(s, Atomic) or s.op != "add" or s.out is not None:
+                continue
+            shifts: dict[Value, int] = {}
+            places: dict[Value, int] = {}
+            rest: list[tuple[int, object]] = []
+            for k, i in enumerate(s.index):
+                base, shift = offset_of(i, self.made_by)
+                if base is not None and base in self.task.axes and base not in places:
+                    shifts[base], places[base] = shift, k
+                elif isinstance(i, Const):
+                    rest.append((k, (i.type, i.value)))
+                elif base is None or isinstance(base, LEAVES):
+                    rest.append((k, (base, shift)))
+                else:
+                    break
+            else:
+                if len(places) == len(self.task.axes):
+                    axes = self.task.axes
+                    group = _Group(s.mem, tuple(places[a] for a in axes), tuple(rest))
+                    found.setdefault(group, []).append((tuple(shifts[a] for a in axes), s))
+        return found
+
+    def first_writes(self, inside: list[Stmt]) -> dict[Mem, ByPart[int]]:
+        """For each memory and part of it, before which statement of the body it is still as it was."""
+        found: dict[Mem, dict[Part, int]] = {}
+        for s in inside:
+            if isinstance(s, (Store, Atomic)):
+                first = found.setdefault(s.mem, {})
+                part, place = region_of(s, self.made_by), self.order.get(s, -1)
+                first[part] = min(first.get(part, place), place)
+        return {mem: ByPart(first.items()) for mem, first in found.items()}
+
+    def possible(self, group: _Group, members: list[_Member]) -> bool:
+        """Whether the values can be computed by the element, and cheaply."""
+        if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
+            return False
+        target = region_of(members[0][1], self.made_by)
+        work = 0
+        for _, s in members:
+            for needed in self.slice(s.value):
+                if isinstance(needed, (For, While)):
+                    return False
+                for x in [needed, *_inner(needed)]:
+                    work += size_of(x.out.type) if isinstance(x, (Let, Load)) else 1
+                    if isinstance(x, (Store, Atomic, For, While)):
+                        return False
+                    if isinstance(x, Load) and not self.unwritten(x, needed, target, group):
+                        return False
+            if work > _MOST_WORK:
+                return False
+        return True
+
+    def unwritten(self, load: Load, top: Stmt, target: Part, group: _Group) -> bool:
+        """Whether a load sees the same before the task as in its place."""
+        part = region_of(load, self.made_by)
+        if load.mem is group.mem and not disjoint(part, target):
+            return False
+        writes = self.writes.get(load.mem)
+        return (
+            writes is None or min(writes.meeting(part), default=self.order[top]) >= self.order[top]
+        )
+
+    def slice(self, v: Value) -> list[Stmt]:
+        """The statements at the top of the body that a value needs, in order."""
+        needed: set[Stmt] = set()
+        work = [v]
+        while work:
+            found = self.defined.get(work.pop())
+            if found is not None and found not in needed:
+                needed.add(found)
+                work.extend(uses(found))
+                for inner in _inner(found):
+                    work.extend(uses(inner))
+                if isinstance(found, If):
+                    work.extend((*found.then.yields, *found.orelse.yields))
+        return sorted(needed, key=lambda s: self.order[s])
+
+    # ---- rewriting
+
+    def rewrite(self, group: _Group, members: list[_Member]) -> list[Task]:
+        """One task for the elements all of whose neighbours are lanes, two for the ends of each axis."""
+        n = len(self.task.axes)
+        low = [min(shift[a] for shift, _ in members) for a in range(n)]
+        high = [max(shift[a] for shift, _ in members) for a in range(n)]
+        made = [self.one(group, members, ["inside"] * n, low, high)]
+        for a in range(n):
+            if low[a] == high[a]:
+                continue
+            for side in ("below", "above"):
+                kinds = ["inside"] * a + [side] + ["all"] * (n - a - 1)
+                made.append(self.one(group, members, kinds, low, high))
+        return made
+
+    def one(
+        self,
+        group: _Group,
+        members: list[_Member],
+        kinds: list[str],
+        low: list[int],
+        high: list[int],
+    ) -> Task:
+        b, task = self.builder, self.task
+        b.span = members[0][1].span
+        copy = Rewriter()
+        with b, b.block() as bound_stmts:
+            bounds = copy.block(task.bounds)
+            bound_stmts.extend(bounds.stmts)
+            yields: list[Value] = []
+            for a, kind in enumerate(kinds):
+                lo, hi = bounds.yields[2 * a], bounds.yields[2 * a + 1]
+                hi = b.named("max", lo, hi)
+                first, last = lo + low[a], hi + high[a]
+                inner_first = b.named("min", lo + high[a], last)
+                inner_last = b.named("max", inner_first, hi + low[a])
+                yields += {
+                    "all": (first, last),
+                    "inside": (inner_first, inner_last),
+                    "below": (first, inner_first),
+                    "above": (inner_last, last),
+                }[kind]
+        guarded = any(kind != "inside" for kind in kinds)
+        axes = tuple(Value(x.type, x.hint) for x in task.axes)
+        limits = list(task.bounds.yields) if guarded else None
+        with b, b.block() as stmts:
+            total: Value | None = None
+            for shift, s in members:
+                b.span = s.span
+                lanes = tuple(x - k if k else x for x, k in zip(axes, shift, strict=True))
+                v = self.guarded(s, lanes, limits) if limits else self.copy_slice(s.value, lanes)
+                total = v if total is None else total + v
+            assert total is not None
+            index = list(members[0][1].index)
+            for a, place in enumerate(group.places):
+                have = index[place].type.scalar
+                index[place] = b.cast(axes[a], have)
+            for place, _ in group.rest:
+                index[place] = self.leaf(index[place])
+            b.span = members[0][1].span
+            b.atomic("add", group.mem, tuple(index), total)
+        box = Block(bound_stmts, tuple(yields))
+        return task.replace(axes=axes, bounds=box, body=Block(stmts))
+
+    def leaf(self, v: Value) -> Value:
+        """An index that is argument + constant, computed again in this task."""
+        base, shift = offset_of(v, self.made_by)
+        if base is None:
+            return Const(v.type, shift)
+        return self.builder.cast(base, v.type.scalar) + shift if shift else base
+
+    def copy_slice(self, v: Value, lanes: tuple[Value, ...]) -> Value:
+        """The value as the lane with these indices computes it."""
+        copy = Rewriter(dict(zip(self.task.axes, lanes, strict=True)))
+        for s in self.slice(v):
+            self.builder.stmts.extend(copy.stmt(s))
+        return copy.value(v)
+
+    def guarded(self, s: Atomic, lanes: tuple[Value, ...], limits: list[Value]) -> Value:
+        """The value if that lane exists, else 0."""
+        b = self.builder
+        exists: Value | None = None
+        for a, lane in enumerate(lanes):
+            ok = b.named("and", lane >= limits[2 * a], lane < limits[2 * a + 1])
+            exists = ok if exists is None else b.named("and", exists, ok)
+        assert exists is not None
+        with b.block() as then:
+            v = self.copy_slice(s.value, lanes)
+        out = Value(s.value.type)
+        nothing = b.const(0, s.value.type)
+        b.add(If(exists, Block(then, (v,)), Block([], (nothing,)), (out,), s.span))
+        return out
+
+
+def _inner(s: Stmt) -> list[Stmt]:
+    if isinstance(s, If):
+        return [*statements(s.then), *statements(s.orelse)]
+    return []

@@ -1,0 +1,301 @@
+"""Finds parallel tasks whose lanes should run together, as vectors.
+
+LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 turns of a map, all
+other bodies, the turns of a reversed loop) runs alone there, at a tenth of the speed. `Task.simd` asks the
+backend to write such a task for several lanes at once (the CPU: `backends/cpu/simd.py`).
+
+It is asked for where it is right:
+
+- what a lane loads or stores, no other lane changes: vectors interleave the lanes statement by statement,
+  where a chunk ran them one after the other;
+- no lane waits for another: the old value of an atomic is not used;
+- nothing in it knows lanes alone: no text written by hand, no checks;
+
+and where LLVM would take too long (the time of its vectorizer grows as the square of a lane's length:
+seconds for some thousand statements), or where it pays: a rough count of operations, in which a vector
+operation costs as much as a scalar one, and a gather, a scatter or an update of several elements as much as
+one for each lane.
+
+Assumes scalar IR with exclusive atomics marked. Runs last: what it says is about the task as it is.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.layout import strides_of
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    Check,
+    Const,
+    For,
+    If,
+    InlineLLVM,
+    Kernel,
+    Let,
+    Load,
+    Mem,
+    Print,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.op import Libm
+from diffsim.ir.traversal import blocks, outs, statements, task_statements, uses
+from diffsim.ir.types import size_of
+from diffsim.passes.analysis.dependence import LinearForms
+from diffsim.passes.analysis.ownership import Ownership
+
+_LANES = 16  # lanes that the estimate counts on
+_FEWEST = 8  # lanes along the last axis
+_UNKNOWN_TURNS = 16
+_FUNCTION = 20  # what a function such as sin costs, in additions
+_ATOMIC = 20
+_TOGETHER = 3  # an addition of all lanes to a vector of a thread's copy
+_NEAR = 4  # scalars between neighbours that one vector load still reaches
+_FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
+_ALONE = 8  # how much faster LLVM makes an innermost loop that it vectorizes
+_LONGEST = 500
+"""Statements of a lane without loops that LLVM's vectorizer is asked for."""
+_ALWAYS = False
+"""For tests: whether everything runs wide that may."""
+
+
+def vectorize(kernel: Kernel) -> Kernel:
+    """The kernel with `Task.simd` filled in."""
+    tasks = tuple(t.replace(simd=_wide(t)) for t in kernel.tasks)
+    return kernel.replace(tasks=tasks)
+
+
+def _wide(task: Task) -> frozenset[Value] | None:
+    if not task.axes or not (_ALWAYS or _could_pay(task)) or not _may(task):
+        return None
+    found = divergent_values(task)
+    if not _ALWAYS:
+        alone, together = _Estimate(task, found).block(task.body)
+        if alone < 1.25 * together:
+            return None
+    return frozenset(found)
+
+
+def _could_pay(task: Task) -> bool:
+    """Whether LLVM makes no vectors of it, or bad ones, or takes too long; and there are lanes enough."""
+    lo, hi = task.bounds.yields[-2:]
+    few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
+    if few:
+        return False
+    return (
+        any(isinstance(s, (For, While)) for s in statements(task.body))
+        or _extreme(task)
+        or _long(task)
+    )
+
+
+def _long(task: Task) -> bool:
+    """Whether LLVM would make vectors of the lanes, in more time than is left to it."""
+    if len(task.body.stmts) <= _LONGEST:
+        return False
+    steps = _Estimate(task, divergent_values(task))
+    return all(
+        steps.is_near(s, task.axes[-1])
+        for s in statements(task.body)
+        if isinstance(s, (Load, Store, Atomic))
+    )
+
+
+def _extreme(task: Task) -> bool:
+    """Whether a task only finds the least or largest of floats that lie next to each other.
+
+    LLVM vectorizes that too, but has to ask for NaN in every step.
+    """
+    if not any(op != "add" and mem.dtype.scalar.is_float for op, mem, _ in task.reductions):
+        return False
+    steps = _Estimate(task, divergent_values(task))
+    return all(
+        (isinstance(s, Let) and not isinstance(s.op.llvm, Libm))
+        or (isinstance(s, Load) and steps.step(s.mem, s.index, task.axes[-1]) in (0, 1))
+        for s in task.body.stmts
+    )
+
+
+def divergent_values(task: Task) -> set[Value]:
+    """The values of the body that may differ between lanes along the last axis."""
+    found: set[Value] = {task.axes[-1]}
+    before = 0
+    while len(found) != before:
+        before = len(found)
+        _mark(task.body, found)
+    return found
+
+
+def _mark(block: Block, found: set[Value]) -> None:
+    for s in block.stmts:
+        if isinstance(s, Let):
+            if any(v in found for v in s.args):
+                found.add(s.out)
+        elif isinstance(s, Load):
+            if s.mem.kind == "scratch" or any(v in found for v in s.index):
+                found.add(s.out)
+        elif isinstance(s, (For, While)):
+            for b in blocks(s):
+                _mark(b, found)
+            if isinstance(s, For):
+                apart = s.lo in found or s.hi in found
+                if apart:
+                    found.add(s.index)
+            else:
+                apart = s.cond.yields[0] in found
+            for out, *ways in zip(s.outs, s.params, s.inits, s.body.yields, strict=True):
+                if apart or any(v in found for v in ways):
+                    found.update((out, ways[0]))
+        elif isinstance(s, If):
+            _mark(s.then, found)
+            _mark(s.orelse, found)
+            for out, *ways in zip(s.outs, s.then.yields, s.orelse.yields, strict=True):
+                if s.cond in found or any(v in found for v in ways):
+                    found.add(out)
+
+
+def _may(task: Task) -> bool:
+    found = list(task_statements(task))
+    writes: list[Store | Atomic] = []
+    for s in found:
+        if isinstance(s, (Check, Print, InlineLLVM)):
+            return False
+        if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
+            return False
+        if isinstance(s, (Store, Atomic)):
+            if s.mem.kind == "temp":
+                return False
+            writes.append(s)
+    reach = Ownership(task, writes)
+    return all(reach.is_own(s) for s in found if isinstance(s, (Load, Store)))
+
+
+class _Estimate:
+    """What 16 lanes cost one after the other, and together."""
+
+    def __init__(self, task: Task, found: set[Value]) -> None:
+        self.lane = task.axes[-1]
+        self.varying = found
+        self.sums = LinearForms(task)
+        self.private = {a for p in task.privatized for a in p.atomics}
+        self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
+
+    def block(self, block: Block) -> tuple[float, float]:
+        alone = together = 0.0
+        for s in block.stmts:
+            a, t = self.stmt(s)
+            alone += a
+            together += t
+        return alone, together
+
+    def stmt(self, s: Stmt) -> tuple[float, float]:
+        if isinstance(s, Let):
+            cost = _FUNCTION if isinstance(s.op.llvm, Libm) else 1
+            return _LANES * cost, cost * (1 if cost == 1 else 2)
+        if isinstance(s, (Load, Store)):
+            step = self.step(s.mem, s.index, self.lane)
+            return _LANES, 1 if step in (0, 1) else _LANES
+        if isinstance(s, Atomic):
+            return self.atomic(s)
+        if isinstance(s, If):
+            sides = [self.block(b) for b in (s.then, s.orelse)]
+            together = sum(t for _, t in sides)
+            if s.cond not in self.varying:
+                together /= 2
+            return sum(a for a, _ in sides) / 2, together
+        if isinstance(s, (For, While)):
+            return self.loop(s)
+        return 0, 0
+
+    def atomic(self, s: Atomic) -> tuple[float, float]:
+        step = self.step(s.mem, s.index, self.lane)
+        cost = 2 if self._plain(s) else _ATOMIC
+        if step == 1 and cost == 2:
+            return _LANES * cost, 2
+        if step == 0 and s.op == "add":
+            return _LANES * cost, _TOGETHER if s in self.meeting else 10 + cost
+        return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
+
+    def loop(self, s: For | While) -> tuple[float, float]:
+        once = _unchanging(s)
+        before = self.block(Block(tuple(once)))
+        alone = together = 0.0
+        for b in blocks(s):
+            a, t = self.block(Block([x for x in b.stmts if x not in once]))
+            alone, together = alone + a, together + t
+        if isinstance(s, While):
+            uneven = s.cond.yields[0] in self.varying
+        else:
+            uneven = s.lo in self.varying or s.hi in self.varying
+            if self.vectorized(s):
+                alone /= _ALONE
+        turns = _turns(s)
+        together *= 1.5 if uneven else 1
+        return before[0] + turns * alone, before[1] + turns * together
+
+    def vectorized(self, s: For) -> bool:
+        """Whether LLVM makes vectors of the turns of a loop: only sums go from turn to turn."""
+        sums = {x.out for x in s.body.stmts if isinstance(x, Let) and x.op.name == "accumulate"}
+        kept = (y is p or y in sums for p, y in zip(s.params, s.body.yields, strict=True))
+        return all(kept) and all(
+            isinstance(x, Let)
+            or (isinstance(x, (Load, Store)) and self.is_near(x, s.index))
+            or (isinstance(x, Atomic) and self._plain(x) and self.is_near(x, s.index))
+            for x in s.body.stmts
+        )
+
+    def is_near(self, s: Load | Store | Atomic, along: Value) -> bool:
+        """Whether neighbours along a loop are close together: LLVM loads them together."""
+        step = self.step(s.mem, s.index, along)
+        return step is not None and 0 <= step <= _NEAR
+
+    def _plain(self, s: Atomic) -> bool:
+        return s.exclusive or s in self.private
+
+    def step(self, mem: Mem, index: tuple[Value, ...], along: Value) -> int | None:
+        """How many scalars apart neighbours along a loop are; None: it depends."""
+        if mem.kind == "scratch":
+            return 1
+        strides = _strides(mem)
+        total = 0
+        for i, stride in zip(index[: mem.rank], strides, strict=True):
+            found = self.sums.sum(i)
+            if found is None:
+                if along is self.lane and i not in self.varying:
+                    continue
+                return None
+            total += found.get(along, 0) * stride
+        if any(i in self.varying for i in index[mem.rank :]):
+            return None
+        return total
+
+
+def _unchanging(s: For | While) -> set[Stmt]:
+    """The statements of a loop that LLVM takes out of it: they come to the same in every turn."""
+    inner = [x for b in blocks(s) for x in statements(b)]
+    written = {x.mem for x in inner if isinstance(x, (Store, Atomic))}
+    changing = {*s.params, *(v for x in inner for v in outs(x))}
+    if isinstance(s, For):
+        changing.add(s.index)
+    found: set[Stmt] = set()
+    for x in s.body.stmts:
+        movable = isinstance(x, Let) or (isinstance(x, Load) and x.mem not in written)
+        if movable and changing.isdisjoint(uses(x)):
+            changing.difference_update(outs(x))
+            found.add(x)
+    return found
+
+
+def _strides(mem: Mem) -> tuple[int, ...]:
+    if mem.shape is None and mem.strides is None:
+        return (_FAR,) * (mem.rank - 1) + (size_of(mem.dtype),) * (mem.rank > 0)
+    return strides_of(mem)
+
+
+def _turns(s: For | While) -> int:
+    if isinstance(s, For) and isinstance(s.lo, Const) and isinstance(s.hi, Const):
+        return max(0, int(s.hi.value) - int(s.lo.value))
+    return _UNKNOWN_TURNS

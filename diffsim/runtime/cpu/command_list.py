@@ -1,0 +1,204 @@
+"""Launches and moves of memory in a row that one native call runs, as often as wanted.
+
+A backend provides a `CommandList`: the `add_...` methods note operations in order, `run` does them. On the
+CPU each operation is a row of 8-byte slots that a native loop works off (`backends/native/sequence.ll`).
+Launches in a row are one operation: a stream of what differs between them, its kernel and its arguments,
+which the loop puts into the kernel's parameter block. On a GPU the same operations make up a graph
+(`runtime/cuda/command_list.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from diffsim.backends.llvm.parameter_block import SEED
+from diffsim.backends.native.pool import load_native, load_pool
+from diffsim.ir.nodes import Mem
+from diffsim.ir.types import ScalarType, f32
+from diffsim.runtime.cpu.executable import Executable, make_block
+from diffsim.runtime.cuda.command_list import CudaCommandList
+from diffsim.runtime.memory.storage import StridedSpan
+from diffsim.runtime.session import session
+
+_LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
+_SLOTS = 8  # of an operation
+_COUNT = 5  # the slot that tells how many stretches or launches it is of
+
+Bound = tuple[Mem, int, tuple[int, ...]]
+"""A memory that is an argument: its address and shape."""
+
+
+class CommandList(Protocol):
+    """Operations in order.
+
+    Attributes:
+        done: how many of them the last `run` got through.
+    """
+
+    done: int
+
+    def add_launch(
+        self,
+        compiled: Any,
+        args: list[bool | int | float],
+        seed: int,
+        arrays: list[Bound],
+    ) -> None:
+        """A launch.
+
+        Args:
+            compiled: the kernel, compiled for this backend.
+            args: its arguments, flattened to scalars.
+            seed: the key of its random numbers.
+            arrays: for each memory that is an argument, its address and shape.
+        """
+
+    def add_copy(self, target: StridedSpan, source: StridedSpan) -> None:
+        """A copy. Both memories live as long as the sequence: the caller sees to that."""
+
+    def add_swap(self, one: StridedSpan, other: StridedSpan) -> None:
+        """An exchange of the contents of two memories that do not overlap."""
+
+    def add_sum(self, target: StridedSpan, source: StridedSpan, dtype: ScalarType) -> None:
+        """Add the f32 or f64 numbers of one memory to those of another that does not overlap it."""
+
+    def add_clear(self, target: StridedSpan) -> None:
+        """Set memory to 0."""
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        """Run the operations begin..end (all).
+
+        Where that takes long, other threads of Python run meanwhile, and Ctrl-C ends it.
+
+        Raises:
+            AccessError: what a check in a kernel found (as a launch does); `done` tells how far it got.
+            KeyboardInterrupt: and whatever else a signal handler raises.
+        """
+
+    def __len__(self) -> int:
+        """How many operations there are."""
+
+
+class _Kernel:
+    """What launches of one kernel with the same arrays share: a row of the table."""
+
+    __slots__ = ("at", "block", "compiled", "number", "size")
+
+    def __init__(
+        self, number: int, compiled: Executable, block: bytearray, *, random: bool
+    ) -> None:
+        self.number = number
+        self.compiled = compiled
+        self.block = (ctypes.c_char * len(block)).from_buffer(block)
+        end = compiled.args_at + compiled.struct.size
+        self.at = 8 * SEED if random else compiled.args_at
+        self.size = end - self.at if compiled.args_at else 8 * random
+
+    def row(self) -> tuple[int, ...]:
+        compiled, block = self.compiled, ctypes.addressof(self.block)
+        errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
+        return compiled.address, block, errors, block + self.at, self.size
+
+
+class CpuCommandList:
+    """Operations on the CPU: rows for the native loop, and the stream of launches."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self._slots = array("Q")
+        self._stream = bytearray()
+        self._kernels: dict[Any, _Kernel] = {}
+        self._alone: dict[Executable, tuple[bytes, Callable[..., bytes]]] = {}
+        self._ops: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots) // _SLOTS
+
+    def add_launch(
+        self, compiled: Executable, args: list[bool | int | float], seed: int, arrays: list[Bound]
+    ) -> None:
+        slots = self._slots
+        if not slots or slots[-_SLOTS] != _LAUNCH:
+            slots.extend((_LAUNCH, 0, len(self._stream), 0, 0, 0, 0, 0))
+        slots[_COUNT - _SLOTS] += 1
+        known = None if seed or arrays else self._alone.get(compiled)
+        if known is not None:
+            self._stream += known[0]
+            self._stream += known[1](*args)
+            return
+        block = make_block(compiled, args, seed, arrays)
+        kernel = self._kernel(compiled, block, tuple(arrays), random=seed != 0)
+        self._stream += kernel.number.to_bytes(8, sys.byteorder)
+        self._stream += block[kernel.at : kernel.at + kernel.size]
+        if not seed and not arrays:
+            self._alone[compiled] = kernel.number.to_bytes(8, sys.byteorder), compiled.struct.pack
+
+    def _kernel(
+        self, compiled: Executable, block: bytearray, arrays: tuple[Bound, ...], *, random: bool
+    ) -> _Kernel:
+        key = compiled, arrays, random
+        found = self._kernels.get(key)
+        if found is None:
+            found = _Kernel(len(self._kernels), compiled, bytearray(block), random=random)
+            self._kernels[key] = found
+        return found
+
+    def add_copy(self, target: StridedSpan, source: StridedSpan) -> None:
+        self._move(_COPY, target, source)
+
+    def add_swap(self, one: StridedSpan, other: StridedSpan) -> None:
+        self._move(_SWAP, one, other)
+
+    def add_sum(self, target: StridedSpan, source: StridedSpan, dtype: ScalarType) -> None:
+        self._move(_ADD_F32 if dtype is f32 else _ADD_F64, target, source)
+
+    def add_clear(self, target: StridedSpan) -> None:
+        self._move(_CLEAR, target, target)
+
+    def _move(self, kind: int, a: StridedSpan, b: StridedSpan) -> None:
+        self._slots.extend((kind, a.address, b.address, 0, a.bytes, a.count, a.step, b.step))
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        if self._ops is None:
+            self._ops = self._pack()
+        reached = (ctypes.c_int64 * 2)(begin, 0)
+        ops, stop = self._ops.ctypes.data, len(self) if end is None else end
+        try:
+            if _runner()(session.pool.handle, ops, begin, stop, reached):
+                self._launched[reached[1]].raise_errors()
+        finally:
+            self.done = reached[0]
+
+    def _pack(self) -> np.ndarray:
+        """The rows, where they are; from now on nothing can be added."""
+        ops = np.frombuffer(self._slots, np.uint64).reshape(-1, _SLOTS)
+        if self._kernels:
+            kernels = list(self._kernels.values())
+            self._launched = [kernel.compiled for kernel in kernels]  # and keep their code
+            self._table = np.array([kernel.row() for kernel in kernels], np.uint64)
+            self._memory = np.frombuffer(self._stream, np.uint8)
+            launches = ops[:, 0] == _LAUNCH
+            ops[launches, 1] = self._table.ctypes.data
+            ops[launches, 2] += np.uint64(self._memory.ctypes.data)
+        return ops
+
+
+def new_command_list() -> CommandList:
+    """An empty sequence of the session's backend."""
+    return CpuCommandList() if session.device is None else CudaCommandList(session.device)
+
+
+@functools.cache
+def _runner() -> Callable[..., int]:
+    """The native loop."""
+    load_pool(session.jit, session.cache)  # which it calls
+    library = load_native(session.jit, session.cache, "sequence.ll")
+    i64, ptr = ctypes.c_int64, ctypes.c_void_p
+    return ctypes.PYFUNCTYPE(i64, ptr, ptr, i64, i64, ptr)(library.address("ds_sequence_run"))

@@ -1,0 +1,1 @@
+"""Running on NVIDIA GPUs: the device, executables, command lists as CUDA graphs."""

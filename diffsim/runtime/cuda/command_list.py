@@ -1,0 +1,180 @@
+"""Launches and moves of memory in a row on a GPU: a CUDA graph, which one call of the driver starts.
+
+The graph is made when a sequence first runs as a whole, from what the driver is asked for on a stream that
+only records; before that everything is compiled and allocated. Single operations, and all of them where the
+driver makes no graph, go to the device's stream one after the other. So they do in debug mode, where each
+launch is waited for and looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from diffsim.backends.cuda.driver import Launch
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.ir.nodes import Mem
+from diffsim.ir.types import ScalarType
+from diffsim.runtime.cuda.device import Device, copy
+from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.memory.storage import StridedSpan
+from diffsim.runtime.session import session
+
+Move = Callable[[Any], None]
+"""Asks a driver for copies and the like."""
+
+
+class CudaCommandList:
+    """Operations on a GPU; see `Sequence` for the methods."""
+
+    def __init__(self, device: Device) -> None:
+        self.done = 0
+        self._device = device
+        self._rows: list[list[Launch] | Move] = []
+        self._launched: dict[int, CudaExecutable] = {}
+        self._kept: list[Any] = []
+        self._graph: _Graph | None = None
+        self._steps: list[tuple[Callable[[], None], int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add_launch(
+        self,
+        compiled: CudaExecutable,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> None:
+        launches, kept = compiled.launches(args, seed, arrays)
+        self._launched[len(self._rows)] = compiled
+        self._kept.append(kept)
+        self._rows.append(launches)
+
+    def add_copy(self, target: StridedSpan, source: StridedSpan) -> None:
+        self._rows.append(functools.partial(copy, to=target, of=source))
+
+    def add_swap(self, one: StridedSpan, other: StridedSpan) -> None:
+        self._rows.append([self._device.pairs.swap(one, other)])
+
+    def add_sum(self, target: StridedSpan, source: StridedSpan, dtype: ScalarType) -> None:
+        self._rows.append([self._device.pairs.sum(target, source, dtype)])
+
+    def add_clear(self, target: StridedSpan) -> None:
+        def clear(driver: Any) -> None:
+            if target.is_whole:
+                driver.set_words(target.address, 0, 1, target.nbytes)
+                return
+            for k in range(target.count):
+                driver.set_words(target.address + k * target.step, 0, 1, target.bytes)
+
+        self._rows.append(clear)
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        self.done = begin
+        if not self._rows:
+            return
+        if begin == 0 and end is None and not self._debugging():
+            self._run_all()
+        else:
+            self._run_each(begin, len(self) if end is None else end)
+
+    def _debugging(self) -> bool:
+        return any(compiled.debug for compiled in self._launched.values())
+
+    def _run_each(self, begin: int, end: int) -> None:
+        driver = self._device.driver
+        for k in range(begin, end):
+            row = self._rows[k]
+            if isinstance(row, list):
+                _starter(driver, row, self._device)()
+            else:
+                row(driver)
+            compiled = self._launched.get(k)
+            if compiled is not None and compiled.checks:
+                self._device.note(compiled, compiled.debug, session.clock)
+            self.done = k + 1
+
+    def _run_all(self) -> None:
+        if self._graph is None and self._steps is None:
+            self._prepare()
+        if self._graph is not None:
+            self.done = len(self)  # Ctrl-C may come as soon as the driver has it
+            try:
+                self._device.driver.run_graph(self._graph.handle)
+            except DriverError:
+                self.done = 0
+                raise
+        for step, done in self._steps or ():
+            step()
+            self.done = done
+        for compiled in dict.fromkeys(self._launched.values()):
+            if compiled.checks:
+                self._device.note(compiled, False, session.clock)
+
+    def _prepare(self) -> None:
+        """Make the graph, or else what does the same without one."""
+        driver = self._device.driver
+        try:
+            with _no_collection():
+                self._graph = _Graph(self._device, driver.record(self._enqueue))
+        except DriverError as problem:
+            self._device.without_graphs(problem)
+            self._steps = list(self._in_steps(driver))
+
+    def _enqueue(self, driver: Any) -> None:
+        for step, _ in self._in_steps(driver):
+            step()
+
+    def _in_steps(self, driver: Any) -> Iterator[tuple[Callable[[], None], int]]:
+        """The operations as functions, and how many are done after each; launches in a row as one."""
+        batch: list[Launch] = []
+        for k, row in enumerate(self._rows):
+            if isinstance(row, list):
+                batch += row
+                following = self._rows[k + 1] if k + 1 < len(self._rows) else None
+                if not isinstance(following, list):
+                    yield _starter(driver, batch, self._device), k + 1
+                    batch = []
+            else:
+                yield functools.partial(row, driver), k + 1
+
+
+class _Graph:
+    """A graph, freed with this object."""
+
+    __slots__ = ("device", "handle")
+
+    def __init__(self, device: Device, handle: int) -> None:
+        self.device = device
+        self.handle = handle
+
+    def __del__(self) -> None:
+        self.device.drop_graph(self.handle)
+
+
+def _starter(driver: Any, launches: list[Launch], device: Device) -> Callable[[], None]:
+    """A function that starts launches."""
+    start, block = driver.prepare(launches, device.jit)
+
+    def run() -> None:
+        code = start(block)
+        if code:
+            driver.failed(code)
+
+    return run
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep garbage: what frees memory of the device could spoil a graph in the making."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

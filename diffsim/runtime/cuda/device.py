@@ -1,0 +1,437 @@
+"""A GPU as fields and kernels see it: memory that is freed with its owner, copies, errors of kernels.
+
+Nothing here waits for the GPU but what hands values to Python. All work goes to one stream, so it is done
+in the order in which it was asked for, and memory can be used again as soon as its owner is gone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.backends.cuda import ptx
+from diffsim.backends.cuda.driver import Driver
+from diffsim.backends.cuda.libcuda import DriverError, OutOfMemory
+from diffsim.backends.native.jit import Jit, digest_of
+from diffsim.backends.native.pool import Pool
+from diffsim.errors import DiffsimError, memory_size, warn
+from diffsim.ir.types import ScalarType
+from diffsim.runtime.cuda.pair_kernels import Pairs
+from diffsim.runtime.cuda.staging import Staging
+from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout, StridedSpan
+
+ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
+_MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
+_LARGEST_SPARE = 64 << 20
+_PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles it
+_SCRATCH_PART = 32  # of the device's memory, for values that kernels save
+_LEAST_SCRATCH = 1 << 20
+# GPUs run the PTX of older ones; that for 9.0 is of version 8.1, which drivers know from CUDA 12.1 on.
+_VERSION_OF_SM_90 = 12010
+
+
+def copy(driver: Any, to: StridedSpan, of: StridedSpan) -> None:
+    """Copy stretches of one length on a device."""
+    if to.is_whole and of.is_whole:
+        driver.copy(to.address, of.address, to.nbytes)
+    else:
+        driver.copy_rows(to.address, to.step, of.address, of.step, to.bytes, to.count)
+
+
+class Buffer:
+    """Memory on a device, freed with this object (from any thread); `what` it is for, if there is none."""
+
+    __slots__ = ("address", "device", "nbytes")
+
+    def __init__(self, device: Device, nbytes: int, what: str) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self.address = 0
+        self.address = device.take(nbytes, what)
+
+    def __del__(self) -> None:
+        if self.address:
+            self.device.give(self.address, self.nbytes)
+            self.address = 0
+
+
+class Device:
+    """One GPU.
+
+    Attributes:
+        driver: its driver.
+        jit: compiler for the host, whose code starts launches.
+        sm: compute capability that code is made for, ten times the version.
+        pairs: sums and exchanges of memory.
+        staging: copies from and to the host.
+        pending: what may have noted an error since the last look, which `report()` raises, and the
+            clock's reading before it was launched first.
+        on_failure: what to call with such an error, and that reading, before it is raised.
+    """
+
+    def __init__(self, driver: Any, jit: Jit, pool: Callable[[], Pool]) -> None:
+        self.driver = driver
+        self.jit = jit
+        most = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
+        self.sm = max(sm for sm in ptx.TARGETS if sm <= most)
+        self.pending: dict[Any, int] = {}
+        self.on_failure: Callable[[BaseException, int], None] = lambda error, clock: None
+        self.closed = False
+        self._spare: dict[int, list[int]] = {}
+        self._spare_bytes = 0
+        self.pairs = Pairs(self)
+        self.staging = Staging(driver, pool)
+        self._heap_set = False
+        self._warned = False
+        self._scratch: Buffer | None = None
+        atexit.register(self._close)
+
+    def __repr__(self) -> str:
+        return f"GPU {self.driver.device} ({self.driver.name})"
+
+    def _close(self) -> None:
+        """The process ends, and the driver frees everything by itself."""
+        self.closed = True
+
+    # ---- memory
+
+    def left(self) -> str:
+        """How much memory is free, in words."""
+        return f"{self} has {memory_size(self.driver.free_memory())} left"
+
+    def take(self, nbytes: int, what: str) -> int:
+        """Memory of that many bytes; what is in it is not defined.
+
+        Raises:
+            OutOfMemory: there is not so much left for `what`.
+        """
+        spare = self._spare.get(nbytes)
+        if spare:
+            try:
+                address = spare.pop()
+            except IndexError:  # another thread was faster
+                pass
+            else:
+                self._spare_bytes -= nbytes
+                return address
+        if nbytes <= self.driver.memory:
+            for _ in range(2):
+                try:
+                    return int(self.driver.alloc(nbytes))
+                except OutOfMemory:
+                    self._release_spare()
+        raise OutOfMemory(
+            f"there is no memory for {what}: it takes {memory_size(nbytes)}, and {self.left()}"
+        )
+
+    def give(self, address: int, nbytes: int) -> None:
+        """Free memory, or keep it for the next one who wants that much."""
+        if self.closed:
+            return
+        if nbytes <= _LARGEST_SPARE and self._spare_bytes + nbytes <= _MOST_SPARE:
+            self._spare_bytes += nbytes
+            self._spare.setdefault(nbytes, []).append(address)
+            return
+        # What a launch did wrong before is reported where Python waits for it.
+        with contextlib.suppress(DriverError):
+            self.driver.free(address)
+
+    def _release_spare(self) -> None:
+        spare, self._spare, self._spare_bytes = self._spare, {}, 0
+        for addresses in spare.values():
+            for address in addresses:
+                self.driver.free(address)
+
+    def fill(self, address: int, pattern: bytes, count: int) -> None:
+        """Write a pattern `count` times."""
+        if count == 0:
+            return
+        width = len(pattern)
+        if pattern.count(pattern[0]) == width:
+            self.driver.set_words(address, pattern[0], 1, width * count)
+            return
+        if width in (2, 4):
+            self.driver.set_words(address, int.from_bytes(pattern, "little"), width, count)
+            return
+        total = width * count
+        piece = pattern * min(count, max(1, _PIECE // width))
+        self.write(address, np.frombuffer(piece, np.uint8))
+        done = len(piece)
+        while done < total:
+            more = min(done, total - done)
+            self.driver.copy(address + done, address, more)
+            done += more
+
+    def write(self, address: int, array: np.ndarray) -> None:
+        """Copy a contiguous array, which may change afterwards, to the device."""
+        self.staging.write(address, array)
+
+    def read(self, address: int, array: np.ndarray) -> None:
+        """Wait, report errors of kernels, and copy to a contiguous array."""
+        if self.pending:
+            self.check()
+        self.read_raw(address, array)
+
+    def read_raw(self, address: int, array: np.ndarray) -> None:
+        """Wait, and copy to a contiguous array."""
+        self.staging.read(array, address)
+
+    def add(self, to: StridedSpan, of: StridedSpan, dtype: ScalarType) -> None:
+        """Add scalars to others."""
+        start, block = self.driver.prepare([self.pairs.sum(to, of, dtype)], self.jit)
+        code = start(block)
+        if code:
+            self.driver.failed(code)
+
+    # ---- code
+
+    def machine_code(self, text: str) -> bytes:
+        """LLVM text of GPU functions as machine code for this device."""
+        return bytes(self.driver.link(ptx.to_ptx(text, self.sm)))
+
+    @property
+    def identity(self) -> str:
+        """All of the device, its driver and the way to its code that machine code depends on."""
+        return f"cuda {self.driver.sm} driver {self.driver.version} {digest_of(ptx.__file__)}"
+
+    def need_heap(self, nbytes: int) -> None:
+        """Kernels will allocate on the device: size their heap (once: it can not grow later)."""
+        if not self._heap_set:
+            self._heap_set = True
+            self.driver.set_heap(nbytes or self.driver.memory // _SCRATCH_PART)
+
+    def scratch(self, nbytes: int) -> Buffer:
+        """Memory that kernels save values of loops in, one after the other; 0: of a size chosen here."""
+        found = self._scratch
+        if found is None or (nbytes and found.nbytes != nbytes):
+            self._scratch = None
+            asked = nbytes or self.driver.memory // _SCRATCH_PART
+            while True:
+                try:
+                    found = self._scratch = Buffer(self, asked, "what loops save for gradients")
+                    break
+                except OutOfMemory:
+                    if nbytes or asked < _LEAST_SCRATCH:
+                        raise
+                    asked //= 2
+        return found
+
+    def unload(self, module: int) -> None:
+        """Unload code that may still be running."""
+        self._drop(self.driver.unload, module)
+
+    def drop_graph(self, graph: int) -> None:
+        """Free a graph that may still be running."""
+        self._drop(self.driver.drop_graph, graph)
+
+    def _drop(self, drop: Callable[[int], None], handle: int) -> None:
+        if not self.closed:
+            with contextlib.suppress(DriverError):
+                self.driver.wait()
+                drop(handle)
+
+    def without_graphs(self, problem: DriverError) -> None:
+        """Warn, once, that the driver makes no graphs of replayed tapes."""
+        if not self._warned:
+            self._warned = True
+            warn(
+                f"replayed tapes launch their kernels one by one, because {self} makes no graph of them: "
+                f"{problem.reason}",
+                RuntimeWarning,
+            )
+
+    # ---- waiting
+
+    def sync(self) -> None:
+        """Wait for all work, and raise what a check of a kernel found."""
+        self.driver.wait()
+        self.check()
+
+    def note(self, launched: Any, now: bool, clock: int) -> None:
+        """Something was launched that may note an error: look now, or when Python next waits.
+
+        Args:
+            launched: what it was.
+            now: whether to look now.
+            clock: the clock's reading before.
+        """
+        self.pending.setdefault(launched, clock)
+        if now:
+            self.sync()
+
+    def check(self) -> None:
+        """Raise what a check of a kernel has found since the last look."""
+        pending, self.pending = self.pending, {}
+        try:
+            while pending:
+                first = next(iter(pending))
+                clock = pending.pop(first)
+                try:
+                    first.report()
+                except DiffsimError as error:
+                    self.on_failure(error, clock)
+                    raise
+        finally:
+            self.pending = {**pending, **self.pending}
+
+
+_devices: dict[int, Device] = {}
+
+
+def open_device(number: int, jit: Callable[[], Jit], pool: Callable[[], Pool]) -> Device:
+    """The GPU of that number.
+
+    Args:
+        number: counted from 0.
+        jit: the host's compiler; asked for once.
+        pool: the host's threads; asked for when they have something to copy.
+
+    Raises:
+        DriverError: it, or the driver, is not there.
+    """
+    if number not in _devices:
+        driver = Driver(number)
+        _devices[number] = Device(driver, jit(), pool)
+    return _devices[number]
+
+
+class _Flat:
+    """Scalars on a device by their place."""
+
+    def __init__(self, buffer: Buffer, dtype: ScalarType) -> None:
+        self.buffer = buffer
+        self.width = dtype.bytes
+        self.dtype = dtype.numpy
+
+    def __getitem__(self, k: int) -> Any:
+        found = np.empty(1, self.dtype)
+        self.buffer.device.read(self.buffer.address + k * self.width, found)
+        return found.item()
+
+    def __setitem__(self, k: int, value: Any) -> None:
+        one = np.empty(1, self.dtype)
+        one.data[0] = value  # refuses what memory of the host refuses
+        self.buffer.device.write(self.buffer.address + k * self.width, one)
+
+
+class DeviceStorage:
+    """Elements on a GPU; see `runtime/memory/storage.py` for the methods."""
+
+    def __init__(self, form: StorageLayout, device: Device) -> None:
+        """Allocate, all zeros.
+
+        Raises:
+            OutOfMemory: there is not so much.
+        """
+        self.form = form
+        self.device = device
+        self.buffer = Buffer(device, form.nbytes, "a field")
+        device.fill(self.buffer.address, b"\0", form.nbytes)
+        self.flat = _Flat(self.buffer, form.dtype)
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address
+
+    def _plain(self) -> bool:
+        """Whether the scalars lie as in an array of NumPy."""
+        form = self.form
+        in_order = form.order == tuple(range(len(form.shape)))
+        return in_order and not (form.soa and form.components > 1)
+
+    def element(self, at: int) -> np.ndarray:
+        form, step = self.form, self.form.component_stride
+        if step == 1:
+            found = np.empty(form.components, form.dtype.numpy)
+            self.device.read(self.address + at * form.dtype.bytes, found)
+            return found
+        return np.array(
+            [self.flat[at + k * step] for k in range(form.components)], form.dtype.numpy
+        )
+
+    def set_element(self, at: int, values: np.ndarray) -> None:
+        form, step = self.form, self.form.component_stride
+        made = np.empty(form.components, form.dtype.numpy)
+        made[...] = values
+        width = form.dtype.bytes
+        if step == 1:
+            self.device.write(self.address + at * width, made)
+            return
+        for k in range(form.components):
+            self.device.write(self.address + (at + k * step) * width, made[k : k + 1])
+
+    def fill(self, value: Any) -> None:
+        form = self.form
+        values = np.empty(form.components, form.dtype.numpy)
+        values[...] = value
+        if form.soa:
+            each = form.count // form.components
+            for k, one in enumerate(values):
+                at = self.address + k * each * form.dtype.bytes
+                self.device.fill(at, one.tobytes(), each)
+        elif (values == values[0]).all():
+            self.device.fill(self.address, values[:1].tobytes(), form.count)
+        else:
+            self.device.fill(self.address, values.tobytes(), form.count // form.components)
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        form = self.form
+        flat = np.empty(form.count, form.dtype.numpy)
+        self.device.read(self.address, flat)
+        view = form.view(flat)
+        if self._plain():
+            return view if dtype is None else view.astype(dtype, copy=False)
+        return np.array(view, dtype=dtype, order="C")
+
+    def from_numpy(self, array: np.ndarray) -> None:
+        form = self.form
+        if array.dtype == form.dtype.numpy and array.flags.c_contiguous and self._plain():
+            self.device.write(self.address, array)
+            return
+        flat = np.empty(form.count, form.dtype.numpy)
+        np.copyto(form.view(flat), array, casting="same_kind")
+        self.device.write(self.address, flat)
+
+    def _same(self, other: Any) -> bool:
+        """Whether the other has the same form on the same device."""
+        mine = isinstance(other, DeviceStorage) and other.device is self.device
+        return mine and other.form == self.form
+
+    def copy_from(self, other: Storage) -> None:
+        if self._same(other):
+            self.device.driver.copy(self.address, other.address, self.form.nbytes)
+        else:
+            self.from_numpy(other.to_numpy())
+
+    def add(self, other: Any) -> None:
+        form = self.form
+        if isinstance(other, Buffer) or self._same(other):
+            here = form.row(self.address, None)
+            self.device.add(here, here.packed(other.address), form.dtype)
+            return
+        made = HostStorage(form)
+        made.copy_from(self)
+        made.add(other)
+        self.from_numpy(made.array)
+
+    def may_be_nonzero(self) -> bool:
+        return True  # to find out would take as long as what the caller does then
+
+    def take(self, axis: int | None = None, row: int = 0) -> Buffer:
+        where = self.form.row(self.address, axis, row)
+        made = Buffer(self.device, where.nbytes, "a copy of a field")
+        copy(self.device.driver, where.packed(made.address), where)
+        return made
+
+    def hold(self, values: np.ndarray) -> Buffer:
+        made = Buffer(self.device, values.nbytes, "values of a field")
+        self.device.write(made.address, values)
+        return made
+
+    def put(self, copied: Buffer, axis: int | None = None, row: int = 0) -> None:
+        where = self.form.row(self.address, axis, row)
+        copy(self.device.driver, where, where.packed(copied.address))

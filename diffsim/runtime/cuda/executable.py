@@ -1,0 +1,276 @@
+"""A kernel compiled for a GPU: machine code, and one driver call for each of its tasks at a launch.
+
+    scalar IR ── backends.cuda ──▶ LLVM text ── backends.ptx ──▶ PTX ── driver ──▶ machine code
+
+A launch hands over the parameter block by value and waits for nothing. What tasks write for each other lies
+in a work area on the device. Errors of checks stay there until Python next looks (`Device.check`); in debug
+mode that is after each launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from diffsim import locks
+from diffsim.backends.cuda import codegen as cuda
+from diffsim.backends.cuda.codegen import WORK, EntryPoint
+from diffsim.backends.cuda.driver import Launch
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.backends.cuda.ptx import PtxError
+from diffsim.backends.llvm.diagnostics import HEAD
+from diffsim.backends.llvm.parameter_block import ERROR, PRINTED, SEED
+from diffsim.errors import BackendError, Span
+from diffsim.ir.nodes import Kernel, Mem
+from diffsim.ir.types import size_of
+from diffsim.passes import pipeline
+from diffsim.runtime import disk_cache, print_buffer
+from diffsim.runtime.cpu.executable import (
+    array_slots,
+    as_it_is,
+    failed_check,
+    make_block,
+    slot_code,
+)
+from diffsim.runtime.cuda.device import ERROR_WORDS, Buffer, Device
+from diffsim.runtime.memory.storage import Storage
+from diffsim.runtime.session import session
+
+_MOST_BLOCKS = 2**31 - 1
+_TIMES_AT_ONCE = 2  # blocks that run at once, for loops whose length only the device knows
+
+
+def lower(kernel: Kernel, *, debug: bool) -> Kernel:
+    """The kernel as the CUDA backend takes it."""
+    stages = pipeline.LOWER_CUDA_DEBUG if debug else pipeline.LOWER_CUDA
+    return pipeline.run(kernel, stages, check=debug)
+
+
+class CudaExecutable:
+    """Machine code of one kernel, its parameter block and the memories bound to it.
+
+    Launches use it like `Compiled`.
+
+    Attributes:
+        call: launches it, given `block`; returns the number of an error for `failed`, or 0.
+        lock: held from packing the arguments to taking the result.
+        pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
+        written: the arrays among the arguments that the kernel writes.
+    """
+
+    def __init__(self, kernel: Kernel, device: Device) -> None:
+        self.device = device
+        self.name = kernel.name
+        options = session.options
+        self.debug = options.debug
+        lowered = lower(kernel, debug=self.debug)
+        code = cuda.lower(
+            lowered,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            sm=device.sm,
+            block_dim=options.default_gpu_block_dim,
+        )
+        self.layout = layout = code.layout
+        self.checks = code.checks
+        self.prints = code.prints
+        self.explain = as_it_is
+        self.lock = locks.rlock()
+        self.params = (ctypes.c_int64 * layout.fixed)()
+        self.work = Buffer(device, 8 * max(layout.work, 1), f"the work of {self.name}")
+        self.errors = Buffer(device, 8 * ERROR_WORDS, f"errors of {self.name}")
+        device.fill(self.errors.address, b"\0", self.errors.nbytes)
+        self.params[WORK] = self.work.address
+        self.params[ERROR] = self.errors.address
+        self.printed: Buffer | None = None
+        if self.prints:
+            self.printed = Buffer(device, 8 * print_buffer.WORDS, f"what {self.name} prints")
+            device.fill(self.printed.address, b"\0", self.printed.nbytes)
+            self.params[PRINTED] = self.printed.address
+        if layout.arena_bytes is not None:
+            self.arena = device.scratch(options.device_scratch_size)
+            self.params[layout.arena] = self.arena.address
+            self.params[layout.arena_bytes] = self.arena.nbytes
+        if code.heap:
+            device.need_heap(options.device_scratch_size)
+        self.module = _module(kernel, code.text, device)
+        self._tasks = [self._task(entry) for entry in code.entries]
+        launches, self._first = self._launches(self.params)
+        self._start, self.block = device.driver.prepare(launches, device.jit)
+        self.call = self._start if layout.by_value else self._call_large
+        args = lowered.args
+        self.struct = struct.Struct("=" + "".join(slot_code(a.type.scalar) for a in args))
+        self.pack = self.struct.pack_into
+        self.args_at = 8 * (layout.args[args[0]] if args else 0)
+        self.bound: list[Storage] = []  # what the block points to stays
+        for mem, slot in layout.pointers.items():
+            if mem.kind == "field":
+                storage = mem.handle().storage
+                self.bound.append(storage)
+                self.params[slot] = storage.address
+        self.result = lowered.result
+        self.written: set[Mem] = set()
+        self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
+
+    def _task(self, entry: EntryPoint) -> tuple[int, int, int]:
+        """An entry point's function, number of blocks, and threads in a block."""
+        function = self.device.driver.function(self.module.handle, entry.name)
+        return function, self._grid(entry, function), entry.block_dim
+
+    def _launches(self, block: Any) -> tuple[list[Launch], Any]:
+        """The driver's launches with a parameter block, in order, and what has to live as long."""
+        first: Any = block
+        kept = None
+        if not self.layout.by_value:
+            kept = Buffer(self.device, ctypes.sizeof(block), f"the arguments of {self.name}")
+            self.device.write(kept.address, np.frombuffer(block, np.int64))
+            first = ctypes.c_uint64(kept.address)
+        made = []
+        for function, grid, block_dim in self._tasks:
+            params = (ctypes.c_void_p * 1)(ctypes.addressof(first))
+            made.append(Launch(function, grid, block_dim, params))
+        return made, (first, kept)
+
+    def launches(
+        self,
+        args: Iterable[bool | int | float],
+        seed: int,
+        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+    ) -> tuple[list[Launch], Any]:
+        """Launches with a parameter block of their own, as for `make_block`, and what they need to live.
+
+        They share the work area with all launches of the kernel: on one stream none runs beside another.
+        """
+        return self._launches(type(self.params).from_buffer(make_block(self, args, seed, arrays)))
+
+    def _call_large(self, block: Any) -> int:
+        """Launch with a block that is too large to be handed over by value."""
+        self.device.write(self._first[1].address, np.asarray(self.params))
+        return self._start(block)
+
+    def _grid(self, entry: EntryPoint, function: int) -> int:
+        """How many blocks."""
+        if entry.kind != "parallel":
+            return 1
+        most = _MOST_BLOCKS if entry.blocks is None else entry.blocks
+        if entry.fills or entry.lanes is None:
+            at_once = self.device.driver.blocks_at_once(function, entry.block_dim)
+            most = min(most, at_once if entry.fills else _TIMES_AT_ONCE * at_once)
+        if entry.lanes is not None:
+            most = min(most, -(-entry.lanes // (entry.block_dim * entry.per_thread)))
+        return max(1, most)
+
+    def failed(self, code: int) -> None:
+        """Raise what a launch ran into."""
+        self._copies = {}
+        try:
+            self.device.driver.failed(code)
+        except DriverError as problem:
+            raise BackendError(
+                f"{self.name} can not be launched on {self.device}: {problem.reason}",
+                Span.of_caller(),
+                hint="if an earlier launch failed: run the program with ds.init(debug=True) to find it",
+            ) from None
+
+    def copy_back(self) -> None:
+        """After a launch with arrays of NumPy: take over what it wrote."""
+        copies, self._copies = self._copies, {}
+        for mem, (array, copy) in copies.items():
+            if mem in self.written:
+                self.device.read(copy.address, array)
+
+    def set_seed(self, seed: int) -> None:
+        self.params[SEED] = ctypes.c_int64(seed & (2**64 - 1)).value
+
+    def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
+        """Point an argument's memory to an array on the device."""
+        self._copies.pop(mem, None)
+        for slot, value in array_slots(self.layout, mem, address, shape):
+            self.params[slot] = value
+
+    def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
+        """Point an argument's memory to a copy of an array, copied back after the launch if written."""
+        if mem in self.layout.pointers:
+            copy = Buffer(self.device, array.nbytes, f"the array {mem.name} of {self.name}")
+            self.device.write(copy.address, array)
+            self.bind_array(mem, copy.address, array.shape[: mem.rank])
+            self._copies[mem] = array, copy
+
+    def returned(self) -> Any:
+        """What the kernel returned: a number, or a list of numbers for a vector or matrix."""
+        assert self.result is not None
+        t = self.result.dtype
+        n = size_of(t)
+        words = np.empty(n, np.int64)
+        self.device.read(self.work.address + 8 * self.layout.temps[self.result], words)
+        values = struct.unpack("=" + slot_code(t.scalar) * n, words.tobytes())
+        return values[0] if not t.shape else list(values)
+
+    def show(self) -> None:
+        """Wait, and show what the last launch printed."""
+        buffer = self.printed
+        assert buffer is not None
+        head = np.empty(HEAD, np.int64)
+        self.device.read(buffer.address, head)
+        if not head[0]:
+            return
+        lines = np.empty(print_buffer.used(head), np.int64)
+        self.device.read(buffer.address + head.nbytes, lines)
+        self.device.fill(buffer.address, b"\0", head.nbytes + lines.nbytes)
+        if not session.own.quiet:
+            print_buffer.show(self.name, self.prints, int(head[1]), lines)
+
+    def report(self) -> None:
+        """Wait, and raise what a check found since the last look."""
+        found = np.empty(ERROR_WORDS, np.int64)
+        self.device.read_raw(self.errors.address, found)
+        if found[0]:
+            self.device.fill(self.errors.address, b"\0", self.errors.nbytes)
+            check, values = self.checks[int(found[0]) - 1], found[1:].tolist()
+            raise self.explain(failed_check(check, values, device=True), check, values)
+
+
+class _Module:
+    """Loaded machine code, unloaded with this object."""
+
+    def __init__(self, device: Device, image: bytes) -> None:
+        self.device = device
+        self.handle = 0
+        self.handle = device.driver.load(image)
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.device.unload(self.handle)
+            self.handle = 0
+
+
+def _module(kernel: Kernel, text: str, device: Device) -> _Module:
+    """LLVM text as loaded machine code, from the disk cache if it is there and the driver takes it."""
+    store = session.cache
+    key = disk_cache.key("cubin", text, device.identity, session.jit.fingerprint)
+    image = store.get(key) if store is not None else None
+    if image is not None:
+        with contextlib.suppress(DriverError):
+            return _Module(device, image)
+    try:
+        image = device.machine_code(text)
+        made = _Module(device, image)
+    except (PtxError, DriverError) as problem:
+        reason = str(problem)
+        if isinstance(problem, DriverError):
+            if problem.is_fatal:
+                raise
+            reason = problem.reason
+        raise BackendError(
+            f"{kernel.name} can not be compiled for {device}: {reason}",
+            kernel.span,
+            hint="docs/gpu.md says what it takes; ds.init(arch=ds.cpu) runs without a GPU",
+        ) from None
+    if store is not None:
+        store.put(key, image)
+    return made

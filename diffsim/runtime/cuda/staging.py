@@ -1,0 +1,161 @@
+"""Copies between NumPy and a GPU by way of page-locked memory.
+
+A GPU reads and writes memory of the host by itself only where its pages are locked. All else the driver
+copies through page-locked memory of its own, after a wait for the stream and with one thread. Here the
+host's threads copy, and nothing waits for the GPU but what needs its values:
+
+    to the GPU     fill a slot; ask for the copy; go on with the next slot while the GPU reads the first
+    to the host    ask for copies to two slots; empty the first when it is there, and ask for the next
+
+A slot belongs to one call at a time: whoever uses it has taken it out of the list, and puts it back
+afterwards. The GPU may be busy with it still. So its next user waits for its event, however the last one
+ended. Slots are never freed: the driver frees them with the process, when nothing uses them any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.backends.native.pool import Pool
+
+AT_ONCE = 1 << 16  # bytes; up to here the driver takes pageable memory without a wait
+SLOT_BYTES = 4 << 20  # 80 us at 50 GB/s, for some 10 us of calls
+MOST_SLOTS = 4
+_AHEAD = 2  # slots that the GPU fills while the host waits for the first
+
+
+class Staging:
+    """Page-locked slots of one device; any thread may use it."""
+
+    def __init__(self, driver: Any, pool: Callable[[], Pool]) -> None:
+        self._driver = driver
+        self._pool = pool
+        self._slots: deque[_Slot] = deque()  # the one used last comes last
+        self._unmade = [True] * MOST_SLOTS
+
+    def write(self, to: int, array: np.ndarray) -> None:
+        """Copy a contiguous array (which may change afterwards) to the device.
+
+        Other threads' work may come between the parts of a large one, here and in `read`.
+        """
+        nbytes = array.nbytes
+        if nbytes <= AT_ONCE:
+            if nbytes:  # a copy, as the array itself may be page-locked by another library
+                self._driver.copy_in(to, array.tobytes(), nbytes)
+            return
+        host = array.ctypes.data
+        for done in range(0, nbytes, SLOT_BYTES):
+            n = min(SLOT_BYTES, nbytes - done)
+            slot = self._take()
+            if slot is None:
+                self._driver.copy_in(to + done, host + done, n)
+                self._driver.wait()
+                continue
+            try:
+                slot.wait()
+                self._pool().copy(slot.address, host + done, n)
+                slot.use(self._driver.send, to + done, slot.address, n)
+            finally:
+                self._slots.append(slot)
+
+    def read(self, array: np.ndarray, of: int) -> None:
+        """Copy from the device to a contiguous array, after all work that was asked for before."""
+        host, nbytes = array.ctypes.data, array.nbytes
+        if nbytes <= AT_ONCE:
+            if nbytes:
+                self._driver.copy_out(host, of, nbytes)
+            return
+        asked = done = 0
+        ahead: deque[tuple[_Slot, int]] = deque()
+        try:
+            while done < nbytes:
+                while asked < nbytes and len(ahead) < _AHEAD and (slot := self._take()):
+                    n = min(SLOT_BYTES, nbytes - asked)
+                    ahead.append((slot, n))
+                    slot.wait()
+                    slot.use(self._driver.fetch, slot.address, of + asked, n)
+                    asked += n
+                if ahead:
+                    slot, n = ahead[0]
+                    slot.wait()
+                    self._pool().copy(host + done, slot.address, n)
+                    ahead.popleft()  # first: a slot may get lost here, but never be used twice
+                    self._slots.append(slot)
+                else:
+                    n = min(SLOT_BYTES, nbytes - done)
+                    self._driver.copy_out(host + done, of + done, n)
+                    asked += n
+                done += n
+        finally:
+            self._slots.extend(slot for slot, _ in ahead)
+
+    def _take(self) -> _Slot | None:
+        """A slot for the caller alone, which the GPU may still be busy with; None: there is none."""
+        try:
+            slot = self._slots.popleft()
+        except IndexError:
+            return self._make()
+        made = None
+        try:
+            if self._unmade and not slot.is_done():
+                made = self._make()
+        except BaseException:
+            self._slots.appendleft(slot)
+            raise
+        if made is None:
+            return slot
+        self._slots.appendleft(slot)
+        return made
+
+    def _make(self) -> _Slot | None:
+        """A new slot, unless there are as many as there may be, or no more memory can be locked."""
+        try:
+            self._unmade.pop()
+            return _Slot(self._driver)
+        except IndexError:
+            return None
+        except DriverError:
+            self._unmade.clear()
+            return None
+
+
+class _Slot:
+    """Page-locked memory, and an event: once it is done, the GPU does not use that memory.
+
+    Attributes:
+        address: of its first byte.
+    """
+
+    __slots__ = ("_driver", "_event", "_marked", "address")
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._event = driver.event()
+        self._marked = True
+        self.address = driver.page_locked(SLOT_BYTES)
+
+    def use(self, copy: Callable[..., None], *args: int) -> None:
+        """Ask for a copy to or from this memory."""
+        self._marked = False  # until the event stands behind the copy, whatever comes between
+        copy(*args)
+        self._mark()
+
+    def _mark(self) -> None:
+        if not self._marked:
+            self._driver.mark(self._event)
+            self._marked = True
+
+    def is_done(self) -> bool:
+        """Whether the GPU does not use it any more."""
+        self._mark()
+        return bool(self._driver.is_done(self._event))
+
+    def wait(self) -> None:
+        """Wait until the GPU does not use it any more."""
+        self._mark()
+        self._driver.wait_for_event(self._event)

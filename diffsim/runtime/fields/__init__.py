@@ -1,0 +1,1 @@
+"""Fields, as Python sees them. Read `field.py` first."""

@@ -1,0 +1,147 @@
+"""Making fields and arrays: `ds.field`, `ds.ndarray`, and what `ds.Vector.field` and its like come to."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from diffsim.errors import FieldError, Span, shown
+from diffsim.ir.types import TensorType
+from diffsim.lang.host.annotations import as_of_now, scalar_type
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.signatures import checked, need_bool
+from diffsim.lang.host.unsupported import refuse_duals
+from diffsim.runtime.fields.field import Field
+
+
+class Layout:
+    """How the components of a vector field lie in memory."""
+
+    AOS = "aos"
+    """All components of an element side by side (default)."""
+    SOA = "soa"
+    """One block for each component."""
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of positive ints."""
+    if shape is None:
+        shape = ()
+    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    made = []
+    for d in dims:
+        try:
+            n = operator.index(d)
+        except TypeError:
+            n = 0
+        if n < 1 or isinstance(d, bool):
+            raise FieldError(
+                f"a shape is made of whole numbers from 1 on, not {shown(shape)}",
+                Span.of_caller(),
+                hint="write shape=n, shape=(n, m), or shape=() for a single element",
+            )
+        made.append(n)
+    return tuple(made)
+
+
+def make_field(
+    element: tuple[int, ...],
+    dtype: Any,
+    shape: Any,
+    name: str,
+    needs_grad: bool,
+    layout: Any,
+) -> Field:
+    """Make a field; without a shape it waits for a place in a layout tree."""
+    for n in element:
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16:
+            raise FieldError(
+                f"an element has at least one component, not {shown(n)}",
+                Span.of_caller(),
+                hint="write ds.Vector.field(3, ds.f32, shape=n)",
+            )
+    if not isinstance(name, str):
+        raise FieldError(
+            f"the name of a field is a text, not {shown(name)}",
+            Span.of_caller(),
+            hint='write name="x"',
+        )
+    if layout is not None and not (isinstance(layout, str) and layout in (Layout.AOS, Layout.SOA)):
+        raise FieldError(
+            f"{shown(layout)} is not a layout",
+            Span.of_caller(),
+            hint="use ds.Layout.AOS or ds.Layout.SOA",
+        )
+    need_bool(needs_grad, "needs_grad")
+    made = Field(
+        scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
+    )
+    if needs_grad:
+        if not made.dtype.is_float:
+            raise FieldError(
+                f"a field of {made.dtype} can not have a gradient",
+                Span.of_caller(),
+                hint="only floats have derivatives: use ds.f32 or ds.f64",
+            )
+        made.add_grad()
+    if shape is not None:
+        made.place(checked_shape(shape))
+    return made
+
+
+def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: bool) -> Field:
+    """Make an array: a field that kernels get as an argument, for any shape."""
+    made = make_field(element, dtype, None, "", needs_grad, None)
+    made.kind = "array"
+    made.place(checked_shape(shape))
+    return made
+
+
+ports.make_field = make_field
+ports.make_ndarray = make_ndarray
+
+
+@checked
+def field(
+    dtype: Any = None,
+    shape: Any = None,
+    *,
+    name: str = "",
+    needs_grad: bool = False,
+    layout: Any = None,
+    needs_dual: bool = False,
+) -> Field:
+    """A field of numbers, vectors or matrices.
+
+    Args:
+        dtype: scalar type, or `ds.types.vector/matrix`; the default float if left out.
+        shape: number of elements along each axis, () for a single one. Without a shape the field waits
+            to be placed: `ds.root.dense(ds.i, n).place(x)`.
+        name: for messages; else the variable's name in the first kernel that uses it.
+        needs_grad: whether gradients with respect to it are wanted (`x.grad`).
+        layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
+        needs_dual: Taichi's forward mode, which is refused.
+
+    Raises:
+        FieldError: a shape, type or option that makes no sense; no memory.
+    """
+    refuse_duals(needs_dual)
+    dtype = as_of_now(dtype)
+    if isinstance(dtype, TensorType):
+        return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout)
+    return make_field((), dtype, shape, name, needs_grad, layout)
+
+
+@checked
+def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
+    """An array for arguments annotated `ds.types.ndarray()`; indexed, filled and copied like a field.
+
+    Args:
+        dtype: scalar type, or `ds.types.vector/matrix`.
+        shape: number of elements along each axis.
+        needs_grad: whether gradients with respect to it are wanted.
+    """
+    dtype = as_of_now(dtype)
+    if isinstance(dtype, TensorType):
+        return make_ndarray(dtype.shape, dtype.scalar, shape, needs_grad)
+    return make_ndarray((), dtype, shape, needs_grad)

@@ -1,0 +1,172 @@
+"""What Python hands over to a field: indices, elements, arrays; what does not fit is an error."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, Span, memory_size, shown
+from diffsim.ir.op import Tracked
+from diffsim.ir.types import an, tensor
+from diffsim.lang.frontend.context import describe
+from diffsim.lang.host.provenance import holds_field
+from diffsim.lang.types.matrix import Matrix
+
+if TYPE_CHECKING:
+    from diffsim.runtime.fields.field import Field
+
+
+def refuse_mask(array: Any, where: str) -> None:
+    """Raise FieldError for an array of NumPy some of whose elements do not count."""
+    if isinstance(array, np.ndarray) and hasattr(array, "mask"):  # np.ma would be imported for it
+        raise FieldError(
+            f"{where}: this array has a mask, which would be ignored",
+            Span.of_caller(),
+            hint="pass array.filled(value), or array.data to use all elements",
+        )
+
+
+_NOT_AN_ARRAY = np.array(None)
+
+
+def array_of(value: Any) -> np.ndarray:
+    """A value as an array; of dtype object if it can not be one, as it is if it holds fields."""
+    if isinstance(value, Tracked) and not value.follows():
+        value = value.value
+    try:
+        if holds_field(value):
+            return _NOT_AN_ARRAY
+        return np.asarray(value.entries if isinstance(value, Matrix) else value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return _NOT_AN_ARRAY  # rows of different lengths, a list that holds itself
+
+
+def index_of(field: Field, key: Any) -> tuple[int, ...]:
+    """The index of an element, as one number for each axis."""
+    if key is None:
+        key = ()
+    if isinstance(key, Matrix):
+        key = tuple(key.entries.tolist())
+    if not isinstance(key, (tuple, list)):
+        key = (key,)
+    shape = field.shape
+    if len(key) != len(shape):
+        axes = f"{len(shape)} ax{'i' if len(shape) == 1 else 'e'}s"
+        given = f"{len(key)} ind{'ex is' if len(key) == 1 else 'ices are'} given"
+        raise FieldError(
+            f"{field.name} has {axes}, {given}",
+            Span.of_caller(),
+            hint=f"write {field._sample()} for an element",
+        )
+    index = []
+    for k, n in zip(key, shape, strict=True):
+        try:
+            if isinstance(k, (bool, np.ndarray)):  # a mask, for NumPy
+                raise TypeError
+            k = operator.index(k)
+        except TypeError:
+            raise FieldError(
+                f"an index is a whole number, not {'a slice' if isinstance(k, slice) else shown(k)}",
+                Span.of_caller(),
+                hint="for parts of a field use to_numpy() and from_numpy()"
+                if isinstance(k, (slice, bool, np.ndarray)) or k is ...
+                else "divide with //, or convert it: int(index)",
+            ) from None
+        if not 0 <= k < n:
+            raise FieldError(
+                f"index {shown(tuple(key) if len(key) > 1 else k)} is outside of {field.name}, "
+                f"which has shape {shape}",
+                Span.of_caller(),
+                hint="indices start at 0, and none counts from the end",
+            )
+        index.append(k)
+    return tuple(index)
+
+
+def scalar_of(field: Field, value: Any) -> Any:
+    """A number for an element of a field of scalars."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    if isinstance(value, Tracked):
+        value = float(value)  # type: ignore[arg-type]
+    t = an(field.dtype)
+    if not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
+        raise FieldError(
+            f"an element of {field.name} is {t}, not {describe(value)}",
+            Span.of_caller(),
+            hint="give one number; all elements are set by from_numpy",
+        )
+    if field.dtype.is_int and isinstance(value, (float, np.floating)):
+        raise FieldError(
+            f"an element of {field.name} is {t}, {shown(value)} would lose its fraction",
+            Span.of_caller(),
+            hint="convert it: int(value)",
+        )
+    if isinstance(value, (int, np.integer)) and not _fits(field, int(value)):
+        raise _does_not_fit(field, int(value))
+    return value
+
+
+def element_of(field: Field, value: Any) -> Any:
+    """The components for an element of a field of vectors or matrices."""
+    made = array_of(value)
+    t = an(tensor(field.dtype, field.element))
+    if made.dtype.kind not in "biuf" or made.shape not in ((), field.element):
+        if isinstance(value, int) and made.dtype.kind == "O":
+            raise _does_not_fit(field, value)
+        raise FieldError(
+            f"an element of {field.name} is {t}, not {shown(value)}",
+            Span.of_caller(),
+            hint="give a list of that shape, or one number for all components",
+        )
+    if field.dtype.is_int and made.dtype.kind == "f":
+        raise FieldError(
+            f"an element of {field.name} is {t}, {shown(value)} would lose its fractions",
+            Span.of_caller(),
+            hint="convert it: int(value)",
+        )
+    check_range(field, made)
+    return np.broadcast_to(made, field.element).reshape(-1)
+
+
+def check_range(field: Field, given: np.ndarray) -> None:
+    """Refuse integers that would be cut to the field's type."""
+    if field.dtype.is_int and given.dtype.itemsize >= field.dtype.bytes and given.size:
+        for number in (int(given.min()), int(given.max())):
+            if not field.dtype.holds(number):
+                raise _does_not_fit(field, number)
+
+
+def _fits(field: Field, number: int) -> bool:
+    if field.dtype.is_int:
+        return field.dtype.holds(number)
+    try:
+        return float(number) is not None
+    except OverflowError:
+        return False
+
+
+def _does_not_fit(field: Field, number: int) -> FieldError:
+    return FieldError(
+        f"an element of {field.name} is {an(field.dtype)}, and {shown(number)} does not fit into it",
+        Span.of_caller(),
+        hint="declare the field with a wider type, such as ds.i64"
+        if field.dtype.is_int
+        else "give a number below 1e308, or float('inf')",
+    )
+
+
+def kept(field: Any) -> Any:
+    """A copy of what was written to a field, for a tape."""
+    storage = field._storage
+    try:
+        return storage.take()
+    except MemoryError:
+        raise FieldError(
+            f"there is no memory for the tape to keep what was written to {field.name}: it takes "
+            f"{memory_size(storage.form.nbytes)}",
+            Span.of_caller(),
+            hint="write it before the block of the tape, or less often in it",
+        ) from None

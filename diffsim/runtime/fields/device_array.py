@@ -1,0 +1,158 @@
+"""Arrays of other libraries (PyTorch, CuPy, JAX, Numba, pycuda) on a GPU as kernel arguments, without copies.
+
+They are taken by the CUDA array interface (version 3). All work of diffsim goes to a blocking stream, so it
+is in order with what others do on CUDA's default stream; what they do on other streams is waited for here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import KernelTypeError, Span
+from diffsim.runtime.cuda.device import Buffer, Device
+from diffsim.runtime.fields.field import Field
+
+_LEGACY_STREAMS = (None, 0, 1)
+
+
+class DeviceArray:
+    """An array of another library on a GPU, as kernels take it.
+
+    Attributes:
+        address: of its first scalar.
+        shape: of the array.
+        dtype: NumPy's type of its scalars.
+        memory: address of the memory that it is a part of: arrays that share it may overlap.
+        owner: what keeps the memory alive.
+    """
+
+    __slots__ = ("address", "dtype", "memory", "owner", "shape")
+
+    def __init__(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], memory: int, owner: Any
+    ) -> None:
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.memory = memory
+        self.owner = owner
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def copy(self, device: Device) -> DeviceArray:
+        """Its values as they are now."""
+        made = Buffer(device, self.nbytes, "a copy of an array")
+        device.driver.copy(made.address, self.address, self.nbytes)
+        return DeviceArray(made.address, self.shape, self.dtype, made.address, made)
+
+    def to_numpy(self, device: Device) -> np.ndarray:
+        """A copy on the host."""
+        made = np.empty(self.shape, self.dtype)
+        device.read(self.address, made)
+        return made
+
+    def overlaps(self, address: int, nbytes: int) -> bool:
+        """Whether it shares bytes with other memory."""
+        return address < self.address + self.nbytes and self.address < address + nbytes
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Whether a value says that it is an array on a GPU."""
+    if isinstance(value, (np.ndarray, Field)) or not hasattr(
+        type(value), "__cuda_array_interface__"
+    ):
+        return False
+    return getattr(value, "is_cuda", True) is True  # all tensors of PyTorch have the interface
+
+
+def known_as(array: Any) -> Any:
+    """What an array argument is known by from launch to launch."""
+    if isinstance(array, DeviceArray):
+        return array.address, array.shape
+    number = getattr(
+        array, "number", None
+    )  # of a Field: no later one at its place in memory has it
+    return id(array) if number is None else ("field", number)
+
+
+def take(value: Any, device: Device | None, where: str) -> DeviceArray:
+    """An array of another library as a kernel's argument.
+
+    Raises:
+        KernelTypeError: kernels run on the CPU or on another GPU; it has gaps, or can not be written.
+    """
+    if device is None:
+        raise KernelTypeError(
+            f"{where}: the array is on a GPU, and kernels run on the CPU",
+            Span.of_caller(),
+            hint="start with ds.init(arch=ds.cuda), or pass a copy on the CPU",
+        )
+    try:
+        given = value.__cuda_array_interface__
+    except Exception as problem:
+        raise KernelTypeError(
+            f"{where}: the array can not be used: {problem}",
+            Span.of_caller(),
+            hint="for a tensor of PyTorch that requires a gradient pass tensor.detach()",
+        ) from None
+    shape, dtype = tuple(given["shape"]), np.dtype(given["typestr"])
+    address, read_only = given["data"]
+    strides, packed = given.get("strides"), []
+    step = dtype.itemsize
+    for n in reversed(shape):
+        packed.append(step)
+        step *= n
+    if strides is not None and 0 not in shape:
+        gaps = zip(shape, strides, reversed(packed), strict=True)
+        if any(n > 1 and s != p for n, s, p in gaps):
+            raise KernelTypeError(
+                f"{where}: the array is not contiguous",
+                Span.of_caller(),
+                hint="pass array.contiguous() (PyTorch) or ascontiguousarray(array) (CuPy)",
+            )
+    if given.get("mask") is not None:
+        raise KernelTypeError(
+            f"{where}: this array has a mask, which would be ignored",
+            Span.of_caller(),
+            hint="pass a copy without one",
+        )
+    if read_only:
+        raise KernelTypeError(
+            f"{where}: the array is read-only", Span.of_caller(), hint="pass a copy"
+        )
+    number = device.driver.where(address) if address else device.driver.device
+    if number != device.driver.device:
+        raise KernelTypeError(
+            f"{where}: the array is not on GPU {device.driver.device}, where kernels run",
+            Span.of_caller(),
+            hint="move it there, or choose its GPU: ds.init(arch=ds.cuda, device=...)",
+        )
+    if address and not device.driver.is_reached(address):
+        raise KernelTypeError(
+            f"{where}: the array belongs to another CUDA context than the one that kernels run in",
+            Span.of_caller(),
+            hint="import pycuda.autoprimaryctx in place of pycuda.autoinit, or make pycuda's context before "
+            "ds.init(arch=ds.cuda), which then uses it",
+        )
+    stream = given.get("stream")
+    if stream not in _LEGACY_STREAMS:
+        device.driver.wait_for(stream)
+    return DeviceArray(int(address), shape, dtype, _memory_of(value, int(address)), value)
+
+
+def _memory_of(value: Any, address: int) -> int:
+    """Address of the whole memory that an array is a part of, as far as its library tells."""
+    try:
+        if hasattr(value, "untyped_storage"):  # PyTorch
+            return int(value.untyped_storage().data_ptr())
+        if hasattr(value, "gpudata"):  # pycuda
+            while getattr(value.base, "gpudata", None) is not None:
+                value = value.base
+            return int(value.gpudata)
+        return int(value.data.mem.ptr)  # CuPy
+    except Exception:
+        return address

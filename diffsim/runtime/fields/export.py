@@ -1,0 +1,203 @@
+"""A field's memory in the hands of other libraries (PyTorch, CuPy, JAX, Numba, NumPy), without copies.
+
+It is handed out by the CUDA array interface (version 3) and by DLPack. All work of diffsim goes to a
+blocking stream, so it is in order with what others do on CUDA's default stream; for other streams it is
+waited for here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from diffsim.errors import BackendError, Span
+from diffsim.runtime.cuda.device import Buffer
+from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
+
+_CPU, _CUDA = 1, 2  # DLDeviceType
+_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode
+NOT_GIVEN = object()
+# Streams of a consumer that are in order with ours, or not to be waited for.
+_IN_ORDER = (NOT_GIVEN, None, 0, 1, -1)
+
+
+def strides_of(form: StorageLayout, element: tuple[int, ...]) -> tuple[int, ...]:
+    """How far apart neighbours along the axes of a field and of its elements are [scalars]."""
+    inner = form.component_stride
+    rows = (inner * element[1], inner) if len(element) == 2 else (inner,) * len(element)
+    return (*form.strides, *rows)
+
+
+def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, Any]:
+    """A field on a GPU as others see it: an array of shape `shape` + element."""
+    form, width = storage.form, storage.form.dtype.bytes
+    return {
+        "shape": form.shape + element,
+        "typestr": form.dtype.numpy.str,
+        "data": (storage.address, False),
+        "strides": tuple(width * s for s in strides_of(form, element)),
+        "version": 3,
+        "stream": storage.device.driver.stream,
+    }
+
+
+def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
+    """A field on a GPU as an array of pycuda, which keeps the memory."""
+    try:
+        module = importlib.import_module("pycuda.gpuarray")
+    except Exception as problem:
+        raise BackendError(
+            f"pycuda can not be used here: {problem}",
+            Span.of_caller(),
+            hint='install it: pip install "diffsim[cuda]"; x.__dlpack__ and x.to_numpy() need nothing',
+        ) from None
+    form, width = storage.form, storage.form.dtype.bytes
+    with storage.device.driver.current():  # pycuda asks for the GPU of the current context
+        return module.GPUArray(
+            form.shape + element,
+            form.dtype.numpy,
+            gpudata=storage.address,
+            base=storage,
+            strides=tuple(width * s for s in strides_of(form, element)),
+        )
+
+
+# ---- DLPack
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned, of version 1.0."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
+_NAMES = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
+_handed_out: dict[int, Any] = {}
+"""What others hold, by the address of its DLManagedTensor."""
+_api = ctypes.pythonapi
+_api.Py_IncRef.argtypes = (ctypes.py_object,)
+_api.Py_IncRef(
+    _handed_out
+)  # its memory outlives this module: others may look at it to the very end
+_api.PyCapsule_New.restype = ctypes.py_object
+_api.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_api.PyCapsule_IsValid.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _deleter(managed: int) -> None:
+    _handed_out.pop(managed, None)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _destructor(capsule: int) -> None:
+    """Of a capsule that nobody has taken."""
+    for name in _NAMES.values():
+        if _api.PyCapsule_IsValid(capsule, name):
+            _handed_out.pop(_api.PyCapsule_GetPointer(capsule, name), None)
+
+
+@atexit.register
+def _keep_to_the_end() -> None:
+    """Python ends: who lets go after it can not call it any more, and the process frees everything."""
+    for managed, *_ in list(_handed_out.values()):
+        managed.deleter = None
+
+
+class Asked(NamedTuple):
+    """The arguments of `__dlpack__`, by the rules of the Python array API."""
+
+    max_version: tuple[int, int] | None
+    dl_device: tuple[int, int] | None
+    copy: bool | None
+    stream: Any
+
+
+def dlpack_device(storage: Storage) -> tuple[int, int]:
+    """Where a field is, in DLPack's numbers."""
+    return (_CPU, 0) if storage.device is None else (_CUDA, storage.device.driver.device)
+
+
+def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
+    """A capsule with a field's memory (or with a copy of it), which lives as long as somebody holds it.
+
+    Raises:
+        BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for another device.
+            The capsule would be of no use, and NumPy's own error is lost where it lets go of it.
+    """
+    form = storage.form
+    if isinstance(storage, HostStorage):
+        strides = [form.dtype.bytes * s for s in strides_of(form, element)]
+        array = np.ndarray(form.shape + element, form.dtype.numpy, storage.scalars.data, 0, strides)
+        given: dict[str, Any] = asked._asdict()
+        del given["stream"]
+        return array.__dlpack__(**{k: v for k, v in given.items() if v is not None})
+    device = storage.device
+    for_host = asked.max_version is not None and asked.stream is NOT_GIVEN  # NumPy knows no streams
+    if for_host or asked.dl_device not in (None, dlpack_device(storage)):
+        raise BufferError(f"this field is in the memory of {device}: use x.to_numpy() for a copy")
+    owner: Any = storage
+    if asked.copy:
+        owner = Buffer(device, form.nbytes, "a copy of a field")
+        device.driver.copy(owner.address, storage.address, form.nbytes)
+    if asked.stream not in _IN_ORDER:
+        device.driver.wait()
+    shape, steps = form.shape + element, strides_of(form, element)
+    axes = ctypes.c_int64 * len(shape)
+    numbers = axes(*shape), axes(*steps)
+    dtype = form.dtype.numpy
+    tensor = _Tensor(
+        owner.address,
+        *dlpack_device(storage),
+        len(shape),
+        _CODES[dtype.kind],
+        8 * dtype.itemsize,
+        1,
+        *map(ctypes.addressof, numbers),
+        0,
+    )
+    deleter = ctypes.cast(_deleter, ctypes.c_void_p)
+    managed: _Managed | _Versioned = _Managed(tensor, None, deleter)
+    if asked.max_version is not None and asked.max_version[0] >= 1:
+        managed = _Versioned(1, 0, None, deleter, _IS_COPIED if asked.copy else 0, tensor)
+    address = ctypes.addressof(managed)
+    _handed_out[address] = managed, numbers, owner
+    capsule_of = ctypes.cast(_destructor, ctypes.c_void_p)
+    return _api.PyCapsule_New(address, _NAMES[type(managed)], capsule_of)

@@ -1,0 +1,585 @@
+"""Fields: memory that kernels and Python share.
+
+A field owns its memory, on the host or on a GPU, which is freed with it. Elements are scalars, vectors or
+matrices; `x[i]` reads or writes one from Python, `to_numpy`/`from_numpy` all of them. A gradient is a
+field too (`x.grad`), and `ds.ndarray` is the same thing passed to kernels as an argument.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from diffsim.backends.native.pool import closed, wait
+from diffsim.errors import BackendError, FieldError, MissingGradientError, Span, memory_size, shown
+from diffsim.ir.nodes import Mem
+from diffsim.ir.op import Tracked
+from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.signatures import CALL, checked_methods
+from diffsim.lang.host.unsupported import no_assignment, no_attribute
+from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields import export
+from diffsim.runtime.fields.conversions import (
+    array_of,
+    check_range,
+    element_of,
+    index_of,
+    kept,
+    refuse_mask,
+    scalar_of,
+)
+from diffsim.runtime.fields.protocols import FieldProtocols
+from diffsim.runtime.fields.read_values import FieldElement, Provenance
+from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
+from diffsim.runtime.memory.versions import Versions
+from diffsim.runtime.session import session
+
+_numbers = itertools.count()
+_MOST_PRINTED = 2**20  # bytes that `print` copies from a GPU to show their first and last numbers
+_PUBLIC = (
+    "assign copy_from dtype element fill from_numpy grad m mark_written n name needs_grad placed shape "
+    "to_numpy"
+).split()
+"""What users are told of."""
+_FIXED = frozenset(["dtype", "element", "is_grad", "number", "versions"])
+"""Attributes that are set once."""
+_CHANGING = frozenset(
+    "given_name kind source _exported _flat _mem _order _shape _shared _step _storage _strides soa".split()
+)
+"""Attributes that diffsim itself sets again."""
+_ASSIGNED = {
+    "shape": "a field keeps its shape: make another one",
+    "dtype": "a field keeps its type: make another one, and copy: y.copy_from(x)",
+    "name": 'give the name when it is made: ds.field(ds.f32, shape=n, name="x")',
+    "needs_grad": "give it when the field is made: ds.field(ds.f32, shape=n, needs_grad=True)",
+    "fill": "fill is a method: x.fill(value)",
+    "value": "name an element: x[i] = value",
+}
+"""What to write instead of assigning these."""
+
+
+@checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
+class Field(FieldProtocols):
+    """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
+
+    Attributes:
+        shape: number of elements along each axis; () for a single one.
+        dtype: scalar type of its elements (of their components).
+        grad: the field of its gradient, or None.
+        number: that no other field of this process has, or ever had.
+    """
+
+    grad: Field | None
+
+    def __init__(
+        self,
+        dtype: ScalarType,
+        element: tuple[int, ...] = (),
+        *,
+        name: str = "",
+        soa: bool = False,
+        kind: str = "field",
+        is_grad: bool = False,
+    ) -> None:
+        self.number = next(_numbers)
+        self.dtype = dtype
+        self.element = element
+        self.soa = soa and bool(element)
+        self.kind = kind
+        self.is_grad = is_grad
+        self.__dict__["grad"] = None
+        self.versions = Versions()
+        self.given_name = name
+        self.source: Provenance | None = None  # of what was read from it last on a tape
+        self._shape: tuple[int, ...] | None = None
+        self._shared: list[Storage] = []
+        self._exported = False
+        self._order: tuple[int, ...] = ()
+
+    # ---- storage
+
+    def place(self, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> None:
+        """Allocate memory, all zeros. `order`: the axes from slowest to fastest (None: as in C)."""
+        if self._shape is not None:
+            raise FieldError(
+                f"{self.name} already has its place", Span.of_caller(), hint="place each field once"
+            )
+        self._order = tuple(range(len(shape))) if order is None else order
+        t: Type = tensor(self.dtype, self.element)
+        form = StorageLayout(self.dtype, size_of(t), shape, self._order, self.soa)
+        self._hold(self._allocate(form))
+        self._strides = form.strides
+        self._mem = Mem(
+            self.name,
+            t,
+            len(shape),
+            shape,
+            "field",
+            strides=self._strides,
+            component_stride=form.component_stride,
+            handle=weakref.ref(self),
+            is_grad=self.is_grad,
+        )
+        self._step = self._strides[0] if len(shape) == 1 else 0
+        self._shape = shape
+        if self.grad is not None:
+            self.grad.place(shape, order)
+            self._mem.grad = self.grad._mem
+            session.with_grad.add(self)
+
+    def _allocate(self, form: StorageLayout) -> Storage:
+        """Memory where the session's kernels run."""
+        try:
+            return session.new_storage(form)
+        except (MemoryError, ValueError, OverflowError):
+            left = "" if session.device is None else f", and {session.device.left()}"
+            raise FieldError(
+                f"there is no memory for {self.name} of shape {shown(form.shape)}: it takes "
+                f"{memory_size(form.nbytes)}{left}",
+                Span.of_caller(),
+                hint="use fewer elements, or ds.f32 in place of ds.f64",
+            ) from None
+
+    def _hold(self, storage: Storage) -> None:
+        self._storage = storage
+        self._flat = storage.flat
+
+    @property
+    def _array(self) -> np.ndarray:
+        """The elements on the host, as an array of shape `shape` + (components,)."""
+        storage = self.storage
+        assert isinstance(storage, HostStorage), "this is for the CPU"
+        return storage.array
+
+    def _written(self, value: Any) -> np.ndarray:
+        """The components of the elements that Python has just written, for a replay."""
+        form = self._storage.form
+        made = np.empty(form.components, form.dtype.numpy)
+        made[...] = element_of(self, value) if self.element else value
+        return made
+
+    @property
+    def storage(self) -> Storage:
+        """The field's memory, moved to where the session's kernels run if it is not there."""
+        storage = self._storage
+        if storage.device is not session.device:
+            made = self._allocate(storage.form)
+            made.copy_from(storage)
+            self._hold(made)
+            return made
+        return storage
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _CHANGING and (name not in _FIXED or name in self.__dict__):
+            self._refuse_assignment(name)
+        object.__setattr__(self, name, value)
+
+    def _refuse_assignment(self, name: str) -> None:
+        """Raise an error, but for the new attributes of a class that a user derived from this one."""
+        if name == "grad":
+            raise FieldError(
+                f"the gradient of {self.name} is a field, made with it, and can not be replaced",
+                Span.of_caller(),
+                hint="write to it: x.grad.fill(0), x.grad.from_numpy(array), x.grad.copy_from(field)",
+            )
+        if type(self) is Field or name in _FIXED or hasattr(Field, name):
+            raise no_assignment(self.in_words(), name, _PUBLIC, _ASSIGNED.get(name, ""))
+
+    def __delattr__(self, name: str) -> None:
+        if type(self) is Field or name in _FIXED or name in _CHANGING:
+            raise no_assignment(self.in_words(), name, (), "del x lets go of the whole field")
+        object.__delattr__(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
+            raise FieldError(
+                f"{self.name} has no place in memory yet",
+                Span.of_caller(),
+                hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
+            )
+        of_arrays = not name.startswith("_") and hasattr(np.ndarray, name)
+        hint = f"write {self._array_text()}.{name}" if of_arrays else ""
+        raise no_attribute(self.in_words(), name, _PUBLIC, hint)
+
+    def __dir__(self) -> list[str]:
+        return [*_PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))]
+
+    @property
+    def name(self) -> str:
+        """The name given, or the variable it was first seen under."""
+        return self.given_name or ("grad" if self.is_grad else "a field")
+
+    def in_words(self) -> str:
+        """The field in messages: "the field x"."""
+        return f"the field {self.name}" if self.given_name else self.name
+
+    def _called(self) -> str:
+        return self.given_name or "x"
+
+    def call_it(self, name: str) -> None:
+        """Adopt a name for messages and printed IR, unless it has one."""
+        if not self.given_name:
+            self.given_name = name
+            self._mem.name = name
+            if self.grad is not None and not self.grad.given_name:
+                self.grad.call_it(f"{name}.grad")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self._shape is None:
+            self._mem  # noqa: B018 - raises: it has no place yet
+            return ()
+        return self._shape
+
+    @property
+    def n(self) -> int:
+        """Rows of an element (1 for scalars)."""
+        return self.element[0] if self.element else 1
+
+    @property
+    def m(self) -> int:
+        """Columns of an element (1 for scalars and vectors)."""
+        return self.element[1] if len(self.element) == 2 else 1
+
+    @property
+    def address(self) -> int:
+        """Address of the first scalar."""
+        return self.storage.address
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has its place in memory."""
+        return self._shape is not None
+
+    @property
+    def needs_grad(self) -> bool:
+        return self.grad is not None
+
+    def __repr__(self) -> str:
+        kind = "ndarray" if self.kind == "array" else "field"
+        if self._shape is None:
+            return f"<{kind} {self._label()}{tensor(self.dtype, self.element)}, not placed>"
+        grad = ", needs_grad=True" if self.grad is not None else ""
+        return (
+            f"<{kind} {self._label()}{tensor(self.dtype, self.element)}, shape {self._shape}{grad}>"
+        )
+
+    def _label(self) -> str:
+        return f"{self.given_name}: " if self.given_name else ""
+
+    def __str__(self) -> str:
+        """What it is, and its elements; the first and last of many."""
+        if self._shape is None:
+            return repr(self)
+        storage = self._storage
+        if isinstance(storage, HostStorage):
+            values = storage.array
+        elif storage.form.nbytes <= _MOST_PRINTED:
+            values = storage.to_numpy()
+        else:
+            return repr(self)
+        return f"{self!r}\n{values.reshape(self.shape + self.element)}"
+
+    def add_grad(self) -> None:
+        """Give the field a gradient of its own shape and type."""
+        if self.grad is not None or not self.dtype.is_float:
+            return
+        name = f"{self.given_name}.grad" if self.given_name else ""
+        grad = self.__dict__["grad"] = Field(
+            self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
+        )
+        if self._shape is not None:
+            grad.place(self._shape, self._order)
+            self._mem.grad = grad._mem
+            session.with_grad.add(self)
+            for forget in session.at_new_grad:
+                forget()
+
+    # ---- writes from Python
+
+    def _touch(self, row: int | None = None) -> None:
+        """Note that Python wrote; on a recording tape, that what stood there had no effect later."""
+        versions = self.versions
+        session.clock = now = session.clock + 1
+        versions.latest = now
+        versions.dirty = True
+        frame: Any = sys._getframe(2)
+        if frame.f_code is CALL:
+            frame = frame.f_back
+        if row is None:
+            versions.whole = now
+            versions.writer = (frame.f_code, frame.f_lasti)
+        else:
+            versions.note(row, now, versions.name((frame.f_code, frame.f_lasti)))
+
+    def _before(self, index: tuple[int, ...] | None = None) -> None:
+        """Tell a tape that saves what is overwritten that Python is about to write."""
+        tape = session.recorders and session.tape
+        if tape and tape.in_place:
+            axis = self.versions.axis
+            tape.writing(self, None if index is None or axis is None else index[axis])
+
+    def __getitem__(self, key: Any) -> Any:
+        if closed[0]:
+            wait()
+        if not self.element:
+            if self.grad is not None and session.recorders and _records():
+                return FieldElement.of(self, index_of(self, key))
+            if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
+                return self._flat[key * self._step]
+            if key is None and not self._shape:
+                return self._flat[0]
+            return self._flat[self._place(key)]
+        found = self._storage.element(self._place(key))
+        made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
+        if self.grad is not None and session.recorders and _records():
+            made.taken = Provenance.of(self)
+        return made
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        followed = None
+        lost = None
+        if closed[0]:
+            wait()
+        tape = session.recorders and session.listener
+        if tape:
+            if value.__class__ not in (int, float):
+                lost = self._loses(value)
+            if isinstance(value, Tracked):
+                followed, value = self._follow(value), value.value
+            self._before(index_of(self, key))
+        if not self.element:
+            try:
+                if key is None and not self._shape:
+                    self._flat[0] = value
+                elif key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
+                    self._flat[key * self._step] = value
+                else:
+                    self._storage.set_element(self._place(key), scalar_of(self, value))
+            except (TypeError, ValueError, OverflowError):
+                self._storage.set_element(self._place(key), scalar_of(self, value))
+        else:
+            self._storage.set_element(self._place(key), element_of(self, value))
+        axis = self.versions.axis
+        if axis is None:
+            self._touch()
+        else:
+            self._touch(key if key.__class__ is int else index_of(self, key)[axis])
+        if not tape:
+            return
+        if followed is not None:
+            tape.stored(self, index_of(self, key), followed)
+        else:
+            tape.wrote(self, index_of(self, key), self._written(value))
+            if lost:
+                tape.lost(lost)
+
+    def _follow(self, value: Tracked) -> Tracked | None:
+        """The value, if the tape is to follow it into this field."""
+        if not value.follows():
+            return None
+        if self.grad is None and self.dtype.is_float:
+            raise MissingGradientError(
+                f"{self.name} is given a value that depends on something with a gradient, and has none "
+                "itself: the chain of derivatives would break here without a word",
+                Span.of_caller(),
+                hint=f"declare {self.given_name or 'it'} with needs_grad=True, or store a constant: "
+                "value.value",
+            )
+        return value
+
+    def _loses(self, value: Any) -> Provenance | None:
+        """What Python made this of, which has a gradient.
+
+        Numbers are refused where this field has one too. Of arrays the tape is told: the user may record how
+        their gradient flows (`tape.record_func`).
+        """
+        source: Provenance | None = source_of(value)
+        if source is None or not self.dtype.is_float or self.is_grad:
+            return None
+        if self.grad is not None and not isinstance(value, np.ndarray):
+            source.refuse(self.name, "do this in a kernel (a copy: ds.copy)")
+        return source
+
+    def _place(self, key: Any) -> int:
+        """Where the element (its first component) lies among the scalars."""
+        return sum(map(operator.mul, index_of(self, key), self._strides))
+
+    def fill(self, value: Any) -> None:
+        """Set every element (of a vector field: to a number, or to a vector)."""
+        tape = session.recorders and session.listener
+        lost = tape and self._loses(value)
+        self._before()
+        if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
+            self.storage.fill(value)
+            dirty = value != 0
+        else:
+            self.storage.fill(element_of(self, value) if self.element else scalar_of(self, value))
+            dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
+        self._touch()
+        self.versions.dirty = dirty or self._exported
+        self.versions.cuts = None
+        if tape:
+            tape.wrote(self, None, self._written(value))
+            if lost:
+                tape.lost(lost)
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        """A copy: an array of shape `field.shape` + shape of one element."""
+        if dtype is not None:
+            try:
+                dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
+            except Exception:  # whatever NumPy says of it, or the thing itself
+                raise FieldError(
+                    f"dtype={shown(dtype)} is not possible for {self.in_words()}",
+                    Span.of_caller(),
+                    hint="give a type of NumPy, such as np.float64",
+                ) from None
+        made = self._storage.to_numpy(dtype).reshape(self.shape + self.element)
+        if self.grad is not None and session.recorders and _records():
+            return Provenance.of(self).mark_array(made)
+        return made
+
+    def from_numpy(self, array: Any) -> None:
+        """Copy an array of shape `field.shape` + shape of one element into the field."""
+        if isinstance(array, Field):
+            raise FieldError(
+                "from_numpy takes an array, this is a field",
+                Span.of_caller(),
+                hint=f"write {self.given_name or 'x'}.copy_from(field)",
+            )
+        refuse_mask(array, self.name)
+        tape = session.recorders and session.listener
+        lost = tape and self._loses(array)
+        given = array_of(array)
+        want = self.shape + self.element
+        if given.shape != want:
+            raise FieldError(
+                f"{self.name} needs an array of shape {want}, this one has {given.shape}",
+                Span.of_caller(),
+                hint="its axes are those of the field, then those of an element"
+                if self.element
+                else f"reshape the array, or declare {self.name} with its shape",
+            )
+        if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):
+            raise FieldError(
+                f"an element of {self.name} is {an(self.dtype)}, "
+                f"an array of {given.dtype} can not be copied into it",
+                Span.of_caller(),
+                hint=f"convert it: array.astype(np.{self.dtype.numpy})",
+            )
+        check_range(self, given)
+        self._before()
+        self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
+        self._touch()
+        if tape:
+            tape.wrote(self, None, kept(self))
+            if lost:
+                tape.lost(lost)
+
+    def copy_from(self, other: Field) -> None:
+        """Copy another field of the same shape and element shape."""
+        if not isinstance(other, Field) or (other.shape, other.element) != (
+            self.shape,
+            self.element,
+        ):
+            raise FieldError(
+                f"{self.name} can only be copied from a field of shape {self.shape} whose elements are "
+                f"{'numbers' if not self.element else f'of shape {self.element}'}",
+                Span.of_caller(),
+                hint="arrays are copied by from_numpy",
+            )
+        if not np.can_cast(other.dtype.numpy, self.dtype.numpy, "same_kind"):
+            raise FieldError(
+                f"an element of {self.name} is {an(self.dtype)}, one of {other.name} {an(other.dtype)}",
+                Span.of_caller(),
+                hint="convert in a kernel with ds.cast",
+            )
+        self._before()
+        self.storage.copy_from(other.storage)
+        self._touch()
+        if session.recorders and (tape := session.listener):
+            tape.copied(self, other)
+
+    def clear(self) -> None:
+        """Set all elements to 0 where they may be anything else."""
+        versions = self.versions
+        if versions.dirty:
+            if self._shape or self.element or self._storage.device is not None:
+                self.storage.fill(0)
+            else:
+                self._flat[0] = 0
+            session.clock = now = session.clock + 1
+            versions.latest = versions.whole = now
+            versions.writer = versions.cuts = None
+            versions.dirty = self._exported
+
+    def spoil(self) -> None:
+        """Set all elements to NaN, which no tape is told of."""
+        self.storage.fill(float("nan"))
+        self._touch()
+
+    def assign(self, source: Any) -> None:
+        """Copy a field (differentiated on a tape) or an array of the same shape."""
+        (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
+        self.versions.by_caller()
+
+    # ---- the same memory in other libraries
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.storage.device is None:
+            raise AttributeError(f"{self.name} is not on a GPU")
+        if self._storage not in self._shared:  # others keep the field, and this has to stay with it
+            self._shared.append(self._storage)
+        self._export()
+        return export.cuda_array_interface(self._storage, self.element)
+
+    def to_gpuarray(self) -> Any:
+        """The field's memory as a `pycuda.gpuarray.GPUArray`, without a copy; axes as of `to_numpy()`."""
+        if self.storage.device is None:
+            raise BackendError(
+                f"{self.name} is not on a GPU",
+                Span.of_caller(),
+                hint="start with ds.init(arch=ds.cuda), or use x.to_numpy()",
+            )
+        self._export()
+        return export.gpu_array(self._storage, self.element)
+
+    def _export(self) -> None:
+        """Others see the memory now, and may write to it at any time."""
+        self._exported = self.versions.dirty = True
+        session.exported.add(self)
+
+    def __dlpack__(
+        self,
+        *,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        stream: Any = export.NOT_GIVEN,
+    ) -> Any:
+        if not copy:
+            self._export()
+        asked = export.Asked(max_version, dl_device, copy, stream)
+        return export.dlpack(self.storage, self.element, asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return export.dlpack_device(self.storage)
+
+    def mark_written(self) -> None:
+        """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
+        self._touch()
+        if session.recorders and (tape := session.listener):
+            tape.wrote(self, None, kept(self))
+
+
+def _records() -> bool:
+    """Whether a tape follows what this thread reads."""
+    return session.tape is not None and session.tape.records

@@ -1,0 +1,57 @@
+"""What is left of a backward pass that did not run to its end: NaN.
+
+Such a pass leaves sums that lack some of their terms, and nothing tells them from gradients. So they are
+overwritten when it fails; a pass that does not fail pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
+
+ZERO = "x.grad.fill(0) sets one of them to 0."
+_NOTE = "The gradients that this was to compute are NaN now."
+_MOST_TRIES = 3
+
+
+def written_since(clock: int) -> list[Field]:
+    """The gradients that were written after that reading of the clock."""
+    found = (f.grad for f in members(session.with_grad))
+    return [g for g in found if g is not None and g.versions.latest > clock]
+
+
+def poison(error: BaseException, gradients: Callable[[], Iterable[Field]], hint: str) -> None:
+    """Set gradients to NaN, since `error` ended what was to compute them; the error says so.
+
+    Another error meanwhile, such as a second Ctrl-C, does not keep it from doing so; where nothing can be
+    written any more (a GPU that is lost), nothing can be read either.
+    """
+    left = list(dict.fromkeys(_tried(gradients) or ()))
+    if not left:
+        return
+    for gradient in left:
+        _tried(gradient.spoil)
+    if not any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+        error.add_note(f"{_NOTE} {hint}")
+
+
+def _tried(act: Callable[[], Any]) -> Any:
+    """What this returns, at the first try that does not fail."""
+    for _ in range(_MOST_TRIES):
+        try:
+            return act()
+        except BaseException:  # the first error is the one that is raised
+            continue
+    return None
+
+
+def _told_late(error: BaseException, clock: int) -> None:
+    """A GPU tells that something failed after that reading of the clock, and all went on meanwhile."""
+    poison(error, lambda: written_since(clock), ZERO)
+
+
+session.on_device_failure = _told_late

@@ -1,0 +1,226 @@
+"""What Python's operators, conversions and NumPy do with a field.
+
+A field is memory, neither a number nor an array. Python's operators on it are refused, each with what to
+write instead; two fields are equal if they are the same one, so they can be keys and stand in lists. NumPy
+may have a copy: `np.asarray(x)` and `plt.plot(x)` get `x.to_numpy()`, and `np.sum(x)` is computed of it. On
+a tape that would be a constant, so a number that NumPy makes of a field with a gradient is refused there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from diffsim.errors import AutodiffError, FieldError, OperationError, Span
+from diffsim.ir.op import OpDispatch
+from diffsim.lang.host.copying import COPY_INSTEAD, NO_COPIES, refuse
+from diffsim.runtime.session import session
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+}  # fmt: skip
+_CALLS = {
+    "float": "float({})", "int": "int({})", "complex": "complex({})", "index": "{}",
+    "round": "round({})", "abs": "abs({})", "neg": "-{}", "pos": "+{}", "invert": "~{}",
+    "divmod": "divmod({}, ...)", "rdivmod": "divmod(..., {})",
+}  # fmt: skip
+_ORDERS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_OF_NUMPY = {
+    np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.floor_divide: "//",
+    np.remainder: "%", np.power: "**", np.matmul: "@", np.bitwise_and: "&", np.bitwise_or: "|",
+    np.bitwise_xor: "^", np.left_shift: "<<", np.right_shift: ">>", np.less: "<", np.less_equal: "<=",
+    np.greater: ">", np.greater_equal: ">=", np.equal: "==", np.not_equal: "!=",
+}  # fmt: skip
+_WRITES = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis)
+_LIKE_ARRAYS = (bool, int, float, complex, np.generic, np.ndarray, list, tuple, OpDispatch)
+
+
+class FieldProtocols:
+    """The base of fields and of fields of structs."""
+
+    _diffsim_field = True
+    to_numpy: Any
+    in_words: Any
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str: ...
+
+        def _called(self) -> str:
+            """The field as the user writes it."""
+
+        @property
+        def grad(self) -> Any: ...
+
+    # ---- equality: of the object
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _LIKE_ARRAYS):
+            self._refuse("==")
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        if isinstance(other, _LIKE_ARRAYS):
+            self._refuse("!=")
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    # ---- what is refused
+
+    def _refuse(self, sign: str, *, right: bool = False) -> NoReturn:
+        """Raise the error for an operator; `right`: the field stands on its right."""
+        text = f"... {sign} {{}}" if right else f"{{}} {sign} ..."
+        raise self._not_there(
+            text.format(self._called()),
+            f"name an element, {self._sample()}; or take a copy of all: {text.format(self._array_text())}",
+        )
+
+    def _not_there(self, what: str, hint: str) -> OperationError:
+        return OperationError(
+            f"{what} can not be computed: {self.in_words()} is memory, not a number",
+            Span.of_caller(),
+            hint=hint,
+        )
+
+    def _sample(self) -> str:
+        """How an element is written: "x[i, j]"."""
+        shape = self.__dict__.get("_shape", ())
+        return f"{self._called()}[{', '.join('ijklmnop'[: len(shape or ())]) or None}]"
+
+    def _array_text(self) -> str:
+        return f"{self._called()}.to_numpy()"
+
+    def __bool__(self) -> bool:
+        raise OperationError(
+            f"{self.in_words()} is neither true nor false",
+            Span.of_caller(),
+            hint=f"ask for an element, {self._sample()}, for all of them, {self._array_text()}.any(), or "
+            f"whether there is one: {self._called()} is not None",
+        )
+
+    def __len__(self) -> int:
+        raise self._not_there(f"len({self._called()})", f"write {self._called()}.shape[0]")
+
+    def __contains__(self, thing: object) -> bool:
+        raise self._not_there(f"... in {self._called()}", f"write ... in {self._array_text()}")
+
+    def __iter__(self) -> Any:
+        raise OperationError(
+            f"{self.in_words()} can not be looped over in Python",
+            Span.of_caller(),
+            hint=f"loop over {self._array_text()}, or in a kernel: for i in {self._called()}",
+        )
+
+    def __reversed__(self) -> Any:
+        return self.__iter__()
+
+    def __delitem__(self, key: Any) -> None:
+        raise self._not_there(
+            f"del {self._called()}[...]", "elements stay where they are: set them to 0"
+        )
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._not_there(f"the format {spec!r}", f"name an element: {self._sample()}")
+        return str(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """`copy`, `deepcopy` and `pickle` come here."""
+        raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
+
+    # ---- NumPy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:  # NumPy asks for a ValueError
+            raise FieldError(
+                f"an array of {self.in_words()} is always a copy",
+                Span.of_caller(),
+                hint=f"leave copy=False out; without a copy there is np.from_dlpack({self._called()})",
+            )
+        made: np.ndarray = self.to_numpy(dtype)
+        return made
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and ufunc in _OF_NUMPY:
+            self._refuse(_OF_NUMPY[ufunc])
+        if method == "at":
+            self._refuse_write(f"np.{ufunc.__name__}.at")
+        name = f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else "")
+        return self._of_copies(name, getattr(ufunc, method), inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        if function in _WRITES:
+            self._refuse_write(f"np.{function.__name__}")
+        return self._of_copies(f"np.{function.__name__}", function, args, options)
+
+    def _of_copies(self, name: str, function: Any, args: Any, options: dict[str, Any]) -> Any:
+        """A function of NumPy, of arrays in place of fields."""
+        out = options.get("out")
+        if any(map(_is_field, out if isinstance(out, tuple) else (out,))):
+            self._refuse_write(f"{name} with out=")
+        found = function(*map(_copied, args), **{k: _copied(a) for k, a in options.items()})
+        tape = session.tape
+        if tape is not None and tape.records and self.grad is not None and _has_floats(found):
+            raise AutodiffError(
+                f"{name} of {self.in_words()} would be a constant for the tape that records, and the "
+                f"gradient of {self.name} would lack it",
+                Span.of_caller(),
+                hint=f"compute it in a kernel; if a constant is meant, give it {self._array_text()}",
+            )
+        return found
+
+    def _refuse_write(self, name: str) -> NoReturn:
+        raise OperationError(
+            f"{name} would write to a copy of {self.in_words()}, not to the field",
+            Span.of_caller(),
+            hint=f"make an array, and copy it: {self._called()}.from_numpy(array)",
+        )
+
+
+def _is_field(thing: Any) -> bool:
+    return isinstance(thing, FieldProtocols)
+
+
+def _copied(thing: Any) -> Any:
+    """An argument of a function of NumPy with arrays in place of fields."""
+    if isinstance(thing, (list, tuple)) and any(map(_is_field, thing)):
+        return type(thing)([_copied(t) for t in thing])
+    return np.asarray(thing) if _is_field(thing) else thing
+
+
+def _has_floats(found: Any) -> bool:
+    """Whether there are numbers with a derivative in a result: answers and positions have none."""
+    if isinstance(found, (list, tuple)):
+        return any(map(_has_floats, found))
+    return (
+        isinstance(found, (float, np.ndarray, np.generic)) and np.asarray(found).dtype.kind in "fO"
+    )
+
+
+def _operator(sign: str, *, right: bool = False) -> Any:
+    def refuse(self: FieldProtocols, other: Any) -> Any:
+        self._refuse(sign, right=right)
+
+    return refuse
+
+
+def _call(text: str) -> Any:
+    def refuse(self: FieldProtocols, *args: Any) -> Any:
+        what = (
+            text.format(self._called()) if text != "{}" else f"{self._called()} as a whole number"
+        )
+        raise self._not_there(what, f"name an element: {text.format(self._sample())}")
+
+    return refuse
+
+
+for _name, _sign in _SIGNS.items():
+    setattr(FieldProtocols, f"__{_name}__", _operator(_sign))
+    setattr(FieldProtocols, f"__r{_name}__", _operator(_sign, right=True))
+for _name, _sign in _ORDERS.items():
+    setattr(FieldProtocols, f"__{_name}__", _operator(_sign))
+for _name, _text in _CALLS.items():
+    setattr(FieldProtocols, f"__{_name}__", _call(_text))

@@ -1,0 +1,278 @@
+"""Numbers that Python reads from a field while a tape records, and what Python makes of them.
+
+They are plain floats and arrays, and constants, but for one use: with a value that the tape follows, as in
+`field[i] += value`, the gradient flows to the element too. Where such a constant would get into the recorded
+program, as an element of a field with a gradient or as an argument, the gradient with respect to what it was
+made of would get lost without a word. So the numbers remember where they come from, through Python's and
+NumPy's arithmetic, and that is refused. What other libraries make of them forgets it
+(`ad/checks/lost_gradients.py`).
+"""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import AutodiffError, Caller, Span
+from diffsim.ir import ops
+from diffsim.ir.op import Op, OpDispatch, Tracked
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.fields.field import Field
+
+
+class Provenance:
+    """Where a number or vector comes from: a list of losses must keep neither tapes nor fields alive.
+
+    Attributes:
+        field: has a gradient; None if it is gone.
+        tape: what recorded when it was read; None if it is gone.
+        run: in which of its recordings; `entry`: how many entries that had then.
+        reader: who read it first.
+    """
+
+    __slots__ = ("_field", "_tape", "entry", "reader", "run")
+
+    @classmethod
+    def of(cls, field: Field) -> Provenance:
+        """What is read from a field now comes from there."""
+        source: Any = field.source
+        tape: Any = session.tape
+        if source is None or source._tape() is not tape or source.run != tape.run:
+            field.source = source = cls(field, tape)
+        return source
+
+    def __init__(self, field: Field, tape: Any) -> None:
+        self._field = weakref.ref(field)
+        self._tape = weakref.ref(tape)
+        self.run = tape.run
+        self.entry = len(tape.entries)
+        self.reader = Caller()
+        tape.looked = True
+
+    @property
+    def field(self) -> Field | None:
+        return self._field()
+
+    @property
+    def tape(self) -> Any:
+        return self._tape()
+
+    @property
+    def live(self) -> bool:
+        """Whether the same tape still records, and code with a gradient of its own does not run.
+
+        A field that is gone was not on the tape, and nobody can ask for its gradient.
+        """
+        tape = session.tape
+        return tape is not None and tape.exact and tape is self.tape and self.field is not None
+
+    def mark(self, made: Any) -> Any:
+        """The same number, array, vector or matrix, which remembers that it comes from here."""
+        if not self.live:
+            return made
+        if isinstance(made, (list, tuple)):
+            marked = [self.mark(m) for m in made]
+            return marked if isinstance(made, list) else tuple(marked)
+        if isinstance(made, np.ndarray):
+            if made.ndim:
+                return self.mark_array(made)
+            made = made[()]
+        if isinstance(made, (float, np.floating)):
+            return TrackedFloat(float(made), self)
+        if isinstance(made, Matrix) and made.entries.dtype.kind == "f":
+            made.taken = self
+        return made
+
+    def mark_array(self, made: np.ndarray) -> np.ndarray:
+        """An array that remembers it, whatever its shape."""
+        if not self.live or made.dtype.kind not in "fc":
+            return made
+        seen = made.view(TrackedArray)
+        seen.taken = self
+        return seen
+
+    def refuse(self, into: str, hint: str, what: str = "a number") -> None:
+        """Raise AutodiffError if it would get into the recorded program as a constant."""
+        field = self.field
+        if self.live and field is not None:
+            raise AutodiffError(
+                f"{into} is given {what} that Python took from {field.name}; a tape knows it as a "
+                f"constant, and the gradient of {field.name} would lack it without a word",
+                Span.of_caller(),
+                hint=f"{hint}; if a constant is meant, say so: ds.stop_grad(value)",
+            )
+
+
+class Followed:
+    """What NumPy's functions make of such numbers and arrays remembers the same source."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        made = getattr(ufunc, method)(*_plain(inputs), **_plain(options))
+        source = source_of(inputs)
+        if isinstance(made, tuple) and "out" in options:
+            return made
+        return made if source is None else source.mark(made)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        made = function(*_plain(args), **_plain(options))
+        source = source_of((args, options))
+        return made if source is None else source.mark(made)
+
+
+def _plain(thing: Any) -> Any:
+    """The same numbers and arrays, which remember nothing."""
+    if isinstance(thing, TrackedArray):
+        return thing.view(np.ndarray)
+    if isinstance(thing, TrackedFloat):
+        return float(thing)
+    if isinstance(thing, dict):
+        return {key: _plain(value) for key, value in thing.items()}
+    if thing.__class__ in (list, tuple):
+        return type(thing)(map(_plain, thing))
+    return thing
+
+
+class TrackedArray(Followed, np.ndarray):
+    """An array of such numbers. In another process, or as `np.array(a)`, it is a plain one: a constant."""
+
+    taken: Provenance | None
+
+    def __array_finalize__(self, origin: Any) -> None:
+        self.taken = getattr(origin, "taken", None)
+
+    def __getitem__(self, key: Any) -> Any:
+        made = super().__getitem__(key)
+        return self._marked(made) if isinstance(made, np.floating) else made
+
+    def item(self, *args: Any) -> Any:
+        return self._marked(super().item(*args))
+
+    def dot(self, other: Any, out: Any = None) -> Any:
+        return np.dot(self, other, out=out)
+
+    def trace(self, *args: Any, **options: Any) -> Any:
+        return np.trace(self, *args, **options)
+
+    def _marked(self, made: Any) -> Any:
+        return made if self.taken is None else self.taken.mark(made)
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __str__(self) -> str:
+        return str(self.view(np.ndarray))
+
+
+class TrackedFloat(Followed, float, Tracked):
+    """A number made in Python of an element of a field with a gradient, while a tape records.
+
+    Elsewhere, in another process or made by `type(x)(1.0)`, it is a plain float.
+    """
+
+    __slots__ = ("taken",)
+    __array_priority__ = 50  # NumPy's numbers ask here first
+    taken: Provenance
+
+    def __new__(cls, number: float, taken: Provenance | None = None) -> Any:
+        if taken is None:
+            return float(number)
+        made = super().__new__(cls, number)
+        made.taken = taken
+        return made
+
+    def __copy__(self) -> TrackedFloat:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrackedFloat:
+        return self
+
+    def __reduce__(self) -> Any:
+        return (float, (float(self),))
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+    def follows(self) -> bool:
+        """It is a constant."""
+        return False
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """An op of which this is one operand."""
+        for a in args:
+            if isinstance(a, OpDispatch) and not isinstance(a, TrackedFloat):
+                return a.apply(op, args)
+        plain = [float(a) if isinstance(a, TrackedFloat) else a for a in args]
+        made = op(*plain)
+        source = source_of(args)
+        return made if op is ops.stop_grad or source is None else source.mark(made)
+
+
+def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any], Any]:
+    def method(self: TrackedFloat, other: Any) -> Any:
+        if isinstance(other, Tracked) and not isinstance(other, TrackedFloat):
+            return NotImplemented
+        return self.taken.mark(compute(float(self), other))
+
+    return method
+
+
+def _backward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any], Any]:
+    def method(self: TrackedFloat, other: Any) -> Any:
+        return self.taken.mark(compute(other, float(self)))
+
+    return method
+
+
+def _alone(compute: Callable[[Any], Any]) -> Callable[[TrackedFloat], Any]:
+    return lambda self: self.taken.mark(compute(float(self)))
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(TrackedFloat, f"__{_name}__", _forward(getattr(operator, _name)))
+    setattr(TrackedFloat, f"__r{_name}__", _backward(getattr(operator, _name)))
+for _name in ("neg", "pos", "abs"):
+    setattr(TrackedFloat, f"__{_name}__", _alone(getattr(operator, _name)))
+
+
+class FieldElement(TrackedFloat):
+    """The number, and the very element that it is.
+
+    Attributes:
+        field, index: the element.
+        tape: what recorded.
+        since: the clock's reading then.
+    """
+
+    __slots__ = ("index", "since")
+    index: tuple[int, ...]
+    since: int
+
+    @classmethod
+    def of(cls, field: Field, index: tuple[int, ...]) -> FieldElement:
+        """Read an element of a field of scalars."""
+        made = float.__new__(cls, field._flat[field._place(index)])
+        made.taken = Provenance.of(field)
+        made.index, made.since = index, session.clock
+        return made
+
+    @property
+    def field(self) -> Field | None:
+        return self.taken.field
+
+    @property
+    def tape(self) -> Any:
+        return self.taken.tape

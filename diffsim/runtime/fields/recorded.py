@@ -1,0 +1,342 @@
+"""Numbers that a tape follows: what a kernel returns while a tape records, and arithmetic on it in Python.
+
+A `Recorded` number knows its tape. An op on it computes the value at once and notes on the tape which
+numbers went in; the backward pass evaluates the derivative rules of the op's row. Storing it into a field
+and giving it to a kernel are noted as well. Where a number would leave the tape unseen, as a plain float,
+that is an error.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import AutodiffError, GlobalDataAccessError, KernelTypeError, Span, shown
+from diffsim.ir import ops
+from diffsim.ir.builder import Builder
+from diffsim.ir.nodes import Const, Let, Value
+from diffsim.ir.op import NotDifferentiable, Op, Tracked, Zero
+from diffsim.ir.types import Type, f64, i64, tensor
+from diffsim.lang.frontend.context import describe
+from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
+from diffsim.runtime.session import session
+
+
+class Recorded(Tracked):
+    """A number, vector or matrix that a kernel returned while a tape was recording, or made of such.
+
+    `+ - * / **`, `abs`, comparisons and functions such as `ds.sin` take it, `field[i] = r` stores it, and
+    a kernel takes it as an argument: all of this is differentiated. `r.value` is the plain number (or
+    `ds.Vector`, `ds.Matrix`): a constant. When the tape has ended it is a number like any other.
+
+    Attributes:
+        array: the value.
+        tape: what records it; `run`: in which of its recordings.
+        grad: in the backward pass, the gradient that has come in so far; None: nothing yet.
+    """
+
+    __slots__ = ("array", "grad", "run", "tape")
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any, tape: Any) -> None:
+        entries = value.entries if isinstance(value, Matrix) else value
+        self.array = np.asarray(entries, np.float64)
+        self.tape = tape
+        self.run = tape.entries
+        self.grad: np.ndarray | None = None
+
+    @property
+    def value(self) -> Any:
+        """The plain number, vector or matrix: a constant for the tape."""
+        return Matrix(self.array.copy(), f64) if self.array.shape else float(self.array)
+
+    def __copy__(self) -> Recorded:
+        return self  # the tape follows this very object
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Recorded:
+        return self
+
+    def __reduce__(self) -> Any:
+        """In another process it is a number like any other."""
+        return copy.copy, (self.value,)
+
+    def follows(self) -> bool:
+        """Whether what is done with it now is recorded.
+
+        Raises:
+            AutodiffError: another tape is recording.
+        """
+        tape = session.tape
+        if tape is None or not tape.records:
+            return False
+        if not self.belongs_to(tape):
+            raise AutodiffError(
+                "this value belongs to another tape, another step of a checkpointed rollout, or a function "
+                "with a gradient of its own: no gradient flows from there to here",
+                Span.of_caller(),
+                hint="keep it in a field, or take its number as a constant: value.value",
+            )
+        return True
+
+    def belongs_to(self, tape: Any) -> bool:
+        """Whether it is part of what the tape has recorded so far."""
+        return tape is self.tape and tape.entries is self.run
+
+    def receive(self, g: np.ndarray) -> None:
+        """Take in a gradient; a sum over the elements where a number became several."""
+        if g.shape != self.array.shape:
+            g = g.sum() if not self.array.shape else np.broadcast_to(g, self.array.shape)
+        self.grad = g if self.grad is None else self.grad + g
+
+    def take(self) -> np.ndarray | None:
+        """The gradient that came in, which is used up."""
+        g, self.grad = self.grad, None
+        return g
+
+    def in_field(self, t: Type, name: str) -> Field | None:
+        """A 0-D field that holds it, for an argument of that type; None where it does not fit."""
+        if self.array.shape != t.shape:
+            return None
+        made = Field(t.scalar, t.shape, name=name, kind="argument")
+        made.add_grad()
+        made.place(())
+        made[None] = self
+        return made
+
+    # ---- ops
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+        """An op of which this is one operand."""
+        if op is ops.stop_grad:
+            return self.value
+        if op.infer_type is not None or op.result == "b":
+            raise KernelTypeError(
+                f"{op.sign} can not be computed of a value on a tape",
+                Span.of_caller(),
+                hint="do it in a kernel, or take the plain number: value.value",
+            )
+        follows = sum(a.follows() for a in args if isinstance(a, Recorded)) > 0  # asks each of them
+        arrays = [_array(a) for a in args]
+        with np.errstate(all="ignore"):
+            found = np.asarray(op.ref(*arrays), np.float64)
+        made = Recorded(found, self.tape)
+        if not follows:
+            return made.value
+        parts = [(a, _Pull(op, k, arrays, found)) for k, a in enumerate(args) if _is_active(a)]
+        for _, pull in parts:
+            pull.check()
+        self.tape.computed(made, [part for part in parts if not part[1].is_zero])
+        return made
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary(ops.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._binary(ops.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary(ops.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary(ops.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary(ops.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._binary(ops.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._binary(ops.div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary(ops.div, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._binary(ops.power, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._binary(ops.power, other, self)
+
+    def __neg__(self) -> Any:
+        return self.apply(ops.neg, (self,))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self.apply(ops.abs, (self,))
+
+    def _binary(self, op: Op, a: Any, b: Any) -> Any:
+        other = b if a is self else a
+        if not isinstance(other, (Recorded, Matrix, int, float, np.generic)):
+            return NotImplemented
+        return self.apply(op, (a, b))
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            part = self.array[index]
+        except (IndexError, TypeError):
+            raise KernelTypeError(
+                f"a value of shape {self.array.shape} has no element {shown(index)}",
+                Span.of_caller(),
+                hint="give an index for each axis, from 0 to its size - 1",
+            ) from None
+        made = Recorded(part, self.tape)
+        if not self.follows():
+            return made.value
+        self.tape.computed(made, [(self, _Scatter(index, self.array.shape))])
+        return made
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    # ---- as a constant
+
+    def __float__(self) -> float:
+        if session.tape is not None and session.tape.records:
+            raise AutodiffError(
+                "a value on a tape was turned into a plain float, which is a constant: the gradient would "
+                "get lost without a word",
+                Span.of_caller(),
+                hint="write value.value if a constant is meant; functions are ds.sin(value), ...; anything "
+                "else goes into a kernel",
+            )
+        if self.array.shape:
+            raise KernelTypeError(
+                f"{self!r} is not a number",
+                Span.of_caller(),
+                hint="take an element of it: value[0]",
+            )
+        return float(self.array)
+
+    def __bool__(self) -> bool:
+        return bool(self.array)
+
+    def __eq__(self, other: Any) -> Any:
+        return self.value == _plain(other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self.value < _plain(other)
+
+    def __le__(self, other: Any) -> Any:
+        return self.value <= _plain(other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self.value > _plain(other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self.value >= _plain(other)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
+
+
+class _Pull:
+    """The derivative rule of one operand of an op, at the values it had."""
+
+    def __init__(self, op: Op, k: int, args: list[np.ndarray], result: np.ndarray) -> None:
+        self.op = op
+        self.k = k
+        self.args = args
+        self.result = result
+        self.is_zero = isinstance(op.rule(k), Zero)
+        self.span = Span.of_caller()
+
+    def check(self) -> None:
+        """Raise AutodiffError if there is no such derivative."""
+        rule = self.op.rule(self.k)
+        if isinstance(rule, NotDifferentiable):
+            raise AutodiffError(
+                f"{self.op.sign} can not be differentiated: {rule.why}", self.span, hint=rule.hint
+            )
+
+    def __call__(self, g: np.ndarray) -> np.ndarray:
+        """The operand's part of the gradient g of the result."""
+        arrays = [g, *self.args, self.result]
+        names = [Value(tensor(f64, a.shape)) for a in arrays]
+        builder = Builder(self.span or Span("", 0), f64, i64)
+        builder.cut = names[:1]  # who knows what other code makes of it
+        with builder:
+            made: Any = self.op.rule(self.k)(*names)  # type: ignore[operator]
+        if made is None:
+            return np.zeros(())
+        known: dict[Value, Any] = dict(zip(names, arrays, strict=True))
+
+        def value(v: Value) -> Any:
+            return v.value if isinstance(v, Const) else known[v]
+
+        with np.errstate(all="ignore"):
+            for s in builder.stmts:
+                assert isinstance(s, Let)
+                known[s.out] = s.op.ref(*map(value, s.args))
+        return np.asarray(value(made), np.float64)
+
+
+class _Scatter:
+    """The adjoint of taking an element."""
+
+    def __init__(self, index: Any, shape: tuple[int, ...]) -> None:
+        self.index = index
+        self.shape = shape
+
+    def __call__(self, g: np.ndarray) -> np.ndarray:
+        made = np.zeros(self.shape)
+        made[self.index] = g
+        return made
+
+
+def _is_active(a: Any) -> bool:
+    """Whether a gradient flows to this operand; an element read from a field is checked to be fresh."""
+    if isinstance(a, Recorded):
+        return True
+    if isinstance(a, FieldElement) and a.tape is session.tape and (field := a.field) is not None:
+        if field.versions.latest > a.since:
+            raise GlobalDataAccessError(
+                f"an element of {field.name} was read in Python, the field was changed, and then the "
+                "number was used together with a value on the tape",
+                Span.of_caller(),
+                hint="use it before the field changes, or do it in a kernel",
+            )
+        return True
+    if isinstance(a, TrackedFloat):
+        a.taken.refuse(
+            "arithmetic with a value on the tape", "compute with the value first, or in a kernel"
+        )
+    if isinstance(a, Matrix) and a.owner and session.tape is not None:
+        raise AutodiffError(
+            f"an element of {a.owner} that is read in Python is a constant, and would be one here too",
+            Span.of_caller(),
+            hint="give the value to a kernel that does this; if a constant is meant, say so: "
+            "ds.stop_grad(value)",
+        )
+    if isinstance(a, Matrix) and a.taken is not None:
+        a.taken.refuse(
+            "arithmetic with a value on the tape", "give the value to a kernel that does this"
+        )
+    return False
+
+
+def _array(a: Any) -> np.ndarray:
+    if isinstance(a, Recorded):
+        return a.array
+    if not isinstance(a, (Matrix, int, float, np.generic, np.ndarray)):
+        raise KernelTypeError(
+            f"a value on a tape and {describe(a)} do not go together",
+            Span.of_caller(),
+            hint="numbers, vectors, matrices and NumPy arrays do",
+        )
+    return np.asarray(a.entries if isinstance(a, Matrix) else a, np.float64)
+
+
+def _plain(a: Any) -> Any:
+    return a.value if isinstance(a, Recorded) else a

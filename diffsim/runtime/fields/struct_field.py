@@ -1,0 +1,317 @@
+"""Fields of structs: one field for each member, under one name.
+
+The members lie in memory one after the other, each a field with everything that fields have, so kernels,
+gradients and tapes need to know nothing of structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.errors import FieldError, OperationError, Span, shown
+from diffsim.ir.types import TensorType
+from diffsim.lang.frontend.context import describe
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.signatures import checked_methods, need_bool
+from diffsim.lang.host.unsupported import no_assignment, no_attribute
+from diffsim.lang.types.structs import Struct, StructType, struct_type
+from diffsim.runtime.fields.constructors import make_field
+from diffsim.runtime.fields.conversions import index_of
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.protocols import FieldProtocols
+
+_METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_numpy type".split()
+"""What users are told of, besides the members."""
+
+
+@checked_methods("fill to_numpy from_numpy copy_from")
+class StructField(FieldProtocols):
+    """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
+
+    `particles.pos` is the field of a member; `particles[i]` an element, whose members can be read and
+    assigned; `particles.grad` the fields of the gradients.
+
+    Attributes:
+        type: the type of its elements.
+    """
+
+    def __init__(self, type_: StructType, members: dict[str, Any]) -> None:
+        self.type = type_
+        self._struct = members
+
+    def __getattr__(self, name: str) -> Any:
+        members = self.__dict__.get("_struct", {})
+        if name in members:
+            return members[name]
+        hint = self.type.advice(name) if members else ""
+        raise no_attribute(
+            self.in_words() if members else "a field of structs", name, members, hint
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        members = self.__dict__.get("_struct", {})
+        if name in members:
+            raise FieldError(
+                f"{name} is a field and can not be replaced",
+                Span.of_caller(),
+                hint=f"assign its elements, or copy: .{name}.from_numpy(...), .{name}.copy_from(...)",
+            )
+        if members and (type(self) is StructField or hasattr(StructField, name)):
+            hint = "" if hasattr(StructField, name) else self.type.advice(name)
+            raise no_assignment(self.in_words(), name, members, hint)
+        object.__setattr__(self, name, value)
+
+    def __dir__(self) -> list[str]:
+        return [
+            *self._struct,
+            *(name for name in object.__dir__(self) if name.startswith("__")),
+            *_METHODS,
+        ]
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the members."""
+        return list(self._struct)
+
+    def _first(self) -> Any:
+        return next(iter(self._struct.values()))
+
+    @property
+    def name(self) -> str:
+        """The name of the field."""
+        return self.given_name or "a field of structs"
+
+    @property
+    def given_name(self) -> str:
+        """The name, if it has one."""
+        return str(self._first().given_name).rpartition(".")[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self._first().shape
+        return shape
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has its place in memory."""
+        return bool(self._first().placed)
+
+    @property
+    def needs_grad(self) -> bool:
+        return self.grad is not None
+
+    @property
+    def grad(self) -> StructField | None:
+        """The gradients of the members that have one; None if none has."""
+        found = {k: f.grad for k, f in self._struct.items() if f.grad is not None}
+        if not found:
+            return None
+        t = self.type
+        return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
+
+    def fields(self) -> list[Field]:
+        """The fields of all members, also those of structs inside."""
+        made: list[Field] = []
+        for f in self._struct.values():
+            made += f.fields() if isinstance(f, StructField) else [f]
+        return made
+
+    def call_it(self, name: str) -> None:
+        """Adopt a name for messages and printed IR, unless it has one."""
+        for member, f in self._struct.items():
+            f.call_it(f"{name}.{member}")
+
+    def in_words(self) -> str:
+        return f"the field of structs {self.given_name}" if self.given_name else self.name
+
+    def __repr__(self) -> str:
+        shape = f"shape {self.shape}" if self.placed else "not placed"
+        grad = ", needs_grad=True" if self.needs_grad else ""
+        named = f"{self.given_name}: " if self.given_name else ""
+        members = ", ".join(f"{k}: {t!r}" for k, t in self.type.members.items())
+        return f"<field {named}{self.type.__name__}({members}), {shape}{grad}>"
+
+    def _called(self) -> str:
+        return self.given_name or "x"
+
+    def _sample(self) -> str:
+        return f"{self._first_plain()._sample().replace(self._first_plain()._called(), self._called())}"
+
+    def _array_text(self) -> str:
+        return f"{self._called()}.{next(iter(self._struct))}.to_numpy()"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise OperationError(
+            f"{self.in_words()} can not become one array",
+            Span.of_caller(),
+            hint=f"take its members, such as {self._array_text()}; to_numpy() gives a dictionary of all",
+        )
+
+    # ---- elements and whole contents
+
+    def __getitem__(self, key: Any) -> Element:
+        found = Element(self, key)
+        index_of(self._first_plain(), key)
+        return found
+
+    def _first_plain(self) -> Field:
+        return self.fields()[0]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        given = value.to_dict() if isinstance(value, (Struct, Element)) else value
+        if not isinstance(given, dict) or set(given) != set(self._struct):
+            raise FieldError(
+                f"an element of {self.name} is a {self.type.__name__}, not {describe(value)}",
+                Span.of_caller(),
+                hint=f"give all members: {self.type.__name__}({', '.join(self._struct)})",
+            )
+        for member, f in self._struct.items():
+            f[key] = given[member]
+
+    def to_numpy(self) -> dict[str, Any]:
+        """A copy: an array for each member, by name."""
+        return {member: f.to_numpy() for member, f in self._struct.items()}
+
+    def from_numpy(self, arrays: dict[str, Any]) -> None:
+        """Copy an array for each member, by name, into the field; members left out stay as they are."""
+        self._each(arrays, lambda f, a: f.from_numpy(a))
+
+    def fill(self, value: Any) -> None:
+        """Set all elements: to a struct, or all numbers to one number."""
+        if isinstance(value, (int, float)):
+            for f in self._struct.values():
+                f.fill(value)
+        else:
+            given = value.to_dict() if isinstance(value, (Struct, Element)) else value
+            self._each(given, lambda f, v: f.fill(v))
+
+    def copy_from(self, other: StructField) -> None:
+        """Copy another field of the same shape and type."""
+        if not isinstance(other, StructField) or other.keys != self.keys:
+            raise FieldError(
+                f"{self.name} can only be copied from a field of {self.type.__name__}",
+                Span.of_caller(),
+                hint="copy member by member",
+            )
+        for member, f in self._struct.items():
+            f.copy_from(other._struct[member])
+
+    def _each(self, given: Any, do: Callable[[Any, Any], None]) -> None:
+        if not isinstance(given, dict) or not set(given) <= set(self._struct):
+            raise FieldError(
+                f"{self.name} takes a dictionary of its members, not {describe(given)}",
+                Span.of_caller(),
+                hint=f"its members are {', '.join(self._struct)}",
+            )
+        for member, one in given.items():
+            do(self._struct[member], one)
+
+
+class Element:
+    """An element of a field of structs: reads and writes go to the field."""
+
+    __slots__ = ("_field", "_key")
+
+    def __init__(self, field: StructField, key: Any) -> None:
+        object.__setattr__(self, "_field", field)
+        object.__setattr__(self, "_key", key)
+
+    def _member(self, name: str) -> Any:
+        members = self._field._struct
+        if name not in members:
+            raise no_attribute(self.in_words(), name, members, self._field.type.advice(name))
+        return members[name]
+
+    def __getattr__(self, member: str) -> Any:
+        return self._member(member)[self._key]
+
+    def __setattr__(self, member: str, value: Any) -> None:
+        self._member(member)[self._key] = value
+
+    def __dir__(self) -> list[str]:
+        return [*self._field._struct, "to_dict"]
+
+    def __eq__(self, other: object) -> Any:
+        return self._now() == (other._now() if isinstance(other, Element) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _now(self) -> Struct:
+        """What it is now, as a struct."""
+        return self._field.type(**self.to_dict())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy is a struct: what the element is now."""
+        return self._field.type(**self.to_dict()).__reduce__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The members by name."""
+        made = {}
+        for member, f in self._field._struct.items():
+            one = f[self._key]
+            made[member] = one.to_dict() if isinstance(one, Element) else one
+        return made
+
+    def in_words(self) -> str:
+        return f"a {self._field.type.__name__}"
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in self.to_dict().items())
+        return f"{self._field.type.__name__}({inner})"
+
+
+def make_struct_field(
+    t: StructType, shape: Any, name: str, needs_grad: bool, layout: Any
+) -> StructField:
+    """Make the fields of all members."""
+    members: dict[str, Any] = {}
+    if not isinstance(name, str):
+        raise FieldError(
+            f"the name of a field is a text, not {shown(name)}",
+            Span.of_caller(),
+            hint='write name="x"',
+        )
+    need_bool(needs_grad, "needs_grad")
+    for member, m in t.members.items():
+        inner = f"{name}.{member}" if name else ""
+        if isinstance(m, StructType):
+            members[member] = make_struct_field(m, shape, inner, needs_grad, layout)
+            continue
+        element = m.shape if isinstance(m, TensorType) else ()
+        grad = bool(needs_grad) and m.is_float
+        members[member] = make_field(element, m.scalar, shape, inner, grad, layout)
+    if needs_grad and not any(m.needs_grad for m in members.values()):
+        raise FieldError(
+            f"no member of {t.__name__} can have a gradient",
+            Span.of_caller(),
+            hint="only floats have derivatives",
+        )
+    return StructField(t, members)
+
+
+@checked_methods("field")
+class StructNamespace:
+    """`ds.Struct`: `ds.Struct.field({"pos": vec3, "mass": ds.f32}, shape=n)`."""
+
+    @staticmethod
+    def field(
+        members: dict[str, Any],
+        shape: Any = None,
+        *,
+        name: str = "",
+        needs_grad: bool = False,
+        layout: Any = None,
+    ) -> StructField:
+        """A field of structs with these members; see `StructType.field` for the other arguments."""
+        if not isinstance(members, dict):
+            raise FieldError(
+                f"the members are a dictionary from names to types, not {describe(members)}",
+                Span.of_caller(),
+                hint='write ds.Struct.field({"pos": ds.types.vector(3, ds.f32)}, shape=n)',
+            )
+        t = struct_type("struct", members)
+        return make_struct_field(t, shape, name, needs_grad, layout)
+
+
+ports.make_struct_field = make_struct_field

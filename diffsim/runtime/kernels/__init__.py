@@ -1,0 +1,1 @@
+"""Kernels: from the first call to the launch function. Read `kernel.py` first, then `specialization.py`."""

@@ -1,0 +1,66 @@
+"""Memory that is given to a kernel under several names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import KernelTypeError, Span
+from diffsim.ir.nodes import Mem
+from diffsim.runtime.fields.device_array import DeviceArray
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.storage import HostStorage
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
+    """Refuse a launch in which two memories of the kernel are one: it was compiled for separate ones.
+
+    An array passed twice is one memory for the kernel too and comes here once.
+    """
+    found: dict[int, Mem] = {}
+    arrays: list[tuple[np.ndarray | DeviceArray, Mem]] = []
+    fields: list[tuple[Field, Mem]] = []
+    name = special.kernel.source.name
+    for mem in mems:
+        thing = special.object_of(mem, args)
+        if isinstance(thing, Field):
+            other = found.setdefault(id(thing), mem)
+            if other is not mem:
+                raise KernelTypeError(
+                    f"{other.name} and {mem.name} of {name} are the same memory here",
+                    Span.of_caller(),
+                    hint="pass both as arguments, or none; to differentiate, pass no gradient together "
+                    "with what it is the gradient of",
+                )
+            fields.append((thing, mem))
+        elif isinstance(thing, (np.ndarray, DeviceArray)):
+            arrays.append((thing, mem))
+    written = {a.mem for a in special.written}
+    for k, (array, mem) in enumerate(arrays):
+        for thing, other in (*arrays[:k], *fields):
+            if (mem in written or other in written) and shares(array, thing):
+                raise _overlap(name, other, mem)
+
+
+def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Field) -> bool:
+    """Whether an argument has bytes of another memory, if both are on the same side."""
+    storage = other.storage if isinstance(other, Field) else None
+    if isinstance(array, DeviceArray):
+        if storage is not None:
+            return array.overlaps(storage.address, storage.form.nbytes)
+        return isinstance(other, DeviceArray) and array.overlaps(other.address, other.nbytes)
+    if isinstance(storage, HostStorage):
+        return np.may_share_memory(array, storage.array)
+    return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
+
+
+def _overlap(name: str, one: Mem, two: Mem) -> KernelTypeError:
+    return KernelTypeError(
+        f"the arrays {one.name} and {two.name} of {name} overlap, and the kernel writes to them",
+        Span.of_caller(),
+        hint="pass a copy of one of them",
+    )

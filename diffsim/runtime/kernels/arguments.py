@@ -1,0 +1,371 @@
+"""A kernel's signature: which parameters are compiled in, which are passed at each launch, and how."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span, shown
+from diffsim.ir.nodes import Arg, Mem
+from diffsim.ir.op import Tracked
+from diffsim.ir.types import ScalarType, TensorType, Type, an, from_numpy, i32, i64, size_of, tensor
+from diffsim.lang.frontend.context import describe
+from diffsim.lang.frontend.expressions import ArrayRef
+from diffsim.lang.host.annotations import ArrayAnnotation, Template, scalar_type
+from diffsim.lang.host.source import Source
+from diffsim.lang.types.structs import StructType
+from diffsim.runtime.fields.conversions import array_of, refuse_mask
+from diffsim.runtime.fields.device_array import DeviceArray
+from diffsim.runtime.fields.field import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: `kind` is "value", "array", "template" or "self"."""
+
+    name: str
+    kind: str
+    type: Type | None = None
+    array: ArrayAnnotation | None = None
+
+
+class Signature:
+    """The parameters of a kernel and the type it returns.
+
+    Raises:
+        KernelSyntaxError: a parameter without an annotation, *args, and the like.
+    """
+
+    def __init__(self, source: Source, *, method: bool) -> None:
+        self.source = source
+        function = source.function
+        self.parameters: list[Parameter] = []
+        hints = source.annotations()
+        for k, p in enumerate(inspect.signature(function).parameters.values()):
+            if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY):
+                raise KernelSyntaxError(
+                    f"{p.name} stands with or after a *, and a kernel has plain parameters only",
+                    source.parameter(p.name),
+                    hint="name each parameter, without *",
+                )
+            if k == 0 and method:
+                self.parameters.append(Parameter(p.name, "self"))
+                continue
+            if p.name not in hints:
+                raise KernelSyntaxError(
+                    f"the parameter {p.name} has no type",
+                    source.parameter(p.name),
+                    hint=f"write {p.name}: ds.f32, {p.name}: ds.i32, {p.name}: ds.template(), "
+                    f"{p.name}: ds.types.ndarray(), ...",
+                )
+            self.parameters.append(_parameter(p.name, hints[p.name], source))
+        result = hints.get("return")
+        self.result = None if result is None else _value_type(result, source, "return")
+        self.names = [p.name for p in self.parameters if p.kind != "self"]
+        self.plain = all(p.kind == "value" for p in self.parameters)
+        self.defaults = inspect.signature(function)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], offset: int) -> tuple[Any, ...]:
+        """Positional values of a call that had keywords or left out defaults."""
+        names = [p.name for p in self.parameters][offset:]
+        given = dict(zip(names, args, strict=False))
+        where = Span.of_caller()
+        name = self.source.name
+        hint = f"its definition is def {name}({ast.unparse(self.source.node.args)})"
+        takes = f"{name} takes {len(names)} argument{'s' * (len(names) != 1)}"
+        if len(args) > len(names):
+            raise KernelTypeError(f"{takes}, {len(args)} given", where, hint)
+        for k, v in kwargs.items():
+            if k not in names:
+                raise KernelTypeError(f"{name} has no parameter {k}", where, hint)
+            if k in given:
+                raise KernelTypeError(f"{name} gets {k} twice", where, hint)
+            given[k] = v
+        made = []
+        for n in names:
+            if n not in given:
+                default = self.defaults.parameters[n].default
+                if default is inspect.Parameter.empty:
+                    shown = f"{takes}, {len(args) + len(kwargs)} given: {n} is missing"
+                    raise KernelTypeError(shown, where, hint)
+                given[n] = default
+            made.append(given[n])
+        return tuple(made)
+
+
+def _parameter(name: str, hint: Any, source: Source) -> Parameter:
+    if isinstance(hint, Template) or hint is Template:
+        return Parameter(name, "template")
+    if callable(hint) and getattr(hint, "__name__", "") == "template":
+        return Parameter(name, "template")
+    if isinstance(hint, ArrayAnnotation):
+        return Parameter(name, "array", None, hint)
+    return Parameter(name, "value", _value_type(hint, source, name))
+
+
+def _value_type(hint: Any, source: Source, name: str) -> Type:
+    if isinstance(hint, TensorType):
+        return hint
+    if isinstance(hint, StructType):
+        raise KernelSyntaxError(
+            "a kernel takes no struct " + ("as its result" if name == "return" else "by value"),
+            source.parameter(name),
+            hint="pass its members, or keep it in a field of shape (): ds.template()",
+        )
+    try:
+        return scalar_type(hint)
+    except FieldError:
+        raise KernelSyntaxError(
+            f"{describe(hint)} is not a type for "
+            + ("a result" if name == "return" else f"the parameter {name}"),
+            source.parameter(name),
+            hint="use ds.f32, ds.i32, ..., ds.types.vector(n, ds.f32), ds.template(), "
+            "ds.types.ndarray()",
+        ) from None
+
+
+# ---- values
+
+
+def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
+    """The scalars of one argument, checked.
+
+    Raises:
+        KernelTypeError: it can not be converted without loss.
+    """
+    t = p.type
+    assert t is not None
+    if isinstance(t, TensorType):
+        made = array_of(value)
+        if made.shape != t.shape or made.dtype == object:
+            raise KernelTypeError(
+                f"{p.name} of {kernel} is {an(t)}, not {describe(value)}",
+                Span.of_caller(),
+                hint="pass a list or an array of that shape",
+            )
+        return [scalar_argument(p, t.scalar, x.item(), kernel) for x in made.ravel()]
+    return [scalar_argument(p, t, value, kernel)]
+
+
+def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any:
+    """One scalar of an argument, checked."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, Tracked) and not value.follows():
+        value = value.value
+    if t.is_bool:
+        if isinstance(value, (bool, np.bool_, int)):
+            return bool(value)
+    elif t.is_float:
+        if isinstance(value, (int, float, np.floating, np.integer)):
+            try:
+                with np.errstate(over="ignore"):
+                    return t.numpy.type(value).item()
+            except OverflowError:
+                raise KernelTypeError(
+                    f"{p.name} of {kernel} is {an(t)}, and {shown(value)} does not fit into it",
+                    Span.of_caller(),
+                    hint="pass a float",
+                ) from None
+    else:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = None
+        if number is not None:
+            if t.holds(number):
+                return number
+            raise KernelTypeError(
+                f"{p.name} of {kernel} is {an(t)}, and {shown(number)} does not fit into it",
+                Span.of_caller(),
+                hint=f"annotate it {p.name}: ds.i64",
+            )
+    hint = None
+    if isinstance(value, Field):
+        hint = f"annotate it {p.name}: ds.template() to pass a field"
+    elif isinstance(value, np.ndarray):
+        hint = f"annotate it {p.name}: ds.types.ndarray() to pass an array"
+    elif isinstance(value, float):
+        hint = f"pass int(...), or annotate it {p.name}: float"
+    raise KernelTypeError(
+        f"{p.name} of {kernel} is {an(t)}, not {describe(value)}",
+        Span.of_caller(),
+        hint or "pass a number",
+    )
+
+
+# ---- fields in place of floats
+
+
+def takes_field(p: Parameter, value: Any) -> bool:
+    """Whether the value is a field, whose element the launch reads for a float parameter."""
+    return isinstance(value, Field) and p.kind == "value" and p.type is not None and p.type.is_float
+
+
+def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
+    """The kind of a 0-D field that is given for a number, vector or matrix.
+
+    Raises:
+        KernelTypeError: the field has several elements, or elements of another type.
+    """
+    assert p.type is not None
+    have = tensor(field.dtype, field.element)
+    if field.shape != () or have != p.type:
+        many = f", of shape {field.shape}" if field.shape != () else ""
+        raise KernelTypeError(
+            f"{p.name} of {kernel} is {an(p.type)}, and {field.in_words()} has elements of type "
+            f"{have}{many}",
+            Span.of_caller(),
+            hint=f"annotate it {p.name}: ds.template() to pass a field"
+            if field.shape != ()
+            else f"pass a 0-D field of type {p.type}",
+        )
+    return ArrayKind(have, 0, field.grad is not None, False, field.is_grad)
+
+
+# ---- arrays
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """What the kernel is compiled for.
+
+    Attributes:
+        dtype: element type.
+        rank: number of axes.
+        grad: whether it has a gradient.
+        large: whether indices need 64 bits.
+        is_grad: whether it is a gradient itself.
+        same: the earlier array parameter (its number among them) that gets the same array; -1: none.
+    """
+
+    dtype: Type
+    rank: int
+    grad: bool
+    large: bool
+    is_grad: bool = False
+    same: int = -1
+
+
+def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
+    """The kind of an array argument.
+
+    Raises:
+        KernelTypeError: not an array, of the wrong type or number of axes, or not contiguous.
+    """
+    assert p.array is not None
+    want = p.array
+    where = f"{p.name} of {kernel}"
+    if isinstance(value, Field):
+        dtype: Type = tensor(value.dtype, value.element)
+        if value.soa or value._strides != _c_strides(value.shape, size_of(dtype)):
+            raise KernelTypeError(
+                f"{where}: a field with this layout can not be passed as an array",
+                Span.of_caller(),
+                hint=f"annotate it {p.name}: ds.template()",
+            )
+        shape, grad, is_grad = value.shape, value.grad is not None, value.is_grad
+    elif isinstance(value, (np.ndarray, DeviceArray)):
+        dtype, shape = _foreign_kind(value, want.dtype, where)
+        grad = is_grad = False
+    else:
+        hint = "pass np.array(...), or a ds.ndarray"
+        if hasattr(value, "__array_interface__") or type(value).__module__.startswith("torch"):
+            hint = "convert it with np.asarray, which shares the memory"
+        raise KernelTypeError(f"{where} is an array, not {describe(value)}", Span.of_caller(), hint)
+    if want.dtype is not None and want.dtype not in (dtype, dtype.scalar):
+        raise KernelTypeError(
+            f"an element of {where} is {an(want.dtype)}, one of this array {an(dtype)}",
+            Span.of_caller(),
+            hint="convert the array, or leave dtype out of the annotation",
+        )
+    if want.ndim is not None and want.ndim != len(shape):
+        raise KernelTypeError(
+            f"the number of axes of {where} is {want.ndim}, that of this array {len(shape)}",
+            Span.of_caller(),
+            hint="reshape the array, or leave ndim out of the annotation",
+        )
+    large = any(n > 2**31 - 1 for n in shape)
+    return ArrayKind(dtype, len(shape), grad, large, is_grad)
+
+
+def _foreign_kind(
+    value: np.ndarray | DeviceArray, wanted: Type | None, where: str
+) -> tuple[Type, tuple[int, ...]]:
+    """The type of an element of another library's array, and how many there are along each axis."""
+    refuse_mask(value, where)
+    scalar = from_numpy(value.dtype)
+    if scalar is None:
+        raise KernelTypeError(
+            f"{where}: arrays of {value.dtype} can not be used in kernels",
+            Span.of_caller(),
+            hint="convert it: array.astype(np.float32)",
+        )
+    element = wanted.shape if isinstance(wanted, TensorType) else ()
+    axes = len(value.shape) - len(element)
+    if wanted is not None and value.shape[max(axes, 0) :] != element:
+        raise KernelTypeError(
+            f"an element of {where} is {an(wanted)}, and the array has shape {value.shape}",
+            Span.of_caller(),
+            hint=f"the last axes of the array must be {element}",
+        )
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        raise KernelTypeError(
+            f"{where}: the array is not contiguous",
+            Span.of_caller(),
+            hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
+        )
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise KernelTypeError(
+            f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
+        )
+    return tensor(scalar, element), value.shape[:axes]
+
+
+def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
+    """The kinds of a launch's arrays, with arrays that are passed twice marked."""
+    made: list[ArrayKind] = []
+    for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
+        for j in range(k):
+            if kind == kinds[j] and _same_memory(value, values[j]):
+                kind = dataclasses.replace(kind, same=j)
+                break
+        made.append(kind)
+    return made
+
+
+def _same_memory(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.dtype == b.dtype
+    if isinstance(a, DeviceArray) and isinstance(b, DeviceArray):
+        return (a.address, a.shape, a.dtype) == (b.address, b.shape, b.dtype)
+    return a is b
+
+
+def _c_strides(shape: tuple[int, ...], n: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    for d in reversed(shape):
+        strides.append(n)
+        n *= d
+    return tuple(reversed(strides))
+
+
+def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
+    """An array parameter as the translator sees it."""
+    grad = None
+    if kind.grad:
+        grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
+    mem = Mem(name, kind.dtype, kind.rank, None, "array", grad, is_grad=kind.is_grad)
+    return ArrayRef(mem, i64 if kind.large else i32)
+
+
+def make_args(parameters: list[Parameter]) -> dict[str, Arg]:
+    """The run-time arguments, in order."""
+    values = [p for p in parameters if p.kind == "value"]
+    return {p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None}

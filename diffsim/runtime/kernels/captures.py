@@ -1,0 +1,130 @@
+"""Whether what a kernel was compiled for still holds: asked at each launch, in the launch function itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diffsim.errors import KernelStateError
+from diffsim.lang.host.observations import (
+    ABSENT,
+    ATTRIBUTE,
+    CALL,
+    CHANGED,
+    GONE,
+    ITEM,
+    REPLACED,
+    SAME,
+    Observation,
+    Ref,
+    compare,
+    is_atom,
+)
+from diffsim.lang.host.provenance import source_of
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.launch_function import Writer
+    from diffsim.runtime.kernels.specialization import Specialization
+
+_MOST_MOVES = 3
+"""So often another object of the same value is followed; from then on values are compared at each launch."""
+
+
+def write_checks(w: Writer, special: Specialization, then: str) -> None:
+    """`if an answer is not what it was: find out what that means, and maybe do `then``."""
+    tests = [_test(w, look) for look in special.translation.looks]
+    if not tests:
+        return
+    w.space["$recheck"] = special.recheck
+    w.put("try:", f"    $changed = {' or '.join(tests)}")
+    w.put("except Exception:", "    $changed = True")
+    w.put("if $changed and $recheck():", f"    {then}")
+
+
+def _test(w: Writer, look: Observation) -> str:
+    """The text that is true where an answer may be another one."""
+    place, kept = _question(w, look), look.kept
+    if look.how == ABSENT:
+        return place
+    if isinstance(kept, Ref):
+        return f"{place} is not {w.use(kept, 'f')}()"
+    if look.moves < _MOST_MOVES and not hasattr(type(kept), "compare"):
+        return f"{place} is not {w.use(kept, 'k')}"
+    w.space["$differs"] = _differs
+    return f"$differs({place}, {w.use(kept, 'k')})"
+
+
+def _differs(now: Any, kept: Any) -> bool:
+    """Whether to look closer: another value, or the same one, read from a field on the tape that records."""
+    return compare(now, kept) != SAME or source_of(now) is not None
+
+
+def _question(w: Writer, look: Observation) -> str:
+    """The text that asks again."""
+    if look.how == CALL:
+        return f"{w.use(look.owner, 'q')}({', '.join(_thing(w, a, 'a') for a in look.key)})"
+    owner = (
+        _question(w, look.owner)
+        if isinstance(look.owner, Observation)
+        else _thing(w, look.owner, "g")
+    )
+    if look.how == ATTRIBUTE:
+        return f"{owner}.{look.key}"
+    key = repr(look.key) if type(look.key) is str else w.use(look.key, "n")
+    return f"{owner}[{key}]" if look.how == ITEM else f"{key} in {owner}"
+
+
+def _thing(w: Writer, thing: Any, stem: str) -> str:
+    return w.use(thing, stem) + ("()" if isinstance(thing, Ref) else "")
+
+
+def recheck(special: Specialization) -> bool:
+    """What a change of captured values means: True if the kernel must be compiled anew.
+
+    Raises:
+        KernelStateError: a number (or other constant) that was compiled in has changed.
+        AutodiffError: it is the same, but Python made it of what has a gradient.
+    """
+    changed: tuple[Observation, Any] | None = None
+    for look in special.translation.looks:
+        now = look.now()
+        source = source_of(now)
+        if source is not None:
+            source.refuse(look.text, "read the field in the kernel")
+        found = look.compare(now)
+        if found == REPLACED:
+            return True
+        if found == CHANGED and changed is None:
+            changed = look, now
+        if found == SAME and is_atom(look.kept) and now is not look.kept:
+            look.kept, look.moves = now, look.moves + 1
+            special.forget_launch()
+    if changed is None:
+        return False
+    look, now = changed
+    name = special.kernel.source.name
+    raise KernelStateError(
+        f"{look.text} was {_shown(look.kept)} when {name} was compiled and is {_shown(now)} now",
+        look.span,
+        hint="pass it as an argument, keep it in a 0-D field, or call ds.init(...) with your options to "
+        f"compile {name} anew",
+    )
+
+
+def check_lasts(special: Specialization) -> None:
+    """Refuse what is another object each time it is asked for: the kernel would be compiled at each launch.
+
+    Raises:
+        KernelStateError: it is.
+    """
+    for look in special.translation.looks:
+        if look.how != ABSENT and look.compare(look.now()) == REPLACED:
+            raise KernelStateError(
+                f"{look.text} is another object each time it is read",
+                look.span,
+                hint="keep the object in a variable or an attribute, and let the kernel use that",
+            )
+
+
+def _shown(value: Any) -> str:
+    text = "gone" if value is GONE else repr(value)
+    return text if len(text) < 40 else text[:37] + "..."

@@ -1,0 +1,555 @@
+"""`@ds.kernel`: translated at its first call, once for each combination of compiled-in arguments.
+
+A launch goes through a function written for that one kernel (`launch_function.py`): it packs the arguments,
+calls native code and notes what was written, without looking anything up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from diffsim import locks
+from diffsim.backends.cuda.codegen import emit_ptx
+from diffsim.backends.cuda.ptx import PtxError
+from diffsim.errors import (
+    BackendError,
+    DiffsimError,
+    FieldError,
+    KernelTypeError,
+    MissingGradientError,
+    Span,
+    shown,
+)
+from diffsim.ir import nodes
+from diffsim.ir.nodes import Arg, Mem
+from diffsim.ir.printer import print_kernel
+from diffsim.lang.frontend.translate import translate
+from diffsim.lang.host.copying import Bound, Named
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_whole
+from diffsim.lang.host.source import Source
+from diffsim.passes import pipeline
+from diffsim.passes.transforms.args_from_fields import load_args_from_fields
+from diffsim.runtime.cpu.executable import llvm_text
+from diffsim.runtime.fields.device_array import is_on_gpu, take
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.kernels import captures, launch_function
+from diffsim.runtime.kernels.arguments import (
+    ArrayKind,
+    Parameter,
+    Signature,
+    array_kind,
+    array_ref,
+    field_kind,
+    find_same,
+    make_args,
+    takes_field,
+)
+from diffsim.runtime.kernels.specialization import Specialization
+from diffsim.runtime.kernels.template_arguments import objects_in, own, template_key
+from diffsim.runtime.locked_cached_property import making
+from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
+
+_alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
+
+
+@checked_methods("ir llvm ptx")
+class Kernel(Named):
+    """A compiled function over fields; made by `@ds.kernel`.
+
+    Calling it launches it. `kernel.grad(...)` launches its adjoint, with the arguments of the launch it
+    belongs to. `kernel.ir()`, `kernel.llvm()` and `kernel.ptx()` show what became of it, and so do the
+    same methods of `kernel.grad`.
+    """
+
+    _diffsim_kernel = True
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        simplicity: str | None,
+        owner: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.simplicity = simplicity
+        self.owner = owner
+        self.source = source or Source(function, "kernel")
+        self.bound: dict[int, Kernel] = {}
+        self._signature: Signature | None = None
+        self.specials: dict[Any, Specialization] = {}
+        self.launched_before = False
+        self.forget()
+        _alive.add(self)
+
+    def forget(self) -> None:
+        """Compile anew at the next call (after `ds.init`, say)."""
+        if any(s.launches.last is not None for s in self.specials.values()):
+            self.launched_before = True
+        self.specials = {}
+        self._launch: Callable[..., Any] = self._first
+        self._grad: GradKernel | None = None
+        self._signature = None
+
+    def drop(self, special: Specialization) -> None:
+        """A field that it was compiled for with some arguments is gone."""
+        self.launched_before |= special.launches.last is not None
+        if self.specials.get(special.key) is special:
+            # Somebody may be looping over it: fields go at any time.
+            self.specials = {k: s for k, s in self.specials.items() if s is not special}
+            self._launch, self._grad = self._first, None
+
+    def forget_launch(self) -> None:
+        """Ask for the launch function again at the next call."""
+        self._launch = self._first
+
+    def __get__(self, owner: Any, kind: Any = None) -> Kernel | BoundKernel:
+        if owner is None:
+            return self
+        found = self.bound.get(id(owner))
+        if found is None:
+            found = self._bind_to(owner)
+        return BoundKernel(found, owner)
+
+    def _bind_to(self, owner: Any) -> Kernel:
+        """The kernel of one object: of this very one, whatever else it may be equal to."""
+        bound, number = self.bound, id(owner)
+        try:
+            mine = weakref.ref(owner, lambda _: bound.pop(number, None))
+        except TypeError:
+            raise FieldError(
+                f"objects of class {type(owner).__name__} can not have kernels as methods",
+                Span.of_caller(),
+                hint="the class must allow weak references",
+            ) from None
+        found = bound[number] = Kernel(self.function, self.simplicity, mine, self.source)
+        return found
+
+    @property
+    def signature(self) -> Signature:
+        if self._signature is None:
+            method = self.owner is not None
+            if not method:
+                names = list(inspect.signature(self.function).parameters)
+                if names and names[0] == "self":
+                    raise KernelTypeError(
+                        f"{self.source.name} is a method and was called on its class",
+                        Span.of_caller(),
+                        hint=f"call it on an object of {self.function.__qualname__.split('.')[-2]}",
+                    )
+            self._signature = Signature(self.source, method=method)
+        return self._signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._launch(*args, **kwargs)
+        except TypeError as problem:
+            if isinstance(problem, launch_function.GivenFields):
+                return self._by_field(args, kwargs)
+            if not launch_function.about_the_call(problem):
+                raise
+        args = self.bind(args, kwargs)
+        try:
+            return self._launch(*args)
+        except launch_function.GivenFields:
+            return self._by_field(args, {})
+
+    def _by_field(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Launch with fields in place of floats: their elements are read, and get gradients."""
+        offset = 1 if self.owner is not None else 0
+        if kwargs or len(args) != len(self.signature.parameters) - offset:
+            args = self.bind(args, kwargs)
+        made = list(args)
+        for k, (p, a) in enumerate(zip(self.signature.parameters[offset:], args, strict=True)):
+            if p.kind == "value" and isinstance(a, Recorded):
+                made[k] = _as_argument(p, a)
+        return self._run(tuple(made), {}, by_field=True)
+
+    def gives_fields(self, args: tuple[Any, ...]) -> bool:
+        """Whether there are fields, or values of a tape, in place of numbers among positional arguments."""
+        offset = 1 if self.owner is not None else 0
+        return any(
+            takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
+            for p, a in zip(self.signature.parameters[offset:], args, strict=False)
+        )
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Positional values of a call that may have keywords or leave out defaults."""
+        offset = 1 if self.owner is not None else 0
+        if kwargs or len(args) != len(self.signature.parameters) - offset:
+            return self.signature.bind(args, kwargs, offset)
+        return args
+
+    def _first(self, *args: Any, **kwargs: Any) -> Any:
+        """The first call: compile, and from then on call the written launch function."""
+        if kwargs:
+            args, kwargs = self.bind(args, kwargs), {}
+        if self.gives_fields(args):
+            return self._by_field(args, kwargs)
+        special, values = self.specialize(args, kwargs)
+        if not self.signature.plain:
+            self._launch = self._dispatch
+            return self._dispatch(*args, **kwargs)
+        self._launch = special.launch
+        return special.launch(*values)
+
+    def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, by_field: bool = False) -> Any:
+        special, values = self.specialize(args, kwargs, by_field=by_field)
+        try:
+            return special.launch(*values)
+        except launch_function.Anew:
+            special, values = self.specialize(args, kwargs, by_field=by_field)
+            return special.launch(*values)
+
+    # ---- specialising
+
+    def specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, by_field: bool = False
+    ) -> tuple[Specialization, tuple[Any, ...]]:
+        """The kernel compiled for these arguments, and the arguments that a launch passes.
+
+        `by_field`: whether there may be fields in place of floats.
+        """
+        signature = self.signature
+        offset = 1 if self.owner is not None else 0
+        parameters = signature.parameters[offset:]
+        if kwargs or len(args) != len(parameters):
+            args = signature.bind(args, kwargs, offset)
+        key: list[Any] = []
+        values: list[Any] = []
+        arrays: list[Any] = []
+        kinds: list[ArrayKind] = []
+        for p, a in zip(parameters, args, strict=True):
+            if p.kind == "template":
+                if session.tape is not None and (source := source_of(a)) is not None:
+                    source.refuse(p.name, "give the kernel the field")
+                key.append(template_key(a, p.name))
+                continue
+            if p.kind == "array":
+                if is_on_gpu(a):
+                    a = take(a, session.device, f"{p.name} of {self.source.name}")
+                arrays.append(a)
+                kinds.append(array_kind(p, a, self.source.name))
+            elif by_field and takes_field(p, a):
+                key.append(p.name)
+                arrays.append(a)
+                kinds.append(field_kind(p, a, self.source.name))
+            values.append(a)
+        if len(arrays) > 1:
+            kinds = find_same(kinds, arrays)
+        whole = (*key, *kinds)
+        special = self.specials.get(whole)
+        if special is None or special.stale:
+            with making:
+                special = self.specials.get(whole)
+                if special is None or special.stale:
+                    special = self._translate(parameters, args, kinds, whole, by_field=by_field)
+                    self.specials[whole] = special
+        return special, tuple(values)
+
+    def _translate(
+        self,
+        parameters: Any,
+        args: tuple[Any, ...],
+        kinds: list[ArrayKind],
+        key: tuple[Any, ...],
+        *,
+        by_field: bool,
+    ) -> Specialization:
+        signature = self.signature
+        run_time = make_args(signature.parameters)
+        bindings: dict[str, Any] = {}
+        if self.owner is not None:
+            bindings[signature.parameters[0].name] = self.owner()
+        refs: list[Any] = []
+        given: dict[Arg, Mem] = {}
+        values: list[Parameter] = []
+        arrays: dict[str, Any] = {}
+        for p, a in zip(parameters, args, strict=True):
+            field_given = by_field and takes_field(p, a)
+            if p.kind == "value":
+                bindings[p.name] = run_time[p.name]
+            if p.kind == "array" or field_given:
+                kind = kinds[len(refs)]
+                refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
+                arrays[p.name] = refs[-1]
+            if field_given:
+                given[run_time[p.name]] = refs[-1]._mem
+                p = dataclasses.replace(p, kind="array")
+            elif p.kind == "array":
+                bindings[p.name] = refs[-1]
+            if p.kind != "template":
+                values.append(p)
+            else:
+                bindings[p.name] = own(a)
+                if isinstance(a, (Field, StructField)):
+                    a.call_it(p.name)
+        options = session.options
+        for capture in _fields_first(self.source):
+            capture()
+        made = translate(
+            self.source,
+            bindings,
+            tuple(run_time.values()),
+            signature.result,
+            default_fp=options.default_fp,
+            default_ip=options.default_ip,
+            debug=options.debug,
+        )
+        kernel = load_args_from_fields(made.kernel, given)
+        kernel = pipeline.run(kernel, pipeline.PREPARE, check=options.debug)
+        simplicity = self.simplicity or options.kernel_simplicity
+        special = Specialization(self, made, kernel, values, arrays, simplicity, key)
+        for p, a in zip(parameters, args, strict=True):
+            if p.kind == "template":
+                special.need(objects_in(a))
+        captures.check_lasts(special)
+        return special
+
+    # ---- gradient and inspection
+
+    @property
+    def grad(self) -> GradKernel:
+        """The adjoint of this kernel, itself called like a kernel."""
+        if self._grad is None:
+            self._grad = GradKernel(self)
+        return self._grad
+
+    def _only(self, args: tuple[Any, ...]) -> Specialization:
+        if not isinstance(args, (tuple, list)):
+            raise FieldError(
+                f"args is a tuple of the arguments of a launch, not {shown(args)}",
+                Span.of_caller(),
+                hint=f"write {self.source.name}.ir(args=(1, 2.0))",
+            )
+        args = tuple(args)
+        if args or not self.specials:
+            if not args and not self.signature.plain:
+                raise DiffsimError(
+                    f"{self.source.name} is compiled for its arguments: pass some",
+                    Span.of_caller(),
+                    hint=f"{self.source.name}.ir(args=(...)), or call it once before",
+                )
+            blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
+            return self.specialize(args or blank, {}, by_field=self.gives_fields(args))[0]
+        return next(reversed(self.specials.values()))
+
+    def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
+        """The kernel in diffsim's IR.
+
+        Args:
+            after: the stage: "frontend", "simplify", "gather", "scalarize", "sums", "exclusive", "dead",
+                "private" or "wide".
+            args: arguments of a launch, for a kernel that is compiled for its arguments.
+        """
+        special = self._only(args)
+        if is_one_of(after, "frontend"):
+            return print_kernel(special.translation.kernel)
+        return print_kernel(_stage(special.ir, after))
+
+    def llvm(self, args: tuple[Any, ...] = ()) -> str:
+        """The kernel in LLVM IR, as handed to LLVM for the CPU."""
+        return llvm_text(self._only(args).ir)
+
+    def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
+        """The kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        return _ptx(self._only(args).ir, sm)
+
+    def __reduce__(self) -> Any:
+        owner = self.owner and self.owner()
+        return super().__reduce__() if owner is None else (getattr, (owner, self.source.name))
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.source.name}>"
+
+
+class BoundKernel(Bound):
+    """A kernel taken from an object, which it keeps alive."""
+
+    __slots__ = ("kernel", "owner")
+
+    def __init__(self, kernel: Kernel, owner: Any) -> None:
+        self.kernel = kernel
+        self.owner = owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.kernel(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kernel, name)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.kernel.source.name} of {self.owner!r}>"
+
+
+@checked_methods("ir llvm ptx")
+class GradKernel:
+    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
+
+    If the kernel returns something that depends on them, `kernel.grad(..., returned=g)` gives its gradient.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._launch: Callable[..., Any] = self._first
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.kernel, "grad")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs or len(args) != self._count:
+            named = "returned" in self.kernel.signature.names
+            seed = {} if named or "returned" not in kwargs else {"returned": kwargs.pop("returned")}
+            args = self.kernel.bind(args, kwargs)
+            if seed:
+                self._first(*args, **seed)
+                return
+        if self.kernel.gives_fields(args):
+            self._first(*args)
+        else:
+            self._launch(*args)
+
+    @locks.cached
+    def _count(self) -> int:
+        return len(self.kernel.signature.names)
+
+    def _first(self, *args: Any, returned: Any = None) -> None:
+        by_field = self.kernel.gives_fields(args)
+        special, values = self.kernel.specialize(args, {}, by_field=by_field)
+        if not special.differentiable:
+            raise MissingGradientError(
+                f"nothing that {self.kernel.source.name} reads or writes has a gradient",
+                Span.of_caller(),
+                hint="declare the fields that it reads and writes with needs_grad=True",
+            )
+        if self.kernel.signature.plain and not by_field:
+            self._launch = special.grad_launch
+        special.grad_launch(*values, returned=returned)
+
+    def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
+        """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
+        return print_kernel(_stage(self.kernel._only(args).adjoint, after))
+
+    def llvm(self, args: tuple[Any, ...] = ()) -> str:
+        """The adjoint in LLVM IR, as handed to LLVM for the CPU."""
+        return llvm_text(self.kernel._only(args).adjoint)
+
+    def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
+        """The adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        return _ptx(self.kernel._only(args).adjoint, sm)
+
+
+def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
+    if is_one_of(after, "simplify", "autodiff"):
+        return kernel
+    names = [name for name, _ in pipeline.LOWER]
+    if not is_one_of(after, *names):
+        raise DiffsimError(
+            f"there is no stage {shown(after)}",
+            Span.of_caller(),
+            hint="the stages are frontend, simplify, autodiff, " + ", ".join(names),
+        )
+    return pipeline.run(kernel, pipeline.LOWER, after)
+
+
+def _ptx(kernel: nodes.Kernel, sm: int) -> str:
+    need_whole(
+        shown(sm) if sm is None else sm,
+        "sm",
+        "give the compute capability times ten, such as sm=80",
+    )
+    options = session.options
+    stages = pipeline.LOWER_CUDA_DEBUG if options.debug else pipeline.LOWER_CUDA
+    try:
+        return emit_ptx(
+            pipeline.run(kernel, stages),
+            sm,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            block_dim=options.default_gpu_block_dim,
+        )
+    except PtxError as problem:
+        hint = "docs/gpu.md says what it takes"
+        raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller(), hint) from None
+
+
+def _as_argument(p: Parameter, a: Recorded) -> Any:
+    """A value of the tape as an argument: in a field, if the tape is to follow it."""
+    if p.type is not None and p.type.is_float and a.follows():
+        field = a.in_field(p.type, p.name)
+        if field is not None:
+            return field
+    return a.value
+
+
+def _fields_first(source: Source) -> list[Callable[[], None]]:
+    """Give the fields that a kernel uses the names of their variables."""
+    found: list[Callable[[], None]] = []
+    function = source.function
+    spaces = [(function.__code__.co_names, function.__globals__)]
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for names, space in spaces:
+        for name in names:
+            thing = space.get(name)
+            if isinstance(thing, Field) and thing._shape is not None:
+                found.append(functools.partial(thing.call_it, name))
+    for name, cell in cells.items():
+        try:
+            thing = cell.cell_contents
+        except ValueError:
+            continue
+        if isinstance(thing, Field) and thing._shape is not None:
+            found.append(functools.partial(thing.call_it, name))
+    return found
+
+
+@checked
+def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None = None) -> Any:
+    """Decorate a function so that it is compiled and run over fields.
+
+    The outermost loops run in parallel. Parameters have annotations: scalar types are passed by value,
+    `ds.types.ndarray()` without a copy, `ds.template()` is compiled in.
+
+    Args:
+        function: the function.
+        simplicity: "relaxed" differentiates kernels outside of the kernel simplicity rule, "strict"
+            refuses their gradients; the option of `ds.init` if left out.
+    """
+    if simplicity is not None and not is_one_of(simplicity, "strict", "relaxed"):
+        raise FieldError(
+            f"simplicity can not be {shown(simplicity)}",
+            Span.of_caller(),
+            hint='give it "strict" or "relaxed"',
+        )
+    if function is None:
+        return lambda f: kernel(f, simplicity=simplicity)
+    if isinstance(function, Kernel):
+        raise KernelTypeError(
+            f"{function.source.name} is a kernel already",
+            Span.of_caller(),
+            hint="write @ds.kernel once",
+        )
+    return Kernel(function, simplicity)
+
+
+def _forget_all() -> None:
+    for k in members(_alive):
+        k.forget()
+
+
+session.at_reset.append(_forget_all)
+ports.forget_kernels = _forget_all
+session.at_new_grad.append(_forget_all)

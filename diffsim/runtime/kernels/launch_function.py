@@ -1,0 +1,474 @@
+"""Writes the Python function that launches one compiled kernel.
+
+A launch should cost little more than the call into native code, so nothing is looked up: the function is
+written as text for the kernel at hand, with everything it needs as its globals. What it does, in order:
+check that captured Python values are still what they were, pack the arguments, tick the clock, note the
+versions of what is written, call, report errors, tell the tape.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import operator
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from diffsim.errors import DiffsimError
+from diffsim.ir.nodes import Arg, Mem
+from diffsim.ir.op import Tracked
+from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.cpu.executable import Executable
+from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.fields.device_array import DeviceArray, known_as
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels import captures
+from diffsim.runtime.kernels.aliasing import check_separate, shares
+from diffsim.runtime.kernels.arguments import flatten, takes_field
+from diffsim.runtime.kernels.launch_history import STRETCH, new_row
+from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+_LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $session.listener)"
+_MOST_STAMPS = 1 << 16
+
+
+class Writer:
+    """Collects the text of a launch function and the names it uses.
+
+    The parameters keep the user's names. Every other name in the text begins with `$`, for which
+    `finish` puts a prefix that no parameter has.
+    """
+
+    def __init__(self, name: str, params: list[str]) -> None:
+        self.name = name
+        self.params = params
+        self.taken = list(params)
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
+
+    def use(self, thing: Any, stem: str) -> str:
+        """A global name for a thing."""
+        for name, have in self.space.items():
+            if have is thing and name.startswith(f"${stem}"):
+                return name
+        name = f"${stem}{len(self.space)}"
+        self.space[name] = thing
+        return name
+
+    def put(self, *lines: str) -> None:
+        self.lines += ["    " + line for line in lines]
+
+    def guard(self, start: int, lock: Any) -> None:
+        """Put the lines since `start` under a lock: threads of Python share the parameter block."""
+        self.space["$lock"] = lock
+        self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]
+
+    def note_failure(self, start: int, note: Callable[[], None]) -> None:
+        """If the lines since `start` fail once the clock has ticked: tell that before anything else."""
+        self.space["$cut_short"] = note
+        self.lines[start:] = [
+            "    $now = 0",
+            "    try:",
+            *("    " + line for line in self.lines[start:]),
+            "    except BaseException:",
+            "        if $now:",
+            "            $cut_short()",
+            "        raise",
+        ]
+
+    def finish(self) -> Callable[..., Any]:
+        prefix = "_"
+        while any(p.startswith(prefix) for p in self.taken):
+            prefix += "_"
+        text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
+        text = text.replace("$", prefix)
+        space = {name.replace("$", prefix): thing for name, thing in self.space.items()}
+        file = f"<diffsim launch of {self.name}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        exec(compile(text, file, "exec"), space)
+        return space[f"{prefix}launch"]
+
+
+# ---- arguments
+
+
+class Anew(Exception):
+    """A kernel is to be compiled anew, for arguments that its launch does not get."""
+
+
+class GivenFields(TypeError):
+    """A launch was given fields in place of floats."""
+
+
+def _followed(a: Any) -> bool:
+    return isinstance(a, Tracked) and not isinstance(a, float)
+
+
+def _coerced(special: Specialization, *args: Any) -> list[Any]:
+    """The scalars of the arguments, checked one by one.
+
+    Raises:
+        GivenFields: one is a field, or a value of a tape, in place of a float: another variant of the
+            kernel reads it.
+    """
+    name = special.kernel.source.name
+    values = [p for p in special.values if p.kind == "value"]
+    if any(_followed(a) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
+        raise GivenFields
+    flat: list[Any] = []
+    for p, a in zip(values, args, strict=True):
+        flat += flatten(p, a, name)
+    return flat
+
+
+def _write_pack(
+    w: Writer,
+    special: Specialization,
+    compiled: Executable | CudaExecutable,
+    *,
+    seeded: bool = False,
+) -> None:
+    """Pack the arguments; `seeded`: and after them the gradient of what the kernel returns."""
+    values = [p for p in special.values if p.kind == "value"]
+    if not values and not seeded:
+        return
+    names = ", ".join(p.name for p in values)
+    more = ", *$g" if seeded else ""
+    w.space["$pack"] = compiled.pack
+    w.space["$memory"] = compiled.params
+    w.space["$coerced"] = _coerced
+    special_name = w.use(special, "special")
+    slow = f"$pack($memory, {compiled.args_at}, *$coerced({special_name}, {names}){more})"
+    # `struct` takes any object for a boolean, by its truth.
+    if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
+        w.put(slow)
+        return
+    given = f"{names}{more}" if names else more.removeprefix(", ")
+    w.put("try:", f"    $pack($memory, {compiled.args_at}, {given})")
+    w.put("except Exception:", f"    {slow}")
+
+
+def _write_arrays(
+    w: Writer,
+    special: Specialization,
+    compiled: Executable | CudaExecutable,
+    mems: tuple[Mem, ...],
+    written: list[RegionAccess],
+) -> None:
+    """Point the block to the array arguments."""
+    if isinstance(compiled, CudaExecutable):
+        compiled.written = {a.mem for a in written}
+    arrays = [p for p in special.values if p.kind == "array"]
+    if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
+        w.space["$separate"] = check_separate
+        values = "".join(p.name + ", " for p in special.values)
+        w.put(f"$separate({w.use(special, 'special')}, {w.use(mems, 'mems')}, ({values}))")
+    for p in arrays:
+        mem: Mem = special.arrays[p.name]._mem
+        w.space["$bind"] = bind_array
+        w.put(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
+
+
+def bind_array(compiled: Executable | CudaExecutable, mem: Mem, array: Any) -> None:
+    """Point a memory (and that of its gradient) to an array given to this launch."""
+    if isinstance(array, Field):
+        compiled.bind_array(mem, array.address, array.shape)
+        if mem.grad is not None and array.grad is not None:
+            compiled.bind_array(mem.grad, array.grad.address, array.shape)
+    elif isinstance(array, DeviceArray):
+        compiled.bind_array(mem, array.address, array.shape[: mem.rank])
+    else:
+        compiled.bind_numpy(mem, array)
+
+
+# ---- versions
+
+
+def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
+    """The row of the versioned axis that an access stays within, if it is known."""
+    for r in access.part:
+        if r.axis == axis:
+            return r.argument, r.shift
+    return None
+
+
+def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> int | None:
+    """That row's number in a launch with these arguments."""
+    row = row_of(access, axis)
+    if row is None:
+        return None
+    argument, shift = row
+    return shift if argument is None else int(args[argument.hint]) + shift
+
+
+def row_text(row: tuple[Arg | None, int]) -> str:
+    """The row's number as an expression of the parameters."""
+    argument, shift = row
+    if argument is None:
+        return str(shift)
+    return f"{argument.hint} + {shift}" if shift else argument.hint
+
+
+def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
+    """Make plain numbers of arguments that rows are counted from: those of NumPy may wrap around."""
+    rows = dict.fromkeys(
+        r.argument.hint for a in accesses for r in a.part if r.argument is not None
+    )
+    for name in rows:
+        w.space["$plain"] = _plain
+        w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
+
+
+def _plain(number: Any) -> Any:
+    try:
+        return operator.index(number)
+    except TypeError:  # it is refused where it is packed
+        return number
+
+
+def _rows_text(access: RegionAccess) -> str:
+    """All known rows of an access as the text of a dictionary from axes."""
+    rows = sorted(access.part, key=lambda r: (r.axis, r.shift))
+    return "{" + ", ".join(f"{r.axis}: {row_text((r.argument, r.shift))}" for r in rows) + "}"
+
+
+def write_stamps(
+    w: Writer, special: Specialization, written: list[RegionAccess], writer: Any
+) -> None:
+    """Note the version of everything the kernel writes."""
+    seen: set[tuple[Any, str]] = set()
+    who = w.use(writer, "who")
+    for a in written:
+        if a.mem.kind == "array":
+            w.space["$touch_array"] = touch_array
+            name = special.array_name(a.mem)
+            derived = a.mem is special.arrays[name]._mem.grad
+            text = f"$touch_array({name}, {derived}, $now, {a.time_axis}, {_rows_text(a)}, {who})"
+            if (a.mem, text) not in seen:
+                seen.add((a.mem, text))
+                w.put(text)
+            continue
+        versions = special.versions_of(a.mem)
+        v = w.use(versions, "v")
+        row = row_of(a, versions.axis)
+        place = "" if row is None else row_text(row)
+        if (a.mem, place) in seen:
+            continue
+        seen.add((a.mem, place))
+        if row is None:
+            w.put(f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}")
+        else:
+            w.put(f"{v}.latest = $now")
+            rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
+            w.put(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
+            w.put(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
+        if a.mem.is_grad:
+            w.put(f"{v}.dirty = True")
+
+
+def touch_array(
+    array: Any, derived: bool, now: int, axis: int | None, rows: dict[int, int], writer: Any
+) -> None:
+    """Note a write to an array argument (or to its gradient), within these rows."""
+    if isinstance(array, Field):
+        f = array.grad if derived else array
+        if f is not None:
+            versions = f.versions
+            if versions.axis is None and axis is not None:
+                versions.choose(axis, f.shape[axis])
+            row = rows.get(versions.axis) if versions.axis is not None else None
+            versions.latest = now
+            if row is None:
+                versions.whole, versions.writer = now, writer
+            else:
+                versions.note(row, now, versions.name(writer))
+            versions.dirty = True
+        return
+    for f in members(session.exported):
+        if shares(array, f):
+            versions = f.versions
+            versions.latest = versions.whole = now
+            versions.writer = writer
+
+
+def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:
+    """Whether an array argument was written after that reading of the clock, within these rows."""
+    if not isinstance(array, Field) or array.versions.latest <= since:
+        return False
+    versions = array.versions
+    return versions.changed(rows.get(versions.axis) if versions.axis is not None else None, since)
+
+
+# ---- the functions
+
+
+def _tuple_text(things: list[str]) -> str:
+    return "(" + "".join(t + ", " for t in things) + ")"
+
+
+def forward(special: Specialization) -> Callable[..., Any]:
+    """The launch function of a kernel."""
+    compiled = special.compiled
+    params = [p.name for p in special.values]
+    w = Writer(special.kernel.source.name, params)
+    w.space["$again"] = special.again
+    _write_row_numbers(w, (*special.read, *special.written))
+    captures.write_checks(w, special, f"return $again({', '.join(params)})")
+    me = w.use(special, "special")
+    if special.written and special.announced:
+        w.put(_LISTENER, "if $tape and $tape.in_place:")
+        w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
+        w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
+    whole = len(w.lines)
+    start = len(w.lines)
+    _write_pack(w, special, compiled)
+    _write_arrays(w, special, compiled, special.ir.mems, special.written)
+    seed = "0"
+    if special.translation.uses_random:
+        w.space["$set_seed"] = compiled.set_seed
+        w.put("$session.launches = $n = $session.launches + 1")
+        w.put("$seed = ($session.options.random_seed << 32) + $n", "$set_seed($seed)")
+        seed = "$seed"
+    w.put("$session.clock = $now = $session.clock + 1")
+    write_stamps(w, special, special.written, special.kernel.source.head())
+    _write_call(w, special, compiled)
+    if compiled.result is not None:
+        w.space["$returned"] = special.returned
+        w.put("$result = $returned()")
+    if params or compiled.result is not None or special.translation.uses_random or compiled.prints:
+        w.guard(start, compiled.lock)
+    if special.differentiable:
+        _write_launch_note(w, special, seed)
+    if special.on_tape:
+        if not (special.written and special.announced):
+            w.put(_LISTENER)
+        w.put("if $tape:")
+        w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
+        if special.returns_active:
+            w.put("    return $tape.returned($result)")
+    if special.written:
+        w.note_failure(whole, special.cut_short)
+    if compiled.result is not None:
+        w.put("return $result")
+    return w.finish()
+
+
+def _write_call(w: Writer, special: Specialization, compiled: Executable | CudaExecutable) -> None:
+    w.space["$call"], w.space["$block"] = compiled.call, compiled.block
+    w.space["$compiled"] = compiled  # its code and memory live while it runs
+    if isinstance(compiled, CudaExecutable):
+        w.space["$failed"] = compiled.failed
+        w.put("$code = $call($block)", "if $code:", "    $failed($code)")
+    elif compiled.prints:  # Ctrl-C may end it
+        w.put("try:", "    $call($block)", "finally:", "    $show()")
+    else:
+        w.put("$call($block)")
+    if compiled.prints:
+        w.space["$show"] = compiled.show
+        if isinstance(compiled, CudaExecutable):
+            w.put("$show()")
+    if isinstance(compiled, CudaExecutable):
+        if compiled.checks:
+            w.space["$pending"] = functools.partial(compiled.device.note, compiled, compiled.debug)
+            w.put("$pending($now - 1)")
+        if any(p.kind == "array" for p in special.values):
+            w.space["$copy_back"] = compiled.copy_back
+            w.put("$copy_back()")
+    elif compiled.checks:
+        w.space["$errors"], w.space["$raise_errors"] = compiled.errors, compiled.raise_errors
+        w.put("if $errors[0]:", "    $raise_errors()")
+
+
+def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
+    """Note when a launch with these arguments was, for `kernel.grad` with the same ones."""
+    launches = special.launches
+    here = w.use(launches, "launches")
+    w.space["$times"] = launches.times
+    w.put(f"{here}.last = ($now, {seed})")
+    params = [p.name for p in special.values]
+    if not params:
+        w.space["$alone"] = launches.times.setdefault((), new_row())
+        w.put(
+            "$alone.append($now)",
+            f"if not len($alone) & {STRETCH - 1}:",
+            f"    {here}.shorten($alone)",
+        )
+        return
+    w.space["$key"] = special.launch_key
+    whole = f"$key({_tuple_text(params)})"
+    if any(p.type is not None and p.type.shape for p in special.values):
+        w.put(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
+    else:
+        w.space["$known"] = known_as
+        key = [f"$known({p.name})" if p.kind == "array" else p.name for p in special.values]
+        w.put(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
+        w.space["$row"] = new_row
+        w.put("except KeyError:", "    $times[$known_as] = $row($now)")
+        w.put("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
+        w.put("else:", "    $noted.append($now)")
+        w.put(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")
+    if special.translation.uses_random:
+        w.put(f"{here}.seeds[$known_as] = {seed}")
+    w.put(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
+
+
+def captures_changed(special: Specialization) -> Callable[[], bool]:
+    """A function that tells whether something captured is another thing now."""
+    w = Writer(special.kernel.source.name + "_captures", [])
+    captures.write_checks(w, special, "return True")
+    w.put("return False")
+    return w.finish()
+
+
+def backward(special: Specialization) -> Callable[..., None]:
+    """The launch function of a kernel's adjoint: (args, since, seed), or (args, since, seed, g).
+
+    `since` is the clock's reading at the forward launch: what the adjoint loads must not be younger. `g` is
+    the gradient of what the kernel returned, as a list of scalars, where that depends on a gradient.
+    """
+    compiled = special.adjoint_compiled
+    params = [p.name for p in special.values]
+    w = Writer(special.kernel.source.name + "_grad", params)
+    w.params = ["$args", "$since", "$seed", *(["$g"] if special.returns_active else [])]
+    if params:
+        w.put(f"{_tuple_text(params)} = $args")
+    _write_row_numbers(w, (*special.adjoint_reads, *special.adjoint_written))
+    tests: set[str] = set()
+    w.space["$stale"] = special.stale_value
+    for k, a in enumerate(special.adjoint_reads):
+        if a.mem.kind == "array":
+            w.space["$array_changed"] = array_changed
+            test = f"$array_changed({special.array_name(a.mem)}, $since, {_rows_text(a)})"
+        else:
+            versions = special.versions_of(a.mem)
+            v = w.use(versions, "v")
+            row = row_of(a, versions.axis)
+            text = "None" if row is None else row_text(row)
+            test = f"{v}.latest > $since and {v}.changed({text}, $since)"
+        if test in tests:
+            continue
+        tests.add(test)
+        w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
+    start = len(w.lines)
+    _write_pack(w, special, compiled, seeded=special.returns_active)
+    _write_arrays(w, special, compiled, special.adjoint.mems, special.adjoint_written)
+    if special.translation.uses_random:
+        w.space["$set_seed"] = compiled.set_seed
+        w.put("$set_seed($seed)")
+    w.put("$session.clock = $now = $session.clock + 1")
+    write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
+    _write_call(w, special, compiled)
+    if params or special.returns_active or compiled.prints:
+        w.guard(start, compiled.lock)
+    return w.finish()
+
+
+def about_the_call(problem: TypeError) -> bool:
+    """Whether Python complains about the number or names of arguments of the call itself."""
+    trace = problem.__traceback__
+    return trace is not None and trace.tb_next is None and not isinstance(problem, DiffsimError)

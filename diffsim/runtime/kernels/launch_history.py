@@ -1,0 +1,81 @@
+"""When one compiled kernel was launched: which launch a call of `kernel.grad` belongs to.
+
+The first call of `kernel.grad(...)` after a launch belongs to the last launch with these arguments. A second
+one may mean the same launch, with other gradients of its outputs, or the launch before it, on the way back
+through a program. Nothing tells these apart, so it is run only where both have the same adjoint: where
+nothing that the adjoint loads has changed since the earlier launch (docs/adr/0019).
+"""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from typing import Any
+
+STRETCH = 32
+"""Each time that a row of readings grew by so many (a power of 2), its length is looked at."""
+_MOST = 1 << 16
+
+
+def new_row(*readings: int) -> array[int]:
+    """A row of readings of the clock."""
+    return array("q", readings)
+
+
+class LaunchHistory:
+    """The launches of one compiled kernel.
+
+    Attributes:
+        last: the clock's reading and the random numbers' key of the last one; None if there was none.
+        times: for each combination of arguments the clock's readings, oldest first, of launches that no
+            gradient was asked for yet, and of those after the last such call.
+        seeds: the random numbers' key of the last launch with given arguments, if the kernel draws any.
+        forgot: whether combinations of arguments were forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.last: tuple[int, int] | None = None
+        self.times: dict[Any, array[int]] = {}
+        self.seeds: dict[Any, int] = {}
+        self.forgot = False
+        self._asked: dict[Any, tuple[int, int]] = {}
+
+    def note(self, key: Any, now: int) -> None:
+        """Note a launch with arguments that are known by `key`."""
+        times = self.times.setdefault(key, new_row())
+        times.append(now)
+        self.shorten(times)
+
+    def forget(self) -> None:
+        """Too many combinations of arguments were noted."""
+        for kept in (self.times, self.seeds, self._asked):
+            kept.clear()
+        self.forgot = True
+
+    def shorten(self, times: array[int]) -> None:
+        """Forget some readings of a row that has grown too long.
+
+        A launch in the middle then counts as one that was earlier: more may have changed since, never less.
+        """
+        most = max(STRETCH, _MOST // len(self.times))
+        if len(times) > most:
+            del times[1 : len(times) - most // 2]
+
+    def asked(self, key: Any) -> tuple[int, int]:
+        """The reading at the earliest launch that a call of `kernel.grad` may mean, if it is made now.
+
+        Returns:
+            The reading, and how many calls there are since the last launch, this one included.
+        """
+        times = self.times[key]
+        last, count = self._asked.get(key, (0, 0))
+        if count and last != times[-1]:  # launched since: the launches asked for are done with
+            done = bisect.bisect_right(times, last)
+            del times[max(done - count, 0) : done]
+            del self._asked[key]
+            count = 0
+        return times[max(len(times) - count - 1, 0)], count + 1
+
+    def answered(self, key: Any, count: int) -> None:
+        """Note that this call, the `count`th one, was run."""
+        self._asked[key] = self.times[key][-1], count

@@ -1,0 +1,102 @@
+"""Arguments that a kernel is compiled for: what they are known by, and what of them it keeps."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffsim.errors import KernelTypeError, Span
+from diffsim.lang.types.matrix import Matrix
+from diffsim.lang.types.structs import Struct
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.struct_field import StructField
+
+
+def template_key(a: Any, name: str) -> Any:
+    """What a compiled-in argument is known by: constants by their value, other objects by themselves."""
+    try:
+        return _key(a)
+    except RecursionError:
+        raise KernelTypeError(
+            f"{name} is a list or dictionary that holds itself",
+            Span.of_caller(),
+            hint="take it apart, or give an object with attributes",
+        ) from None
+
+
+def _key(a: Any) -> Any:
+    if isinstance(a, Field):
+        return a.number
+    if isinstance(a, (bool, int, float, str)) or a is None:
+        return (type(a), hex(a) if type(a) is int else repr(a))  # -0.0 is not 0.0
+    if isinstance(a, StructField):
+        return tuple(f.number for f in a.fields())
+    if isinstance(a, (list, tuple)):
+        return (type(a), *map(_key, a))
+    if isinstance(a, dict):
+        return (dict, *((_key(k), _key(v)) for k, v in a.items()))
+    if isinstance(a, (set, frozenset)):
+        return (type(a), frozenset(map(_key, a)))
+    if isinstance(a, range):
+        return a, a.stop
+    if isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind in "biuf":
+        return (type(a), a.dtype, a.shape, a.tobytes())
+    if isinstance(a, Matrix):
+        return (Matrix, a.typed, *_key(a.entries))
+    if isinstance(a, Struct):
+        return tuple(map(_key, a._as_constant()))
+    return _Identity(a)
+
+
+def own(a: Any) -> Any:
+    """A compiled-in argument with copies of its dictionaries: it is known by what is in them now."""
+    if type(a) is dict:
+        return {k: own(v) for k, v in a.items()}
+    if type(a) in (list, tuple):
+        made = [own(v) for v in a]
+        if any(new is not old for new, old in zip(made, a, strict=True)):
+            return type(a)(made)
+    return a
+
+
+def objects_in(a: Any) -> list[Any]:
+    """The fields and other objects that a compiled-in argument is, or holds, and is known by."""
+    if isinstance(a, StructField):
+        return a.fields()
+    if isinstance(a, dict):
+        a = list(a.values())
+    if isinstance(a, (list, tuple)):
+        return [o for e in a for o in objects_in(e)]
+    if isinstance(a, (np.ndarray, Matrix, Struct, set, frozenset, range)):  # known by their values
+        return []
+    try:
+        weakref.ref(a)
+    except TypeError:
+        return []
+    return [a]
+
+
+class _Identity:
+    """An object as a part of a key; no later one at the same address is taken for it."""
+
+    __slots__ = ("number", "thing")
+
+    def __init__(self, thing: Any) -> None:
+        self.number = id(thing)
+        self.thing: Callable[[], Any]
+        try:
+            self.thing = weakref.ref(thing)
+        except TypeError:
+            self.thing = lambda: thing
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Identity):
+            return False
+        mine = self.thing()
+        return mine is not None and mine is other.thing()

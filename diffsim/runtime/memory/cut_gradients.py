@@ -1,0 +1,66 @@
+"""Gradients of what Python set in a tape's block, which are not those of what was there (docs/adr/0027)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.memory.versions import span_of
+
+if TYPE_CHECKING:
+    from diffsim.runtime.fields.field import Field
+
+
+class Cut(NamedTuple):
+    """Elements of a gradient that belong to a value which Python set.
+
+    Attributes:
+        now: the clock's reading at the end of the pass that computed them.
+        record: what the record of the tape is known by.
+        part: these elements, as an index of an array.
+        writer: the statement that set the value.
+    """
+
+    now: int
+    record: object
+    part: Any
+    writer: Any
+
+
+Cuts = dict[Any, Cut] | None
+"""Those of one gradient, by the elements; None: none."""
+
+
+def refuse_cut(f: Field, cut: Cut, who: str) -> AutodiffError:
+    """The error for a gradient that would flow back to before a write."""
+    place = span_of(cut.writer)
+    shown = "" if place is None else f"\n  set here:\n{place.text()}\n  asked for here:"
+    return AutodiffError(
+        f"{f.name}.grad belongs to the value that Python set in the block of a later tape, and not to what "
+        f"{who} left in {f.name}, which has no effect any more{shown}",
+        Span.of_caller(),
+        hint="set these elements of the gradient to 0 first; or set the value in ds.ad.no_grad(): then its "
+        "gradient is not kept",
+    )
+
+
+def check_gradient(f: Field, since: int, who: str) -> None:
+    """Refuse an adjoint that would take such a gradient of a field that its launch wrote.
+
+    Args:
+        f: the field.
+        since: the clock's reading at the launch.
+        who: the kernel.
+
+    Raises:
+        AutodiffError: with the statement that set the value.
+    """
+    grad = f.grad
+    if grad is None or not grad.versions.cuts:
+        return
+    versions = grad.versions
+    array = grad.storage.to_numpy().reshape((*f.shape, -1))
+    for cut in grad.versions.cuts.values():
+        by_user = versions.whole > cut.now and isinstance(versions.writer, tuple)
+        if cut.now > since and not by_user and array[cut.part].any():
+            raise refuse_cut(f, cut, who)

@@ -1,0 +1,158 @@
+"""When each part of a field was last written, and by whom.
+
+A version is a reading of the session's clock, which ticks at every launch and every write from Python. One
+axis of a field (its time axis, the first one that a kernel indexes with an argument) has a version for
+each row; writes that are not bound to a row count for the whole field. Rows are columns of numbers: programs
+have one for each of a million time steps, and the system gives memory to those alone that are written.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.errors import Span
+from diffsim.lang.host.signatures import CALL
+
+if TYPE_CHECKING:
+    from diffsim.runtime.memory.cut_gradients import Cuts
+
+_NO_ROWS = np.zeros(0, np.int64).data
+
+Part = tuple[int, int, Any]
+"""The versions of a part: the latest, that of the whole, and that of its row or those of all rows."""
+
+
+class Versions:
+    """The versions of one field.
+
+    Attributes:
+        latest: of the last write to any part.
+        whole: of the last write that was not bound to one row.
+        rows: of the last write to single rows; empty until `choose`, and never another object after it.
+        axis: which axis the rows are of; None until a kernel tells.
+        writer: who wrote to the whole last: a kernel's span, or (code, instruction) of a Python
+            statement.
+        writers: the same for rows, as numbers of `names`; 0 is nobody.
+        dirty: for a gradient: whether it may hold anything but zeros.
+        cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
+    """
+
+    __slots__ = ("axis", "cuts", "dirty", "latest", "names", "rows", "whole", "writer", "writers")
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self.whole = 0
+        self.rows = self.writers = _NO_ROWS
+        self.axis: int | None = None
+        self.writer: Any = None
+        self.names: dict[Any, tuple[int, Any]] = {None: (0, None)}
+        self.dirty = False
+        self.cuts: Cuts = None
+
+    def choose(self, axis: int | None, size: int) -> None:
+        """From now on the rows of this axis, of so many rows, have versions of their own."""
+        self.axis = axis
+        self.rows = np.zeros(size, np.int64).data
+        self.writers = np.zeros(size, np.int32).data
+
+    def alone(self) -> Versions:
+        """Versions of the same rows, on a clock of their own."""
+        made = Versions()
+        made.choose(self.axis, len(self.rows))
+        made.names = self.names
+        return made
+
+    def name(self, writer: Any) -> int:
+        """The number of a writer."""
+        key = (id(writer[0]), writer[1]) if isinstance(writer, tuple) else writer
+        found = self.names.get(key)
+        if found is None:
+            found = self.names[key] = len(self.names), writer
+        return int(found[0])
+
+    def note(self, row: int, now: int, writer: int) -> None:
+        """The row was written; a kernel may be asked for rows that there are none of, which it skips."""
+        if 0 <= row < len(self.rows):
+            self.rows[row], self.writers[row] = now, writer
+
+    def row(self, row: int) -> int:
+        """The version of a row."""
+        return self.rows[row] if 0 <= row < len(self.rows) else 0
+
+    def writer_of(self, row: int | None) -> Any:
+        """Who wrote to the row (None: the whole) last."""
+        if row is None:
+            return self.writer
+        number = self.writers[row] if 0 <= row < len(self.writers) else 0
+        return next(w for k, w in self.names.values() if k == number)
+
+    def part(self, row: int | None) -> Part:
+        """The versions of a row (None: of all), for `put`."""
+        if row is not None:
+            return self.latest, self.whole, self.row(row)
+        rows = np.asarray(self.rows)
+        written = np.flatnonzero(rows)
+        return self.latest, self.whole, (written, rows[written])
+
+    def put(self, row: int | None, part: Part) -> None:
+        """What is there is as it was when `part` was taken."""
+        if row is not None:
+            self.note(row, part[2], self.writers[row] if row < len(self.writers) else 0)
+            return
+        self.latest, self.whole, (written, versions) = part
+        rows = np.asarray(self.rows)
+        rows[:] = 0
+        rows[written] = versions
+
+    def changed(self, row: int | None, since: int) -> bool:
+        """Whether the row (None: any of them) was written after that reading of the clock."""
+        if row is None:
+            return self.latest > since
+        return self.whole > since or self.row(row) > since
+
+    def made_again(self, row: int | None, since: int, start: int) -> bool:
+        """Whether all that was written after `since` was written again after `start`."""
+        if row is None:
+            rows = np.asarray(self.rows)
+            again = self.whole <= since or self.whole > start
+            return again and bool(((rows <= since) | (rows > start)).all())
+        return max(self.whole, self.row(row)) > start
+
+    def by_caller(self, row: int | None = None) -> None:
+        """Note the line that called our caller as the last writer (to a row)."""
+        frame: Any = sys._getframe(2)
+        if frame.f_code is CALL:
+            frame = frame.f_back
+        if row is None:
+            self.writer = (frame.f_code, frame.f_lasti)
+        else:
+            self.note(row, self.row(row), self.name((frame.f_code, frame.f_lasti)))
+
+    def written_by(self, row: int | None) -> tuple[str, Span | None]:
+        """The last writer of the row (None: of any part) in words, and its place."""
+        who = self.writer
+        if row is None and len(self.rows):
+            row = int(np.asarray(self.rows).argmax())
+        if row is not None and self.row(row) > self.whole:
+            who = self.writer_of(row)
+        if isinstance(who, Span):
+            return f"the {who.where}", who
+        return "a Python statement", span_of(who)
+
+
+def span_of(writer: Any) -> Span | None:
+    """The place of a writer."""
+    if isinstance(writer, tuple):
+        code, instruction = writer
+        return Span(code.co_filename, _line_of(code, instruction))
+    return writer if isinstance(writer, Span) else None
+
+
+def _line_of(code: Any, instruction: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return int(line)
+    return int(code.co_firstlineno)

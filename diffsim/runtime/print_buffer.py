@@ -1,0 +1,51 @@
+"""What kernels printed, shown when their launch has ended."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from diffsim.backends.llvm.diagnostics import HEAD, ROOM
+from diffsim.errors import warn
+from diffsim.ir.nodes import Print
+from diffsim.ir.print_format import Shown, fill
+
+WORDS = HEAD + ROOM
+
+
+def used(head: np.ndarray) -> int:
+    """How many words hold lines, given the first ones of the buffer."""
+    return min(int(head[0]), ROOM)
+
+
+def show(name: str, prints: Sequence[Print], lost: int, lines: np.ndarray) -> None:
+    """Print the lines of a launch: task by task, lane by lane, and in each lane as it went.
+
+    Args:
+        name: the kernel.
+        prints: its statements, by their numbers.
+        lost: how many lines there was no room for.
+        lines: the words of the others; a 0 where there is none any more.
+    """
+    found: list[tuple[tuple[int, ...], str]] = []
+    words, at = lines.tolist(), 0
+    while at < len(words) and words[at]:
+        s = prints[words[at] - 1]
+        order = at + 1
+        values = order + len(s.order)
+        at = values + len(s.values)
+        types = [p.type.scalar for p in s.pieces if isinstance(p, Shown) for _ in range(p.scalars)]
+        read = [
+            struct.unpack_from(t.code, struct.pack("=q", word))[0]
+            for t, word in zip(types, words[values:at], strict=True)
+        ]
+        found.append((tuple(words[order:values]), fill(s.pieces, read)))
+    found.sort(key=lambda line: line[0])
+    print("".join(text for _, text in found), end="")
+    if lost:
+        text = (
+            f"{name} printed {lost} more lines in one launch than there is room for: they are lost"
+        )
+        warn(text, RuntimeWarning)

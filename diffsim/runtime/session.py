@@ -1,0 +1,513 @@
+"""The session: options given to `ds.init`, the native parts they need, and the clock of all writes.
+
+This is the only place that reads environment variables:
+    DIFFSIM_ARCH        cpu, cuda or gpu: the backend where `ds.init` is not given one
+    DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
+    DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
+    DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diffsim import locks
+from diffsim.backends.cuda.codegen import BLOCK_DIM
+from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.backends.native.jit import Jit
+from diffsim.backends.native.pool import Pool, launcher
+from diffsim.errors import BackendError, FieldError, Span, shown, warn
+from diffsim.ir.types import ScalarType, f32, f64, i32, i64
+from diffsim.ir.verifier import is_block_dim
+from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.signatures import checked
+from diffsim.lang.host.unsupported import close_to
+from diffsim.runtime.cuda.device import Device, DeviceStorage, open_device
+from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
+from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
+from diffsim.runtime.threads import Neighbour, Silent, of_threads
+
+
+class Arch:
+    """A backend, chosen by `ds.init(arch=ds.cuda)`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self) -> str:
+        """Copied and pickled by its name: there is one of each."""
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"ds.{self.name}"
+
+
+cpu, cuda, gpu = Arch("cpu"), Arch("cuda"), Arch("gpu")
+
+
+@dataclass(slots=True)
+class Options:
+    """What `ds.init` was given; see there."""
+
+    default_fp: ScalarType = f32
+    default_ip: ScalarType = i32
+    debug: bool = False
+    fast_math: bool = False
+    random_seed: int = 0
+    cpu_max_num_threads: int = 0
+    offline_cache: bool = True
+    offline_cache_file_path: str = ""
+    kernel_simplicity: str = "strict"
+    device: int = 0
+    device_scratch_size: int = 0
+    default_gpu_block_dim: int = BLOCK_DIM
+    deterministic: bool = False
+
+
+class Session:
+    """Everything that a program has one of.
+
+    Attributes:
+        clock: counts launches and writes from Python; versions of fields are readings of it.
+        recorders: the innermost tape that is recording in each thread (by its number) where one is. It never
+            changes, but is replaced: other threads look at it at any time, and keep it if it is empty.
+        alone: the same where a single one records, else nothing.
+        witnesses: the numbers of threads, and the tapes there that hear what other threads write.
+        passes: the threads that run a backward pass.
+        generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
+        with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
+        own: what each thread has of its own. `recomputed_from`: while a gradient that the user wrote runs,
+            the clock at its start: what it writes again counts as what it was.
+        at_reset: what to call at `ds.init` and `ds.reset`.
+        at_new_grad: what to call when a field that kernels may use already gets a gradient.
+        on_device_failure: what to call when a GPU tells late that a check has failed (`Device`).
+        arch: the backend; None until it is needed, if `ds.init` was not called.
+        moves: counts changes of the backend, after each of which fields may move.
+    """
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.clock = 0
+        self.recorders: dict[int, Any] = {}
+        self.alone = self.recorders
+        self.witnesses: list[tuple[int, Any]] = []
+        self.passes: set[int] = set()
+        self._changing = locks.rlock()  # a signal handler may record, too
+        self.own = of_threads()
+        self.generation = 0
+        self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.at_reset: list[Any] = []
+        self.at_new_grad: list[Any] = []
+        self.on_device_failure: Callable[[BaseException, int], None]
+        self.arch: Arch | None = None
+        self.moves = 0
+        self._device: Device | None = None
+        self._last: Device | None = None
+        self._jit: Jit | None = None
+        self._pool: Pool | None = None
+        self._cache: DiskCache | None = None
+        self._launcher: Callable[[Any], None] | None = None
+
+    @property
+    def tape(self) -> Any:
+        """The innermost tape that is recording in this thread, or None."""
+        return self.recorders.get(threading.get_ident()) if self.recorders else None
+
+    @tape.setter
+    def tape(self, tape: Any) -> None:
+        me = threading.get_ident()
+        with self._changing:
+            others = {n: t for n, t in self.recorders.items() if n != me}
+            self.recorders = others if tape is None else {**others, me: tape}
+            self._hear(self.witnesses)
+
+    @property
+    def listener(self) -> Any:
+        """What is told what this thread does, while a tape records in any."""
+        me = threading.get_ident()
+        own = self.recorders.get(me)
+        others = [tape for thread, tape in list(self.witnesses) if thread != me]
+        return Neighbour(own or Silent(), others) if others else own
+
+    def begin_hearing(self, tape: Any) -> tuple[int, Any]:
+        """Let a tape of this thread hear what others write, until `end_hearing` of what this returns."""
+        entry = threading.get_ident(), tape
+        with self._changing:
+            self._hear([*self.witnesses, entry])
+        return entry
+
+    def end_hearing(self, entry: tuple[int, Any]) -> None:
+        """The tape hears no more."""
+        with self._changing:
+            self._hear([w for w in self.witnesses if w is not entry])
+
+    def _hear(self, witnesses: list[tuple[int, Any]]) -> None:
+        self.witnesses = witnesses
+        self.alone = self.recorders if len(witnesses) <= 1 else {}
+
+    def forget_other_threads(self) -> None:
+        """In the child of a fork there is only this thread, with what it records."""
+        me = threading.get_ident()
+        for numbers in (self.recorders, self.passes):
+            for number in [n for n in numbers if n != me]:
+                numbers.pop(number) if isinstance(numbers, dict) else numbers.remove(number)
+        self._hear([w for w in self.witnesses if w[0] == me])
+
+    def others_use_gradients(self) -> bool:
+        """Whether another thread records, or runs a backward pass."""
+        if not self.passes and not self.witnesses:
+            return False
+        me = threading.get_ident()
+        return any(n != me for n in (*self.passes, *(n for n, _ in list(self.witnesses))))
+
+    @property
+    def launches(self) -> int:
+        """How many launches with random numbers there were in this thread."""
+        return self.own.launches
+
+    @launches.setter
+    def launches(self, count: int) -> None:
+        self.own.launches = count
+
+    @property
+    def recomputed_from(self) -> int | None:
+        return self.own.recomputed_from
+
+    @recomputed_from.setter
+    def recomputed_from(self, clock: int | None) -> None:
+        self.own.recomputed_from = clock
+
+    @property
+    def device(self) -> Device | None:
+        """The GPU that kernels run on; None: they run on the CPU."""
+        if self.arch is None:
+            self.use(*_choose(_default_arch(), self.options.device))
+            self.options.debug = _default_debug()
+        return self._device
+
+    def use(self, arch: Arch, device: Device | None) -> None:
+        """Take a backend."""
+        self.arch, self._device = arch, device
+        if device is not self._last:
+            self._last = device
+            self.moves += 1
+
+    def new_storage(self, form: StorageLayout) -> Storage:
+        """Memory for a field, where kernels run."""
+        device = self.device
+        return HostStorage(form) if device is None else DeviceStorage(form, device)
+
+    @property
+    def jit(self) -> Jit:
+        if self._jit is None:
+            self._jit = Jit()
+        return self._jit
+
+    @property
+    def cache(self) -> DiskCache | None:
+        if self._cache is None and self.options.offline_cache:
+            given = self.options.offline_cache_file_path or os.environ.get("DIFFSIM_CACHE_DIR", "")
+            try:
+                self._cache = DiskCache(chosen_folder(given))
+            except NoFolder as reason:
+                not_kept(str(reason))
+        return self._cache if self.options.offline_cache else None
+
+    @property
+    def launcher(self) -> Callable[[Any], None]:
+        """What launches a kernel on the CPU, given its parameter block."""
+        if self._launcher is None:
+            self._refuse_windows()
+            self._launcher = launcher(self.jit, self.cache)
+        return self._launcher
+
+    @staticmethod
+    def _refuse_windows() -> None:
+        if not hasattr(os, "fork"):
+            raise BackendError(
+                "diffsim uses threads of Linux and macOS, which this system does not have",
+                Span.of_caller(),
+                hint="on Windows, run it in WSL (the Windows Subsystem for Linux)",
+            )
+
+    @property
+    def pool(self) -> Pool:
+        threads = self.threads
+        self._refuse_windows()
+        if self._pool is None or self._pool.threads != threads:
+            self._pool = Pool(self.jit, threads, self.cache)
+        return self._pool
+
+    @property
+    def threads(self) -> int:
+        asked = self.options.cpu_max_num_threads or _threads_of_environment()
+        if asked:
+            return asked
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+    @contextlib.contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Run a gradient that the user wrote."""
+        outer = self.recomputed_from
+        self.recomputed_from = self.clock if outer is None else outer
+        try:
+            yield
+        finally:
+            self.recomputed_from = outer
+
+    def tick(self) -> int:
+        """A new reading of the clock."""
+        self.clock += 1
+        return self.clock
+
+
+session = Session()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=session.forget_other_threads)
+ports.default_fp = lambda: session.options.default_fp
+ports.default_ip = lambda: session.options.default_ip
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "default_fp": (f32, f64),
+    "default_ip": (i32, i64),
+    "kernel_simplicity": ("strict", "relaxed"),
+}
+_WORDS = {bool: "True or False", int: "a whole number", str: "a text"}
+_KINDS: dict[str, type] = {
+    "debug": bool,
+    "fast_math": bool,
+    "random_seed": int,
+    "cpu_max_num_threads": int,
+    "offline_cache": bool,
+    "offline_cache_file_path": str,
+    "device": int,
+    "device_scratch_size": int,
+    "default_gpu_block_dim": int,
+    "deterministic": bool,
+}
+_ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
+
+
+def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], hint: str) -> Any:
+    """What an environment variable says.
+
+    Args:
+        variable: its name.
+        default: what it says where it is not set, or empty.
+        meaning: of its text; None for a text that means nothing.
+        hint: what it can be.
+    """
+    given = os.environ.get(variable, "").strip()
+    found = meaning(given) if given else default
+    if found is None:
+        shown = repr(given) if len(given) < 40 else f"{given[:37]!r}..."
+        raise FieldError(
+            f"the environment variable {variable} can not be {shown}", Span.of_caller(), hint=hint
+        )
+    return found
+
+
+def _default_arch() -> Arch:
+    """What the environment asks for."""
+    found: Arch = _of_environment("DIFFSIM_ARCH", cpu, _ARCHES.get, "give it cpu, cuda or gpu")
+    return found
+
+
+def _default_debug() -> bool:
+    """What the environment asks for."""
+    words = {"0": False, "false": False, "no": False, "off": False}
+    words |= {"1": True, "true": True, "yes": True, "on": True}
+    hint = "give it 1 for debug=True, or 0"
+    return bool(_of_environment("DIFFSIM_DEBUG", False, lambda t: words.get(t.lower()), hint))
+
+
+_MOST_THREADS = 1024
+_HOW_MANY = f"give it a number from 1 to {_MOST_THREADS}, or 0 for as many threads as processors"
+
+
+def _threads_of_environment() -> int:
+    """How many threads the environment asks for; 0 if it does not say."""
+
+    def number(text: str) -> int | None:
+        plain = text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= 4
+        return int(text) if plain and int(text) <= _MOST_THREADS else None
+
+    return int(_of_environment("DIFFSIM_NUM_THREADS", 0, number, _HOW_MANY))
+
+
+def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | None]:
+    """The backend to use, and its GPU: the first of those asked for that is there.
+
+    Raises:
+        BackendError: only `ds.cuda` was asked for, and something that it needs is missing.
+        FieldError: something that is no backend.
+    """
+    wanted = list(asked) if isinstance(asked, (list, tuple)) else [asked]
+    if not wanted or not all(isinstance(a, Arch) for a in wanted):
+        close = close_to(asked, list(_ARCHES)) if isinstance(asked, str) else None
+        raise FieldError(
+            f"{shown(asked)} is not a backend",
+            Span.of_caller(),
+            hint=f"write arch=ds.{close}" if close else "use arch=ds.cpu, ds.cuda or ds.gpu",
+        )
+    reason = ""
+    for arch in wanted:
+        if arch is cpu:
+            return cpu, None
+        try:
+            device = open_device(number, lambda: session.jit, lambda: session.pool)
+            device.on_failure = session.on_device_failure
+            return cuda, device
+        except DriverError as error:
+            reason = error.reason
+    if gpu in wanted:
+        warn(f"using the CPU, because no GPU can be used: {reason}", UserWarning)
+        return cpu, None
+    raise BackendError(
+        f"arch=ds.cuda can not be used here: {reason}",
+        Span.of_caller(),
+        hint="it takes an NVIDIA GPU and its driver (the program nvidia-smi shows both); "
+        "ds.init(arch=ds.gpu) uses the CPU where there is none",
+    )
+
+
+@checked
+def init(  # noqa: D417 - each option has its line
+    arch: Arch | Sequence[Arch] | None = None, **options: Any
+) -> None:
+    """Start (or start anew) with these options. Fields made before stay usable.
+
+    A field made for another backend moves to this one when it is next used; tapes recorded before do not.
+
+    Args:
+        arch: where kernels run: `ds.cpu`; `ds.cuda`, an NVIDIA GPU; `ds.gpu`, a GPU, or with a warning the
+            CPU; or a list, of which the first that is there is taken. If left out, what the environment
+            variable DIFFSIM_ARCH says, else `ds.cpu`.
+        default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
+        default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
+        debug: check bounds, divisions of integers and assertions in every kernel (slower).
+        fast_math: let the compiler reorder floating-point arithmetic and approximate divisions. Off by
+            default: f64 means f64.
+        random_seed: start of the random numbers.
+        cpu_max_num_threads: threads of parallel loops; 0: as many as there are processors.
+        offline_cache: keep compiled kernels on disk.
+        offline_cache_file_path: the folder for them.
+        device: number of the GPU.
+        device_scratch_size: bytes of GPU memory in which kernels save the values of loops for gradients; 0:
+            a 32nd of its memory.
+        default_gpu_block_dim: threads in a GPU's blocks, for loops without `ds.loop_config(block_dim=...)`: a
+            multiple of 32 up to 1024, or a power of two; 256 if left out.
+        deterministic: the same bits in every run. On the CPU this holds for everything, and for any number of
+            threads; on a GPU for sums and atomic updates. Slower where lanes share what they update.
+        kernel_simplicity: "strict" (default) refuses gradients of kernels outside of the kernel
+            simplicity rule; "relaxed" differentiates their loops too.
+
+    Raises:
+        FieldError: an option that does not exist or can not have this value.
+        BackendError: a backend that is not there.
+    """
+    chosen = Options(debug=_default_debug())
+    _threads_of_environment()  # what makes no sense is said here, rather than at some launch
+    aliases = {float: f32, int: i32}
+    for name, value in options.items():
+        if name not in Options.__slots__:
+            close = close_to(name, ["arch", *Options.__slots__])
+            raise FieldError(
+                f"ds.init has no option {name}",
+                Span.of_caller(),
+                hint=f"did you mean {close}?" if close else "see help(ds.init)",
+            )
+        if name in _CHOICES:
+            value = aliases.get(value, value) if isinstance(value, type) else value
+            if not any(
+                value is c or (isinstance(value, str) and value == c) for c in _CHOICES[name]
+            ):
+                raise FieldError(
+                    f"the option {name} can not be {shown(value)}",
+                    Span.of_caller(),
+                    hint="choose one of " + ", ".join(map(repr, _CHOICES[name])),
+                )
+        elif isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(
+            value, _KINDS[name]
+        ):
+            raise FieldError(
+                f"the option {name} can not be {shown(value)}",
+                Span.of_caller(),
+                hint=f"give it {_WORDS[_KINDS[name]]}",
+            )
+        if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:
+            raise FieldError(
+                f"the option {name} can not be {shown(value)}", Span.of_caller(), hint=_HOW_MANY
+            )
+        if name == "offline_cache_file_path" and "\0" in value:
+            raise FieldError(
+                f"the option {name} can not be {shown(value)}: there is a zero character in it",
+                Span.of_caller(),
+                hint="give it the path of a folder",
+            )
+        if name in ("device", "device_scratch_size") and value < 0:
+            raise FieldError(
+                f"the option {name} can not be {shown(value)}",
+                Span.of_caller(),
+                hint="GPUs are numbered from 0"
+                if name == "device"
+                else "give it a number of bytes",
+            )
+        if name == "default_gpu_block_dim" and not is_block_dim(value):
+            raise FieldError(
+                f"the option {name} can not be {shown(value)}",
+                Span.of_caller(),
+                hint="give it a multiple of 32 up to 1024, or a power of two",
+            )
+        setattr(chosen, name, value)
+    found = _choose(_default_arch() if arch is None else arch, chosen.device)
+    reset()
+    session.options = chosen
+    session.use(*found)
+    session._cache = None
+    if logging := sys.modules.get("logging"):  # else nobody listens
+        logging.getLogger("diffsim").info("kernels run on %s", device_info())
+
+
+def device_info() -> str:
+    """What kernels run on, in words; for a GPU also whose context they use: libcuda's own, or pycuda's."""
+    device = session.device
+    if device is None:
+        return "the CPU"
+    driver = device.driver
+    cuda_version = f"CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
+    return f"{device}, {cuda_version}, through {driver.interface}"
+
+
+@checked
+def reset() -> None:
+    """Forget compiled kernels, options and the layout tree; fields stay usable."""
+    session.options = Options()
+    session.arch = session._device = None
+    session.generation += 1
+    session.recorders = session.alone = {}
+    session.witnesses = []
+    session.own = of_threads()
+    for forget in list(session.at_reset):
+        forget()
+
+
+@checked
+def sync() -> None:
+    """Wait until all launches are done (on the CPU they always are).
+
+    Raises:
+        AccessError: an index out of bounds or a failed assertion in a kernel on a GPU.
+    """
+    if session.device is not None:
+        session.device.sync()
