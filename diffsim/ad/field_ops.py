@@ -11,9 +11,9 @@ from diffsim.ad.record.entries import Run, held, put_held
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.signatures import checked
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField

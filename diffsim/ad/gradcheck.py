@@ -13,9 +13,9 @@ from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.snapshot import StartSnapshot, moved
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span, shown
-from diffsim.lang.frontend.context import close_to
 from diffsim.lang.host.signatures import checked, need_function, need_number, need_whole
 from diffsim.lang.host.source import check_runs
+from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 

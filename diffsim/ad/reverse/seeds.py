@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
-from diffsim.lang.frontend.context import describe
+from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded

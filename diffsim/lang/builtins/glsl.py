@@ -37,7 +37,8 @@ from diffsim.ir.ops import (
     sqrt,
 )
 from diffsim.lang.frontend import calls, expressions
-from diffsim.lang.frontend.context import Intrinsic, TranslationContext
+from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
 from diffsim.lang.types.linalg import elements, pack, shape
 from diffsim.lang.types.matrix import Matrix, in_python, same_shape, wrap

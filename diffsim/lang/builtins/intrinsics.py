@@ -22,19 +22,12 @@ from diffsim.lang.frontend import (
     subscripts,
     tasks,
 )
-from diffsim.lang.frontend.context import (
-    DRAWS,
-    Intrinsic,
-    KernelLocal,
-    LoopOptions,
-    TranslationContext,
-    advice,
-    describe,
-    only_in_kernels,
-)
+from diffsim.lang.frontend.context import DRAWS, KernelLocal, LoopOptions, TranslationContext
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.inspection import is_field, is_struct_field
+from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
+from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import Matrix
 
 # ---- loops

@@ -28,9 +28,11 @@ from diffsim.ir.ops import (
 from diffsim.ir.types import an
 from diffsim.lang.builtins import decompositions
 from diffsim.lang.frontend import calls
-from diffsim.lang.frontend.context import Intrinsic, TranslationContext, describe, only_in_kernels
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import inlining
 from diffsim.lang.host.func import BoundFunc, Func
+from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.linalg import pack
 from diffsim.lang.types.matrix import Matrix
 

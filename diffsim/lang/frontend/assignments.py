@@ -26,8 +26,6 @@ from diffsim.lang.frontend.context import (
     StructValue,
     StructVar,
     TranslationContext,
-    describe,
-    sample,
 )
 from diffsim.lang.frontend.expressions import expr, value
 from diffsim.lang.frontend.functions import custom_derivatives, struct_code, struct_values
@@ -36,6 +34,7 @@ from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import place_of
 from diffsim.lang.host.inspection import is_field
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
 
 

@@ -19,13 +19,7 @@ from diffsim.ir.op import TABLE, WHOLE, Op
 from diffsim.ir.ops import transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang.frontend import expressions
-from diffsim.lang.frontend.context import (
-    Intrinsic,
-    StructValue,
-    TranslationContext,
-    advice,
-    describe,
-)
+from diffsim.lang.frontend.context import StructValue, TranslationContext
 from diffsim.lang.frontend.functions import (
     custom_derivatives,
     inlining,
@@ -37,7 +31,9 @@ from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.host.func import BoundFunc, Func, Given
 from diffsim.lang.host.inspection import home_of, is_field, is_ours, name_of
+from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.structs import StructType
 from diffsim.lang.types.vector import Vector

@@ -19,18 +19,16 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import (
-    DiffsimError,
     KernelNameError,
     KernelSyntaxError,
     KernelTypeError,
     Span,
-    shown,
 )
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
-from diffsim.ir.op import TABLE, Op
-from diffsim.ir.types import ScalarType, TensorType, Type, an, i32
-from diffsim.lang.host.inspection import is_field, is_of_program, is_ours, name_of
+from diffsim.ir.op import TABLE
+from diffsim.ir.types import Type, i32
+from diffsim.lang.host.inspection import is_field, is_of_program, is_ours
 from diffsim.lang.host.observations import (
     ABSENT,
     ATTRIBUTE,
@@ -44,6 +42,7 @@ from diffsim.lang.host.observations import (
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.source import Source
 from diffsim.lang.host.unsupported import close_to
+from diffsim.lang.types.descriptions import advice, describe, sample
 from diffsim.lang.types.matrix import Matrix
 
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
@@ -79,6 +78,9 @@ class StructValue:
 
     def in_words(self) -> str:
         return f"a {self.type.__name__}"
+
+    def number_hint(self) -> str:
+        return f"name a member: {', '.join(f'.{m}' for m in self.members)}"
 
 
 class StructVar:
@@ -433,64 +435,6 @@ class TranslationContext:
         return self.builder.tensor_of(flat, shape, like)
 
 
-def describe(thing: Any) -> str:
-    """A Python object in a user's words."""
-    if isinstance(thing, Value):
-        return an(thing.type)
-    words = getattr(type(thing), "in_words", None)
-    if words is not None:
-        return str(words(thing))
-    if thing is None or isinstance(thing, (str, bool)):
-        return repr(thing)
-    if isinstance(thing, (int, float, np.generic)):
-        return f"the number {shown(thing)}"
-    if isinstance(thing, (tuple, list, dict, set, range, slice)):
-        return f"a {type(thing).__name__}"
-    if isinstance(thing, type):
-        return f"the class {thing.__name__}"
-    if is_field(thing):
-        return f"the field {thing._mem.name}"
-    if isinstance(thing, (ScalarType, TensorType)):
-        return f"the type {thing}"
-    if isinstance(thing, Matrix):
-        return f"the constant {thing}" if len(repr(thing)) < 40 else "a constant matrix"
-    if isinstance(thing, np.ndarray):
-        return f"a NumPy array of shape {thing.shape}"
-    if isinstance(thing, types.ModuleType):
-        return f"the module {thing.__name__}"
-    if callable(thing):
-        return f"the function {called(thing)}"
-    return f"an object of class {type(thing).__name__}"
-
-
-def called(function: Any) -> str:
-    """The name of a function as the user writes it."""
-    if isinstance(function, Op):
-        return f"ds.{function.name}"
-    name = name_of(function)
-    return f"ds.{name}" if isinstance(function, Intrinsic) else str(name)
-
-
-def sample(field: Any, name: str = "") -> str:
-    """How to name an element of a field: "x[i, j]"."""
-    mem = field._mem
-    return f"{name or mem.name}[{', '.join('ijklmnop'[: mem.rank]) or None}]"
-
-
-def advice(thing: Any) -> str:
-    """What to write instead of a thing that is no number."""
-    if is_field(thing):
-        return f"name an element: {sample(thing)}"
-    if isinstance(thing, StructValue):
-        return f"name a member: {', '.join(f'.{m}' for m in thing.members)}"
-    if thing is None:
-        return "give a number; a func without return gives None"
-    named = callable(thing) or (is_ours(thing) and hasattr(thing, "__name__"))
-    if named and not isinstance(thing, (type, ScalarType, types.ModuleType)):
-        return f"call it: {called(thing)}(...)"
-    return "kernels compute with numbers, vectors and matrices"
-
-
 _BUILTINS = "abs bool enumerate float int len max min pow range round sum zip".split()
 
 
@@ -516,62 +460,6 @@ def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(made))
 
 
-Handler = Callable[[TranslationContext, Any, list[Any], dict[str, Any]], Any]
-
-
-_intrinsics: dict[str, Intrinsic] = {}
-
-
-def _intrinsic(name: str) -> Intrinsic:
-    """The one of that name."""
-    return _intrinsics[name]
-
-
-class Intrinsic:
-    """A function of the language that is not an op: what it does in a kernel, and in Python.
-
-    A `lazy` one gets the syntax of its arguments instead of their values.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        doc: str,
-        in_kernel: Handler,
-        in_python: Callable[..., Any],
-        *,
-        lazy: bool = False,
-    ) -> None:
-        self.__name__ = name
-        self.__doc__ = doc
-        self.in_kernel = in_kernel
-        self.in_python = in_python
-        self.lazy = lazy
-        assert _intrinsics.setdefault(name, self) is self, name
-
-    def __reduce__(self) -> Any:
-        return _intrinsic, (self.__name__,)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.in_python(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return f"<ds.{self.__name__}>"
-
-
 def read(cx: TranslationContext, thing: Any) -> Any:
     """A local as a value, loaded first if it lives in a temporary."""
     return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing
-
-
-def only_in_kernels(name: str) -> Callable[..., Any]:
-    """The Python side of an intrinsic that makes no sense outside of kernels."""
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise DiffsimError(
-            f"ds.{name} works inside of kernels and funcs only",
-            Span.of_caller(),
-            hint="call it from a @ds.kernel",
-        )
-
-    return refuse

@@ -19,11 +19,12 @@ from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Const, Dim, Me
 from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang.frontend import calls, iteration_spaces, short_circuit, subscripts
-from diffsim.lang.frontend.context import TranslationContext, advice, describe, sample
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.regions import if_region
 from diffsim.lang.host.inspection import is_field, is_of_program
 from diffsim.lang.host.observations import has_code
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import advice, describe, sample
 from diffsim.lang.types.matrix import Matrix
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)

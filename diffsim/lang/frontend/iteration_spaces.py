@@ -11,9 +11,11 @@ from diffsim.errors import shown
 from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
-from diffsim.lang.frontend.context import Intrinsic, TranslationContext, describe
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.host.inspection import is_field, is_struct_field
+from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 

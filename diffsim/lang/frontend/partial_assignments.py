@@ -9,12 +9,13 @@ from diffsim.ir.nodes import Mem, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, iteration_spaces, statements, subscripts
-from diffsim.lang.frontend.context import KernelLocal, StructVar, TranslationContext, describe
+from diffsim.lang.frontend.context import KernelLocal, StructVar, TranslationContext
 from diffsim.lang.frontend.expressions import Number, expr
 from diffsim.lang.frontend.functions import custom_derivatives, struct_values
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.host.inspection import is_field
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 Place = tuple[Mem, tuple[Value, ...]]

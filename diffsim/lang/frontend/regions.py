@@ -28,11 +28,11 @@ from diffsim.lang.frontend.context import (
     StructVar,
     TranslationContext,
     Undefined,
-    describe,
     read,
     with_members,
 )
 from diffsim.lang.frontend.narrowing import narrowed, note_choice
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 _FLAGS = (BREAK, CONTINUE, RETURN)

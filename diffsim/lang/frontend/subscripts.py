@@ -14,12 +14,13 @@ from diffsim.ir.nodes import Const, Mem, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import expressions
-from diffsim.lang.frontend.context import StructValue, TranslationContext, describe, sample
+from diffsim.lang.frontend.context import StructValue, TranslationContext
 from diffsim.lang.frontend.functions import struct_values
 from diffsim.lang.host.inspection import is_field, is_ours, is_struct_field
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
 from diffsim.lang.host.unsupported import ABSENT, close_to
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import ScalarType, TensorType, an
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.func import Func
@@ -20,6 +19,7 @@ from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.provenance import marked
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 # What Python, from 3.14 on, itself puts into a class for its annotations.

@@ -10,8 +10,8 @@ import numpy as np
 from diffsim.errors import FieldError, Span, memory_size, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.host.provenance import holds_field
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import weakref
 from typing import Any
 
 from diffsim.errors import FieldError, Span, shown
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import checked, checked_methods
+from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.constructors import checked_shape
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField

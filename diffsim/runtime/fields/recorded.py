@@ -20,7 +20,7 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Const, Let, Value
 from diffsim.ir.op import NotDifferentiable, Op, Tracked, Zero
 from diffsim.ir.types import Type, f64, i64, tensor
-from diffsim.lang.frontend.context import describe
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat

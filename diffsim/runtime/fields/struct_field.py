@@ -11,10 +11,10 @@ from typing import Any
 
 from diffsim.errors import FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import Struct, StructType, struct_type
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of

@@ -15,10 +15,10 @@ from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span,
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, TensorType, Type, an, from_numpy, i32, i64, size_of, tensor
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.frontend.expressions import ArrayRef
 from diffsim.lang.host.annotations import ArrayAnnotation, Template, scalar_type
 from diffsim.lang.host.source import Source
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import StructType
 from diffsim.runtime.fields.conversions import array_of, refuse_mask
 from diffsim.runtime.fields.device_array import DeviceArray

@@ -14,9 +14,9 @@ from diffsim.ir import nodes
 from diffsim.ir.nodes import Atomic, Const, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
 from diffsim.ir.types import TensorType, an
-from diffsim.lang.frontend.context import describe
 from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.host.observations import identities
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess

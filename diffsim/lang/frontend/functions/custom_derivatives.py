@@ -29,20 +29,14 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.traversal import statements as every
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.frontend import assignments, expressions, subscripts
-from diffsim.lang.frontend.context import (
-    ADJOINT,
-    DRAWS,
-    Intrinsic,
-    Targets,
-    TranslationContext,
-    describe,
-    only_in_kernels,
-)
+from diffsim.lang.frontend.context import ADJOINT, DRAWS, Targets, TranslationContext
 from diffsim.lang.frontend.functions import inlining
 from diffsim.lang.host.func import BoundFunc, Func, Given
 from diffsim.lang.host.inspection import is_field
+from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.host.source import Source
 from diffsim.lang.types import linalg
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 

@@ -12,7 +12,8 @@ from diffsim.ir.nodes import Print, Value
 from diffsim.ir.print_format import Shown
 from diffsim.ir.types import ScalarType, TensorType, size_of
 from diffsim.lang.frontend import calls, expressions
-from diffsim.lang.frontend.context import StructValue, TranslationContext, describe
+from diffsim.lang.frontend.context import StructValue, TranslationContext
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
 _KNOWN = (str, bool, int, float, np.generic, Matrix, ScalarType, TensorType, type(None))

@@ -8,15 +8,10 @@ from typing import Any
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, calls, subscripts
-from diffsim.lang.frontend.context import (
-    StructValue,
-    StructVar,
-    TranslationContext,
-    Undefined,
-    describe,
-)
+from diffsim.lang.frontend.context import StructValue, StructVar, TranslationContext, Undefined
 from diffsim.lang.frontend.functions import inlining, struct_values
 from diffsim.lang.host.source import Source
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import StructType
 
 

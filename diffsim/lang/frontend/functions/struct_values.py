@@ -13,9 +13,10 @@ from typing import Any
 from diffsim.errors import KernelTypeError
 from diffsim.ir.nodes import Mem, Value, zero
 from diffsim.ir.types import Type
-from diffsim.lang.frontend.context import StructValue, StructVar, TranslationContext, describe
+from diffsim.lang.frontend.context import StructValue, StructVar, TranslationContext
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.inspection import is_struct_field
+from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import Struct, StructType
 
 

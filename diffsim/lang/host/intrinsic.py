@@ -1,0 +1,70 @@
+"""The functions of the language that are no ops: `ds.loop_config`, `ds.static`, `ds.eig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from diffsim.errors import DiffsimError, Span
+
+Handler = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
+"""Emits a call in a kernel: (translation context, syntax node, arguments, keyword arguments) -> result."""
+
+_intrinsics: dict[str, Intrinsic] = {}
+
+
+def _intrinsic(name: str) -> Intrinsic:
+    """Return the intrinsic of that name; pickles refer to this function."""
+    return _intrinsics[name]
+
+
+class Intrinsic:
+    """A function of the language that is not an op: how it is translated, and what it does in Python.
+
+    There is one per name, which pickling and copying keep: `ds.static` is recognized by identity.
+
+    Args:
+        name: as users write it after `ds.`.
+        doc: its documentation.
+        in_kernel: emits a call of it in a kernel.
+        in_python: what a call outside of kernels does.
+        lazy: whether `in_kernel` gets the syntax of the arguments instead of their values.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        doc: str,
+        in_kernel: Handler,
+        in_python: Callable[..., Any],
+        *,
+        lazy: bool = False,
+    ) -> None:
+        self.__name__ = name
+        self.__doc__ = doc
+        self.in_kernel = in_kernel
+        self.in_python = in_python
+        self.lazy = lazy
+        assert _intrinsics.setdefault(name, self) is self, name
+
+    def __reduce__(self) -> Any:
+        return _intrinsic, (self.__name__,)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.in_python(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<ds.{self.__name__}>"
+
+
+def only_in_kernels(name: str) -> Callable[..., Any]:
+    """Return the Python side of an intrinsic that makes no sense outside of kernels: it raises."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise DiffsimError(
+            f"ds.{name} works inside of kernels and funcs only",
+            Span.of_caller(),
+            hint="call it from a @ds.kernel",
+        )
+
+    return refuse
