@@ -1,18 +1,39 @@
-"""How the elements of a memory lie."""
+"""How the elements of a memory lie: the one place where strides are computed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import size_of
 
 
+def packed_strides(
+    shape: Sequence[int], step: int = 1, order: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """Return the distance between neighbours along each axis of an array without gaps.
+
+    Args:
+        shape: the extent of each axis.
+        step: the distance between neighbours along the fastest axis, in any unit.
+        order: the axes from slowest to fastest; None: as they are numbered (C order).
+    """
+    strides = [step] * len(shape)
+    for axis in reversed(range(len(shape)) if order is None else order):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
 def strides_of(mem: Mem) -> tuple[int, ...]:
-    """Distance in scalars between neighbours along each axis; the shape must be known."""
+    """Return the distance in scalars between neighbours along each axis of a memory.
+
+    The shape must be known, but for scratch, whose only axis needs none.
+    """
     if mem.strides is not None:
         return mem.strides
+    element = size_of(mem.dtype)
+    if mem.kind == "scratch":
+        return (element,)
     assert mem.shape is not None
-    strides, n = [], size_of(mem.dtype)
-    for d in reversed(mem.shape):
-        strides.append(n)
-        n *= d
-    return tuple(reversed(strides))
+    return packed_strides(mem.shape, element)

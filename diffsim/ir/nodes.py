@@ -8,9 +8,9 @@ tasks, and scratch that a loop's reversal saves into.
     Kernel  = name, args, mems, tasks, result
     Task    = axes, bounds: Block -> (lo, hi) of each axis, body: Block      (no axes: a serial task)
     Block   = statements, yields
-    Stmt    = Let | Load | Store | Atomic | For | While | If | Scratch | Check | Print |
-              Custom | Gradient | Native
-    Value   = local | Const | Arg | Dim | Seed
+    Stmt    = Let | Load | Store | Atomic | For | While | If | Alloca | Check | Print |
+              CustomCall | Gradient | InlineLLVM
+    Value   = local | Const | Arg | Dim | RngKey
 
 The classes are plain slots classes, not dataclasses: an adjoint makes thousands of them, and a frozen
 dataclass costs five times as much. They are not changed after they were built; passes build new ones.
@@ -27,9 +27,8 @@ from diffsim.ir.types import ScalarType, Type
 if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir.op import Op
-    from diffsim.ir.ordered import FixedOrder
     from diffsim.ir.print_format import Shown
-    from diffsim.ir.privatized import Privatized
+    from diffsim.ir.schedules import FixedOrder, Privatized
 
 
 class Value:
@@ -368,14 +367,6 @@ class Alloca(Node):
         self.mem = mem
         self.count = count
         self.span = span
-
-
-DIVIDED_BY_0 = "an integer is divided by 0"
-NEGATIVE_POWER = "an integer to the power {} is no integer"
-"""What a Check of a divisor says, and of an exponent."""
-DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
-NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"
-"""What it says when they are too many."""
 
 
 class Check(Node):

@@ -36,7 +36,7 @@ def test_histogram(threads, lanes):
     weight.from_numpy(weights)
     total.fill(1.0)
     histogram(1)
-    private = lower(histogram._only(()).ir).tasks[0].private
+    private = lower(histogram._only(()).ir).tasks[0].privatized
     assert sorted(p.mem.name for p in private) == ["count", "total"]
     want = np.bincount(places[:lanes], minlength=64)
     assert (count.to_numpy()[2] == want).all()
@@ -81,7 +81,7 @@ def test_a_memory_that_is_also_read_has_no_copies():
             y[i] = s[(i + 1) % 16]
 
     both()
-    assert not lower(both._only(()).ir).tasks[0].private
+    assert not lower(both._only(()).ir).tasks[0].privatized
 
 
 def test_components_of_one_element():
@@ -159,7 +159,7 @@ def test_copies_of_any_dense_layout(layout, order, wide, alone, monkeypatch):
     total.fill(0.5)
     counts.fill(7)
     scatter(2)
-    private = lower(scatter._only((2,)).ir).tasks[0].private
+    private = lower(scatter._only((2,)).ir).tasks[0].privatized
     assert sorted(p.mem.name for p in private) == ["counts", "total"]
     place = np.arange(lanes) % 37 + 1
     sums = np.bincount(place, weights, minlength=40)
@@ -178,7 +178,7 @@ def test_copies_of_any_dense_layout(layout, order, wide, alone, monkeypatch):
 @pytest.mark.parametrize("n", [8, 37, 130, 1000])
 def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
     """Bare values, products and negated ones, under a branch, and lanes that meet by chance."""
-    monkeypatch.setattr("diffsim.ir.privatized._NEAR", near)
+    monkeypatch.setattr("diffsim.ir.schedules._CACHED_BYTES", near)
     monkeypatch.setattr("diffsim.backends.cpu.chunks._CHUNK_WORK", 50)
     monkeypatch.setattr("diffsim.backends.cpu.scheduling._COPY_WORK", 0)
     monkeypatch.setattr("diffsim.passes.transforms.vectorize._ALWAYS", True)
@@ -206,7 +206,7 @@ def test_lanes_that_meet_add_to_slots(n, dtype, threads, near, monkeypatch):
     total.fill(1)
     for _ in range(2):
         meet(1)
-    (p,) = lower(meet._only((1,)).ir).tasks[0].private
+    (p,) = lower(meet._only((1,)).ir).tasks[0].privatized
     assert p.meeting == m * 6
     assert p.count == m * 6 + 3
     assert "@copies0" in meet.llvm()
@@ -236,7 +236,7 @@ def test_how_many_slots():
                     s[i + j] += x[i]
 
         meet()
-        return lower(meet._only(()).ir).tasks[0].private[0].slots(most)
+        return lower(meet._only(()).ir).tasks[0].privatized[0].slots(most)
 
     assert [slots(n, 16) for n in (100, 1 << 15, 1 << 16, 1 << 17, 1 << 18)] == [16, 16, 8, 4, 1]
     assert slots(100, 2) == 1

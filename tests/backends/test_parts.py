@@ -149,7 +149,7 @@ def test_whatever_is_handed_on(n, together):
     c = np.where(a > b, a * b + b + a * places * (places - 1) / 2, a * b)
     d = a + np.sin(c)
     ir = mix._only((1, 2.0)).ir
-    assert (lower(ir).tasks[0].wide is not None) == together
+    assert (lower(ir).tasks[0].simd is not None) == together
     assert sum(name.startswith("part") for name in functions(llvm_text(ir))) > 5
     np.testing.assert_allclose(y.to_numpy(), 2 * d, rtol=1e-12, atol=1e-14)
     want = np.where(a > b, a.astype(np.float32), b)

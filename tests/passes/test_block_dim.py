@@ -6,8 +6,7 @@ import pytest
 import diffsim as ds
 from diffsim.errors import Span
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Task, Value
-from diffsim.ir.ordered import FixedOrder
-from diffsim.ir.privatized import Privatized
+from diffsim.ir.schedules import FixedOrder, Privatized
 from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff.retain_grad import retain_gradients

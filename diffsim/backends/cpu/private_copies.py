@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module, PrivateCopy
-from diffsim.ir.layout import strides_of
+from diffsim.ir.layout import packed_strides, strides_of
 from diffsim.ir.nodes import Block, Task, Value
-from diffsim.ir.privatized import Privatized
+from diffsim.ir.schedules import Privatized
 from diffsim.ir.types import size_of
 
 _ALONE = 4096  # scalars that one thread adds up sooner than it gets others to help
@@ -41,12 +41,7 @@ def _order(p: Privatized) -> list[int]:
 
 def _strides(p: Privatized) -> list[int]:
     """The strides of a copy, whose axes lie as those of the memory do, without gaps."""
-    axes = _axes(p)
-    strides, n = [0] * len(axes), 1
-    for k in reversed(_order(p)):
-        strides[k] = n
-        n *= axes[k][0]
-    return strides
+    return list(packed_strides([extent for extent, _ in _axes(p)], order=_order(p)))
 
 
 def _bytes(p: Privatized) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from diffsim.backends.llvm import diagnostics, loops, update_log, user_llvm
 from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
 from diffsim.errors import BackendError, InternalError
+from diffsim.ir.layout import packed_strides, strides_of
 from diffsim.ir.nodes import (
     LEAVES,
     Alloca,
@@ -282,27 +283,14 @@ class FunctionLowering:
         component = copy.component if copy else mem.component_stride
         lead = copy.lead if copy else 0
         found = list(zip(index[lead : mem.rank], strides, strict=True))
-        dims = mem.dtype.shape
-        for k, i in enumerate(index[mem.rank :]):
-            stride = component
-            for d in dims[k + 1 :]:
-                stride *= d
-            found.append((i, str(stride)))
+        inner = packed_strides(mem.dtype.shape, component)
+        found += [(i, str(n)) for i, n in zip(index[mem.rank :], inner, strict=False)]
         return found
 
     def element_strides(self, mem: Mem) -> list[str]:
         found = self.strides.get(mem)
         if found is None:
-            if mem.strides is not None:
-                found = [str(s) for s in mem.strides]
-            else:
-                assert mem.shape is not None or mem.kind == "scratch"
-                n = size_of(mem.dtype)
-                found = [str(n)]
-                for d in reversed((mem.shape or (0,))[1:]):
-                    found.append(str(int(found[-1]) * d))
-                found = found[::-1] if mem.rank else []
-            self.strides[mem] = found
+            found = self.strides[mem] = [str(s) for s in strides_of(mem)]
         return found
 
     def _component(self, mem: Mem, index: Sequence[Value]) -> int:

@@ -12,7 +12,7 @@ from diffsim.backends.cpu import private_copies
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.simt.thread import SHARED, WARP, Thread
 from diffsim.ir.nodes import Task, Value
-from diffsim.ir.privatized import Privatized
+from diffsim.ir.schedules import Privatized
 from diffsim.ir.types import ScalarType
 
 _MOST_SHARED = (

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError
-from diffsim.ir.nodes import DIVIDED_BY_0, NEGATIVE_POWER, Check, Const, Dim, Mem, Value
+from diffsim.ir.check_messages import DIVIDED_BY_0, NEGATIVE_POWER
+from diffsim.ir.nodes import Check, Const, Dim, Mem, Value
 from diffsim.ir.ops import matmul, transpose
 from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang.frontend import calls, iteration_spaces, short_circuit, subscripts

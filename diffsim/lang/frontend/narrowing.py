@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 
 from diffsim.errors import warn
-from diffsim.ir.nodes import DOES_NOT_FIT, Check, Const, Value
+from diffsim.ir.check_messages import DOES_NOT_FIT
+from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.types import ScalarType, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
 

@@ -14,7 +14,7 @@ Assumes scalar IR with exclusive atomics marked; runs after `private`, since it 
 from __future__ import annotations
 
 from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Print, Store, Task
-from diffsim.ir.ordered import FixedOrder
+from diffsim.ir.schedules import FixedOrder
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.ownership import Ownership
 

@@ -12,7 +12,7 @@ Assumes scalar IR with exclusive atomics marked; must run last, since it names s
 from __future__ import annotations
 
 from diffsim.ir.nodes import LEAVES, Atomic, Kernel, Let, Load, Mem, Store, Task, Value
-from diffsim.ir.privatized import Privatized, scalars_within
+from diffsim.ir.schedules import Privatized, scalars_within
 from diffsim.ir.traversal import iterations, task_statements
 from diffsim.passes.analysis.affine import offset_of
 from diffsim.passes.analysis.regions import ByPart, region_of

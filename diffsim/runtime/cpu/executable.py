@@ -31,11 +31,8 @@ from diffsim.backends.llvm.parameter_block import (
 )
 from diffsim.backends.native.jit import Jit, Library, LLVMError
 from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
+from diffsim.ir.check_messages import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
 from diffsim.ir.nodes import (
-    DIVIDED_BY_0,
-    DOES_NOT_FIT,
-    NEGATIVE_POWER,
-    NO_LOG,
     Alloca,
     Check,
     Kernel,

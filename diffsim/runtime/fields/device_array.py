@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import KernelTypeError, Span
+from diffsim.ir.layout import packed_strides
 from diffsim.runtime.cuda.device import Buffer, Device
 from diffsim.runtime.fields.field import Field
 
@@ -101,13 +102,9 @@ def take(value: Any, device: Device | None, where: str) -> DeviceArray:
         ) from None
     shape, dtype = tuple(given["shape"]), np.dtype(given["typestr"])
     address, read_only = given["data"]
-    strides, packed = given.get("strides"), []
-    step = dtype.itemsize
-    for n in reversed(shape):
-        packed.append(step)
-        step *= n
+    strides, packed = given.get("strides"), packed_strides(shape, dtype.itemsize)
     if strides is not None and 0 not in shape:
-        gaps = zip(shape, strides, reversed(packed), strict=True)
+        gaps = zip(shape, strides, packed, strict=True)
         if any(n > 1 and s != p for n, s, p in gaps):
             raise KernelTypeError(
                 f"{where}: the array is not contiguous",

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from diffsim.errors import BackendError, Span
+from diffsim.ir.layout import packed_strides
 from diffsim.runtime.cuda.device import Buffer
 from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
 
@@ -27,9 +28,7 @@ _IN_ORDER = (NOT_GIVEN, None, 0, 1, -1)
 
 def strides_of(form: StorageLayout, element: tuple[int, ...]) -> tuple[int, ...]:
     """How far apart neighbours along the axes of a field and of its elements are [scalars]."""
-    inner = form.component_stride
-    rows = (inner * element[1], inner) if len(element) == 2 else (inner,) * len(element)
-    return (*form.strides, *rows)
+    return (*form.strides, *packed_strides(element, form.component_stride))
 
 
 def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, Any]:

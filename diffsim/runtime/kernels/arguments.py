@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import FieldError, KernelSyntaxError, KernelTypeError, Span, shown
+from diffsim.ir.layout import packed_strides
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, TensorType, Type, an, from_numpy, i32, i64, size_of, tensor
@@ -264,7 +265,7 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
     where = f"{p.name} of {kernel}"
     if isinstance(value, Field):
         dtype: Type = tensor(value.dtype, value.element)
-        if value.soa or value._strides != _c_strides(value.shape, size_of(dtype)):
+        if value.soa or value._strides != packed_strides(value.shape, size_of(dtype)):
             raise KernelTypeError(
                 f"{where}: a field with this layout can not be passed as an array",
                 Span.of_caller(),
@@ -346,14 +347,6 @@ def _same_memory(a: Any, b: Any) -> bool:
     if isinstance(a, DeviceArray) and isinstance(b, DeviceArray):
         return (a.address, a.shape, a.dtype) == (b.address, b.shape, b.dtype)
     return a is b
-
-
-def _c_strides(shape: tuple[int, ...], n: int) -> tuple[int, ...]:
-    strides: list[int] = []
-    for d in reversed(shape):
-        strides.append(n)
-        n *= d
-    return tuple(reversed(strides))
 
 
 def array_ref(name: str, kind: ArrayKind) -> ArrayRef:

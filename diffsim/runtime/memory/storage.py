@@ -23,6 +23,7 @@ import numpy as np
 
 from diffsim import locks
 from diffsim.backends.native.pool import closed, wait
+from diffsim.ir.layout import packed_strides
 from diffsim.ir.types import ScalarType
 
 
@@ -82,12 +83,7 @@ class StorageLayout:
     @locks.cached
     def strides(self) -> tuple[int, ...]:
         """How far apart neighbours along each axis are [scalars]."""
-        strides = [0] * len(self.shape)
-        step = 1 if self.soa else self.components
-        for axis in reversed(self.order):
-            strides[axis] = step
-            step *= self.shape[axis]
-        return tuple(strides)
+        return packed_strides(self.shape, 1 if self.soa else self.components, self.order)
 
     @property
     def component_stride(self) -> int:

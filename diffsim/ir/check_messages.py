@@ -1,0 +1,10 @@
+"""Messages of the checks that the frontend and the backends put into every kernel.
+
+They stand here because two parts share each of them: the part that writes the `Check` and the runtime, which
+finds the advice for a failed check by its message.
+"""
+
+DIVIDED_BY_0 = "an integer is divided by 0"
+NEGATIVE_POWER = "an integer to the power {} is no integer"
+DOES_NOT_FIT = "does not fit"  # how the message of a check of an assignment ends
+NO_LOG = "no memory to note the updates of this loop, which are made in order (deterministic=True)"

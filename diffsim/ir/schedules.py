@@ -1,0 +1,85 @@
+"""What a task says of how its lanes are scheduled: private copies, and a fixed order of updates.
+
+Passes write these onto a `Task`; a backend carries them out and decides nothing that they settle.
+"""
+
+from __future__ import annotations
+
+from diffsim.ir.nodes import Atomic, Mem, Store, Value
+from diffsim.ir.types import size_of
+
+_CACHED_BYTES = 1 << 21  # of a copy with slots: about one core's share of the caches
+_FEWEST_SLOTS = 4  # with fewer, folding a vector into one scalar is as fast
+
+
+class Privatized:
+    """Additions of a parallel task to one memory that threads may make in private copies of it.
+
+    Invariant: the task touches the part of `mem` that `lead` selects by these additions alone.
+
+    Attributes:
+        mem: the memory.
+        lead: the first indices, equal in all of the additions: each a leaf plus a constant (leaf None:
+            the constant).
+        atomics: the additions.
+        count: about how many of them a lane makes.
+        meeting: how many of these go to an element that is the same for all lanes along the last axis.
+    """
+
+    __slots__ = ("atomics", "count", "lead", "meeting", "mem")
+
+    def __init__(
+        self,
+        mem: Mem,
+        lead: tuple[tuple[Value | None, int], ...],
+        atomics: frozenset[Atomic],
+        count: int,
+        meeting: int,
+    ) -> None:
+        self.mem = mem
+        self.lead = lead
+        self.atomics = atomics
+        self.count = count
+        self.meeting = meeting
+
+    @property
+    def scalars(self) -> int:
+        """Scalars in one copy."""
+        return scalars_within(self.mem, len(self.lead))
+
+    def slots(self, most: int) -> int:
+        """Return how many numbers a copy has for each scalar where lanes run as vectors.
+
+        Where the lanes of a vector mostly add to the same element, each of them adds to a slot of its own:
+        folding the vector in every iteration would cost more than all the rest of the loop.
+        """
+        if self.meeting <= 8 * (self.count - self.meeting):
+            return 1
+        width = self.scalars * self.mem.dtype.scalar.bytes
+        while most >= _FEWEST_SLOTS and most * width > _CACHED_BYTES:
+            most //= 2
+        return most if most >= _FEWEST_SLOTS else 1
+
+
+class FixedOrder:
+    """How the lanes of a parallel task give the same bits whichever thread runs them.
+
+    Attributes:
+        logged: updates that each chunk notes, and that are made later in the order of the lanes.
+        serial: whether all lanes run one after the other, on one thread, instead.
+    """
+
+    __slots__ = ("logged", "serial")
+
+    def __init__(self, logged: frozenset[Atomic | Store], *, serial: bool) -> None:
+        self.logged = logged
+        self.serial = serial
+
+
+def scalars_within(mem: Mem, lead: int) -> int:
+    """Count the scalars in the part of a memory of known shape whose first `lead` indices are given."""
+    assert mem.shape is not None
+    n = size_of(mem.dtype)
+    for d in mem.shape[lead:]:
+        n *= d
+    return n
