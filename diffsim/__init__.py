@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from diffsim import ad, errors, math
 from diffsim.ad.field_ops import clone, copy
+from diffsim.ad.field_ops import stop_grad_outside as _stop_grad_outside
 from diffsim.ad.tape import Tape
 from diffsim.errors import (
     AccessError,
@@ -99,12 +100,16 @@ from diffsim.lang.frontend.functions.inline_llvm import func_native
 from diffsim.lang.frontend.narrowing import PrecisionLoss
 from diffsim.lang.host.annotations import template
 from diffsim.lang.host.func import data_oriented, func, func_grad, func_replay
+from diffsim.lang.host.hooks import RuntimeHooks as _RuntimeHooks
+from diffsim.lang.host.hooks import install as _install
 from diffsim.lang.host.unsupported import absent
 from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
+from diffsim.runtime.fields.constructors import make_field as _make_field
+from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.layout_tree import (
     axes,
@@ -127,10 +132,25 @@ from diffsim.runtime.fields.layout_tree import (
 )
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.fields.struct_field import StructNamespace as Struct
+from diffsim.runtime.fields.struct_field import make_struct_field as _make_struct_field
 from diffsim.runtime.kernels.kernel import Kernel, kernel
+from diffsim.runtime.kernels.kernel import forget_all as _forget_all
 from diffsim.runtime.session import cpu, cuda, device_info, gpu, init, reset, sync
+from diffsim.runtime.session import session as _session
 
 __version__ = "0.1.0"
+
+_install(
+    _RuntimeHooks(
+        make_field=_make_field,
+        make_ndarray=_make_ndarray,
+        make_struct_field=_make_struct_field,
+        default_fp=lambda: _session.options.default_fp,
+        default_ip=lambda: _session.options.default_ip,
+        stop_grad=_stop_grad_outside,
+        forget_kernels=_forget_all,
+    )
+)
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> NoReturn:

@@ -11,10 +11,10 @@ from diffsim.ad.record.entries import Run, held, put_held
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an
-from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.session import session
@@ -138,7 +138,7 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
             hint="make a field and fill it: x.from_numpy(array)",
         )
     has = x.grad is not None if needs_grad is None else needs_grad
-    made: Field = ports.make_field(x.element, x.dtype, None, "", has, None)
+    made: Field = make_field(x.element, x.dtype, None, "", has, None)
     made.kind, made.soa = x.kind, x.soa
     if made.grad is not None:
         made.grad.kind, made.grad.soa = x.kind, x.soa
@@ -163,7 +163,7 @@ def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | St
     return made
 
 
-def _stop_grad(x: Any) -> Any:
+def stop_grad_outside(x: Any) -> Any:
     """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
     if session.tape is not None:
         session.tape.constants = True
@@ -194,6 +194,3 @@ def _as_constant(x: Any) -> Any:
             if isinstance(f, Field):
                 session.tape.stopped(f)
     return x
-
-
-ports.stop_grad = _stop_grad

@@ -26,7 +26,6 @@ from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import BackendError, FieldError, Span, shown, warn
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
-from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime.cuda.device import Device, DeviceStorage, open_device
@@ -274,8 +273,6 @@ class Session:
 session = Session()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=session.forget_other_threads)
-ports.default_fp = lambda: session.options.default_fp
-ports.default_ip = lambda: session.options.default_ip
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "default_fp": (f32, f64),

@@ -224,7 +224,7 @@ def test_anything_as_an_option(option, tmp_path, cpu):
         if thing in ("3", "1") and option == "device":
             continue  # a number that there may be no GPU for
         space["a"] = eval(thing, space)
-        if isinstance(space["a"], ds.runtime.context.Arch):
+        if isinstance(space["a"], ds.runtime.session.Arch):
             continue
         found = complaint(f"ds.init({option}=a)", space, file)
         if found:

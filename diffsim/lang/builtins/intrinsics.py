@@ -24,8 +24,8 @@ from diffsim.lang.frontend import (
 )
 from diffsim.lang.frontend.context import DRAWS, KernelLocal, LoopOptions, TranslationContext
 from diffsim.lang.host.annotations import scalar_type
-from diffsim.lang.host.hooks import ports
-from diffsim.lang.host.inspection import is_field, is_struct_field
+from diffsim.lang.host.field_like import is_field, is_struct_field
+from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import Matrix
@@ -436,5 +436,5 @@ stop_grad = Intrinsic(
     "The value itself, with derivative 0. As a statement with a field, `ds.stop_grad(x)`: all that this "
     "kernel reads from x is constant. In Python: what the field x holds now is a constant on the tape.",
     _stop_grad,
-    lambda x: ports.stop_grad(x),
+    lambda x: runtime().stop_grad(x),
 )

@@ -28,11 +28,11 @@ from diffsim.lang.frontend.context import (
     TranslationContext,
 )
 from diffsim.lang.frontend.expressions import expr, value
-from diffsim.lang.frontend.functions import custom_derivatives, struct_code, struct_values
+from diffsim.lang.frontend.functions import custom_derivatives, structs
 from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import place_of
-from diffsim.lang.host.inspection import is_field
+from diffsim.lang.host.field_like import is_field
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
@@ -123,9 +123,9 @@ def _assign_part(cx: TranslationContext, target: ast.expr, thing: Any, source: a
             cx.builder.store(mem, index, stored(cx, mem, index, one, source))
         return
     place = subscripts.any_place(cx, target)
-    if isinstance(place, struct_values.StructPlace):
-        new = struct_values.of_type(cx, thing, place.type, "the value", source)
-        struct_code.store(cx, place, new, source)
+    if isinstance(place, structs.StructPlace):
+        new = structs.of_type(cx, thing, place.type, "the value", source)
+        structs.store(cx, place, new, source)
         return
     if place is not None:
         mem, index = place
@@ -138,9 +138,9 @@ def assign_local(cx: TranslationContext, name: str, thing: Any, target: ast.expr
     """`name = thing`, where "p.pos" is the name of a member of the local p."""
     env = cx.env
     old = env.get(name)
-    thing = struct_values.as_value(cx, thing, target)
+    thing = structs.as_value(cx, thing, target)
     if isinstance(thing, StructValue):
-        struct_code.assign(cx, name, thing, target)
+        structs.assign(cx, name, thing, target)
         return
     if isinstance(old, StructVar):
         raise cx.type_error(
@@ -228,7 +228,7 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
             thing = expr(cx, node.value)
         _augment_place(cx, node, place, old, thing)
         return
-    name = struct_values.local_name(cx, target)
+    name = structs.local_name(cx, target)
     if name is not None and isinstance(cx.env.get(name), KernelLocal) and cx.in_task:
         tasks.accumulate(cx, cx.env[name].mem, kind, value(cx, node.value), node)
         return

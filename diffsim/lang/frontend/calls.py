@@ -24,13 +24,13 @@ from diffsim.lang.frontend.functions import (
     custom_derivatives,
     inlining,
     printing,
-    struct_code,
-    struct_values,
+    structs,
 )
 from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.host.annotations import as_of_now
+from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import BoundFunc, Func, Given
-from diffsim.lang.host.inspection import home_of, is_field, is_ours, name_of
+from diffsim.lang.host.inspection import home_of, is_ours, name_of
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import advice, describe
@@ -318,8 +318,8 @@ _CALLED: dict[type, Callable[..., Any]] = {
     Func: _func,
     BoundFunc: _bound_func,
     expressions.Method: _method,
-    StructType: struct_code.make,
-    struct_values.StructMethod: struct_code.call_method,
+    StructType: structs.make,
+    structs.StructMethod: structs.call_method,
 }
 
 

@@ -28,7 +28,8 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, i32
-from diffsim.lang.host.inspection import is_field, is_of_program, is_ours
+from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.inspection import is_of_program, is_ours
 from diffsim.lang.host.observations import (
     ABSENT,
     ATTRIBUTE,

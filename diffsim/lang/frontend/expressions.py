@@ -22,7 +22,8 @@ from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang.frontend import calls, iteration_spaces, short_circuit, subscripts
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.regions import if_region
-from diffsim.lang.host.inspection import is_field, is_of_program
+from diffsim.lang.host.field_like import FieldLike, is_field
+from diffsim.lang.host.inspection import is_of_program
 from diffsim.lang.host.observations import has_code
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import advice, describe, sample
@@ -32,8 +33,12 @@ Number = (bool, int, float, np.bool_, np.integer, np.floating)
 _PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
 
 
-class ArrayRef:
-    """An array argument inside of a kernel."""
+class ArrayRef(FieldLike):
+    """An array argument inside of a kernel; its shape is known at run time."""
+
+    _mem: Mem
+    shape: tuple[Dim, ...]
+    dtype: ScalarType
 
     def __init__(self, mem: Mem, index_type: ScalarType) -> None:
         self._mem = mem

@@ -12,7 +12,7 @@ from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.host.inspection import is_field, is_struct_field
+from diffsim.lang.host.field_like import is_field, is_struct_field
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
@@ -176,7 +176,7 @@ def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value,
             if x.type.bits == 64 or x.type.name == "u32":  # type: ignore[union-attr]
                 t = i64
         elif isinstance(x, bool) or not isinstance(x, (int, np.integer)):
-            name = x._mem.name if is_field(x) else ""  # type: ignore[union-attr]  # not of a bool
+            name = x._mem.name if is_field(x) else ""
             raise cx.type_error(
                 node,
                 f"a bound of a loop is a whole number, not {describe(x)}",

@@ -11,9 +11,9 @@ from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, iteration_spaces, statements, subscripts
 from diffsim.lang.frontend.context import KernelLocal, StructVar, TranslationContext
 from diffsim.lang.frontend.expressions import Number, expr
-from diffsim.lang.frontend.functions import custom_derivatives, struct_values
+from diffsim.lang.frontend.functions import custom_derivatives, structs
 from diffsim.lang.frontend.regions import keep_type
-from diffsim.lang.host.inspection import is_field
+from diffsim.lang.host.field_like import is_field
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -24,7 +24,7 @@ Place = tuple[Mem, tuple[Value, ...]]
 def assign(cx: TranslationContext, target: ast.expr, thing: Any, source: ast.expr) -> None:
     """`v[0] = x`, `A[i, j] = x`, `v.y = x`, `v.zx = w` of a local, `p.pos = x` of a struct."""
     custom_derivatives.refuse_assignment(cx, target)
-    member = struct_values.local_name(cx, target)
+    member = structs.local_name(cx, target)
     if member is not None:
         assignments.assign_local(cx, member, thing, target)
         return
@@ -50,7 +50,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Any, source: ast.exp
     while isinstance(base, ast.Subscript):
         index = subscripts.index_list(cx, base) + index
         base = base.value
-    name = struct_values.local_name(cx, base)
+    name = structs.local_name(cx, base)
     if name is None and not isinstance(base, ast.Name):
         raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
     owner = expr(cx, base)
@@ -89,7 +89,7 @@ def _assign_slice(
     cx: TranslationContext, target: ast.Subscript, thing: Any, source: ast.expr
 ) -> bool:
     """`v[:2] = w`, `A[:, 0] = w`, `A[1] = w` of a local; False if `target` is no such thing."""
-    name = struct_values.local_name(cx, target.value)
+    name = structs.local_name(cx, target.value)
     owner = None if name is None else expr(cx, target.value)
     if isinstance(owner, (list, Matrix)) and subscripts.slices(target):
         owner = cx.value(owner, target)
@@ -142,14 +142,14 @@ def several_places(
     cx: TranslationContext, target: ast.expr
 ) -> tuple[list[Place], tuple[int, ...]] | None:
     """The places that `x[i].zx`, `x[i][:2]` or `A[i][0]` names in a field, and their shape, else None."""
-    if struct_values.local_name(cx, target) is not None or subscripts.is_member(cx, target):
+    if structs.local_name(cx, target) is not None or subscripts.is_member(cx, target):
         return None
     swizzle = isinstance(target, ast.Attribute) and linalg.several(target.attr) is not None
     if not swizzle and not isinstance(target, ast.Subscript):
         return None
     assert isinstance(target, (ast.Attribute, ast.Subscript))
     inner = subscripts.any_place(cx, target.value)
-    if inner is None or isinstance(inner, struct_values.StructPlace):
+    if inner is None or isinstance(inner, structs.StructPlace):
         return None
     mem, index = inner
     if isinstance(target, ast.Attribute):
@@ -231,12 +231,12 @@ def fill(cx: TranslationContext, node: ast.expr) -> bool:
     target = node.func.value
     if node.func.attr != "fill" or any(isinstance(n, ast.Call) for n in ast.walk(target)):
         return False
-    name = struct_values.local_name(cx, target)
+    name = structs.local_name(cx, target)
     place = subscripts.any_place(cx, target) if name is None else None
     local = None if name is None else cx.env[name]
     if isinstance(local, (list, Matrix)):
         local = cx.value(local, target)
-    if isinstance(local, StructVar) or isinstance(place, struct_values.StructPlace):
+    if isinstance(local, StructVar) or isinstance(place, structs.StructPlace):
         return False
     if isinstance(local, (Value, KernelLocal)):
         owner = local.mem.dtype if isinstance(local, KernelLocal) else local.type

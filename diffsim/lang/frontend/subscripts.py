@@ -15,8 +15,9 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import StructValue, TranslationContext
-from diffsim.lang.frontend.functions import struct_values
-from diffsim.lang.host.inspection import is_field, is_ours, is_struct_field
+from diffsim.lang.frontend.functions import structs
+from diffsim.lang.host.field_like import is_field, is_struct_field
+from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
 from diffsim.lang.host.unsupported import ABSENT, close_to
 from diffsim.lang.types import linalg
@@ -35,7 +36,7 @@ def _attribute(
     with cx.once(node):
         if node.attr in linalg.COMPONENTS or is_member(cx, node):
             place = any_place(cx, node)
-            if isinstance(place, struct_values.StructPlace):
+            if isinstance(place, structs.StructPlace):
                 return place.load(cx, node), None
             if place is not None:
                 return cx.builder.load(*place), None
@@ -69,7 +70,7 @@ def _attribute_of(
     if look is not None and is_ours(owner):  # what it is made of does not change
         look.strict = True
     if isinstance(owner, StructValue):
-        return struct_values.attribute(cx, owner, node), None
+        return structs.attribute(cx, owner, node), None
     if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
         raise cx.type_error(
             node,
@@ -172,7 +173,7 @@ def _component(cx: TranslationContext, owner: Value, k: int, node: ast.expr) -> 
 def place_of(cx: TranslationContext, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
     """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
     place = any_place(cx, node)
-    if isinstance(place, struct_values.StructPlace):
+    if isinstance(place, structs.StructPlace):
         raise cx.type_error(
             node,
             f"this is a {place.type.__name__} as a whole",
@@ -183,11 +184,11 @@ def place_of(cx: TranslationContext, node: ast.expr) -> tuple[Mem, tuple[Value, 
 
 def any_place(
     cx: TranslationContext, node: ast.expr
-) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+) -> structs.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
     """The place of a number, vector or struct in a field: `x[i]`, `x[i].y`, `particles[i].pos`."""
     if isinstance(node, ast.Attribute):
         inner = any_place(cx, node.value) if _reaches_element(cx, node) else None
-        if isinstance(inner, struct_values.StructPlace):
+        if isinstance(inner, structs.StructPlace):
             return inner.member(cx, node.attr, node)
         if inner is None:
             return None
@@ -198,7 +199,7 @@ def any_place(
         inner = None if slices(node.value) else any_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
-        if isinstance(inner, struct_values.StructPlace):
+        if isinstance(inner, structs.StructPlace):
             raise cx.type_error(
                 node,
                 f"a {inner.type.__name__} has no elements",
@@ -212,12 +213,12 @@ def any_place(
 
 def _field_place(
     cx: TranslationContext, node: ast.Subscript, owner: Any
-) -> struct_values.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+) -> structs.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
     """The place that `owner[i]` means, if owner is a field or array."""
     if is_struct_field(owner):
         index = index_list(cx, node)
         _check_index(cx, node, owner.name, owner.shape, index)
-        return struct_values.StructPlace(owner._struct, owner.type, tuple(index))
+        return structs.StructPlace(owner._struct, owner.type, tuple(index))
     return element_place(cx, node, owner) if is_field(owner) else None
 
 
@@ -391,7 +392,7 @@ def subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
             if isinstance(owner, Value) and owner.type.shape:
                 return _sliced(cx, owner, node)
         place = any_place(cx, node)
-        if isinstance(place, struct_values.StructPlace):
+        if isinstance(place, structs.StructPlace):
             return place.load(cx, node)
         if place is not None:
             return cx.builder.load(*place)
@@ -449,7 +450,7 @@ def slice_of(
 def element(cx: TranslationContext, owner: Any, node: ast.Subscript) -> Any:
     """`owner[...]` of a local vector, matrix, list or Python object, or of a field that came from one."""
     place = _field_place(cx, node, owner)
-    if isinstance(place, struct_values.StructPlace):
+    if isinstance(place, structs.StructPlace):
         return place.load(cx, node)
     if place is not None:
         return cx.builder.load(*place)

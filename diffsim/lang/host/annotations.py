@@ -9,7 +9,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
-from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.hooks import runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class DefaultTensor:
     @property
     def now(self) -> TensorType:
         """The type that it is now."""
-        scalar = ports.default_fp() if self.kind == "f" else ports.default_ip()
+        scalar = runtime().default_fp() if self.kind == "f" else runtime().default_ip()
         made = tensor(SCALARS[f"u{scalar.bits}"] if self.kind == "u" else scalar, self.dims)
         assert isinstance(made, TensorType)
         return made
@@ -101,9 +101,9 @@ def scalar_type(dtype: Any) -> ScalarType:
     if isinstance(dtype, ScalarType):
         return dtype
     if dtype is float:
-        return ports.default_fp()
+        return runtime().default_fp()
     if dtype is int:
-        return ports.default_ip()
+        return runtime().default_ip()
     if dtype is bool:
         return bool_
     raise FieldError(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from diffsim.errors import AutodiffError, DiffsimError, Span, shown
 from diffsim.ir.types import ScalarType
 from diffsim.lang.host.copying import Bound, Named
-from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import Source
 
@@ -135,7 +135,7 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
             raise _twice(func, func.gradient, given)
         _check_parameters(func, given, more=True)
         func.gradient = given
-        ports.forget_kernels()
+        runtime().forget_kernels()
         return given
 
     return decorate
@@ -159,7 +159,7 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
             raise _twice(func, func.replay, given)
         _check_parameters(func, given, more=False)
         func.replay = given
-        ports.forget_kernels()
+        runtime().forget_kernels()
         return given
 
     return decorate

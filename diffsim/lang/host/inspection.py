@@ -46,16 +46,6 @@ def home_of(function: Any) -> str:
     return ""
 
 
-def is_field(thing: Any) -> bool:
-    """Whether it is a field or an array argument; objects of the program are not asked."""
-    return is_ours(thing) and hasattr(thing, "_mem")
-
-
-def is_struct_field(thing: Any) -> bool:
-    """Whether it is a field of structs."""
-    return is_ours(thing) and hasattr(thing, "_struct")
-
-
 def is_of_program(problem: Exception) -> bool:
     """Whether code of the program raised it: a property, or a method such as `__bool__`."""
     trace = problem.__traceback__

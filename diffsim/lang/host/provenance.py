@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from diffsim.ir.op import OpDispatch
+from diffsim.lang.host.field_like import is_any_field
 
 
 def holds_field(thing: Any) -> bool:
     """Whether a thing is a field, or a list with fields in it, which NumPy would read unseen."""
     if isinstance(thing, (list, tuple)):
         return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
-    return getattr(type(thing), "_diffsim_field", False)
+    return is_any_field(thing)
 
 
 _BARE = frozenset((float, int, bool, str, np.ndarray))

@@ -14,7 +14,8 @@ from diffsim.errors import shown
 from diffsim.ir.nodes import Value
 from diffsim.ir.op import Op
 from diffsim.ir.types import ScalarType, TensorType, an
-from diffsim.lang.host.inspection import is_field, is_ours, name_of
+from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.inspection import is_ours, name_of
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types.matrix import Matrix
 

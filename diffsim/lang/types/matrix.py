@@ -16,7 +16,7 @@ from diffsim.errors import DiffsimError, FieldError, KernelTypeError, Span, show
 from diffsim.ir.op import Op, OpDispatch, Tracked
 from diffsim.ir.types import ScalarType, converted, from_numpy
 from diffsim.lang.host.annotations import scalar_type
-from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import holds_field, marked, source_of
 from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute, refuse_duals
@@ -78,12 +78,12 @@ class Matrix(OpDispatch):
     ) -> Any:
         """A field of n x m matrices; see `ds.field` for the other arguments."""
         refuse_duals(needs_dual)
-        return ports.make_field((n, m), dtype, shape, name, needs_grad, layout)
+        return runtime().make_field((n, m), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
     def ndarray(n: int, m: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
         """An array of n x m matrices; see `ds.ndarray`."""
-        return ports.make_ndarray((n, m), dtype, shape, needs_grad)
+        return runtime().make_ndarray((n, m), dtype, shape, needs_grad)
 
     @staticmethod
     def zero(dt: Any, n: int, m: int | None = None) -> Matrix:

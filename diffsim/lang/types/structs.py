@@ -15,7 +15,7 @@ from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.func import Func
-from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import marked
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
@@ -171,7 +171,7 @@ class StructType(Named):
             needs_dual: Taichi's forward mode, which is refused.
         """
         refuse_duals(needs_dual)
-        return ports.make_struct_field(self, shape, name, needs_grad, layout)
+        return runtime().make_struct_field(self, shape, name, needs_grad, layout)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """What `class Charged(Particle)` inherits from: a class with these members and methods."""

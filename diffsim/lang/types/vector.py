@@ -8,7 +8,7 @@ import numpy as np
 
 from diffsim.errors import FieldError, KernelTypeError, Span, shown
 from diffsim.ir.types import TensorType, an
-from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import refuse_duals
@@ -40,12 +40,12 @@ class Vector:
     ) -> Any:
         """A field of vectors of n elements; see `ds.field` for the other arguments."""
         refuse_duals(needs_dual)
-        return ports.make_field((n,), dtype, shape, name, needs_grad, layout)
+        return runtime().make_field((n,), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
     def ndarray(n: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
         """An array of vectors of n elements; see `ds.ndarray`."""
-        return ports.make_ndarray((n,), dtype, shape, needs_grad)
+        return runtime().make_ndarray((n,), dtype, shape, needs_grad)
 
     @staticmethod
     def zero(dt: Any, n: int) -> Matrix:
@@ -97,11 +97,11 @@ class _Maker:
         needs_dual: bool = False,
     ) -> Any:
         refuse_duals(needs_dual)
-        return ports.make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
+        return runtime().make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
 
     @staticmethod
     def ndarray(t: TensorType, shape: Any, needs_grad: bool) -> Any:
-        return ports.make_ndarray(t.shape, t.scalar, shape, needs_grad)
+        return runtime().make_ndarray(t.shape, t.scalar, shape, needs_grad)
 
 
 TensorType.maker = _Maker

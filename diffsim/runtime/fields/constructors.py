@@ -8,7 +8,6 @@ from typing import Any
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
-from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.lang.host.unsupported import refuse_duals
 from diffsim.runtime.fields.field import Field
@@ -95,10 +94,6 @@ def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: b
     made.kind = "array"
     made.place(checked_shape(shape))
     return made
-
-
-ports.make_field = make_field
-ports.make_ndarray = make_ndarray
 
 
 @checked

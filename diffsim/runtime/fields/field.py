@@ -20,6 +20,7 @@ from diffsim.errors import BackendError, FieldError, MissingGradientError, Span,
 from diffsim.ir.nodes import Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
+from diffsim.lang.host.field_like import FieldLike
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import CALL, checked_methods
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
@@ -65,7 +66,7 @@ _ASSIGNED = {
 
 
 @checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
-class Field(FieldProtocols):
+class Field(FieldProtocols, FieldLike):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
     Attributes:
@@ -76,6 +77,8 @@ class Field(FieldProtocols):
     """
 
     grad: Field | None
+    dtype: ScalarType
+    _mem: Mem
 
     def __init__(
         self,

@@ -40,7 +40,6 @@ _LIKE_ARRAYS = (bool, int, float, complex, np.generic, np.ndarray, list, tuple, 
 class FieldProtocols:
     """The base of fields and of fields of structs."""
 
-    _diffsim_field = True
     to_numpy: Any
     in_words: Any
     if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 from diffsim.errors import FieldError, OperationError, Span, shown
 from diffsim.ir.types import TensorType
-from diffsim.lang.host.hooks import ports
+from diffsim.lang.host.field_like import StructFieldLike
 from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
@@ -26,7 +26,7 @@ _METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_
 
 
 @checked_methods("fill to_numpy from_numpy copy_from")
-class StructField(FieldProtocols):
+class StructField(FieldProtocols, StructFieldLike):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
 
     `particles.pos` is the field of a member; `particles[i]` an element, whose members can be read and
@@ -35,6 +35,9 @@ class StructField(FieldProtocols):
     Attributes:
         type: the type of its elements.
     """
+
+    type: StructType
+    _struct: dict[str, Any]
 
     def __init__(self, type_: StructType, members: dict[str, Any]) -> None:
         self.type = type_
@@ -312,6 +315,3 @@ class StructNamespace:
             )
         t = struct_type("struct", members)
         return make_struct_field(t, shape, name, needs_grad, layout)
-
-
-ports.make_struct_field = make_struct_field

@@ -30,7 +30,6 @@ from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.frontend.translate import translate
 from diffsim.lang.host.copying import Bound, Named
-from diffsim.lang.host.hooks import ports
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_whole
 from diffsim.lang.host.source import Source
@@ -545,11 +544,11 @@ def kernel(function: Callable[..., Any] | None = None, *, simplicity: str | None
     return Kernel(function, simplicity)
 
 
-def _forget_all() -> None:
+def forget_all() -> None:
+    """Discard every compiled specialization of all kernels."""
     for k in members(_alive):
         k.forget()
 
 
-session.at_reset.append(_forget_all)
-ports.forget_kernels = _forget_all
-session.at_new_grad.append(_forget_all)
+session.at_reset.append(forget_all)
+session.at_new_grad.append(forget_all)

@@ -31,8 +31,8 @@ from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.frontend import assignments, expressions, subscripts
 from diffsim.lang.frontend.context import ADJOINT, DRAWS, Targets, TranslationContext
 from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import BoundFunc, Func, Given
-from diffsim.lang.host.inspection import is_field
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.host.source import Source
 from diffsim.lang.types import linalg

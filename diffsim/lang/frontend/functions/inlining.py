@@ -21,7 +21,7 @@ from diffsim.lang.frontend.functions import (
     by_reference,
     custom_derivatives,
     inline_llvm,
-    struct_values,
+    structs,
 )
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.observations import ATTRIBUTE
@@ -67,7 +67,7 @@ def inline(
     if not changed:
         return body(cx, node, func, bound, after=env)
     after: dict[str, Any] = {} if env is None else env
-    bound |= {name: struct_values.as_value(cx, bound[name], node) for name in changed}
+    bound |= {name: structs.as_value(cx, bound[name], node) for name in changed}
     result = body(cx, node, func, bound, after=after)
     by_reference.assign(cx, node, func, bound, after, len(args) - len(node.args))
     return result
@@ -102,9 +102,9 @@ def run(
     """
     frame = Frame(source, cx.span(node), targets)
     for name, thing in env.items():
-        thing = struct_values.as_value(cx, thing, node)
+        thing = structs.as_value(cx, thing, node)
         if isinstance(thing, StructValue):
-            struct_values.spread(frame.env, name, thing)
+            structs.spread(frame.env, name, thing)
         else:
             frame.env[name] = thing
     caller = cx.frame
@@ -196,7 +196,7 @@ def bind(
         t = annotations.get(p.arg)
         if isinstance(t, StructType):
             what = f"{p.arg} of {name}"
-            bound[p.arg] = struct_values.of_type(cx, bound[p.arg], t, what, node)
+            bound[p.arg] = structs.of_type(cx, bound[p.arg], t, what, node)
         elif isinstance(t, (ScalarType, TensorType)) or calls.is_python_type(t):
             bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
         elif isinstance(bound[p.arg], list):

@@ -1,0 +1,270 @@
+"""Structs inside of kernels: as values, as places in fields, and the operations on them.
+
+A local struct is nothing but its members: the name `p` is bound to a `StructVar`, and each member to a name
+of its own, "p.pos", which no name of Python can be. Branches merge and loops carry the members as they do
+any local. As an expression it is a `StructValue`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from diffsim.errors import KernelTypeError
+from diffsim.ir.nodes import Mem, Value, zero
+from diffsim.ir.types import Type, an
+from diffsim.lang.frontend import assignments, calls, subscripts
+from diffsim.lang.frontend.context import (
+    StructValue,
+    StructVar,
+    TranslationContext,
+    Undefined,
+)
+from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.host.field_like import AnyField, StructFieldLike
+from diffsim.lang.host.func import Func
+from diffsim.lang.host.source import Source
+from diffsim.lang.types.descriptions import describe
+from diffsim.lang.types.structs import Struct, StructType
+
+
+class StructMethod:
+    """A method of a struct, bound to the expression it was taken from."""
+
+    def __init__(self, func: Func, owner: StructValue, node: ast.expr) -> None:
+        self.func = func
+        self.owner = owner
+        self.node = node
+
+    def in_words(self) -> str:
+        return f"the method .{self.func.source.name}"
+
+    @property
+    def __name__(self) -> str:
+        return f".{self.func.source.name}"
+
+
+class StructPlace:
+    """An element of a field of structs, or a struct inside of it."""
+
+    def __init__(
+        self, fields: Mapping[str, AnyField], type_: StructType, index: tuple[Value, ...]
+    ) -> None:
+        self.fields = fields
+        self.type = type_
+        self.index = index
+
+    def member(
+        self, cx: TranslationContext, name: str, node: ast.expr
+    ) -> StructPlace | tuple[Mem, tuple[Value, ...]]:
+        """The place of a member."""
+        if name not in self.fields:
+            raise _no_member(cx, self.type, name, node)
+        found = self.fields[name]
+        if isinstance(found, StructFieldLike):
+            return StructPlace(found._struct, found.type, self.index)
+        return cx.use(found._mem), self.index
+
+    def load(self, cx: TranslationContext, node: ast.expr) -> StructValue:
+        """The struct that stands there."""
+        members: dict[str, Any] = {}
+        for name in self.fields:
+            place = self.member(cx, name, node)
+            if isinstance(place, StructPlace):
+                members[name] = place.load(cx, node)
+            else:
+                members[name] = cx.builder.load(*place)
+        return StructValue(self.type, members)
+
+
+def _no_member(cx: TranslationContext, t: StructType, name: str, node: ast.expr) -> KernelTypeError:
+    return cx.type_error(node, f"a {t.__name__} has no member {name}", t.advice(name))
+
+
+def of_type(
+    cx: TranslationContext, thing: Any, want: StructType, what: str, node: ast.expr
+) -> StructValue:
+    """The thing as a struct of that type."""
+    thing = as_value(cx, thing, node)
+    if not isinstance(thing, StructValue) or thing.type is not want:
+        raise cx.type_error(
+            node,
+            f"{what} is a {want.__name__}, not {describe(thing)}",
+            f"make one: {want.__name__}(...)",
+        )
+    return thing
+
+
+def as_value(cx: TranslationContext, thing: Any, node: ast.expr) -> Any:
+    """A struct of Python as one of the kernel; other things as they are."""
+    if not isinstance(thing, Struct):
+        return thing
+    members: dict[str, Any] = {}
+    for name, t in thing._type.members.items():
+        one = thing._values[name]
+        members[name] = (
+            as_value(cx, one, node)
+            if isinstance(t, StructType)
+            else cx.builder.cast(cx.value(one, node, like=t), t.scalar)
+        )
+    return StructValue(thing._type, members)
+
+
+def blank(t: Type | StructType) -> Any:
+    """Zero in every member."""
+    if isinstance(t, StructType):
+        return StructValue(t, {name: blank(m) for name, m in t.members.items()})
+    return zero(t)
+
+
+def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -> Any:
+    """`p.pos`, `p.method`."""
+    if node.attr in owner.members:
+        return owner.members[node.attr]
+    method = owner.type.methods.get(node.attr)
+    if method is None:
+        raise _no_member(cx, owner.type, node.attr, node)
+    return StructMethod(method, owner, node.value)
+
+
+def spread(env: dict[str, Any], name: str, value: StructValue) -> None:
+    """Bind a name that had no value to a struct."""
+    env[name] = StructVar(value.type)
+    for member, thing in value.members.items():
+        if isinstance(thing, StructValue):
+            spread(env, f"{name}.{member}", thing)
+        else:
+            env[f"{name}.{member}"] = thing
+
+
+def local_name(cx: TranslationContext, node: ast.expr) -> str | None:
+    """The name that `p`, `p.pos` or `p.body.pos` is bound to, for a local p."""
+    if isinstance(node, ast.Name):
+        return node.id if node.id in cx.env else None
+    if isinstance(node, ast.Attribute):
+        owner = local_name(cx, node.value)
+        if owner is not None and isinstance(cx.env[owner], StructVar):
+            key = f"{owner}.{node.attr}"
+            if key not in cx.env:
+                raise _no_member(cx, cx.env[owner].type, node.attr, node)
+            return key
+    return None
+
+
+# ---- operations
+
+
+def make(
+    cx: TranslationContext,
+    node: ast.expr,
+    t: StructType,
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> StructValue:
+    """`Particle(pos, mass=m)` in a kernel."""
+    given = t.bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
+    members: dict[str, Any] = {}
+    for name, want in t.members.items():
+        if name not in given:
+            members[name] = blank(want)
+        elif isinstance(want, StructType):
+            members[name] = of_type(cx, given[name], want, f"{name} of {t.__name__}", node)
+        else:
+            members[name] = _fitting(cx, node, given[name], want, f"{name} of {t.__name__}")
+    return StructValue(t, members)
+
+
+def _fitting(
+    cx: TranslationContext,
+    node: ast.expr,
+    thing: Any,
+    want: Type,
+    what: str,
+) -> Value:
+    v = cx.value(thing, node, what, want)
+    if want.shape and not v.type.shape:
+        v = cx.builder.broadcast(v, want)
+    if v.type.shape != want.shape or (v.type.is_float and not want.is_float):
+        raise cx.type_error(
+            node,
+            f"{what} is {an(want)}, not {an(v.type)}",
+            "convert it with ds.cast" if v.type.shape == want.shape else "give one of that shape",
+        )
+    return calls.convert(cx, v, want, node, assigned=what)
+
+
+def store(cx: TranslationContext, place: StructPlace, new: StructValue, source: ast.expr) -> None:
+    """Store a struct member by member."""
+    for name, thing in new.members.items():
+        at = place.member(cx, name, source)
+        if isinstance(at, StructPlace):
+            store(cx, at, thing, source)
+        else:
+            cx.builder.store(*at, assignments.stored(cx, *at, thing, source))
+
+
+def assign(cx: TranslationContext, name: str, new: StructValue, target: ast.expr) -> None:
+    """Bind a local to a struct, member by member."""
+    old = cx.env.get(name)
+    if old is not None and old != StructVar(new.type) and not isinstance(old, Undefined):
+        raise cx.type_error(
+            target,
+            f"{name} is {describe(old)} and can not become {describe(new)}",
+            f"use another name for {describe(new)}",
+        )
+    cx.env[name] = StructVar(new.type)
+    for member, thing in new.members.items():
+        assignments.assign_local(cx, f"{name}.{member}", thing, target)
+
+
+def call_method(
+    cx: TranslationContext,
+    node: ast.Call,
+    method: StructMethod,
+    args: list[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`p.method(...)`: what it assigns to members of `self` is assigned to those of p."""
+    func = method.func
+    if not assigns_self(func.source):
+        return inlining.inline(cx, node, func, [method.owner, *args], kwargs)
+    owner = method.node
+    if any(isinstance(n, ast.Call) for n in ast.walk(owner)):
+        raise cx.syntax(
+            owner,
+            f"{func.source.name} changes the struct it is called on, which comes from a call here",
+            "give the index or the struct a name first",
+        )
+    env: dict[str, Any] = {}
+    result = inlining.inline(cx, node, func, [method.owner, *args], kwargs, env)
+    me = func.source.node.args.args[0].arg
+    var = env[me]
+    frame_env, cx.frame.env = cx.frame.env, env
+    changed = var.load(cx, me)
+    cx.frame.env = frame_env
+    if local_name(cx, owner) is None and subscripts.any_place(cx, owner) is None:
+        raise cx.type_error(
+            owner,
+            f"{func.source.name} changes the struct it is called on, and this one can not be changed",
+            "copy it to a local first",
+        )
+    assignments.assign_to(cx, owner, changed)
+    return result
+
+
+def assigns_self(source: Source) -> bool:
+    """Whether a method changes the struct it is called on."""
+    name = source.node.args.args[0].arg if source.node.args.args else ""
+    for node in ast.walk(source.node):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            base: ast.expr = node
+            while isinstance(base, (ast.Attribute, ast.Subscript)):
+                base = base.value
+            if isinstance(base, ast.Name) and base.id == name:
+                return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            base = node.func.value
+            if isinstance(base, ast.Name) and base.id == name:
+                return True  # another method, which may
+    return False

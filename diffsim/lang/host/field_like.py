@@ -1,0 +1,84 @@
+"""What the language knows of fields, which the runtime makes: the bases that it recognizes them by.
+
+They are classes and not `typing.Protocol`s, so that `is_field` looks at the class of an object only. An
+object of the program may answer `hasattr` with anything, or run code for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+from diffsim.ir.nodes import Mem
+from diffsim.ir.types import ScalarType
+
+
+class FieldLike:
+    """Memory that kernels address by an index: a field, or an array argument under translation.
+
+    Invariant: `_mem` describes the memory in IR, and is the same object wherever the field is used in one
+    kernel. A field that is not placed yet raises a FieldError when asked for it.
+    """
+
+    __slots__ = ()
+    if TYPE_CHECKING:  # attributes in some subclasses, properties in others
+
+        @property
+        def _mem(self) -> Mem: ...
+
+        @property
+        def shape(self) -> tuple[Any, ...]:
+            """The number of elements along each axis; of an array argument a value known at run time."""
+
+        @property
+        def dtype(self) -> ScalarType: ...
+
+        @property
+        def grad(self) -> FieldLike | None: ...
+
+
+class StructFieldLike:
+    """A field of structs: one field per member, all of the same shape.
+
+    Invariant: `_struct` has the keys of `type.members`, in the same order.
+    """
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        @property
+        def _struct(self) -> Mapping[str, AnyField]: ...
+
+        @property
+        def type(self) -> Any:
+            """Its `StructType`."""
+
+        @property
+        def name(self) -> str: ...
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+        @property
+        def grad(self) -> StructFieldLike | None: ...
+
+        def fields(self) -> list[Any]:
+            """The fields of all members, also those of structs inside."""
+
+
+AnyField: TypeAlias = FieldLike | StructFieldLike
+
+
+def is_field(thing: object) -> TypeGuard[FieldLike]:
+    """Return whether the object is a field or an array argument, by its class alone."""
+    return issubclass(type(thing), FieldLike)
+
+
+def is_struct_field(thing: object) -> TypeGuard[StructFieldLike]:
+    """Return whether the object is a field of structs, by its class alone."""
+    return issubclass(type(thing), StructFieldLike)
+
+
+def is_any_field(thing: object) -> TypeGuard[AnyField]:
+    """Return whether the object is a field of either kind."""
+    return issubclass(type(thing), (FieldLike, StructFieldLike))
