@@ -22,10 +22,18 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from diffsim.ad.checks.integrity import RecordIntegrity
+from diffsim.ad.checks.integrity import RecordIntegrity, session_reset
 from diffsim.ad.checks.lost_gradients import check_rollout
 from diffsim.ad.record.overwrite_saves import Saved, copied
-from diffsim.ad.rollout_recorders import CarryWatch, Repeat, StepTrace
+from diffsim.ad.record.step_trace import StepTrace
+from diffsim.ad.recorder import (
+    EnclosingRecorder,
+    RolloutSummary,
+    TapeRecorder,
+    enclosing_recorder,
+)
+from diffsim.ad.reverse.backward import sweep
+from diffsim.ad.rollout_recorders import CarryWatch, RepeatRecorder
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs
@@ -92,12 +100,12 @@ def checkpoint(
         FieldError: arguments that make no sense; a budget too small for one step.
     """
     rollout = _Rollout(step, n_steps, state, schedule, snapshots, memory, progress)
-    tape = session.tape
-    if tape is None or tape.plain:
+    outer = enclosing_recorder()
+    if outer is None:
         for t in range(n_steps):
             rollout.run(t)
         return rollout.stats
-    rollout.forward(tape)
+    rollout.forward(outer)
     return rollout.stats
 
 
@@ -189,11 +197,11 @@ class _Rollout:
         finally:
             own.quiet = outer
 
-    def forward(self, tape: Any) -> None:
+    def forward(self, outer: EnclosingRecorder) -> None:
         """Run all steps, keeping the snapshots that the backward pass starts from."""
         positions = {0}
-        watch = CarryWatch(tape, set(self.state))
-        session.tape = watch
+        watch = CarryWatch(outer, set(self.state))
+        before, session.tape = session.tape, watch
         try:
             for t in range(self.n):
                 if t in positions:
@@ -213,19 +221,18 @@ class _Rollout:
                     positions = self.plan()
             check_rollout(watch.set_grads, watch.seeded_grads, set(watch.written) - set(self.state))
         except BaseException:
-            tape.cut_short("the checkpointed rollout", Span.of_caller())
+            outer.cut_short("the checkpointed rollout", Span.of_caller())
             raise
         finally:
             if session.tape is watch:
-                session.tape = tape
+                session.tape = before
         self.written = list(watch.written)
         self.inputs = watch.inputs
         self.now = session.clock
-        if tape.in_place:
-            tape.saver.will_need(self.inputs)
+        outer.will_need(self.inputs)
         read = dict.fromkeys(field for field, _ in self.inputs)
         written = [*self.state, *self.written]
-        tape.rolled_out(self.backward, read, written, watch.kept, self.all_of_it)
+        outer.rolled_out(RolloutSummary(self.backward, self.all_of_it, read, written, watch.alive))
 
     def all_of_it(self) -> None:
         """Run all steps."""
@@ -367,32 +374,50 @@ class _Rollout:
 
     def adjoint(self, lo: int, hi: int) -> bool:
         """The adjoints of some steps, from the state as it is now; False if their saves do not fit."""
-        tape = Repeat()
-        with tape:
-            for t in range(lo, hi):
-                session.launches = self.launches[t]
-                tape.trace = StepTrace()
-                self.run_again(t)
-                self.compare(t, tape.trace)
-                room = math.inf
-                if self.memory is not None:
-                    room = self.memory - self.held * self.size - self.other_bytes
-                if tape.saver.bytes > room and hi - lo > 1:
-                    return False
-        self.note(tape.saver.bytes)
-        if tape.saver.bytes > room:
+        recorder = TapeRecorder(saving=True)
+        saver = recorder.saver
+        if not self.record_again(recorder, lo, hi):
+            return False
+        self.note(saver.bytes)
+        if saver.bytes > (room := self.room()):
             raise AutodiffError(
-                f"step {lo} of the checkpointed rollout needs {tape.saver.bytes} bytes for values that it "
+                f"step {lo} of the checkpointed rollout needs {saver.bytes} bytes for values that it "
                 f"overwrites, more than the first step did, and {room} are left of memory={self.memory}",
                 Span.of_caller(),
                 hint="give it more memory, or fewer snapshots",
             )
-        tape.sweep()
+        sweep(recorder.record, recorder.gaps)
         if self.progress:
             done = self.n - lo
             bar = "#" * (30 * done // self.n)
             sys.stderr.write(f"\rbackward [{bar:<30}] {done}/{self.n}")
         return True
+
+    def record_again(self, recorder: TapeRecorder, lo: int, hi: int) -> bool:
+        """Run some steps again and record them; False as soon as their saves do not fit."""
+        repeat = RepeatRecorder(recorder)
+        recorder.begin(repeat)
+        fits = True
+        try:
+            for t in range(lo, hi):
+                session.launches = self.launches[t]
+                repeat.trace = StepTrace()
+                self.run_again(t)
+                self.compare(t, repeat.trace)
+                fits = hi - lo == 1 or recorder.saver.bytes <= self.room()
+                if not fits:
+                    break
+        finally:
+            undisturbed = recorder.end()
+        if not undisturbed:
+            raise session_reset()
+        return fits
+
+    def room(self) -> float:
+        """How many bytes are left for what a tape saves."""
+        if self.memory is None:
+            return math.inf
+        return self.memory - self.held * self.size - self.other_bytes
 
 
 def _changed(field: Field, row: int | None, span: Span | None) -> GlobalDataAccessError:

@@ -12,9 +12,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.ad.gradcheck import run_moved
-from diffsim.ad.record.entries import Index, Wrote, flat, held, put_held, read, written
+from diffsim.ad.record.entries import (
+    Entry,
+    Index,
+    Wrote,
+    flat,
+    held,
+    put_held,
+    read,
+    written,
+)
+from diffsim.ad.record.overwrite_saves import Box
+from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot
-from diffsim.ad.tape import Tape
+from diffsim.ad.recorder import (
+    EnclosingRecorder,
+    RolloutSummary,
+    TapeRecorder,
+    enclosing_recorder,
+)
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
@@ -23,45 +39,54 @@ from diffsim.lang.host.source import check_runs, is_passive
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import ZERO, poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.recorder import ForwardingRecorder
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 
-class _NestedRecorder(Tape):
-    """Records what a function with a gradient of its own does; nothing of it is differentiated."""
+class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
+    """Records what a function with a gradient of its own does; nothing of it is differentiated.
 
-    exact = False
+    The entries go to a record of its own (`body`), which becomes a single entry of the recorder around it.
+    That one saves what is overwritten, for adjoints before the call.
 
-    def __init__(self, outer: Tape, start: StartSnapshot | None = None) -> None:
-        super().__init__()
+    Attributes:
+        script: what the function did, to be done again, if its gradient is to be compared with differences.
+    """
+
+    refuses_constants = False  # the user gives the gradient
+
+    def __init__(
+        self,
+        outer: EnclosingRecorder,
+        script: list[Callable[[], Any]] | None,
+        start: StartSnapshot | None = None,
+    ) -> None:
+        self.body = TapeRecorder()
+        self.body.intercepts = outer.intercepts or start is not None
+        super().__init__(self.body)
         self.outer = outer
         self.trace = outer.trace
-        self.start = start
-        self.script: list[Callable[[], Any]] | None = None if start is None else []
-        if isinstance(outer, _NestedRecorder) and outer.script is not None:
-            self.script = outer.script
-        self.ahead: Specialization | None = None
-        self.in_place = outer.in_place or start is not None
-        self.validator, self.nan = outer.validator, outer.nan
+        self.script = script
+        self.body.snapshot = start
+        self.validator = self.body.validator = outer.validator
+        self.nan = self.body.nan = outer.nan
+        self._launching: Specialization | None = None
 
-    def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
-        self.ahead = special
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
+        self._launching = special
         self.outer.save_before(special, args)
-        return super().launching(special.detached, args)
+        return self.body.launching(special.detached, args)
 
-    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
-        super().save_before(special, args)
-        self.outer.save_before(special, args)
-
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         if self.trace is not None:
             self.trace.launched(special, args, now, seed)
-        super().launched(special.plain.detached, args, now, seed)
-        entry = self.entries.newest()
-        own = self.ahead or special.plain
-        self.ahead = None
+        self.body.launched(special.plain.detached, args, now, seed)
+        entry = self.body.record.newest()
+        own = self._launching or special.plain
+        self._launching = None
         if not own.is_detached:
             entry.inside = own
         if self.script is not None:
@@ -70,42 +95,50 @@ class _NestedRecorder(Tape):
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         if self.trace is not None:
             self.trace.wrote(field, index, value)
-        super().wrote(field, index, value)
-        if self.script is not None:
-            self.script.append(functools.partial(_put, field, index, held(field, index)))
+        self.body.wrote(field, index, value)
+        self._note_write(field, index)
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         if self.trace is not None:
             self.trace.stored(field, index, value)
-        super().stored(field, index, value)
+        self.body.stored(field, index, value)
+        self._note_write(field, index)
+
+    def _note_write(self, field: Field, index: Index) -> None:
         if self.script is not None:
             self.script.append(functools.partial(_put, field, index, held(field, index)))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         if self.trace is not None:
             self.trace.copied(target, source, to, at)
-        super().copied(target, source, to, at)
+        self.body.copied(target, source, to, at)
         if self.script is not None:
             self.script.append(lambda: _put(target, to, held(source, at)))
 
-    def rolled_out(
-        self,
-        backward: Callable[[], Any],
-        read: Iterable[Field],
-        written: Iterable[Field],
-        kept: Any,
-        again: Callable[[], Any],
-    ) -> None:
-        super().rolled_out(backward, read, written, kept, again)
-        if self.script is not None:
-            self.script.append(again)
+    def writing(self, field: Field, row: int | None) -> None:
+        self.body.writing(field, row)
+        self.outer.writing(field, row)
 
     def cut_short(self, what: str, span: Span | None) -> None:
         self.outer.cut_short(what, span)
 
-    def writing(self, field: Field, row: int | None) -> None:
-        super().writing(field, row)
-        self.outer.writing(field, row)
+    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        self.body.save_before(special, args)
+        self.outer.save_before(special, args)
+
+    def will_need(self, boxes: Iterable[Box]) -> None:
+        """Nothing: the user's gradient is run in place of the rollout's."""
+
+    def append(self, entry: Entry) -> None:
+        self.body.append(entry)
+
+    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
+        self.body.replaced(backward, inside)
+
+    def rolled_out(self, rollout: RolloutSummary) -> None:
+        self.body.rolled_out(rollout)
+        if self.script is not None:
+            self.script.append(rollout.again)
 
 
 def _put(field: Field, index: Index, values: np.ndarray) -> None:
@@ -131,8 +164,8 @@ class GradReplaced(Named):
         return self if owner is None else BoundGradReplaced(self, owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tape = session.tape
-        if tape is None or tape.plain:
+        outer = enclosing_recorder()
+        if outer is None:
             return self.function(*args, **kwargs)
         name = getattr(self.function, "__name__", "the function")
         source = source_of((args, kwargs))
@@ -140,16 +173,20 @@ class GradReplaced(Named):
             source.refuse(name, "give it the field")
         backward: Callable[[], Any] = functools.partial(self._needed(), *args, **kwargs)
         start = None if self.checked else StartSnapshot()
-        session.tape = inside = _NestedRecorder(tape, start)
+        script = outer.script if isinstance(outer, _NestedRecorder) else None
+        if script is None and start is not None:
+            script = []
+        inside = _NestedRecorder(outer, script, start)
+        before, session.tape = session.tape, inside
         try:
             result = self.function(*args, **kwargs)
         except BaseException:
-            if inside.entries:
-                tape.cut_short(name, Span.of_caller())
+            if inside.body.record:
+                outer.cut_short(name, Span.of_caller())
             raise
         finally:
             if session.tape is inside:
-                session.tape = tape
+                session.tape = before
         if start is not None:
             if self.comparison is not None:
                 self.comparison.drop()  # the last call is the first one to be differentiated
@@ -158,7 +195,7 @@ class GradReplaced(Named):
         contents = _contents(given)
         if contents is not None:
             backward = _SameArguments(name, backward, given, contents)
-        tape.replaced(backward, inside)
+        outer.replaced(backward, inside.body.record)
         return result
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
@@ -244,14 +281,14 @@ class Comparison:
         replaced: GradReplaced,
         backward: Callable[[], Any],
         start: StartSnapshot,
-        tape: _NestedRecorder,
+        nested: _NestedRecorder,
     ) -> None:
         self.__name__ = getattr(replaced.function, "__name__", "function")
         self.replaced = replaced
         self.backward = backward
         self.start = start
-        self.script = tape.script or []
-        inside = list(flat(tape.entries))
+        self.script = nested.script or []
+        inside = list(flat(nested.body.record))
         self.outputs = [
             f for f in dict.fromkeys(f for e in inside for f in written(e)) if f.grad is not None
         ]
@@ -393,56 +430,44 @@ def grad_for(
     return decorate
 
 
-class _Detached:
-    """Stands for the tape that is recording, where no gradient flows."""
+class _DetachedRecorder(ForwardingRecorder):
+    """Stands before the recorder of a tape in code that no gradient flows through.
 
-    plain = True
-    records = False
-    exact = False  # what it stores is a constant, whatever that was made of
+    Launches and writes get to the record, as those of constants.
+    """
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.in_place = tape.in_place
-        self.trace = tape.trace
+    follows_values = refuses_constants = False
 
-    def launching(self, special: Any, args: tuple[Any, ...]) -> Any:
-        return self.tape.launching(special.detached, args)
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
+        other: Specialization | None = self.inner.launching(special.detached, args)
+        return other
 
-    def writing(self, field: Field, row: int | None) -> None:
-        self.tape.writing(field, row)
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        self.inner.launched(special.plain.detached, args, now, seed)
 
-    def cut_short(self, what: str, span: Span | None) -> None:
-        self.tape.cut_short(what, span)
-
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.tape.launched(special.plain.detached, args, now, seed)
-
-    @staticmethod
-    def returned(result: Any) -> Any:
+    def returned(self, result: Any) -> Any:
         return result
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.tape.wrote(field, index, value)
-        last = (
-            self.tape.entries[-1] if self.tape.entries else None
-        )  # a rollout's watch notes no entry
-        if isinstance(last, Wrote):
+        self.inner.wrote(field, index, value)
+        record = self.inner.record
+        if isinstance(record, Record) and record and isinstance(last := record[-1], Wrote):
             last.meant = True
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.wrote(target, to, source if to is None else held(target, to))
 
-    def stopped(self, field: Field) -> None:
-        self.tape.stopped(field)
+    def declared_constant(self) -> None:
+        """Nothing: here everything is."""
 
 
 @contextlib.contextmanager
 def _no_grad_block() -> Iterator[None]:
     tape = session.tape
-    if tape is None or isinstance(tape, _Detached):
+    if tape is None or isinstance(tape, _DetachedRecorder):
         yield
         return
-    session.tape = detached = _Detached(tape)
+    session.tape = detached = _DetachedRecorder(tape)
     try:
         yield
     finally:

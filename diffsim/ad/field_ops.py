@@ -78,7 +78,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
         )
     row = _row(dst, runs[0])
     tape = session.listener
-    if tape is not None and tape.in_place:
+    if tape is not None and tape.intercepts:
         tape.writing(dst, row)
     put_held(dst, runs[0], held(src, runs[1]))
     dst._touch(row)
@@ -166,7 +166,7 @@ def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | St
 def stop_grad_outside(x: Any) -> Any:
     """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
     if session.tape is not None:
-        session.tape.constants = True
+        session.tape.declared_constant()
     try:
         return _as_constant(x)
     except RecursionError:

@@ -266,7 +266,7 @@ def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Sta
     check_runs(function, "the function")
     tape = Tape(in_place="save")
     tape.keeps_inputs = False  # what moves is what the function finds
-    tape.start = start = StartSnapshot()
+    tape.recorder.snapshot = start = StartSnapshot()
     for f in inputs:
         start.note(f)
     try:

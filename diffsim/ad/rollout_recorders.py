@@ -1,114 +1,80 @@
-"""Tapes that watch the steps of a checkpointed rollout: what they do, and what they carry on."""
+"""Recorders of the steps of a checkpointed rollout: what they carry on, and whether they repeat."""
 
 from __future__ import annotations
 
-import zlib
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Index, held
+from diffsim.ad.record.entries import Entry, Index, held
 from diffsim.ad.record.overwrite_saves import Box, OverwriteSaver
 from diffsim.ad.record.record import Record
-from diffsim.ad.tape import Tape
+from diffsim.ad.record.step_trace import StepTrace
+from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir.nodes import Atomic
 from diffsim.passes.analysis.regions import RegionAccess
-from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.session import session
+from diffsim.runtime.recorder import ForwardingRecorder, NullRecorder
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
 
 
-class StepTrace:
-    """What a step did, as one number: launches with their arguments, and writes from Python.
-
-    Run again, a step must do the same. It may not if its Python code looks at something that is not in
-    the state, such as a sum so far or a counter of its own.
-    """
-
-    in_place = False
-    records = True
-    exact = False
-    plain = True
-    run = 0
-    looked = False
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.entries: list[Any] = []
-
-    def returned(self, result: Any) -> Recorded:
-        return Recorded(result, self)
-
-    def computed(self, made: Recorded, parts: Any) -> None:
-        pass
-
-    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        if field.kind != "argument":
-            self.wrote(field, index, value.array)
-
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.number = hash((self.number, special.identity, *map(_mark, args)))
-
-    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.number = hash((self.number, field.number, index, _mark(held(field, index))))
-
-    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.number = hash((self.number, target.number, source.number, to, at))
-
-    def stopped(self, field: Field) -> None:
-        self.number = hash((self.number, field.number))
-
-    def cut_short(self, what: str, span: Span | None) -> None:
-        pass
-
-
-def _mark(a: Any) -> Any:
-    if isinstance(a, Field) and a.kind == "argument":
-        a = a.storage.to_numpy()
-    if isinstance(a, DeviceArray):
-        assert session.device is not None
-        a = a.to_numpy(session.device)
-    if isinstance(a, np.ndarray):
-        return zlib.crc32(np.ascontiguousarray(a).tobytes())
-    return a.number if isinstance(a, Field) else repr(a)  # hash(-1) is hash(-2), and NaN has none
-
-
-class Repeat(Tape):
-    """The tape of steps that are run again, with the trace of the last one."""
+class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
+    """Records steps that are run again on a tape of their own, and the trace of the last one."""
 
     trace: StepTrace
 
-    def __init__(self) -> None:
-        super().__init__(in_place="save")
+    def __init__(self, body: TapeRecorder) -> None:
+        super().__init__(body)
+        self.body = body
+        self.validator, self.nan = body.validator, body.nan
         self.trace = StepTrace()
 
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         self.trace.launched(special, args, now, seed)
-        super().launched(special, args, now, seed)
+        self.body.launched(special, args, now, seed)
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.trace.wrote(field, index, value)
-        super().wrote(field, index, value)
+        self.body.wrote(field, index, value)
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         self.trace.stored(field, index, value)
-        super().stored(field, index, value)
+        self.body.stored(field, index, value)
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.trace.copied(target, source, to, at)
-        super().copied(target, source, to, at)
+        self.body.copied(target, source, to, at)
 
     def stopped(self, field: Field) -> None:
         self.trace.stopped(field)
-        super().stopped(field)
+        self.body.stopped(field)
+
+    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        self.body.save_before(special, args)
+
+    def will_need(self, boxes: Iterable[Box]) -> None:
+        self.body.will_need(boxes)
+
+    def append(self, entry: Entry) -> None:
+        self.body.append(entry)
+
+    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
+        self.body.replaced(backward, inside)
+
+    def rolled_out(self, rollout: RolloutSummary) -> None:
+        self.body.rolled_out(rollout)
 
 
-class CarryWatch(Tape):
+class CarryWatch(NullRecorder):
     """Notes what a step reads and writes, to find fields that are missing from the state.
 
-    A rollout inside of a step of another one leaves its trace there too.
+    It makes no entries: the rollout as a whole becomes one of the recorder around it (`outer`). A rollout
+    inside of a step of another one leaves its trace there too.
 
     Attributes:
         written: fields that are not in the state and that steps write.
@@ -117,13 +83,11 @@ class CarryWatch(Tape):
         probe: counts what a tape of this step would save, if somebody wants to know.
     """
 
-    trace: StepTrace
-    exact = False
-    plain = True
+    follows_values = True
 
-    def __init__(self, outer: Tape, state: set[Field]) -> None:
-        super().__init__()
+    def __init__(self, outer: EnclosingRecorder, state: set[Field]) -> None:
         self.outer = outer
+        self.alive: dict[Specialization, list[Any]] = {}
         self.state = state
         self.written: dict[Field, None] = {}
         self.inputs: dict[Box, Span | None] = {}
@@ -139,20 +103,17 @@ class CarryWatch(Tape):
             measure: whether to count what a tape of this step would save.
         """
         self.fresh = set()
-        self.entries = Record()  # values that are returned in it belong to this step alone
         self.trace = StepTrace()
+        self.record = self.trace.record  # values that are returned in it belong to this step alone
         self.traces = [t for t in (self.trace, self.outer.trace) if t is not None]
         self.probe = OverwriteSaver() if measure else None
-        self.in_place = measure or self.outer.in_place
+        self.intercepts = measure or self.outer.intercepts
 
-    def launching(self, special: Any, args: tuple[Any, ...]) -> None:
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
         if self.probe is not None:
             self.probe.before_launch(special.in_place, args)
-        if self.outer.in_place:
+        if self.outer.intercepts:
             self.outer.save_before(special, args)
-
-    def save_before(self, special: Any, args: tuple[Any, ...]) -> None:
-        self.outer.save_before(special, args)
 
     def cut_short(self, what: str, span: Span | None) -> None:
         self.outer.cut_short(what, span)
@@ -160,27 +121,24 @@ class CarryWatch(Tape):
     def writing(self, field: Field, row: int | None) -> None:
         if self.probe is not None and not field.is_grad:
             self.probe.before_write(field, row)
-        if self.outer.in_place:
+        if self.outer.intercepts:
             self.outer.writing(field, row)
 
     def returned(self, result: Any) -> Recorded:
         return Recorded(result, self)
 
-    def computed(self, made: Recorded, parts: Any) -> None:
-        pass
-
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         if field.kind != "argument":
             self.wrote(field, index, value.array)
 
-    def launched(self, special: Any, args: tuple[Any, ...], now: int, seed: int) -> None:
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         for trace in self.traces:
             trace.launched(special, args, now, seed)
         if self.probe is not None:
             self.probe.after_launch(special.in_place, args)
         for a in special.read:
             self._read(special.box(a, args), a.stmt.span)
-        self.kept.setdefault(special, special.alive())
+        self.alive.setdefault(special, special.alive())
         covered = self._covered(special, args)
         for a in special.written:
             box = special.box(a, args)
@@ -194,7 +152,7 @@ class CarryWatch(Tape):
         self.fresh |= covered
 
     @staticmethod
-    def _covered(special: Any, args: tuple[Any, ...]) -> set[Box]:
+    def _covered(special: Specialization, args: tuple[Any, ...]) -> set[Box]:
         """What a launch stores every element of."""
         found: set[Box] = set()
         for a in special.overwrites:

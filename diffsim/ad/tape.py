@@ -13,39 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.checks.access_validation import Validator
 from diffsim.ad.checks.broken_chains import check_chain
-from diffsim.ad.checks.integrity import RecordIntegrity, no_record
+from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
-from diffsim.ad.checks.nan_search import NanWatch
 from diffsim.ad.record.dot import draw
 from diffsim.ad.record.entries import (
-    UNCHANGING,
-    Computed,
-    Copied,
-    Index,
-    Launched,
-    Pull,
     Replaced,
     Scope,
-    Seeded,
-    Stopped,
-    Stored,
-    Wrote,
     all_written,
-    constant,
     fields_of,
-    held,
 )
-from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, TapeStats
+from diffsim.ad.record.overwrite_saves import Saved, TapeStats
 from diffsim.ad.record.record import Record
-from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.reverse.backward import Hook, Zeroed, forget_values, make_adjoints, run_adjoints
 from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
 from diffsim.ad.reverse.retain_grad import GradientRetainer, checked_wish
 from diffsim.ad.reverse.seeds import check_loss, check_value, of_its_own, start_from
-from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
+from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import (
     checked_methods,
@@ -57,15 +43,13 @@ from diffsim.lang.host.signatures import (
 from diffsim.lang.host.source import check_runs
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
-from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
-    from diffsim.ad.rollout_recorders import StepTrace
-    from diffsim.runtime.kernels.specialization import Specialization
+    pass
 
 
 @checked_methods(
@@ -106,21 +90,9 @@ class Tape:
         MissingGradientError: the loss, or a field between it and the inputs, has no gradient.
         AutodiffError: and its kind, at the end of the block (or in `backward`).
 
-    Attributes:
-        in_place: whether the tape hears of launches and writes before they happen.
-        start: keeps what fields held before they were written to, if somebody wants to go back.
     """
 
-    records = True
-    trace: StepTrace | None = None
-    """What notes everything that is recorded, on tapes of a step that is run again."""
-    exact = True  # all gradients come from the record: no code with a gradient of its own runs
-    plain = False
-    """Whether the tape only watches: code with a gradient of its own runs as if there were none."""
     keeps_inputs = True  # whether the gradient of what Python sets first in the block is kept
-    run = 0
-    """Which of the tape's recordings this is; whether in it Python read a field with a gradient (`looked`),
-    wrote to a gradient (`seeded`), said that something is a constant (`constants`)."""
 
     def __init__(
         self,
@@ -141,17 +113,15 @@ class Tape:
         need_bool(clear_gradients, "clear_gradients")
         need_bool(validation, "validation")
         need_bool(check_nan, "check_nan")
-        self.saving = in_place == "save"
-        if self.saving and validation:
+        saving = in_place == "save"
+        if saving and validation:
             raise FieldError(
                 'validation=True refuses what in_place="save" allows',
                 Span.of_caller(),
                 hint="leave one of them out",
             )
         self.retained = checked_wish(retain_grad)
-        self.validating = validation
-        self.checking_nan = check_nan
-        self.in_place = self.saving or validation or check_nan
+        self.recorder = TapeRecorder(saving=saving, validating=validation, checking_nan=check_nan)
         self.hooks: list[Hook] = []
         self.loss = loss
         self.clear_gradients = clear_gradients
@@ -160,23 +130,19 @@ class Tape:
             check_loss(loss)
 
     def _start(self) -> None:
-        self.saver = OverwriteSaver()
-        self.pending: list[Saved] = []
-        self.entries = Record()
-        self.run += 1
-        self.looked = self.seeded = self.constants = False
-        self.gaps = RecordIntegrity()
-        self.kept: dict[Specialization, list[Any]] = {}
-        self.validator = Validator() if self.validating else None
-        self.nan = NanWatch() if self.checking_nan else None
-        self.start: StartSnapshot | None = None
+        self.recorder.restart()
         self.complete = False
         self.generation = session.generation
         self._again: Replay | None = None
 
+    @property
+    def entries(self) -> Record:
+        """What was recorded, in order."""
+        return self.recorder.record
+
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f" of {self.loss.name}"
-        now = "recording, " if session.tape is self else ""
+        now = "recording, " if session.tape is self.recorder else ""
         return f"<tape{loss}: {now}{self.stats().entries} entries>"
 
     # ---- recording
@@ -195,9 +161,7 @@ class Tape:
         self.complete = False
         if not self.entries:
             self.generation = session.generation
-        self.gaps.look(self.entries)
-        session.tape = self
-        self._hearing = session.begin_hearing(self)
+        self.recorder.begin()
         return self
 
     def _clear(self) -> None:
@@ -217,150 +181,15 @@ class Tape:
             self.loss.fill(0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        interrupted = session.tape is not self
-        session.end_hearing(self._hearing)
-        del self._hearing  # it refers to the tape, which is to go at once when it is dropped
-        session.tape = None
-        self.gaps.left = session.clock
+        whole = self.recorder.end()
         if error is not None:
             return
-        if interrupted:
-            self.entries = Record()
-            raise AutodiffError(
-                "ds.init() or ds.reset() was called while this tape was recording, which ended the record",
-                Span.of_caller(),
-                hint="call ds.init() before the tape",
-            )
+        if not whole:
+            self.recorder.record = Record()
+            raise session_reset()
         self.complete = True
         if self.loss is not None:
             self.backward(self.loss)
-
-    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
-        """A launch is about to start (called by the launch function if `in_place`).
-
-        Returns:
-            The kernel to launch in place of it, if it is to be another one.
-        """
-        if self.start is not None:
-            self.start.launching(special, args)
-        if self.saving:
-            earlier, self.pending = self.saver.before_launch(special.in_place, args)
-            for saved in self.pending:
-                saved.own = True
-            self.entries.extend(earlier)
-        if self.nan is not None:
-            self.nan.before(special.written, special, args)
-        return None if self.validator is None else self.validator.instead(special, args)
-
-    def cut_short(self, what: str, span: Span | None) -> None:
-        """Note that a launch, or more, did not run to its end, and that no entry tells of it."""
-        self.gaps.cut_short(what, span)
-
-    def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
-        """Note that another thread has written to a field meanwhile."""
-        self.gaps.written_elsewhere(f, who, span)
-
-    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
-        """A launch that has no adjoint of its own on this tape is about to start."""
-        if self.start is not None:
-            self.start.launching(special, args)
-        if self.saving:
-            self.entries.extend(self.saver.before_launch(special.detached.in_place, args)[0])
-
-    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
-        """Note a launch (called by the launch function)."""
-        special = special.plain
-        if special not in self.kept:
-            self.kept[special] = special.alive()  # the adjoint will need them
-        given = args
-        for a in args:
-            if a.__class__ not in UNCHANGING:
-                args = tuple(map(constant, args))
-                break
-        if self.saving:
-            special = special.in_place
-            self.saver.after_launch(special, args)
-        if seed or special.arrays or given is not args:
-            self.entries.append(Launched(special, given, args, now, seed))
-        else:
-            self.entries.launch(special, args, now)
-        if self.pending:
-            self.entries.extend(self.pending)
-            self.pending = []
-        if self.nan is not None:
-            self.nan.after(special.written, self.entries.newest())
-
-    def returned(self, result: Any) -> Any:
-        """What the launch just noted returns: a value that the tape follows."""
-        made = self.entries.newest().returned = Recorded(result, self)
-        return made
-
-    def computed(
-        self, made: Recorded, parts: Sequence[tuple[Recorded | FieldElement, Pull]]
-    ) -> None:
-        """Note arithmetic in Python on values that the tape follows."""
-        self.entries.append(Computed(made, parts))
-
-    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        """Note that Python stored a value that the tape follows."""
-        self.entries.append(Stored(field, index, value))
-        self._look_at(field, index)
-
-    def writing(self, field: Field, row: int | None) -> None:
-        """Python is about to write (called by the field if `in_place`)."""
-        if self.start is not None:
-            self.start.note(field)
-        if self.saving and not field.is_grad:
-            self.entries.extend(self.saver.before_write(field, row))
-
-    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        """Note a write from Python (called by the field)."""
-        seeds = field.is_grad and bool(held(field, index).any())
-        self.seeded |= seeds
-        self.entries.append((Seeded if seeds else Wrote)(field, index, value))
-        self._look_at(field, index)
-
-    def lost(self, source: Provenance) -> None:
-        """Note that what was written last was made, in Python, of what has a gradient."""
-        entry = self.entries[-1]
-        assert isinstance(entry, Wrote)
-        if entry.field.grad is None:
-            entry.lost = Span.of_caller()
-        else:
-            entry.taken = source.field, Span.of_caller()
-
-    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        """Note a copy (called by the field)."""
-        self.seeded |= target.is_grad
-        self.entries.append(Copied(target, source, Span.of_caller(), to, at))
-        self._look_at(target, to)
-
-    def stopped(self, field: Field) -> None:
-        """Note that what a field holds counts as a constant."""
-        self.entries.append(Stopped(field, None, field))
-
-    def _look_at(self, field: Field, index: Index) -> None:
-        if self.validator is not None:
-            self.validator.wrote(field, index)
-        if self.nan is not None:
-            self.nan.wrote(field, index)
-
-    def replaced(self, backward: Callable[[], Any], inside: Tape) -> None:
-        """Note a run of a function with a gradient of its own, and what it did meanwhile."""
-        self.kept.update(inside.kept)
-        self.entries.append(Replaced(backward, inside.entries))
-
-    def rolled_out(
-        self,
-        backward: Callable[[], Any],
-        read: Iterable[Field],
-        written: Iterable[Field],
-        kept: dict[Specialization, list[Any]],
-        again: Callable[[], Any],
-    ) -> None:
-        """Note a checkpointed rollout, the fields that it read or wrote, and how to do it again."""
-        self.kept.update(kept)
-        self.entries.append(Replaced(backward, [], tuple(read), tuple(written), by_user=False))
 
     def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
         """Record a function that the backward pass calls at this place.
@@ -376,15 +205,15 @@ class Tape:
         if any(not isinstance(f, (Field, np.ndarray)) for f in fields):
             problem = f"arrays is a list of fields and arrays, not {shown(arrays)}"
             raise FieldError(problem, Span.of_caller(), "write tape.record_func(backward, [x, y])")
-        self.entries.append(Replaced(backward, [], tuple(fields)))
+        self.recorder.append(Replaced(backward, [], tuple(fields)))
 
     def record_scope_begin(self, name: str) -> None:
         """Begin a group of entries, for `visualize`."""
-        self.entries.append(Scope(name if isinstance(name, str) else shown(name)))
+        self.recorder.append(Scope(name if isinstance(name, str) else shown(name)))
 
     def record_scope_end(self) -> None:
         """End the group begun last."""
-        self.entries.append(Scope(None))
+        self.recorder.append(Scope(None))
 
     def on_backward(self, hook: Hook) -> Hook:
         """Call a function after the adjoint of each launch, last launch first; also a decorator.
@@ -417,23 +246,23 @@ class Tape:
         """
         if not self.complete or not self.entries:
             raise no_record("replay")
-        if self.validating or self.checking_nan:
+        if self.recorder.validating or self.recorder.checking_nan:
             raise AutodiffError(
                 "a tape can not be replayed with validation=True or check_nan=True, since a replay looks at "
                 "nothing",
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
-        self.gaps.check(self.entries.firsts())
+        self.recorder.gaps.check(self.entries.firsts())
         again = self._again
         if again is None or not again.complete:
             again = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
         again.check()
-        self._check_gradients()
+        check_kernels(self.entries)
         self._clear()
         self._again = again
         again.forward()
-        self.gaps.left = session.clock
+        self.recorder.gaps.left = session.clock
 
     # ---- the backward pass
 
@@ -476,21 +305,21 @@ class Tape:
             check_loss(loss)
             seeds[loss] = 1
         elif loss is not None:
-            check_value(loss, self)
-        self.gaps.check(self.entries.firsts(), seeds)
+            check_value(loss, self.recorder)
+        self.recorder.gaps.check(self.entries.firsts(), seeds)
         if not self.complete and not self.entries:
             raise no_record("differentiate")
-        self._check_gradients()
+        check_kernels(self.entries)
         again = self._again
         known = again is not None and again.chained
         if not known:
             check_chain(self.entries)
-            check_seeds(self)
+            check_seeds(self.entries)
             mark_inputs(self.entries, self.keeps_inputs)
-        check_cuts(self.entries, seeds, self.gaps)
+        check_cuts(self.entries, seeds, self.recorder.gaps)
         make_adjoints(self.entries.firsts())
         if not known or loss is not self.loss:
-            check_reaches(self, loss if isinstance(loss, Field) else None, seeds)
+            check_reaches(self.entries, loss if isinstance(loss, Field) else None, seeds)
         if again is not None:
             again.chained = True
         clock, me = session.clock, threading.get_ident()
@@ -518,9 +347,15 @@ class Tape:
             start_from(f, seed)
         if again is None or not again.backward(native=not (self.retained or self.hooks)):
             keeper = GradientRetainer(self.retained) if self.retained else None
-            run_adjoints(self.entries, self.gaps, keeper=keeper, nan=self.nan, hooks=self.hooks)
+            run_adjoints(
+                self.entries,
+                self.recorder.gaps,
+                keeper=keeper,
+                nan=self.recorder.nan,
+                hooks=self.hooks,
+            )
         zeroed.add_back()
-        note_inputs(self.entries, self.gaps, session.clock)
+        note_inputs(self.entries, self.recorder.gaps, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """The gradients that a backward pass, which began at that reading of the clock, was to compute."""
@@ -528,17 +363,6 @@ class Tape:
         yield from (f.grad for f in seeds if isinstance(f, Field) and f.grad is not None)
         if self.hooks or any(isinstance(e, Replaced) for e in self.entries.firsts()):
             yield from written_since(clock)  # the user's code may have written to any
-
-    def sweep(self) -> None:
-        """Run the adjoints from the gradients as they are: one part of a longer program.
-
-        Values that were overwritten stay as they were at the start of that part.
-        """
-        self.gaps.check(self.entries.firsts())
-        self._check_gradients()
-        check_chain(self.entries)
-        check_seeds(self)
-        run_adjoints(self.entries, self.gaps, put_back=False)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """`copy`, `deepcopy` and `pickle` come here."""
@@ -570,7 +394,7 @@ class Tape:
         """How much the tape holds."""
         saved = sum(isinstance(e, Saved) for e in self.entries.firsts())
         scopes = sum(isinstance(e, Scope) for e in self.entries.firsts())
-        return TapeStats(len(self.entries) - saved - scopes, saved, self.saver.bytes)
+        return TapeStats(len(self.entries) - saved - scopes, saved, self.recorder.saver.bytes)
 
     def visualize(
         self, filename: str | None = None, array_labels: Mapping[Field, str] | None = None
@@ -589,19 +413,3 @@ class Tape:
             need_path(filename, "the filename")
             write_text(filename, text)
         return text
-
-    def _check_gradients(self) -> None:
-        for special in self.kept:
-            name = special.kernel.source.name
-            if special.is_elsewhere():
-                raise AutodiffError(
-                    f"{name} was launched in this tape for another backend than that of now",
-                    special.kernel.source.head(),
-                    hint="record the tape again after ds.init",
-                )
-            if special.count_gradients() != special.gradients:
-                raise MissingGradientError(
-                    f"a field that {name} uses got its gradient after {name} was launched in this tape",
-                    special.kernel.source.head(),
-                    hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
-                )

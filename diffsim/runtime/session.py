@@ -31,7 +31,8 @@ from diffsim.lang.host.unsupported import close_to
 from diffsim.runtime.cuda.device import Device, DeviceStorage, open_device
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
 from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
-from diffsim.runtime.threads import Neighbour, Silent, of_threads
+from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
+from diffsim.runtime.threads import of_threads
 
 
 class Arch:
@@ -75,10 +76,10 @@ class Session:
 
     Attributes:
         clock: counts launches and writes from Python; versions of fields are readings of it.
-        recorders: the innermost tape that is recording in each thread (by its number) where one is. It never
-            changes, but is replaced: other threads look at it at any time, and keep it if it is empty.
+        recorders: the innermost recorder of each thread (by its number) where a tape records. The dictionary
+            is never changed but replaced: other threads read it at any time, and may keep an empty one.
         alone: the same where a single one records, else nothing.
-        witnesses: the numbers of threads, and the tapes there that hear what other threads write.
+        witnesses: the numbers of threads, and what hears there what other threads write.
         passes: the threads that run a backward pass.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
@@ -94,9 +95,9 @@ class Session:
     def __init__(self) -> None:
         self.options = Options()
         self.clock = 0
-        self.recorders: dict[int, Any] = {}
+        self.recorders: dict[int, Recorder] = {}
         self.alone = self.recorders
-        self.witnesses: list[tuple[int, Any]] = []
+        self.witnesses: list[tuple[int, Witness]] = []
         self.passes: set[int] = set()
         self._changing = locks.rlock()  # a signal handler may record, too
         self.own = of_threads()
@@ -116,12 +117,12 @@ class Session:
         self._launcher: Callable[[Any], None] | None = None
 
     @property
-    def tape(self) -> Any:
-        """The innermost tape that is recording in this thread, or None."""
+    def tape(self) -> Recorder | None:
+        """The innermost recorder of this thread, while a tape records in it."""
         return self.recorders.get(threading.get_ident()) if self.recorders else None
 
     @tape.setter
-    def tape(self, tape: Any) -> None:
+    def tape(self, tape: Recorder | None) -> None:
         me = threading.get_ident()
         with self._changing:
             others = {n: t for n, t in self.recorders.items() if n != me}
@@ -129,26 +130,26 @@ class Session:
             self._hear(self.witnesses)
 
     @property
-    def listener(self) -> Any:
-        """What is told what this thread does, while a tape records in any."""
+    def listener(self) -> Recorder | None:
+        """What hears the events of this thread, while a tape records in any thread."""
         me = threading.get_ident()
         own = self.recorders.get(me)
-        others = [tape for thread, tape in list(self.witnesses) if thread != me]
-        return Neighbour(own or Silent(), others) if others else own
+        others = [witness for thread, witness in list(self.witnesses) if thread != me]
+        return NeighbourRecorder(own, others) if others else own
 
-    def begin_hearing(self, tape: Any) -> tuple[int, Any]:
-        """Let a tape of this thread hear what others write, until `end_hearing` of what this returns."""
-        entry = threading.get_ident(), tape
+    def begin_hearing(self, witness: Witness) -> tuple[int, Witness]:
+        """Report what other threads write to a witness, until `end_hearing` of what this returns."""
+        entry = threading.get_ident(), witness
         with self._changing:
             self._hear([*self.witnesses, entry])
         return entry
 
-    def end_hearing(self, entry: tuple[int, Any]) -> None:
-        """The tape hears no more."""
+    def end_hearing(self, entry: tuple[int, Witness]) -> None:
+        """Report nothing more to the witness."""
         with self._changing:
             self._hear([w for w in self.witnesses if w is not entry])
 
-    def _hear(self, witnesses: list[tuple[int, Any]]) -> None:
+    def _hear(self, witnesses: list[tuple[int, Witness]]) -> None:
         self.witnesses = witnesses
         self.alone = self.recorders if len(witnesses) <= 1 else {}
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from diffsim.runtime.session import session
 from tests.support.gradients import central, field, numbers
 
 
@@ -196,7 +197,7 @@ def test_a_change_between_two_blocks_is_refused(change):
     with pytest.raises(ds.AutodiffError, match="has changed it after the end of the block"):
         with tape:
             s.measure()
-    assert ds.runtime.context.session.tape is None
+    assert session.tape is None
     tape.reset()
     s.x.fill(3.0)
     with tape:

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ad.record.entries import Copied, Launched, Replaced, Wrote, fields_of, flat
-from diffsim.errors import AutodiffError, Span
+from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
     from diffsim.ad.record.entries import Entry
     from diffsim.ad.record.overwrite_saves import Box, Saved
+    from diffsim.ad.record.record import Record
 
 
 class RecordIntegrity:
@@ -106,6 +107,38 @@ class RecordIntegrity:
             for f, row in _boxes(entry):
                 if f in changed and f.versions.changed(row, self.left):
                     raise _between(f, row)
+
+
+def check_kernels(record: Record) -> None:
+    """Refuse a record whose kernels have other adjoints now than when they were launched.
+
+    Raises:
+        AutodiffError: the backend is another one.
+        MissingGradientError: a field got its gradient later.
+    """
+    for special in record.alive:
+        name = special.kernel.source.name
+        if special.is_elsewhere():
+            raise AutodiffError(
+                f"{name} was launched in this tape for another backend than that of now",
+                special.kernel.source.head(),
+                hint="record the tape again after ds.init",
+            )
+        if special.count_gradients() != special.gradients:
+            raise MissingGradientError(
+                f"a field that {name} uses got its gradient after {name} was launched in this tape",
+                special.kernel.source.head(),
+                hint="give fields their gradients (needs_grad=True, ds.root.lazy_grad()) before",
+            )
+
+
+def session_reset() -> AutodiffError:
+    """The error where the session was reset in the block of a tape."""
+    return AutodiffError(
+        "ds.init() or ds.reset() was called while this tape was recording, which ended the record",
+        Span.of_caller(),
+        hint="call ds.init() before the tape",
+    )
 
 
 def no_record(aim: str) -> AutodiffError:

@@ -37,7 +37,7 @@ from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
-    from diffsim.ad.tape import Tape
+    from diffsim.ad.record.record import Record
 
 Writes = Mapping[Field, Span | None]
 """Fields that were written, and where."""
@@ -47,12 +47,12 @@ _MEANT = "if a constant is meant, say so: ds.stop_grad({})"
 # ---- gradients that were set in the block
 
 
-def check_seeds(tape: Tape) -> None:
+def check_seeds(record: Record) -> None:
     """Refuse gradients set in the block, of fields whose gradients the backward pass computes."""
-    if not tape.seeded and not any(special.gradient_writes for special in tape.kept):
+    if not record.seeded and not any(special.gradient_writes for special in record.alive):
         return
-    computed = {f.grad for f in all_written(tape.entries.firsts()) if f.grad is not None}
-    for gradient, span in _seeds(tape.entries.firsts()):
+    computed = {f.grad for f in all_written(record.firsts()) if f.grad is not None}
+    for gradient, span in _seeds(record.firsts()):
         if gradient in computed:
             name = gradient.name
             raise AutodiffError(
@@ -102,20 +102,20 @@ def _seeds(entries: Iterable[Entry]) -> Iterator[tuple[Field, Span | None]]:
 # ---- what leads to the loss
 
 
-def check_reaches(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> None:
+def check_reaches(record: Record, loss: Field | None, seeds: Iterable[Field]) -> None:
     """Refuse a loss that nothing leads to, and ways to it that only Python knows."""
-    if loss is not None and not tape.constants:
-        _check_loss(tape, loss)
-    if tape.looked:
-        _check_read_outs(tape, loss, seeds)
+    if loss is not None and not record.declares_constants:
+        _check_loss(record, loss)
+    if record.read_out:
+        _check_read_outs(record, loss, seeds)
 
 
-def _check_loss(tape: Tape, loss: Field) -> None:
+def _check_loss(record: Record, loss: Field) -> None:
     """Raise AutodiffError if the loss depends on nothing that has a gradient."""
     where: Span | None = None
     computed = False
     what = "nothing on this tape writes to it"
-    for entry in reversed(tape.entries):
+    for entry in reversed(record):
         if isinstance(entry, Replaced):
             if entry.by_user or loss in _touched(entry):
                 return  # the user's own gradient knows
@@ -133,10 +133,10 @@ def _check_loss(tape: Tape, loss: Field) -> None:
         elif not computed:
             what = "what it is computed of has no gradient"
             where, computed = _store(entry, loss), True
-    if computed and any(map(_is_cut, tape.entries.firsts())):
+    if computed and any(map(_is_cut, record.firsts())):
         return
     shown = _shown(f"{loss.name} was set here:", where)
-    source = min(_read_outs(tape), key=lambda s: s.entry, default=None)
+    source = min(_read_outs(record), key=lambda s: s.entry, default=None)
     if source is not None:
         shown += _shown(f"{source.field.name} was read out here:", source.reader.span())
     raise AutodiffError(
@@ -148,20 +148,20 @@ def _check_loss(tape: Tape, loss: Field) -> None:
     )
 
 
-def _check_read_outs(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> None:
+def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field]) -> None:
     """Raise AutodiffError where what was read out leads to the loss, and Python alone knows how.
 
     That is an array that NumPy made of it; or, where nobody knows what was made of it, a field that was set
     later, if what was read out leads to the loss on no other way.
     """
-    sources = {s.field: s for s in _read_outs(tape)}
-    first = min((s.entry for s in sources.values()), default=len(tape.entries))
+    sources = {s.field: s for s in _read_outs(record)}
+    first = min((s.entry for s in sources.values()), default=len(record))
     wanted = {f for f in seeds if isinstance(f, Field)}
     ever = set(wanted)
     explained: list[set[Field]] = []
     found: list[tuple[int, Wrote]] = []
-    for number in range(len(tape.entries) - 1, -1, -1):
-        entry = tape.entries[number]
+    for number in range(len(record) - 1, -1, -1):
+        entry = record[number]
         if isinstance(entry, Replaced):
             inside = _touched(entry)
             if entry.by_user:
@@ -182,7 +182,7 @@ def _check_read_outs(tape: Tape, loss: Field | None, seeds: Iterable[Field]) -> 
             wanted -= _overwritten(entry)
             wanted.update(f for f in read(entry) if f.grad is not None)
             ever |= wanted
-    if tape.constants:
+    if record.declares_constants:
         return
     for f, source in sources.items():
         later = [e for number, e in found if number >= source.entry]
@@ -261,12 +261,12 @@ def _is_cut(entry: Entry) -> bool:
     return cut or _is_meant(entry)
 
 
-def _read_outs(tape: Tape) -> list[Any]:
+def _read_outs(record: Record) -> list[Any]:
     """Where the fields come from that Python read in this record."""
-    if not tape.looked:
+    if not record.read_out:
         return []
     sources = (f.source for f in members(session.with_grad))
-    return [s for s in sources if s is not None and s.tape is tape and s.run == tape.run]
+    return [s for s in sources if s is not None and s.record is record]
 
 
 def _touched(entry: Replaced) -> set[Field]:

@@ -25,9 +25,17 @@ class Record(Sequence[Entry]):
 
     Those that were appended are themselves in the record. What is found at the place of a plain launch
     (`launch`) is made anew each time, and what is done to it is lost; `newest` is not.
+
+    Attributes:
+        alive: the kernels that were launched, each with what its adjoint needs to stay alive.
+        read_out: whether Python read a field with a gradient.
+        seeded: whether Python wrote something other than 0 to a gradient.
+        declares_constants: whether the program called `ds.stop_grad`.
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.alive: dict[Specialization, list[Any]] = {}
+        self.read_out = self.seeded = self.declares_constants = False
         self._kernels = array("i")
         self._things: list[
             Any

@@ -6,10 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from diffsim.ad.checks.integrity import RecordIntegrity
+from diffsim.ad.checks.broken_chains import check_chain
+from diffsim.ad.checks.integrity import RecordIntegrity, check_kernels
+from diffsim.ad.checks.lost_gradients import check_seeds
 from diffsim.ad.checks.nan_search import NanWatch
 from diffsim.ad.record.entries import Computed, Copied, Entry, Launched, Replaced, Wrote, fields_of
 from diffsim.ad.record.overwrite_saves import Saved, copied
+from diffsim.ad.record.record import Record
 from diffsim.ad.reverse.retain_grad import GradientRetainer
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.cut_gradients import Cuts
@@ -76,6 +79,18 @@ def run_adjoints(
             keeper.finish()
     finally:
         gaps.put_back(final)
+
+
+def sweep(record: Record, gaps: RecordIntegrity) -> None:
+    """Run the adjoints from the gradients as they are: one part of a longer program.
+
+    Values that were overwritten stay as they were at the start of that part.
+    """
+    gaps.check(record.firsts())
+    check_kernels(record)
+    check_chain(record)
+    check_seeds(record)
+    run_adjoints(record, gaps, put_back=False)
 
 
 def _run_adjoint(entry: Launched, keeper: GradientRetainer | None, nan: NanWatch | None) -> None:

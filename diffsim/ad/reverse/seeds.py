@@ -9,6 +9,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.recorder import Recorder
 
 
 def check_loss(loss: Any) -> None:
@@ -33,7 +34,7 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def check_value(loss: Any, tape: Any) -> None:
+def check_value(loss: Any, tape: Recorder) -> None:
     """Refuse a loss that is no number of this tape."""
     if not isinstance(loss, Recorded):
         check_loss(loss)

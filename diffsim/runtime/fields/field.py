@@ -324,7 +324,7 @@ class Field(FieldProtocols, FieldLike):
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Tell a tape that saves what is overwritten that Python is about to write."""
         tape = session.recorders and session.tape
-        if tape and tape.in_place:
+        if tape and tape.intercepts:
             axis = self.versions.axis
             tape.writing(self, None if index is None or axis is None else index[axis])
 
@@ -585,4 +585,4 @@ class Field(FieldProtocols, FieldLike):
 
 def _records() -> bool:
     """Whether a tape follows what this thread reads."""
-    return session.tape is not None and session.tape.records
+    return session.tape is not None and session.tape.follows_values

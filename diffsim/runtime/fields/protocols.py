@@ -162,7 +162,12 @@ class FieldProtocols:
             self._refuse_write(f"{name} with out=")
         found = function(*map(_copied, args), **{k: _copied(a) for k, a in options.items()})
         tape = session.tape
-        if tape is not None and tape.records and self.grad is not None and _has_floats(found):
+        if (
+            tape is not None
+            and tape.follows_values
+            and self.grad is not None
+            and _has_floats(found)
+        ):
             raise AutodiffError(
                 f"{name} of {self.in_words()} would be a constant for the tape that records, and the "
                 f"gradient of {self.name} would lack it",

@@ -22,6 +22,7 @@ from diffsim.ir import ops
 from diffsim.ir.op import Op, OpDispatch, Tracked
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.recorder import Recorder
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -33,37 +34,41 @@ class Provenance:
 
     Attributes:
         field: has a gradient; None if it is gone.
-        tape: what recorded when it was read; None if it is gone.
-        run: in which of its recordings; `entry`: how many entries that had then.
+        tape: the recorder when it was read; None if it is gone.
+        record: in which of its recordings; `entry`: how many entries that had then.
         reader: who read it first.
     """
 
-    __slots__ = ("_field", "_tape", "entry", "reader", "run")
+    __slots__ = ("_field", "_record", "_tape", "entry", "reader")
 
     @classmethod
     def of(cls, field: Field) -> Provenance:
         """What is read from a field now comes from there."""
         source: Any = field.source
-        tape: Any = session.tape
-        if source is None or source._tape() is not tape or source.run != tape.run:
+        tape = session.tape
+        assert tape is not None  # read_values are made while one records
+        if source is None or source._tape() is not tape or source.record is not tape.record:
             field.source = source = cls(field, tape)
         return source
 
-    def __init__(self, field: Field, tape: Any) -> None:
+    def __init__(self, field: Field, tape: Recorder) -> None:
         self._field = weakref.ref(field)
         self._tape = weakref.ref(tape)
-        self.run = tape.run
-        self.entry = len(tape.entries)
+        self._record = weakref.ref(tape.record)
+        self.entry = tape.read_out(field)
         self.reader = Caller()
-        tape.looked = True
 
     @property
     def field(self) -> Field | None:
         return self._field()
 
     @property
-    def tape(self) -> Any:
+    def tape(self) -> Recorder | None:
         return self._tape()
+
+    @property
+    def record(self) -> object:
+        return self._record()
 
     @property
     def live(self) -> bool:
@@ -72,7 +77,12 @@ class Provenance:
         A field that is gone was not on the tape, and nobody can ask for its gradient.
         """
         tape = session.tape
-        return tape is not None and tape.exact and tape is self.tape and self.field is not None
+        return (
+            tape is not None
+            and tape.refuses_constants
+            and tape is self.tape
+            and self.field is not None
+        )
 
     def mark(self, made: Any) -> Any:
         """The same number, array, vector or matrix, which remembers that it comes from here."""

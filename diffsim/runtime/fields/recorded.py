@@ -24,6 +24,7 @@ from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
+from diffsim.runtime.recorder import Recorder
 from diffsim.runtime.session import session
 
 
@@ -36,19 +37,19 @@ class Recorded(Tracked):
 
     Attributes:
         array: the value.
-        tape: what records it; `run`: in which of its recordings.
+        tape: its recorder; `record`: in which of its recordings.
         grad: in the backward pass, the gradient that has come in so far; None: nothing yet.
     """
 
-    __slots__ = ("array", "grad", "run", "tape")
+    __slots__ = ("array", "grad", "record", "tape")
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, value: Any, tape: Any) -> None:
+    def __init__(self, value: Any, tape: Recorder) -> None:
         entries = value.entries if isinstance(value, Matrix) else value
         self.array = np.asarray(entries, np.float64)
         self.tape = tape
-        self.run = tape.entries
+        self.record = tape.record
         self.grad: np.ndarray | None = None
 
     @property
@@ -73,7 +74,7 @@ class Recorded(Tracked):
             AutodiffError: another tape is recording.
         """
         tape = session.tape
-        if tape is None or not tape.records:
+        if tape is None or not tape.follows_values:
             return False
         if not self.belongs_to(tape):
             raise AutodiffError(
@@ -84,9 +85,9 @@ class Recorded(Tracked):
             )
         return True
 
-    def belongs_to(self, tape: Any) -> bool:
-        """Whether it is part of what the tape has recorded so far."""
-        return tape is self.tape and tape.entries is self.run
+    def belongs_to(self, tape: Recorder) -> bool:
+        """Whether it is part of what the recorder has recorded so far."""
+        return tape.record is self.record
 
     def receive(self, g: np.ndarray) -> None:
         """Take in a gradient; a sum over the elements where a number became several."""
@@ -200,7 +201,7 @@ class Recorded(Tracked):
     # ---- as a constant
 
     def __float__(self) -> float:
-        if session.tape is not None and session.tape.records:
+        if session.tape is not None and session.tape.follows_values:
             raise AutodiffError(
                 "a value on a tape was turned into a plain float, which is a constant: the gradient would "
                 "get lost without a word",

@@ -321,7 +321,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     captures.write_checks(w, special, f"return $again({', '.join(params)})")
     me = w.use(special, "special")
     if special.written and special.announced:
-        w.put(_LISTENER, "if $tape and $tape.in_place:")
+        w.put(_LISTENER, "if $tape and $tape.intercepts:")
         w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
         w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     whole = len(w.lines)

@@ -1,0 +1,307 @@
+"""The recorder of a tape: turns the events of the runtime (`runtime/recorder.py`) into entries.
+
+`Tape` is what a user holds; `TapeRecorder` stands in `session.tape` while its block runs and owns everything
+that the block leaves behind. Functions with a gradient of their own and checkpointed rollouts put recorders
+of theirs in its place, and report to it as an `EnclosingRecorder`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.checks.access_validation import Validator
+from diffsim.ad.checks.integrity import RecordIntegrity
+from diffsim.ad.checks.nan_search import NanWatch
+from diffsim.ad.record.entries import (
+    UNCHANGING,
+    Computed,
+    Copied,
+    Entry,
+    Index,
+    Launched,
+    Pull,
+    Replaced,
+    Seeded,
+    Stopped,
+    Stored,
+    Wrote,
+    constant,
+    held,
+)
+from diffsim.ad.record.overwrite_saves import Box, OverwriteSaver, Saved
+from diffsim.ad.record.record import Record
+from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.record.step_trace import StepTrace
+from diffsim.errors import Span
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.read_values import FieldElement, Provenance
+from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.recorder import Recorder, Witness
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+class EnclosingRecorder(ABC):
+    """A recorder whose record will be differentiated, as code inside of its block sees it.
+
+    Functions with a gradient of their own and checkpointed rollouts become one entry there. Under any other
+    recorder they run as plain code: it records a trace, or what no gradient flows through.
+
+    Attributes:
+        trace: what condenses all events, if the record is of a step that is run again.
+        validator, nan: the checks of the tape, which code inside takes part in.
+    """
+
+    intercepts: bool
+    trace: StepTrace | None = None
+    validator: Validator | None
+    nan: NanWatch | None
+
+    @abstractmethod
+    def writing(self, field: Field, row: int | None) -> None:
+        """As in `Recorder`."""
+
+    @abstractmethod
+    def cut_short(self, what: str, span: Span | None) -> None:
+        """As in `Recorder`."""
+
+    @abstractmethod
+    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        """Copy what a launch inside, which gets no adjoint of its own here, is about to overwrite."""
+
+    @abstractmethod
+    def will_need(self, boxes: Iterable[Box]) -> None:
+        """Note what the backward function of a rollout will read: it is saved before it is overwritten."""
+
+    @abstractmethod
+    def append(self, entry: Entry) -> None:
+        """Append an entry that no event of the runtime stands for."""
+
+    @abstractmethod
+    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
+        """Note a run of a function with a gradient of its own, and the record of its inside."""
+
+    @abstractmethod
+    def rolled_out(self, rollout: RolloutSummary) -> None:
+        """Note a checkpointed rollout."""
+
+
+class RolloutSummary:
+    """What a checkpointed rollout reports to the recorder around it.
+
+    Attributes:
+        backward: its adjoint; `again`: runs all of it once more.
+        read, written: the fields that it used.
+        alive: what its kernels need to stay alive.
+    """
+
+    def __init__(
+        self,
+        backward: Callable[[], Any],
+        again: Callable[[], Any],
+        read: Iterable[Field],
+        written: Iterable[Field],
+        alive: dict[Specialization, list[Any]],
+    ) -> None:
+        self.backward = backward
+        self.again = again
+        self.read = tuple(read)
+        self.written = tuple(written)
+        self.alive = alive
+
+
+def enclosing_recorder() -> EnclosingRecorder | None:
+    """The recorder of this thread, if what runs now will be differentiated."""
+    recorder: object = session.tape
+    return recorder if isinstance(recorder, EnclosingRecorder) else None
+
+
+class TapeRecorder(EnclosingRecorder):
+    """Records a program for its backward pass.
+
+    A tape has one recorder, with one record after another: `restart` begins a new one.
+
+    Attributes:
+        record: the entries, and facts about the program that no entry tells.
+        gaps: what the record lacks.
+        saver: copies what is overwritten, if `saving`.
+        snapshot: keeps what fields held before they were written to, if somebody wants to go back.
+    """
+
+    follows_values = True
+    refuses_constants = True
+
+    def __init__(
+        self, *, saving: bool = False, validating: bool = False, checking_nan: bool = False
+    ) -> None:
+        self.saving = saving
+        self.validating = validating
+        self.checking_nan = checking_nan
+        self.intercepts = saving or validating or checking_nan
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new record."""
+        self.record = Record()
+        self.gaps = RecordIntegrity()
+        self.saver = OverwriteSaver()
+        self._own_saves: list[Saved] = []
+        self.validator = Validator() if self.validating else None
+        self.nan = NanWatch() if self.checking_nan else None
+        self.snapshot: StartSnapshot | None = None
+
+    # ---- the block of a tape
+
+    def begin(self, front: Recorder | None = None) -> None:
+        """Hear the events of this thread from now on.
+
+        Args:
+            front: hears them first, and passes them on.
+        """
+        self.gaps.look(self.record)
+        self._front: Recorder = front or self
+        session.tape = self._front
+        self._hearing: tuple[int, Witness] = session.begin_hearing(self)
+
+    def end(self) -> bool:
+        """Hear no more; returns whether it was the recorder until now (else the session was reset)."""
+        whole = session.tape is self._front
+        session.end_hearing(self._hearing)
+        del self._hearing, self._front  # no cycles: a record goes at once when it is dropped
+        session.tape = None
+        self.gaps.left = session.clock
+        return whole
+
+    # ---- launches
+
+    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
+        if self.snapshot is not None:
+            self.snapshot.launching(special, args)
+        if self.saving:
+            earlier, self._own_saves = self.saver.before_launch(special.in_place, args)
+            for saved in self._own_saves:
+                saved.own = True
+            self.record.extend(earlier)
+        if self.nan is not None:
+            self.nan.before(special.written, special, args)
+        return None if self.validator is None else self.validator.instead(special, args)
+
+    def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        special = special.plain
+        record = self.record
+        if special not in record.alive:
+            record.alive[special] = special.alive()  # the adjoint will need them
+        given = args
+        for a in args:
+            if a.__class__ not in UNCHANGING:
+                args = tuple(map(constant, args))
+                break
+        if self.saving:
+            special = special.in_place
+            self.saver.after_launch(special, args)
+        if seed or special.arrays or given is not args:
+            record.append(Launched(special, given, args, now, seed))
+        else:
+            record.launch(special, args, now)
+        if (
+            self._own_saves
+        ):  # behind their launch: on the way back they are restored before its adjoint
+            record.extend(self._own_saves)
+            self._own_saves = []
+        if self.nan is not None:
+            self.nan.after(special.written, record.newest())
+
+    def returned(self, result: Any) -> Any:
+        made = self.record.newest().returned = Recorded(result, self)
+        return made
+
+    # ---- writes from Python
+
+    def writing(self, field: Field, row: int | None) -> None:
+        if self.snapshot is not None:
+            self.snapshot.note(field)
+        if self.saving and not field.is_grad:
+            self.record.extend(self.saver.before_write(field, row))
+
+    def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        seeds = field.is_grad and bool(held(field, index).any())
+        self.record.seeded |= seeds
+        self.record.append((Seeded if seeds else Wrote)(field, index, value))
+        self._check_write(field, index)
+
+    def lost(self, source: Provenance) -> None:
+        entry = self.record[-1]
+        assert isinstance(entry, Wrote)
+        if entry.field.grad is None:
+            entry.lost = Span.of_caller()
+        else:
+            entry.taken = source.field, Span.of_caller()
+
+    def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
+        self.record.append(Stored(field, index, value))
+        self._check_write(field, index)
+
+    def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        self.record.seeded |= target.is_grad
+        self.record.append(Copied(target, source, Span.of_caller(), to, at))
+        self._check_write(target, to)
+
+    def stopped(self, field: Field) -> None:
+        self.record.append(Stopped(field, None, field))
+
+    def computed(
+        self, made: Recorded, parts: Sequence[tuple[Recorded | FieldElement, Pull]]
+    ) -> None:
+        self.record.append(Computed(made, parts))
+
+    def _check_write(self, field: Field, index: Index) -> None:
+        if self.validator is not None:
+            self.validator.wrote(field, index)
+        if self.nan is not None:
+            self.nan.wrote(field, index)
+
+    # ---- what makes no entry
+
+    def read_out(self, field: Field) -> int:
+        self.record.read_out = True
+        return len(self.record)
+
+    def declared_constant(self) -> None:
+        self.record.declares_constants = True
+
+    def cut_short(self, what: str, span: Span | None) -> None:
+        self.gaps.cut_short(what, span)
+
+    def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
+        """Note that another thread has written to a field meanwhile (`Witness`)."""
+        self.gaps.written_elsewhere(f, who, span)
+
+    # ---- code inside of the block with recorders of its own
+
+    def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        if self.snapshot is not None:
+            self.snapshot.launching(special, args)
+        if self.saving:
+            self.record.extend(self.saver.before_launch(special.detached.in_place, args)[0])
+
+    def will_need(self, boxes: Iterable[Box]) -> None:
+        self.saver.will_need(boxes)
+
+    def append(self, entry: Entry) -> None:
+        self.record.append(entry)
+
+    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
+        self.record.alive.update(inside.alive)
+        self.record.append(Replaced(backward, inside))
+
+    def rolled_out(self, rollout: RolloutSummary) -> None:
+        self.record.alive.update(rollout.alive)
+        self.record.append(
+            Replaced(rollout.backward, [], rollout.read, rollout.written, by_user=False)
+        )
