@@ -107,6 +107,8 @@ from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
+from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - registers itself
+from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
 from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray

@@ -20,7 +20,6 @@ from typing import Any
 
 from diffsim import locks
 from diffsim.backends.cuda.codegen import BLOCK_DIM
-from diffsim.backends.cuda.libcuda import DriverError
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import BackendError, FieldError, Span, shown, warn
@@ -28,9 +27,9 @@ from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
-from diffsim.runtime.cuda.device import Device, DeviceStorage, open_device
+from diffsim.runtime.backend import Backend, BackendUnavailable, open_backend
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
-from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
+from diffsim.runtime.memory.storage import MemorySpace
 from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
 from diffsim.runtime.threads import of_threads
 
@@ -88,7 +87,6 @@ class Session:
         at_reset: what to call at `ds.init` and `ds.reset`.
         at_new_grad: what to call when a field that kernels may use already gets a gradient.
         on_device_failure: what to call when a GPU tells late that a check has failed (`Device`).
-        arch: the backend; None until it is needed, if `ds.init` was not called.
         moves: counts changes of the backend, after each of which fields may move.
     """
 
@@ -107,10 +105,10 @@ class Session:
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
         self.on_device_failure: Callable[[BaseException, int], None]
-        self.arch: Arch | None = None
         self.moves = 0
-        self._device: Device | None = None
-        self._last: Device | None = None
+        self._backend: Backend | None = None
+        self._device: MemorySpace | None = None
+        self._last: MemorySpace | None = None
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
@@ -186,24 +184,26 @@ class Session:
         self.own.recomputed_from = clock
 
     @property
-    def device(self) -> Device | None:
-        """The GPU that kernels run on; None: they run on the CPU."""
-        if self.arch is None:
-            self.use(*_choose(_default_arch(), self.options.device))
+    def backend(self) -> Backend:
+        """What kernels run on."""
+        if self._backend is None:
+            self.use(_choose(_default_arch(), self.options.device))
             self.options.debug = _default_debug()
-        return self._device
+        assert self._backend is not None
+        return self._backend
 
-    def use(self, arch: Arch, device: Device | None) -> None:
-        """Take a backend."""
-        self.arch, self._device = arch, device
-        if device is not self._last:
-            self._last = device
+    @property
+    def device(self) -> MemorySpace:
+        """Where fields lie: `backend.device`."""
+        return self._device or self.backend.device
+
+    def use(self, backend: Backend | None) -> None:
+        """Run kernels on a backend from now on; None: choose one when it is needed."""
+        self._backend = backend
+        self._device = None if backend is None else backend.device
+        if backend is not None and self._device is not self._last:
+            self._last = self._device
             self.moves += 1
-
-    def new_storage(self, form: StorageLayout) -> Storage:
-        """Memory for a field, where kernels run."""
-        device = self.device
-        return HostStorage(form) if device is None else DeviceStorage(form, device)
 
     @property
     def jit(self) -> Jit:
@@ -343,14 +343,14 @@ def _threads_of_environment() -> int:
     return int(_of_environment("DIFFSIM_NUM_THREADS", 0, number, _HOW_MANY))
 
 
-def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | None]:
-    """The backend to use, and its GPU: the first of those asked for that is there.
+def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
+    """Open the first of the backends asked for that can be used.
 
     Raises:
         BackendError: only `ds.cuda` was asked for, and something that it needs is missing.
         FieldError: something that is no backend.
     """
-    wanted = list(asked) if isinstance(asked, (list, tuple)) else [asked]
+    wanted: list[Any] = list(asked) if isinstance(asked, (list, tuple)) else [asked]
     if not wanted or not all(isinstance(a, Arch) for a in wanted):
         close = close_to(asked, list(_ARCHES)) if isinstance(asked, str) else None
         raise FieldError(
@@ -360,17 +360,13 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> tuple[Arch, Device | N
         )
     reason = ""
     for arch in wanted:
-        if arch is cpu:
-            return cpu, None
         try:
-            device = open_device(number, lambda: session.jit, lambda: session.pool)
-            device.on_failure = session.on_device_failure
-            return cuda, device
-        except DriverError as error:
-            reason = error.reason
+            return open_backend((cuda if arch is gpu else arch).name, number)
+        except BackendUnavailable as missing:
+            reason = str(missing)
     if gpu in wanted:
         warn(f"using the CPU, because no GPU can be used: {reason}", UserWarning)
-        return cpu, None
+        return open_backend(cpu.name, 0)
     raise BackendError(
         f"arch=ds.cuda can not be used here: {reason}",
         Span.of_caller(),
@@ -471,7 +467,7 @@ def init(  # noqa: D417 - each option has its line
     found = _choose(_default_arch() if arch is None else arch, chosen.device)
     reset()
     session.options = chosen
-    session.use(*found)
+    session.use(found)
     session._cache = None
     if logging := sys.modules.get("logging"):  # else nobody listens
         logging.getLogger("diffsim").info("kernels run on %s", device_info())
@@ -479,19 +475,14 @@ def init(  # noqa: D417 - each option has its line
 
 def device_info() -> str:
     """What kernels run on, in words; for a GPU also whose context they use: libcuda's own, or pycuda's."""
-    device = session.device
-    if device is None:
-        return "the CPU"
-    driver = device.driver
-    cuda_version = f"CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
-    return f"{device}, {cuda_version}, through {driver.interface}"
+    return session.backend.info()
 
 
 @checked
 def reset() -> None:
     """Forget compiled kernels, options and the layout tree; fields stay usable."""
     session.options = Options()
-    session.arch = session._device = None
+    session.use(None)
     session.generation += 1
     session.recorders = session.alone = {}
     session.witnesses = []
@@ -507,5 +498,4 @@ def sync() -> None:
     Raises:
         AccessError: an index out of bounds or a failed assertion in a kernel on a GPU.
     """
-    if session.device is not None:
-        session.device.sync()
+    session.backend.sync()

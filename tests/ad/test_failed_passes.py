@@ -8,7 +8,7 @@ import pytest
 import diffsim as ds
 from diffsim.ad.record.entries import Computed, Copied, Launched, Replaced, Stored, Wrote
 from diffsim.ad.record.overwrite_saves import Saved
-from diffsim.runtime.cpu.command_list import new_command_list
+from diffsim.runtime.session import session
 from tests.support.gradients import central, field, numbers
 
 N = 4
@@ -213,7 +213,7 @@ def test_a_replayed_tape_that_fails(monkeypatch):
     tape = ds.Tape(in_place="save")
     with tape:
         p.run()
-    kind = type(new_command_list())
+    kind = type(session.backend.new_command_list())
     run = kind.run
     failures = 0
     for k in range(100):

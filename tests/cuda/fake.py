@@ -40,7 +40,7 @@ from diffsim.ir.op import Expand
 from diffsim.ir.traversal import blocks
 from diffsim.ir.types import size_of
 from diffsim.runtime import session as context
-from diffsim.runtime.cuda import device, staging
+from diffsim.runtime.cuda import backend, device, staging
 
 KERNELS = {}
 """LLVM text of CUDA code -> (kernel, CudaCode), noted when it is made."""
@@ -79,7 +79,7 @@ def install(replace=setattr, *, by_default=False, driver=None, options=dict):
 
     replace(cuda, "lower", noting)
     replace(device.ptx, "to_ptx", lambda text, sm: text)
-    replace(context, "open_device", opened)
+    replace(backend, "open_device", opened)
     if by_default:  # all of the tests copy by way of slots
         replace(staging, "AT_ONCE", 64)
         replace(staging, "SLOT_BYTES", 4096)

@@ -14,6 +14,7 @@ import pytest
 
 from diffsim.backends.cuda.libcuda import DriverError, OutOfMemory
 from diffsim.runtime import session
+from diffsim.runtime.cuda import backend as cuda_backend
 from diffsim.runtime.cuda import staging
 from diffsim.runtime.cuda.device import Device
 from tests.cuda import fake as fakes
@@ -243,7 +244,7 @@ def failing_gpu(monkeypatch):
             opened.append(Device(driver, jit(), pool))
         return opened[0]
 
-    monkeypatch.setattr(session, "open_device", open_device)
+    monkeypatch.setattr(cuda_backend, "open_device", open_device)
     hidden = []
     monkeypatch.setattr(sys, "unraisablehook", hidden.append)
     ds.init(arch=ds.cuda, offline_cache=False)

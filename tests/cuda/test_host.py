@@ -19,8 +19,10 @@ from diffsim.backends.cuda.libcuda import DriverError
 from diffsim.backends.cuda.ptx import to_ptx
 from diffsim.backends.llvm.parameter_block import ERROR, SEED
 from diffsim.runtime import session
+from diffsim.runtime.cuda import backend as cuda_backend
 from diffsim.runtime.cuda import device
 from diffsim.runtime.fields import export
+from diffsim.runtime.memory.storage import HOST
 from tests.cuda import fake as fakes
 from tests.cuda.fake import live
 
@@ -516,7 +518,7 @@ def missing(monkeypatch, message="NVIDIA's driver (libcuda.so.1) is not installe
     def opened(number, jit, pool):
         raise DriverError(message)
 
-    monkeypatch.setattr(session, "open_device", opened)
+    monkeypatch.setattr(cuda_backend, "open_device", opened)
 
 
 def test_without_a_gpu(monkeypatch):
@@ -530,9 +532,9 @@ def test_without_a_gpu(monkeypatch):
         ds.init(arch=ds.gpu)
     assert len(found) == 1
     x = ds.field(ds.f32, shape=3)
-    assert x.storage.device is None
+    assert x.storage.device is HOST
     ds.init(arch=[ds.cuda, ds.cpu])
-    assert ds.field(ds.f32, shape=3).storage.device is None
+    assert ds.field(ds.f32, shape=3).storage.device is HOST
     with pytest.raises(ds.FieldError, match="is not a backend"):
         ds.init(arch=[])
     ds.init(arch=ds.cpu)
@@ -544,11 +546,11 @@ def test_the_environment_chooses_where_init_does_not(fake, monkeypatch):
     for name, on_gpu in (("cuda", True), ("gpu", True), ("cpu", False), ("", False)):
         monkeypatch.setenv("DIFFSIM_ARCH", name)
         ds.init()
-        assert (ds.field(ds.f32, shape=3).storage.device is not None) is on_gpu
+        assert (ds.field(ds.f32, shape=3).storage.device is not HOST) is on_gpu
         ds.reset()
-        assert (ds.field(ds.f32, shape=3).storage.device is not None) is on_gpu
+        assert (ds.field(ds.f32, shape=3).storage.device is not HOST) is on_gpu
         ds.init(arch=ds.cpu)
-        assert ds.field(ds.f32, shape=3).storage.device is None
+        assert ds.field(ds.f32, shape=3).storage.device is HOST
     monkeypatch.setenv("DIFFSIM_ARCH", "vulkan")
     with pytest.raises(ds.FieldError, match="DIFFSIM_ARCH can not be 'vulkan'"):
         ds.init()
@@ -616,7 +618,7 @@ def test_what_is_too_old_is_refused_before_anything_runs(monkeypatch, version, s
     monkeypatch.setattr(driver, "load", lambda: Library(version, sm))
     monkeypatch.setattr(pycuda_context, "find", lambda: None)
     monkeypatch.setattr(device, "_devices", {})
-    monkeypatch.setattr(session, "open_device", device.open_device)
+    monkeypatch.setattr(cuda_backend, "open_device", device.open_device)
     if message is None:
         ds.init(arch=ds.cuda)
     else:
@@ -807,7 +809,7 @@ class OnHost:
 )
 def test_capsules_of_both_kinds_are_read_by_numpy(fake, monkeypatch, version, name):
     ds = fake
-    monkeypatch.setattr(export, "_CUDA", export._CPU)
+    monkeypatch.setattr(device, "_DLPACK_CUDA", HOST.dlpack[0])
     values = np.arange(60.0).reshape(4, 5, 3)
     x = ds.Vector.field(3, ds.f64, shape=(4, 5), layout=ds.Layout.SOA)
     x.from_numpy(values)
@@ -835,7 +837,7 @@ def test_capsules_of_both_kinds_are_read_by_numpy(fake, monkeypatch, version, na
 
 def test_a_copy_is_one_if_it_is_asked_for(fake, monkeypatch):
     ds = fake
-    monkeypatch.setattr(export, "_CUDA", export._CPU)
+    monkeypatch.setattr(device, "_DLPACK_CUDA", HOST.dlpack[0])
     x = ds.field(ds.i32, shape=1000)
     x.fill(3)
     used = live(ds)

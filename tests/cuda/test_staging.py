@@ -374,7 +374,7 @@ def test_a_process_ends_while_copies_are_under_way(last):
         {"later = []; atexit.register(lambda: [f() for f in later])" if "atexit" in last else ""}
         from tests.cuda import fake
         fake.install(by_default=True)
-        from diffsim.runtime import staging
+        from diffsim.runtime.cuda import staging
         staging.SLOT_BYTES = 4 << 20
         import diffsim as ds
         ds.init(arch=ds.cuda)

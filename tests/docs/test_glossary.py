@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| `([^`]+)` \|$", (ROOT / "docs/glossary.md").read_text(), re.M)
+ROWS = re.findall(
+    r"^\| ([^|]+) \| ([^|]+) \| `([^`]+)` \|$", (ROOT / "docs/glossary.md").read_text(), re.M
+)
 
 
 def test_each_place_is_there():

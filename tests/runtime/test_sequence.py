@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.cpu.command_list import new_command_list
 from diffsim.runtime.memory.storage import StorageLayout, StridedSpan, stretches
 from diffsim.runtime.session import session
 
@@ -32,7 +31,7 @@ def numpy_move(step, a, b):
 
 
 def native_move(step, one, other, dtype):
-    sequence = new_command_list()
+    sequence = session.backend.new_command_list()
     if step == "clear":
         sequence.add_clear(one)
     elif step == "sum":
@@ -45,7 +44,7 @@ def native_move(step, one, other, dtype):
 
 def filled(form, seed):
     """A storage with numbers in it, and these as an array."""
-    made = session.new_storage(form)
+    made = session.backend.new_storage(form)
     array = np.random.default_rng(seed).integers(1, 9, (*form.shape, form.components))
     made.from_numpy(array.astype(form.dtype.numpy))
     return made, made.to_numpy()
@@ -130,9 +129,9 @@ def test_stretches():
 
 
 def test_a_part_of_a_sequence(cpu):
-    memory = session.new_storage(StorageLayout(ds.f64, 1, (8,), (0,), False))
+    memory = session.backend.new_storage(StorageLayout(ds.f64, 1, (8,), (0,), False))
     memory.from_numpy(np.arange(8.0).reshape(8, 1))
-    sequence = new_command_list()
+    sequence = session.backend.new_command_list()
     for k in range(7):
         sequence.add_swap(*(StridedSpan(memory.address + 8 * j, 8) for j in (k, k + 1)))
     sequence.run(2, 5)
@@ -140,4 +139,4 @@ def test_a_part_of_a_sequence(cpu):
     assert memory.to_numpy()[:, 0].tolist() == [0, 1, 3, 4, 5, 2, 6, 7]
     sequence.run()
     assert memory.to_numpy()[:, 0].tolist() == [1, 3, 4, 5, 2, 6, 7, 0]
-    new_command_list().run()
+    session.backend.new_command_list().run()

@@ -21,8 +21,7 @@ from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.instrument.shadow_memory import OVERWRITTEN, RACING, Shadow, instrument
 from diffsim.passes.transforms.serialize import serialize
-from diffsim.runtime.cpu.executable import Executable
-from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.locked_cached_property import locked_cached_property
@@ -70,11 +69,10 @@ class Watched(Specialization):
         }
 
     @locked_cached_property
-    def compiled(self) -> Executable | CudaExecutable:
+    def compiled(self) -> Executable:
         made = self._compile(serialize(self.instrumented))
         made.explain = self._explain
-        if isinstance(made, CudaExecutable):
-            made.debug = True  # look after each launch
+        made.reports_at_once = True
         return made
 
     def _explain(

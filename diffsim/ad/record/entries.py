@@ -17,6 +17,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.kernels.aliasing import shares
+from diffsim.runtime.memory.storage import HOST
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
@@ -45,9 +46,8 @@ def constant(a: Any) -> Any:
         _check_alone(a)
         return a.copy()
     if isinstance(a, DeviceArray):
-        assert session.device is not None
         _check_alone(a)
-        return a.copy(session.device)
+        return a.copy()
     if isinstance(a, Matrix):
         return a.entries.copy()
     return np.array(a) if isinstance(a, (list, tuple)) else a
@@ -87,7 +87,7 @@ def part(field: Field, index: Index) -> Any:
 def look(field: Field) -> np.ndarray:
     """What a field holds, to be read: an array of shape `shape` + (components,)."""
     storage = field.storage
-    return storage.to_numpy() if storage.device is not None else field._array
+    return field._array if storage.device is HOST else storage.to_numpy()
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def edited(field: Field) -> Iterator[np.ndarray]:
     """The same to be changed; wherever the field lies, the changes get there at the end."""
     array = look(field)
     yield array
-    if field.storage.device is not None:
+    if field.storage.device is not HOST:
         field.storage.from_numpy(array)
 
 

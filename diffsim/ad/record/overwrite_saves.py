@@ -84,10 +84,10 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
         return storage.take(*_part(box))
     except MemoryError as problem:
         size = storage.form.row(storage.address, *_part(box)).nbytes
-        left = f", and {storage.device.left()}" if storage.device is not None else ""
+        left = storage.device.left()
         what = field.name if row is None else f"row {row} of {field.name}"
         raise AutodiffError(
-            f"there is no memory to save {what}: it takes {memory_size(size)}{left}",
+            f"there is no memory to save {what}: it takes {memory_size(size)}{left and ', and ' + left}",
             Span.of_caller(),
             hint=hint,
         ) from problem

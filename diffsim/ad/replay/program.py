@@ -1,9 +1,9 @@
 """Running a recorded tape again, forward and backward, without Python between the launches.
 
 A `Replay` turns the entries of a tape into two programs: what was recorded, and its adjoints. A program is
-one native sequence (`runtime/cpu/command_list.py`), or several with a step in Python between them where an
-entry has no native form. All checks that a launch makes are made once for the whole: captured values when a
-replay starts; whether the adjoints find what their launches saw, from the recorded order of reads and
+one command list of the backend (`runtime/backend.py`), or several with a step in Python between them where
+an entry has no native form. All checks that a launch makes are made once for the whole: captured values when
+a replay starts; whether the adjoints find what their launches saw, from the recorded order of reads and
 writes (`version_order.py`) and from what was written since the replay. Where they do not, the backward pass
 is left to the tape's own, entry by entry, which raises the error.
 """
@@ -33,7 +33,7 @@ from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.version_order import Extent, VersionOrder, put_all, reaches
 from diffsim.errors import AutodiffError, Span
-from diffsim.runtime.cpu.command_list import CommandList, new_command_list
+from diffsim.runtime.backend import CommandList
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.launch_history import STRETCH
 from diffsim.runtime.memory.storage import StridedSpan, address_of, stretches
@@ -59,7 +59,7 @@ class Program:
         """The sequence to add to."""
         last = self.parts[-1] if self.parts else None
         if last is None or callable(last):
-            last = new_command_list()
+            last = session.backend.new_command_list()
             self.parts.append(last)
         return last
 
@@ -548,7 +548,7 @@ def _write(program: Program, entry: Wrote) -> None:
     elif not any(value.tobytes()):
         program.clear(target)
     elif index is None:
-        filled = session.new_storage(field.storage.form)
+        filled = session.backend.new_storage(field.storage.form)
         filled.fill(value)
         program.copy(target, filled.form.row(filled.address, None), filled)
     else:

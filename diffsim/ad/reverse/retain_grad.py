@@ -37,8 +37,7 @@ from diffsim.errors import (
 from diffsim.ir.nodes import Alloca, Atomic, Check, Mem, Store
 from diffsim.passes.autodiff.retain_grad import TWO_VALUES, retain_gradients
 from diffsim.passes.transforms.serialize import serialize
-from diffsim.runtime.cpu.executable import Executable
-from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.kernels.specialization import Specialization
@@ -86,7 +85,7 @@ class RetainingSpecialization(Specialization):
         }
 
     @locked_cached_property
-    def adjoint_compiled(self) -> Executable | CudaExecutable:
+    def adjoint_compiled(self) -> Executable:
         kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
         adjoint = retain_gradients(self.adjoint, kept)
         stores = [a.stmt for a in self.written if isinstance(a.stmt, Store)]

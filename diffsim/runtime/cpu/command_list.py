@@ -1,10 +1,9 @@
-"""Launches and moves of memory in a row that one native call runs, as often as wanted.
+"""Command lists on the CPU: one native call runs all operations (`runtime/backend.py` has the protocol).
 
-A backend provides a `CommandList`: the `add_...` methods note operations in order, `run` does them. On the
-CPU each operation is a row of 8-byte slots that a native loop works off (`backends/native/sequence.ll`).
-Launches in a row are one operation: a stream of what differs between them, its kernel and its arguments,
-which the loop puts into the kernel's parameter block. On a GPU the same operations make up a graph
-(`runtime/cuda/command_list.py`).
+Each operation is a row of 8-byte slots, which a native loop executes (`backends/native/sequence.ll`).
+Consecutive launches are one operation: a stream of what differs between them, the number of the kernel and
+its arguments, which the loop copies into the kernel's parameter block. 16 bytes a launch instead of a row
+matter for tapes of a million launches.
 """
 
 from __future__ import annotations
@@ -14,76 +13,21 @@ import functools
 import sys
 from array import array
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from diffsim.backends.llvm.parameter_block import SEED
 from diffsim.backends.native.pool import load_native, load_pool
-from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType, f32
-from diffsim.runtime.cpu.executable import Executable, make_block
-from diffsim.runtime.cuda.command_list import CudaCommandList
+from diffsim.runtime.cpu.executable import CpuExecutable
+from diffsim.runtime.executable import BoundArray, make_block
 from diffsim.runtime.memory.storage import StridedSpan
 from diffsim.runtime.session import session
 
 _LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
 _SLOTS = 8  # of an operation
 _COUNT = 5  # the slot that tells how many stretches or launches it is of
-
-Bound = tuple[Mem, int, tuple[int, ...]]
-"""A memory that is an argument: its address and shape."""
-
-
-class CommandList(Protocol):
-    """Operations in order.
-
-    Attributes:
-        done: how many of them the last `run` got through.
-    """
-
-    done: int
-
-    def add_launch(
-        self,
-        compiled: Any,
-        args: list[bool | int | float],
-        seed: int,
-        arrays: list[Bound],
-    ) -> None:
-        """A launch.
-
-        Args:
-            compiled: the kernel, compiled for this backend.
-            args: its arguments, flattened to scalars.
-            seed: the key of its random numbers.
-            arrays: for each memory that is an argument, its address and shape.
-        """
-
-    def add_copy(self, target: StridedSpan, source: StridedSpan) -> None:
-        """A copy. Both memories live as long as the sequence: the caller sees to that."""
-
-    def add_swap(self, one: StridedSpan, other: StridedSpan) -> None:
-        """An exchange of the contents of two memories that do not overlap."""
-
-    def add_sum(self, target: StridedSpan, source: StridedSpan, dtype: ScalarType) -> None:
-        """Add the f32 or f64 numbers of one memory to those of another that does not overlap it."""
-
-    def add_clear(self, target: StridedSpan) -> None:
-        """Set memory to 0."""
-
-    def run(self, begin: int = 0, end: int | None = None) -> None:
-        """Run the operations begin..end (all).
-
-        Where that takes long, other threads of Python run meanwhile, and Ctrl-C ends it.
-
-        Raises:
-            AccessError: what a check in a kernel found (as a launch does); `done` tells how far it got.
-            KeyboardInterrupt: and whatever else a signal handler raises.
-        """
-
-    def __len__(self) -> int:
-        """How many operations there are."""
 
 
 class _Kernel:
@@ -92,7 +36,7 @@ class _Kernel:
     __slots__ = ("at", "block", "compiled", "number", "size")
 
     def __init__(
-        self, number: int, compiled: Executable, block: bytearray, *, random: bool
+        self, number: int, compiled: CpuExecutable, block: bytearray, *, random: bool
     ) -> None:
         self.number = number
         self.compiled = compiled
@@ -115,14 +59,18 @@ class CpuCommandList:
         self._slots = array("Q")
         self._stream = bytearray()
         self._kernels: dict[Any, _Kernel] = {}
-        self._alone: dict[Executable, tuple[bytes, Callable[..., bytes]]] = {}
+        self._alone: dict[CpuExecutable, tuple[bytes, Callable[..., bytes]]] = {}
         self._ops: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self._slots) // _SLOTS
 
     def add_launch(
-        self, compiled: Executable, args: list[bool | int | float], seed: int, arrays: list[Bound]
+        self,
+        compiled: CpuExecutable,
+        args: list[bool | int | float],
+        seed: int,
+        arrays: list[BoundArray],
     ) -> None:
         slots = self._slots
         if not slots or slots[-_SLOTS] != _LAUNCH:
@@ -141,7 +89,12 @@ class CpuCommandList:
             self._alone[compiled] = kernel.number.to_bytes(8, sys.byteorder), compiled.struct.pack
 
     def _kernel(
-        self, compiled: Executable, block: bytearray, arrays: tuple[Bound, ...], *, random: bool
+        self,
+        compiled: CpuExecutable,
+        block: bytearray,
+        arrays: tuple[BoundArray, ...],
+        *,
+        random: bool,
     ) -> _Kernel:
         key = compiled, arrays, random
         found = self._kernels.get(key)
@@ -188,11 +141,6 @@ class CpuCommandList:
             ops[launches, 1] = self._table.ctypes.data
             ops[launches, 2] += np.uint64(self._memory.ctypes.data)
         return ops
-
-
-def new_command_list() -> CommandList:
-    """An empty sequence of the session's backend."""
-    return CpuCommandList() if session.device is None else CudaCommandList(session.device)
 
 
 @functools.cache

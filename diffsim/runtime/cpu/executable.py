@@ -2,7 +2,7 @@
 
     source ── lang.translate ──▶ IR ── passes ──▶ scalar IR ── backends.cpu ──▶ LLVM text ── jit ──▶ code
 
-`Executable` is the end of that way: native code with a filled parameter block. Object code is kept in the
+`CpuExecutable` is the end of that way: native code with a filled parameter block. Object code is kept in the
 disk cache under a key made of the LLVM text (which holds no address) and everything the compiler depends
 on.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,39 +27,22 @@ from diffsim.backends.llvm.parameter_block import (
     RUN,
     SEED,
     THREADS,
-    ParameterBlock,
 )
 from diffsim.backends.native.jit import Jit, Library, LLVMError
-from diffsim.errors import AccessError, BackendError, DiffsimError, memory_size
-from diffsim.ir.check_messages import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
-from diffsim.ir.nodes import (
-    Alloca,
-    Check,
-    Kernel,
-    Mem,
-)
-from diffsim.ir.types import ScalarType, size_of
+from diffsim.errors import BackendError, DiffsimError
+from diffsim.ir.nodes import Alloca, Check, Kernel, Mem
+from diffsim.ir.types import size_of
 from diffsim.passes import pipeline
 from diffsim.runtime import disk_cache, print_buffer
-from diffsim.runtime.session import session
-
-_slot = struct.Struct("=Q")
-_PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
-_ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
-_ADVICE_ON = {
-    DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
-    NO_LOG: "divide the loop over several launches, or leave deterministic=True off",
-    NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
-}
-_ADVICE = (
-    "the condition did not hold in at least one turn: look at the values it compares",
-    "indices start at 0 and none counts from the end: look at where this one comes from",
+from diffsim.runtime.executable import (
+    ERROR_SLOTS,
+    CallText,
+    array_slots,
+    failed_check,
+    same_error,
+    slot_code,
 )
-
-
-def slot_code(t: ScalarType) -> str:
-    """The struct code of a scalar in an 8-byte slot."""
-    return t.code + _PADDING[t.bytes]
+from diffsim.runtime.session import session
 
 
 def lower(kernel: Kernel) -> Kernel:
@@ -74,15 +57,14 @@ def _code(lowered: Kernel, jit: Jit) -> cpu.CpuCode:
     return cpu.lower(lowered, jit, fast_math=options.fast_math, deterministic=options.deterministic)
 
 
-class Executable:
-    """Native code of one kernel, its parameter block and the memories bound to it.
+class CpuExecutable:
+    """Native code of one kernel, its parameter block and the memories bound to it; see `Executable`.
 
     Attributes:
         call: launches it, given `block`; `address` is that of the native function.
-        lock: held from packing the arguments to taking the result.
-        pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
-        explain: makes the error that is raised from that of a failed check, the check and its values.
     """
+
+    explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
 
     def __init__(self, kernel: Kernel) -> None:
         lowered = lower(kernel)
@@ -96,8 +78,9 @@ class Executable:
         self.name = kernel.name
         self.prints = code.prints
         self.printed = np.zeros(print_buffer.WORDS if code.prints else 0, np.int64)
-        self.errors = (ctypes.c_int64 * _ERROR_SLOTS)()
-        self.explain = as_it_is
+        self.errors = (ctypes.c_int64 * ERROR_SLOTS)()
+        self.explain = same_error
+        self.reports_at_once = True
         self.params[ERROR] = ctypes.addressof(self.errors)
         self.params[PRINTED] = self.printed.ctypes.data
         self.params[THREADS] = 1
@@ -126,6 +109,17 @@ class Executable:
             if mem.kind == "field":
                 self.params[slot] = mem.handle().address
         self.result = lowered.result
+
+    def call_text(self, *, has_arrays: bool) -> CallText:
+        names = {"$call": self.call, "$block": self.block}
+        lines: tuple[str, ...] = ("$call($block)",)
+        if self.prints:  # Ctrl-C may end it: what was printed before is shown
+            names["$show"] = self.show
+            lines = ("try:", "    $call($block)", "finally:", "    $show()")
+        if self.checks:
+            names |= {"$errors": self.errors, "$raise_errors": self.raise_errors}
+            lines = (*lines, "if $errors[0]:", "    $raise_errors()")
+        return CallText(lines, names)
 
     def set_seed(self, seed: int) -> None:
         self.params[SEED] = ctypes.c_int64(seed & (2**64 - 1)).value
@@ -189,67 +183,6 @@ def _loaded(text: str, jit: Jit) -> Library:
     if len(_libraries) > _MOST_LIBRARIES:
         _libraries.pop(next(iter(_libraries)), None)
     return library
-
-
-def as_it_is(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
-    """What compiled kernels make of a failed check, unless somebody knows better."""
-    return error
-
-
-def array_slots(
-    layout: ParameterBlock, mem: Mem, address: int, shape: tuple[int, ...]
-) -> Iterator[tuple[int, int]]:
-    """The slots of a block that tell where an array is, and what stands in them."""
-    slot = layout.pointers.get(mem)
-    if slot is not None:
-        yield slot, address
-        yield from enumerate(shape, layout.dims[mem])
-
-
-def make_block(
-    compiled: Any,
-    args: Iterable[bool | int | float],
-    seed: int,
-    arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
-) -> bytearray:
-    """A parameter block for one launch, apart from the one that `compiled` launches with.
-
-    Args:
-        compiled: a kernel compiled for either backend.
-        args: the arguments, flattened to scalars.
-        seed: the key of its random numbers.
-        arrays: for each memory that is an argument, its address and shape.
-    """
-    block = bytearray(compiled.params)
-    compiled.pack(block, compiled.args_at, *args)
-    _slot.pack_into(block, 8 * SEED, seed & (2**64 - 1))
-    for bound in arrays:
-        for slot, value in array_slots(compiled.layout, *bound):
-            _slot.pack_into(block, 8 * slot, value)
-    return block
-
-
-def failed_check(check: Check | Alloca, values: list[int], *, device: bool = False) -> AccessError:
-    """The error for a check that failed with these values."""
-    if isinstance(check, Alloca):
-        hint = "give the loop fewer turns, or divide the time steps over several launches"
-        if device:
-            hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
-        return AccessError(
-            f"no memory to save the values of this loop: {memory_size(values[0])} for one lane",
-            check.span,
-            hint=hint,
-        )
-    message = check.message
-    for value in values[: len(check.values)]:
-        message = message.replace("{}", str(value), 1)
-    hint = _ADVICE_ON.get(check.message, _ADVICE[bool(check.values)])
-    if check.message.endswith(DOES_NOT_FIT):
-        hint = (
-            "without debug=True it wraps around: if that is meant, convert it with ds.cast; "
-            "otherwise give the place a wider type"
-        )
-    return AccessError(message, check.span, hint=hint)
 
 
 def llvm_text(kernel: Kernel) -> str:

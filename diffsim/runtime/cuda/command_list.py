@@ -16,10 +16,10 @@ from typing import Any
 
 from diffsim.backends.cuda.driver import Launch
 from diffsim.backends.cuda.libcuda import DriverError
-from diffsim.ir.nodes import Mem
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.cuda.device import Device, copy
 from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.executable import BoundArray
 from diffsim.runtime.memory.storage import StridedSpan
 from diffsim.runtime.session import session
 
@@ -28,7 +28,7 @@ Move = Callable[[Any], None]
 
 
 class CudaCommandList:
-    """Operations on a GPU; see `Sequence` for the methods."""
+    """Operations on a GPU; see `CommandList` for the methods."""
 
     def __init__(self, device: Device) -> None:
         self.done = 0
@@ -47,7 +47,7 @@ class CudaCommandList:
         compiled: CudaExecutable,
         args: Iterable[bool | int | float],
         seed: int,
-        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+        arrays: Iterable[BoundArray],
     ) -> None:
         launches, kept = compiled.launches(args, seed, arrays)
         self._launched[len(self._rows)] = compiled
@@ -83,7 +83,7 @@ class CudaCommandList:
             self._run_each(begin, len(self) if end is None else end)
 
     def _debugging(self) -> bool:
-        return any(compiled.debug for compiled in self._launched.values())
+        return any(compiled.reports_at_once for compiled in self._launched.values())
 
     def _run_each(self, begin: int, end: int) -> None:
         driver = self._device.driver
@@ -95,7 +95,7 @@ class CudaCommandList:
                 row(driver)
             compiled = self._launched.get(k)
             if compiled is not None and compiled.checks:
-                self._device.note(compiled, compiled.debug, session.clock)
+                self._device.note(compiled, compiled.reports_at_once, session.clock)
             self.done = k + 1
 
     def _run_all(self) -> None:

@@ -24,12 +24,12 @@ from diffsim.runtime.cuda.pair_kernels import Pairs
 from diffsim.runtime.cuda.staging import Staging
 from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout, StridedSpan
 
-ERROR_WORDS = 24  # the number of the check, up to 8 indices and 8 sizes
 _MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
 _LARGEST_SPARE = 64 << 20
 _PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles it
 _SCRATCH_PART = 32  # of the device's memory, for values that kernels save
 _LEAST_SCRATCH = 1 << 20
+_DLPACK_CUDA = 2
 # GPUs run the PTX of older ones; that for 9.0 is of version 8.1, which drivers know from CUDA 12.1 on.
 _VERSION_OF_SM_90 = 12010
 
@@ -98,6 +98,11 @@ class Device:
         self.closed = True
 
     # ---- memory
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """Its kind and number, as DLPack has them."""
+        return _DLPACK_CUDA, int(self.driver.device)
 
     def left(self) -> str:
         """How much memory is free, in words."""

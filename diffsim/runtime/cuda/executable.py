@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,19 +26,23 @@ from diffsim.backends.cuda.libcuda import DriverError
 from diffsim.backends.cuda.ptx import PtxError
 from diffsim.backends.llvm.diagnostics import HEAD
 from diffsim.backends.llvm.parameter_block import ERROR, PRINTED, SEED
-from diffsim.errors import BackendError, Span
-from diffsim.ir.nodes import Kernel, Mem
+from diffsim.errors import BackendError, DiffsimError, Span
+from diffsim.ir.nodes import Alloca, Check, Kernel, Mem
 from diffsim.ir.types import size_of
 from diffsim.passes import pipeline
+from diffsim.passes.analysis import regions
 from diffsim.runtime import disk_cache, print_buffer
-from diffsim.runtime.cpu.executable import (
+from diffsim.runtime.cuda.device import Buffer, Device
+from diffsim.runtime.executable import (
+    ERROR_SLOTS,
+    BoundArray,
+    CallText,
     array_slots,
-    as_it_is,
     failed_check,
     make_block,
+    same_error,
     slot_code,
 )
-from diffsim.runtime.cuda.device import ERROR_WORDS, Buffer, Device
 from diffsim.runtime.memory.storage import Storage
 from diffsim.runtime.session import session
 
@@ -54,21 +59,21 @@ def lower(kernel: Kernel, *, debug: bool) -> Kernel:
 class CudaExecutable:
     """Machine code of one kernel, its parameter block and the memories bound to it.
 
-    Launches use it like `Compiled`.
+    See `Executable` for the methods.
 
     Attributes:
         call: launches it, given `block`; returns the number of an error for `failed`, or 0.
-        lock: held from packing the arguments to taking the result.
-        pack: writes the arguments (flattened to scalars) into the block: pack(buffer, offset, *args).
-        written: the arrays among the arguments that the kernel writes.
+        written: the memories that the kernel writes.
     """
+
+    explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
 
     def __init__(self, kernel: Kernel, device: Device) -> None:
         self.device = device
         self.name = kernel.name
         options = session.options
-        self.debug = options.debug
-        lowered = lower(kernel, debug=self.debug)
+        self.reports_at_once = options.debug
+        lowered = lower(kernel, debug=options.debug)
         code = cuda.lower(
             lowered,
             fast_math=options.fast_math,
@@ -79,11 +84,11 @@ class CudaExecutable:
         self.layout = layout = code.layout
         self.checks = code.checks
         self.prints = code.prints
-        self.explain = as_it_is
+        self.explain = same_error
         self.lock = locks.rlock()
         self.params = (ctypes.c_int64 * layout.fixed)()
         self.work = Buffer(device, 8 * max(layout.work, 1), f"the work of {self.name}")
-        self.errors = Buffer(device, 8 * ERROR_WORDS, f"errors of {self.name}")
+        self.errors = Buffer(device, 8 * ERROR_SLOTS, f"errors of {self.name}")
         device.fill(self.errors.address, b"\0", self.errors.nbytes)
         self.params[WORK] = self.work.address
         self.params[ERROR] = self.errors.address
@@ -114,7 +119,7 @@ class CudaExecutable:
                 self.bound.append(storage)
                 self.params[slot] = storage.address
         self.result = lowered.result
-        self.written: set[Mem] = set()
+        self.written = {a.mem for a in regions.writes(kernel) if a.mem.kind == "array"}
         self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
 
     def _task(self, entry: EntryPoint) -> tuple[int, int, int]:
@@ -140,7 +145,7 @@ class CudaExecutable:
         self,
         args: Iterable[bool | int | float],
         seed: int,
-        arrays: Iterable[tuple[Mem, int, tuple[int, ...]]],
+        arrays: Iterable[BoundArray],
     ) -> tuple[list[Launch], Any]:
         """Launches with a parameter block of their own, as for `make_block`, and what they need to live.
 
@@ -164,6 +169,20 @@ class CudaExecutable:
         if entry.lanes is not None:
             most = min(most, -(-entry.lanes // (entry.block_dim * entry.per_thread)))
         return max(1, most)
+
+    def call_text(self, *, has_arrays: bool) -> CallText:
+        names: dict[str, Any] = {"$call": self.call, "$block": self.block, "$failed": self.failed}
+        lines = ["$code = $call($block)", "if $code:", "    $failed($code)"]
+        if self.prints:
+            names["$show"] = self.show
+            lines.append("$show()")
+        if self.checks:
+            names["$pending"] = functools.partial(self.device.note, self, self.reports_at_once)
+            lines.append("$pending($now - 1)")
+        if has_arrays:
+            names["$copy_back"] = self.copy_back
+            lines.append("$copy_back()")
+        return CallText(tuple(lines), names)
 
     def failed(self, code: int) -> None:
         """Raise what a launch ran into."""
@@ -227,7 +246,7 @@ class CudaExecutable:
 
     def report(self) -> None:
         """Wait, and raise what a check found since the last look."""
-        found = np.empty(ERROR_WORDS, np.int64)
+        found = np.empty(ERROR_SLOTS, np.int64)
         self.device.read_raw(self.errors.address, found)
         if found[0]:
             self.device.fill(self.errors.address, b"\0", self.errors.nbytes)

@@ -14,6 +14,7 @@ from diffsim.errors import KernelTypeError, Span
 from diffsim.ir.layout import packed_strides
 from diffsim.runtime.cuda.device import Buffer, Device
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.memory.storage import MemorySpace
 
 _LEGACY_STREAMS = (None, 0, 1)
 
@@ -27,13 +28,21 @@ class DeviceArray:
         dtype: NumPy's type of its scalars.
         memory: address of the memory that it is a part of: arrays that share it may overlap.
         owner: what keeps the memory alive.
+        device: the GPU.
     """
 
-    __slots__ = ("address", "dtype", "memory", "owner", "shape")
+    __slots__ = ("address", "device", "dtype", "memory", "owner", "shape")
 
     def __init__(
-        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], memory: int, owner: Any
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        memory: int,
+        owner: Any,
+        device: Device,
     ) -> None:
+        self.device = device
         self.address = address
         self.shape = shape
         self.dtype = dtype
@@ -44,16 +53,17 @@ class DeviceArray:
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def copy(self, device: Device) -> DeviceArray:
+    def copy(self) -> DeviceArray:
         """Its values as they are now."""
+        device = self.device
         made = Buffer(device, self.nbytes, "a copy of an array")
         device.driver.copy(made.address, self.address, self.nbytes)
-        return DeviceArray(made.address, self.shape, self.dtype, made.address, made)
+        return DeviceArray(made.address, self.shape, self.dtype, made.address, made, device)
 
-    def to_numpy(self, device: Device) -> np.ndarray:
+    def to_numpy(self) -> np.ndarray:
         """A copy on the host."""
         made = np.empty(self.shape, self.dtype)
-        device.read(self.address, made)
+        self.device.read(self.address, made)
         return made
 
     def overlaps(self, address: int, nbytes: int) -> bool:
@@ -80,13 +90,13 @@ def known_as(array: Any) -> Any:
     return id(array) if number is None else ("field", number)
 
 
-def take(value: Any, device: Device | None, where: str) -> DeviceArray:
+def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
     """An array of another library as a kernel's argument.
 
     Raises:
         KernelTypeError: kernels run on the CPU or on another GPU; it has gaps, or can not be written.
     """
-    if device is None:
+    if not isinstance(device, Device):
         raise KernelTypeError(
             f"{where}: the array is on a GPU, and kernels run on the CPU",
             Span.of_caller(),
@@ -138,7 +148,7 @@ def take(value: Any, device: Device | None, where: str) -> DeviceArray:
     stream = given.get("stream")
     if stream not in _LEGACY_STREAMS:
         device.driver.wait_for(stream)
-    return DeviceArray(int(address), shape, dtype, _memory_of(value, int(address)), value)
+    return DeviceArray(int(address), shape, dtype, _memory_of(value, int(address)), value, device)
 
 
 def _memory_of(value: Any, address: int) -> int:

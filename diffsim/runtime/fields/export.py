@@ -16,10 +16,9 @@ import numpy as np
 
 from diffsim.errors import BackendError, Span
 from diffsim.ir.layout import packed_strides
-from diffsim.runtime.cuda.device import Buffer
+from diffsim.runtime.cuda.device import Buffer, DeviceStorage
 from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
 
-_CPU, _CUDA = 1, 2  # DLDeviceType
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode
 NOT_GIVEN = object()
 # Streams of a consumer that are in order with ours, or not to be waited for.
@@ -151,7 +150,7 @@ class Asked(NamedTuple):
 
 def dlpack_device(storage: Storage) -> tuple[int, int]:
     """Where a field is, in DLPack's numbers."""
-    return (_CPU, 0) if storage.device is None else (_CUDA, storage.device.driver.device)
+    return storage.device.dlpack
 
 
 def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
@@ -168,6 +167,7 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
         given: dict[str, Any] = asked._asdict()
         del given["stream"]
         return array.__dlpack__(**{k: v for k, v in given.items() if v is not None})
+    assert isinstance(storage, DeviceStorage)
     device = storage.device
     for_host = asked.max_version is not None and asked.stream is NOT_GIVEN  # NumPy knows no streams
     if for_host or asked.dl_device not in (None, dlpack_device(storage)):

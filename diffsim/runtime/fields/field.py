@@ -37,7 +37,7 @@ from diffsim.runtime.fields.conversions import (
 )
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
-from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
+from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
 
@@ -139,12 +139,12 @@ class Field(FieldProtocols, FieldLike):
     def _allocate(self, form: StorageLayout) -> Storage:
         """Memory where the session's kernels run."""
         try:
-            return session.new_storage(form)
+            return session.backend.new_storage(form)
         except (MemoryError, ValueError, OverflowError):
-            left = "" if session.device is None else f", and {session.device.left()}"
+            left = session.device.left()
             raise FieldError(
                 f"there is no memory for {self.name} of shape {shown(form.shape)}: it takes "
-                f"{memory_size(form.nbytes)}{left}",
+                f"{memory_size(form.nbytes)}{left and ', and ' + left}",
                 Span.of_caller(),
                 hint="use fewer elements, or ds.f32 in place of ds.f64",
             ) from None
@@ -514,7 +514,7 @@ class Field(FieldProtocols, FieldLike):
         """Set all elements to 0 where they may be anything else."""
         versions = self.versions
         if versions.dirty:
-            if self._shape or self.element or self._storage.device is not None:
+            if self._shape or self.element or self._storage.device is not HOST:
                 self.storage.fill(0)
             else:
                 self._flat[0] = 0
@@ -537,7 +537,7 @@ class Field(FieldProtocols, FieldLike):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.storage.device is None:
+        if self.storage.device is HOST:
             raise AttributeError(f"{self.name} is not on a GPU")
         if self._storage not in self._shared:  # others keep the field, and this has to stay with it
             self._shared.append(self._storage)
@@ -546,7 +546,7 @@ class Field(FieldProtocols, FieldLike):
 
     def to_gpuarray(self) -> Any:
         """The field's memory as a `pycuda.gpuarray.GPUArray`, without a copy; axes as of `to_numpy()`."""
-        if self.storage.device is None:
+        if self.storage.device is HOST:
             raise BackendError(
                 f"{self.name} is not on a GPU",
                 Span.of_caller(),

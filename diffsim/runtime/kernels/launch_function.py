@@ -8,7 +8,6 @@ versions of what is written, call, report errors, tell the tape.
 
 from __future__ import annotations
 
-import functools
 import linecache
 import operator
 import threading
@@ -19,8 +18,7 @@ from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
-from diffsim.runtime.cpu.executable import Executable
-from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.device_array import DeviceArray, known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
@@ -129,7 +127,7 @@ def _coerced(special: Specialization, *args: Any) -> list[Any]:
 def _write_pack(
     w: Writer,
     special: Specialization,
-    compiled: Executable | CudaExecutable,
+    compiled: Executable,
     *,
     seeded: bool = False,
 ) -> None:
@@ -156,13 +154,10 @@ def _write_pack(
 def _write_arrays(
     w: Writer,
     special: Specialization,
-    compiled: Executable | CudaExecutable,
+    compiled: Executable,
     mems: tuple[Mem, ...],
-    written: list[RegionAccess],
 ) -> None:
     """Point the block to the array arguments."""
-    if isinstance(compiled, CudaExecutable):
-        compiled.written = {a.mem for a in written}
     arrays = [p for p in special.values if p.kind == "array"]
     if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
         w.space["$separate"] = check_separate
@@ -174,7 +169,7 @@ def _write_arrays(
         w.put(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
 
 
-def bind_array(compiled: Executable | CudaExecutable, mem: Mem, array: Any) -> None:
+def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
     """Point a memory (and that of its gradient) to an array given to this launch."""
     if isinstance(array, Field):
         compiled.bind_array(mem, array.address, array.shape)
@@ -327,7 +322,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     whole = len(w.lines)
     start = len(w.lines)
     _write_pack(w, special, compiled)
-    _write_arrays(w, special, compiled, special.ir.mems, special.written)
+    _write_arrays(w, special, compiled, special.ir.mems)
     seed = "0"
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
@@ -358,30 +353,11 @@ def forward(special: Specialization) -> Callable[..., Any]:
     return w.finish()
 
 
-def _write_call(w: Writer, special: Specialization, compiled: Executable | CudaExecutable) -> None:
-    w.space["$call"], w.space["$block"] = compiled.call, compiled.block
+def _write_call(w: Writer, special: Specialization, compiled: Executable) -> None:
+    lines, names = compiled.call_text(has_arrays=any(p.kind == "array" for p in special.values))
+    w.space.update(names)
     w.space["$compiled"] = compiled  # its code and memory live while it runs
-    if isinstance(compiled, CudaExecutable):
-        w.space["$failed"] = compiled.failed
-        w.put("$code = $call($block)", "if $code:", "    $failed($code)")
-    elif compiled.prints:  # Ctrl-C may end it
-        w.put("try:", "    $call($block)", "finally:", "    $show()")
-    else:
-        w.put("$call($block)")
-    if compiled.prints:
-        w.space["$show"] = compiled.show
-        if isinstance(compiled, CudaExecutable):
-            w.put("$show()")
-    if isinstance(compiled, CudaExecutable):
-        if compiled.checks:
-            w.space["$pending"] = functools.partial(compiled.device.note, compiled, compiled.debug)
-            w.put("$pending($now - 1)")
-        if any(p.kind == "array" for p in special.values):
-            w.space["$copy_back"] = compiled.copy_back
-            w.put("$copy_back()")
-    elif compiled.checks:
-        w.space["$errors"], w.space["$raise_errors"] = compiled.errors, compiled.raise_errors
-        w.put("if $errors[0]:", "    $raise_errors()")
+    w.put(*lines)
 
 
 def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
@@ -456,7 +432,7 @@ def backward(special: Specialization) -> Callable[..., None]:
         w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=special.returns_active)
-    _write_arrays(w, special, compiled, special.adjoint.mems, special.adjoint_written)
+    _write_arrays(w, special, compiled, special.adjoint.mems)
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
         w.put("$set_seed($seed)")

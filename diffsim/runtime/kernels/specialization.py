@@ -22,8 +22,7 @@ from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.autodiff import reverse
 from diffsim.passes.autodiff.activity import Activity, missing_gradient, read_after_leak
-from diffsim.runtime.cpu.executable import Executable
-from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
@@ -55,7 +54,7 @@ class Specialization:
         launches: when it was launched.
         stale: whether something that it was compiled for is gone; `needed`: what may go.
         is_detached: whether its adjoint takes what it stores for constants (`ds.ad.no_grad`).
-        device: the GPU it is compiled for; None: the CPU.
+        backend: what it is compiled for.
         is_in_place: whether the tape puts back what the kernel overwrites.
         announced: whether a tape that asks for it hears of launches before they happen.
         origin: for a kernel `in_place`: the ordinary one.
@@ -79,7 +78,7 @@ class Specialization:
     ) -> None:
         self.kernel = kernel
         self.key = key
-        self.device = session.device
+        self.backend = session.backend
         self.moves = session.moves
         self.is_detached = is_detached
         self.is_in_place = is_in_place
@@ -200,11 +199,11 @@ class Specialization:
     # ---- forward
 
     @locked_cached_property
-    def compiled(self) -> Executable | CudaExecutable:
+    def compiled(self) -> Executable:
         return self._compile(self.ir)
 
-    def _compile(self, ir: nodes.Kernel) -> Executable | CudaExecutable:
-        return Executable(ir) if self.device is None else CudaExecutable(ir, self.device)
+    def _compile(self, ir: nodes.Kernel) -> Executable:
+        return self.backend.compile(ir)
 
     @locked_cached_property
     def launch(self) -> Callable[..., Any]:
@@ -352,7 +351,7 @@ class Specialization:
         return _distinct(regions.writes(self.adjoint))
 
     @locked_cached_property
-    def adjoint_compiled(self) -> Executable | CudaExecutable:
+    def adjoint_compiled(self) -> Executable:
         return self._compile(self.adjoint)
 
     @locked_cached_property
@@ -451,7 +450,7 @@ class Specialization:
 
     def is_elsewhere(self) -> bool:
         """Whether kernels run on another backend since, so that fields may not be where they were."""
-        return self.device is not session.device or self.moves != session.moves
+        return self.backend.device is not session.device or self.moves != session.moves
 
     def _known_launches(self, args: tuple[Any, ...]) -> Any:
         """What the launches with these arguments are known by; None if a launch makes no difference."""

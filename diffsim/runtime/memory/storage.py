@@ -149,6 +149,35 @@ def stretches(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSpan] |
     )
 
 
+class MemorySpace(Protocol):
+    """Where storages lie: the host's memory, or a GPU's. There is one object of each.
+
+    Attributes:
+        dlpack: its kind and number, as DLPack has them.
+    """
+
+    @property
+    def dlpack(self) -> tuple[int, int]: ...
+
+    def left(self) -> str:
+        """How much memory is free, in words; empty if that is not known."""
+
+
+class _Host:
+    """The memory of the process, of which the system gives as much as it likes."""
+
+    dlpack = (1, 0)
+
+    def __repr__(self) -> str:
+        return "the CPU"
+
+    def left(self) -> str:
+        return ""
+
+
+HOST = _Host()
+
+
 class StorageSnapshot(Protocol):
     """What `take` returns."""
 
@@ -167,7 +196,9 @@ class Storage(Protocol):
 
     form: StorageLayout
     flat: Any
-    device: Any
+
+    @property
+    def device(self) -> MemorySpace: ...
 
     @property
     def address(self) -> int: ...
@@ -206,7 +237,7 @@ class HostStorage:
         array: them as an array of shape `shape` + (components,).
     """
 
-    device = None
+    device: MemorySpace = HOST
 
     def __init__(self, form: StorageLayout) -> None:
         """Allocate, all zeros.

@@ -1,0 +1,128 @@
+"""What a backend is: where fields lie and kernels run. `ds.init(arch=...)` looks backends up here by name.
+
+A backend's own module registers it: `cpu/backend.py`, `cuda/backend.py`. The session has one at a time
+(`session.backend`), and everything outside of those two folders reaches the machine through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from diffsim.ir.nodes import Kernel
+from diffsim.ir.types import ScalarType
+from diffsim.runtime.executable import BoundArray, Executable
+from diffsim.runtime.memory.storage import MemorySpace, Storage, StorageLayout, StridedSpan
+
+
+class CommandList(Protocol):
+    """Launches and moves of memory in a row, which run without Python between them.
+
+    The `add_...` methods append operations; `run` executes them, as often as wanted. Nothing can be added
+    after the first run.
+
+    Attributes:
+        done: how many operations the last `run` completed.
+    """
+
+    done: int
+
+    def add_launch(
+        self,
+        executable: Any,
+        args: list[bool | int | float],
+        seed: int,
+        arrays: list[BoundArray],
+    ) -> None:
+        """Append a launch.
+
+        Args:
+            executable: the kernel, compiled for this backend.
+            args: its arguments, flattened to scalars.
+            seed: the key of its random numbers.
+            arrays: the memories that are arguments.
+        """
+
+    def add_copy(self, target: StridedSpan, source: StridedSpan) -> None:
+        """Append a copy. The caller keeps both memories alive as long as the list."""
+
+    def add_swap(self, one: StridedSpan, other: StridedSpan) -> None:
+        """Append an exchange of the contents of two memories that do not overlap."""
+
+    def add_sum(self, target: StridedSpan, source: StridedSpan, dtype: ScalarType) -> None:
+        """Append an addition of f32 or f64 numbers to those of a memory that does not overlap theirs."""
+
+    def add_clear(self, target: StridedSpan) -> None:
+        """Append setting memory to 0."""
+
+    def run(self, begin: int = 0, end: int | None = None) -> None:
+        """Run the operations begin..end (all).
+
+        Other threads of Python run meanwhile where that takes long, and Ctrl-C ends it.
+
+        Raises:
+            AccessError: a check in a kernel failed, as in a launch; `done` tells how far it got.
+            KeyboardInterrupt: and whatever else a signal handler raises.
+        """
+
+    def __len__(self) -> int:
+        """Return the number of operations."""
+
+
+class Backend(Protocol):
+    """A processor that kernels run on, with its memory.
+
+    Attributes:
+        name: as in `ds.init(arch=ds.NAME)`.
+        device: where its fields lie. Two backends with one device share fields and executables.
+    """
+
+    name: str
+
+    @property
+    def device(self) -> MemorySpace: ...
+
+    def new_storage(self, layout: StorageLayout) -> Storage:
+        """Allocate the elements of a field, all zeros.
+
+        Raises:
+            MemoryError, ValueError, OverflowError: there is not so much memory.
+        """
+
+    def compile(self, kernel: Kernel) -> Executable:
+        """Compile a kernel's prepared IR, or take its code from the disk cache."""
+
+    def new_command_list(self) -> CommandList:
+        """Make an empty command list."""
+
+    def sync(self) -> None:
+        """Wait until all launches are done, and raise what their checks found."""
+
+    def info(self) -> str:
+        """Return what kernels run on, in words."""
+
+
+class BackendUnavailable(Exception):
+    """A backend can not be used on this machine; the text says what is missing."""
+
+
+_openers: dict[str, Callable[[int], Backend]] = {}
+
+
+def register(name: str, opener: Callable[[int], Backend]) -> None:
+    """Make a backend known.
+
+    Args:
+        name: as in `ds.init(arch=ds.NAME)`.
+        opener: returns the backend of a device, given its number; may raise BackendUnavailable.
+    """
+    _openers[name] = opener
+
+
+def open_backend(name: str, device: int) -> Backend:
+    """The backend of that name on the device of that number.
+
+    Raises:
+        BackendUnavailable: something that it needs is missing.
+    """
+    return _openers[name](device)

@@ -1,0 +1,173 @@
+"""What kernels and tapes need of compiled code, whichever backend made it.
+
+`Executable` is the protocol; `cpu/executable.py` and `cuda/executable.py` implement it. The functions below
+fill parameter blocks (`backends/llvm/parameter_block.py`) and put failed checks into words for both.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from diffsim.backends.llvm.parameter_block import SEED, ParameterBlock
+from diffsim.errors import AccessError, DiffsimError, memory_size
+from diffsim.ir.check_messages import DIVIDED_BY_0, DOES_NOT_FIT, NEGATIVE_POWER, NO_LOG
+from diffsim.ir.nodes import Alloca, Check, Mem, Print
+from diffsim.ir.types import ScalarType
+
+BoundArray = tuple[Mem, int, tuple[int, ...]]
+"""A memory that is an argument: its address and shape."""
+
+_slot = struct.Struct("=Q")
+_PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
+ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
+_ADVICE_ON = {
+    DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
+    NO_LOG: "divide the loop over several launches, or leave deterministic=True off",
+    NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
+}
+_ADVICE = (
+    "the condition did not hold in at least one turn: look at the values it compares",
+    "indices start at 0 and none counts from the end: look at where this one comes from",
+)
+
+
+class CallText(NamedTuple):
+    """The part of a launch function that calls an executable and reports its errors.
+
+    Attributes:
+        lines: Python statements. A name that begins with `$` is one of `names`, or `$now`, the clock's
+            reading at this launch.
+        names: what these names stand for.
+    """
+
+    lines: tuple[str, ...]
+    names: dict[str, Any]
+
+
+class Executable(Protocol):
+    """Machine code of one kernel with the parameter block of its launches.
+
+    Attributes:
+        params: the parameter block; `layout` says what its slots hold.
+        lock: held from packing the arguments until the result is read: threads share the block.
+        struct: the format of the arguments, flattened to scalars, which begin `args_at` bytes into the block.
+        pack: writes them: pack(buffer, offset, *args).
+        result: the temporary memory that holds what the kernel returns.
+        checks: the checks in the code, in the order of their numbers; `prints` the same for statements that
+            print.
+        explain: turns the error of a failed check, the check and its values into the error that is raised.
+        reports_at_once: whether each launch is followed by a look for failed checks, where that would
+            otherwise wait until Python reads something.
+    """
+
+    params: Any
+    lock: Any
+    struct: struct.Struct
+    args_at: int
+    pack: Callable[..., None]
+    result: Mem | None
+    explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
+    reports_at_once: bool
+
+    @property
+    def layout(self) -> ParameterBlock: ...
+
+    @property
+    def checks(self) -> Sequence[Check | Alloca]: ...
+
+    @property
+    def prints(self) -> Sequence[Print]: ...
+
+    def call_text(self, *, has_arrays: bool) -> CallText:
+        """The lines of a launch function that call the code; `has_arrays`: some arguments are arrays."""
+
+    def set_seed(self, seed: int) -> None:
+        """Set the key of the next launch's random numbers."""
+
+    def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
+        """Point an argument's memory to an array where the code runs."""
+
+    def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
+        """Point an argument's memory to a NumPy array, or to a copy of it where the code runs."""
+
+    def returned(self) -> Any:
+        """What the last launch returned: a number, or a list of numbers for a vector or matrix."""
+
+    def show(self) -> None:
+        """Print what the last launch printed."""
+
+
+def slot_code(t: ScalarType) -> str:
+    """The struct code of a scalar in an 8-byte slot."""
+    return t.code + _PADDING[t.bytes]
+
+
+def same_error(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
+    """The `explain` of an executable whose errors need no translation."""
+    return error
+
+
+def array_slots(
+    layout: ParameterBlock, mem: Mem, address: int, shape: tuple[int, ...]
+) -> Iterator[tuple[int, int]]:
+    """The slots of a parameter block that describe an array, with their values."""
+    slot = layout.pointers.get(mem)
+    if slot is not None:
+        yield slot, address
+        yield from enumerate(shape, layout.dims[mem])
+
+
+def make_block(
+    executable: Executable,
+    args: Iterable[bool | int | float],
+    seed: int,
+    arrays: Iterable[BoundArray],
+) -> bytearray:
+    """Make a parameter block for one launch, apart from the executable's own.
+
+    Args:
+        executable: compiled for any backend.
+        args: the arguments, flattened to scalars.
+        seed: the key of its random numbers.
+        arrays: the memories that are arguments.
+    """
+    block = bytearray(executable.params)
+    executable.pack(block, executable.args_at, *args)
+    _slot.pack_into(block, 8 * SEED, seed & (2**64 - 1))
+    for bound in arrays:
+        for slot, value in array_slots(executable.layout, *bound):
+            _slot.pack_into(block, 8 * slot, value)
+    return block
+
+
+def failed_check(check: Check | Alloca, values: list[int], *, device: bool = False) -> AccessError:
+    """The error for a check that failed with these values.
+
+    Args:
+        check: a statement of the kernel.
+        values: what it compared, as left in the error buffer.
+        device: whether it ran on a GPU, whose memory for saved values is an option.
+    """
+    if isinstance(check, Alloca):
+        hint = "give the loop fewer turns, or divide the time steps over several launches"
+        if device:
+            hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
+        return AccessError(
+            f"no memory to save the values of this loop: {memory_size(values[0])} for one lane",
+            check.span,
+            hint=hint,
+        )
+    message = check.message
+    for value in values[: len(check.values)]:
+        message = message.replace("{}", str(value), 1)
+    hint = _ADVICE_ON.get(check.message, _ADVICE[bool(check.values)])
+    if check.message.endswith(DOES_NOT_FIT):
+        hint = (
+            "without debug=True it wraps around: if that is meant, convert it with ds.cast; "
+            "otherwise give the place a wider type"
+        )
+    return AccessError(message, check.span, hint=hint)
