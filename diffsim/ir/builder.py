@@ -15,7 +15,7 @@ import numpy as np
 from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import builder_stack, types
 from diffsim.ir.nodes import Atomic, Block, Const, Let, Load, Mem, Stmt, Store, Value
-from diffsim.ir.op import TABLE, Expand, Op
+from diffsim.ir.op import TABLE, Op
 from diffsim.ir.types import ScalarType, TensorType, Type, an, bool_, promote, tensor
 
 Operand = Value | float | int | bool
@@ -58,7 +58,8 @@ class Builder:
         self.ranges: dict[Value, tuple[int, int]] = {}
         """The least and largest number that indices of loops take, as far as that is known."""
         self._made: dict[Value, Let] = {}
-        self.expand = ""  # the column of the op table whose formulas are written out
+        self.functions: Container[str] | None = None
+        """The target's mathematical functions, once ops are written out for a target (`Op.formula`)."""
 
     def __enter__(self) -> Builder:
         builder_stack.push(self)
@@ -229,15 +230,13 @@ class Builder:
         )
 
     def _expanded(self, op: Op, values: tuple[Value, ...], t: Type) -> Value | None:
-        """The op written out, if the backend's column has a formula for it."""
-        if not self.expand:
-            return None
-        lowering = getattr(op, self.expand)
-        if not isinstance(lowering, Expand):
+        """The op written out, if that is how the target computes it."""
+        formula = None if self.functions is None else op.formula(self.functions)
+        if formula is None:
             return None
         with self:
             # Literals in a formula may have widened a narrow integer.
-            return self.cast(lowering.formula(*values), t.scalar)
+            return self.cast(formula(*values), t.scalar)
 
     def _convert(self, x: Value, scalar: ScalarType, letter: str) -> Value:
         return self.named("ne", x, 0) if letter == "B" else self.cast(x, scalar)

@@ -1,16 +1,18 @@
 """What a row of the op table is made of; the rows themselves are in `ir/ops/table.py`.
 
-A row is everything diffsim knows about an op: its types, its documentation, a NumPy reference, how each
-backend computes it, how it is differentiated, and on which interval it is tested. There is no second
-place: the public function, the interpreter, both backends, the reverse pass and the generated tests all
-read the row. `vjp` has no default, so an op without an answer to "what is its derivative?" can not be
-written: the answer is a rule for each argument, ZERO, or REFUSE with the reason the user will read.
+A row is everything diffsim knows about an op: its types, its documentation, a NumPy reference, how
+backends compute it, how it is differentiated, and on which interval it is tested. There is no second
+place: the public function, the interpreter, all backends, the reverse pass and the generated tests
+read the row. Only what a mathematical function is called on a target is left to the target, as it
+depends on the target's libraries. `vjp` has no default, so an op without an answer to "what is its
+derivative?" can not be written: the answer is a rule for each argument, ZERO, or NotDifferentiable with the
+reason the user will read.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +54,12 @@ class NotDifferentiable:
     hint: str
 
 
-# How a backend computes an op on scalars.
+# How backends compute an op on scalars.
 
 
 @dataclass(frozen=True, slots=True)
 class Instr:
-    """An LLVM instruction for each kind of operand (None: not for that kind)."""
+    """An LLVM instruction for each kind of operand (None: there is none for that kind)."""
 
     f: str | None = None
     i: str | None = None
@@ -72,7 +74,7 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class LLVMIntrinsic:
-    """`llvm.<name>.<type>`; `i` and `u` name the variants for integers."""
+    """`llvm.<name>.<type>`, for intrinsics that every target has; `i` and `u` name those for integers."""
 
     f: str | None = None
     i: str | None = None
@@ -83,17 +85,14 @@ class LLVMIntrinsic:
 
 
 @dataclass(frozen=True, slots=True)
-class Libm:
-    """The C library's function: `sin` for f64, `sinf` for f32; in its vector variant if it has one."""
+class Math:
+    """A mathematical function of floats: each target maps its name to what it calls.
+
+    `formula`, of other rows, is for the targets whose map does not have the name.
+    """
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Libdevice:
-    """NVIDIA's `__nv_<name>` (f64) and `__nv_<name>f` (f32)."""
-
-    name: str
+    formula: Callable[..., Value] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Expand:
 
 
 class CustomLowering:
-    """Lowered by name: the few ops whose text depends on more than the operand's kind."""
+    """Lowered by the op's name: the few ops whose text depends on more than the operand's kind."""
 
     def __repr__(self) -> str:
         return "CUSTOM_LOWERING"
@@ -113,16 +112,7 @@ class CustomLowering:
 CUSTOM_LOWERING = CustomLowering()
 
 
-class Same:
-    """CUDA computes it as the CPU does."""
-
-    def __repr__(self) -> str:
-        return "SAME"
-
-
-SAME = Same()
-
-Lowering = Instr | LLVMIntrinsic | Libm | Libdevice | Expand | CustomLowering
+Lowering = Instr | LLVMIntrinsic | Math | Expand | CustomLowering
 Rule = Callable[..., Value | None] | Zero | NotDifferentiable
 # A rule for ops of any number of operands: (k, g, args, y) -> contribution to argument k, or None.
 Variadic = Callable[..., Value | None]
@@ -167,11 +157,14 @@ class Op:
             F float, I integer, N number, B boolean, J integer or boolean, T anything; a result `b`
             is boolean. Ops with a `infer_type` work on tensors as wholes, and their letters only say what
             stands where (V tensor, S scalar).
-        doc: one sentence, with units where there are any. ref: NumPy reference. llvm: how LLVM computes it
-        on the CPU. cuda: how NVPTX computes it. vjp: for each argument a function (g, *args, y) ->
-        contribution, ZERO, or NotDifferentiable(why, hint). sample: for each argument the interval that
-        tests draw from. infer_type: for ops on tensors as wholes: (argument types) -> result type;
-        elementwise ops have none. public: whether it is a name of `ds`.
+        doc: one sentence, with units where there are any.
+        ref: NumPy reference.
+        lowering: how backends compute it on scalars.
+        vjp: for each argument a function (g, *args, y) -> contribution, ZERO, or
+            NotDifferentiable(why, hint).
+        sample: for each argument the interval that tests draw from.
+        infer_type: for ops on tensors as wholes: (argument types) -> result type; elementwise ops have none.
+        public: whether it is a name of `ds`.
     """
 
     def __init__(
@@ -181,8 +174,7 @@ class Op:
         doc: str,
         *,
         ref: Callable[..., Any],
-        llvm: Lowering,
-        cuda: Lowering | Same,
+        lowering: Lowering,
         vjp: VectorJacobianProduct,
         sample: list[tuple[float, float]],
         infer_type: Callable[..., Type] | None = None,
@@ -192,8 +184,7 @@ class Op:
         self.signature = signature
         self.__doc__ = doc
         self.ref = ref
-        self.llvm = llvm
-        self.cuda = llvm if isinstance(cuda, Same) else cuda
+        self.lowering = lowering
         self.vjp = vjp
         self.sample = sample
         self.infer_type = infer_type
@@ -216,6 +207,13 @@ class Op:
     def sign(self) -> str:
         """The op as the user writes it: "+", "ds.sin"."""
         return _SIGNS.get(self.name, f"ds.{self.name}")
+
+    def formula(self, functions: Container[str]) -> Callable[..., Value] | None:
+        """The formula a target computes it with, if it has only these mathematical functions; None: none."""
+        how = self.lowering
+        if isinstance(how, Math) and how.name in functions:
+            return None
+        return how.formula if isinstance(how, (Math, Expand)) else None
 
     def rule(self, k: int) -> Rule:
         """The derivative rule of argument k, called as rule(g, *args, y)."""

@@ -42,9 +42,12 @@ LOWER: Stages = (
 IN_ORDER: tuple[str, Pass] = ("order", order_updates)
 """With `deterministic=True` on the CPU: before the last stage."""
 
+GPU_FUNCTIONS = frozenset({"rsqrt"})
+"""The mathematical functions that GPUs have an instruction for, and whose rows have a formula for others."""
+
 LOWER_CUDA: Stages = (
     ("gather", lambda k: eliminate_dead_code(scatter_to_gather(inline_bodies(k)))),
-    ("scalarize", lambda k: scalarize(k, column="cuda")),
+    ("scalarize", lambda k: scalarize(k, functions=GPU_FUNCTIONS)),
     LOWER[2],
     ("exclusive", lambda k: forward_clears(demote_atomics(k, in_blocks=True))),
     *LOWER[4:],

@@ -33,9 +33,10 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import TABLE, Instr, Libdevice, Libm, LLVMIntrinsic, Op
+from diffsim.ir.op import TABLE, Instr, LLVMIntrinsic, Math, Op
 from diffsim.ir.types import bool_, f32, f64, i32, i64, tensor, u8, u32, u64
 from diffsim.ir.verifier import verify
+from diffsim.passes.pipeline import GPU_FUNCTIONS
 from diffsim.passes.transforms.dce import eliminate_dead_code
 from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
@@ -102,7 +103,7 @@ class Draft:
 
     def kernel(self):
         made = Kernel(self.name, self.args, tuple(self.mems), tuple(self.tasks), SPAN)
-        made = hoist_reductions(scalarize(verify(made), column="cuda"))
+        made = hoist_reductions(scalarize(verify(made), functions=GPU_FUNCTIONS))
         return verify(eliminate_dead_code(demote_atomics(made)))
 
 
@@ -171,14 +172,10 @@ def test_rows(t):
         code = made[name]
         assert "st.global" in code, row
         inexact = set(re.findall(r"[\w.]+\.(?:approx|ftz)[\w.]*", code))
-        by_libdevice = isinstance(row.cuda, Libdevice) or row.name in CALLERS
+        by_libdevice = isinstance(row.lowering, Math) or row.name in CALLERS
         allowed = SEEDS | WHOLE.get(row.name, set()) if by_libdevice else set()
         assert inexact <= allowed, row
-        if (
-            t in FLOATS
-            and row.name not in {"cast", *DOUBLE}
-            and not isinstance(row.cuda, Libdevice)
-        ):
+        if t in FLOATS and row.name not in {"cast", *DOUBLE} and not isinstance(row.lowering, Math):
             assert f".f{96 - t.bits}" not in code, row
         if t in FLOATS and row.name in ("div", "sqrt"):
             assert f"{row.name}.rn.{t}" in code
@@ -214,11 +211,11 @@ def test_no_row_is_left_out():
 
 @pytest.mark.parametrize(
     "how",
-    [None, Libm("hypot"), Instr(i="add"), LLVMIntrinsic(f="sin"), LLVMIntrinsic(i="smin")],
+    [Math("hypot"), Instr(i="add"), LLVMIntrinsic(f="sin"), LLVMIntrinsic(i="smin")],
     ids=repr,
 )
 def test_row_without_cuda_code_is_refused(monkeypatch, how):
-    row = Op("fake", "F -> F", "?", ref=np.sin, llvm=None, cuda=how, vjp=(), sample=[])
+    row = Op("fake", "F -> F", "?", ref=np.sin, lowering=how, vjp=(), sample=[])
     monkeypatch.setitem(TABLE, "fake", row)
     draft = Draft()
     x = draft.use(field("x", f64))
@@ -274,7 +271,9 @@ def kernel_of_atomics(cases, *, exclusive, old):
             if old:
                 b.store(before, (i,), out)
     made = Kernel("k", (), tuple(draft.mems), tuple(draft.tasks), SPAN)
-    return verify(scalarize(made, column="cuda"))  # as it stands: no reduction is made of it
+    return verify(
+        scalarize(made, functions=GPU_FUNCTIONS)
+    )  # as it stands: no reduction is made of it
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -36,7 +36,6 @@ from diffsim.backends.llvm.parameter_block import (
 )
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Let
-from diffsim.ir.op import Expand
 from diffsim.ir.traversal import blocks
 from diffsim.ir.types import size_of
 from diffsim.runtime import session as context
@@ -485,9 +484,9 @@ def write_out(block):
     for s in block.stmts:
         for inner in blocks(s):
             write_out(inner)
-        if isinstance(s, Let) and isinstance(s.op.llvm, Expand):
+        if isinstance(s, Let) and s.op.formula(()):
             b = Builder(s.span)
-            b.expand = "llvm"
+            b.functions = ()
             with b, b.block() as made:
                 b.op(s.op, s.args)
             *first, last = made

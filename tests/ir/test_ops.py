@@ -10,18 +10,22 @@ import itertools
 import numpy as np
 import pytest
 
+import diffsim as ds
 from diffsim.backends import interpreter
 from diffsim.backends.cpu import codegen as cpu_backend
+from diffsim.backends.cpu import libm
 from diffsim.backends.llvm.parameter_block import ERROR, POOL, RUN, SEED, THREADS
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
+from diffsim.backends.simt import thread
 from diffsim.errors import Span
 from diffsim.ir import builder_stack, ops
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Block, Const, Kernel, Let, Mem, Task, Value
-from diffsim.ir.op import TABLE, ZERO, Expand, Libdevice, Libm, NotDifferentiable, Op
+from diffsim.ir.op import TABLE, ZERO, Math, NotDifferentiable, Op
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i8, i32, i64, tensor, u8, u32, u64
 from diffsim.ir.verifier import verify
+from diffsim.passes.pipeline import GPU_FUNCTIONS
 from diffsim.passes.transforms.scalarize import scalarize
 
 SPAN = Span("test_ops.py", 1)
@@ -172,11 +176,31 @@ def test_public_names_are_rows():
     assert {thing.name for thing in vars(ops).values() if isinstance(thing, Op)} == set(TABLE)
 
 
+TARGETS = {"cpu": libm.FUNCTIONS, "cuda": thread.FUNCTIONS}
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("row", TABLE.values(), ids=name)
-def test_math_has_a_library_on_every_target(row):
-    # There is no libm on the GPU, and NVPTX ends the process when it meets a call to it.
-    assert not isinstance(row.cuda, Libm)
-    assert not isinstance(row.llvm, Libdevice)
+def test_every_row_has_a_lowering_on_every_target(row, target):
+    if isinstance(row.lowering, Math):
+        assert row.lowering.name in TARGETS[target] or row.lowering.formula is not None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_name_no_function_that_no_row_has(target):
+    named = {row.lowering.name for row in TABLE.values() if isinstance(row.lowering, Math)}
+    assert set(TARGETS[target]) <= named
+
+
+def test_formulas_are_for_targets_without_the_function():
+    """A pipeline writes out the formulas of the functions that its target does not have, and no others."""
+    both = {
+        row.lowering.name
+        for row in TABLE.values()
+        if isinstance(row.lowering, Math) and row.lowering.formula is not None
+    }
+    assert both & set(TARGETS["cuda"]) == GPU_FUNCTIONS
+    assert both & set(TARGETS["cpu"]) == set()
 
 
 # ---- values
@@ -191,7 +215,7 @@ def test_interpreter_follows_the_reference(row, t):
     assert have.dtype == (np.bool_ if row.result == "b" else t.numpy)
 
 
-EXPANDED = [(row, t) for row, t in CASES if isinstance(row.llvm, Expand)]
+EXPANDED = [(row, t) for row, t in CASES if row.formula(())]
 
 
 @pytest.mark.parametrize(("row", "t"), EXPANDED, ids=name)
@@ -223,6 +247,18 @@ def test_of_pythons_numbers_it_is_one(row):
             args = [x[lane].item() for _, x in draw(row, t, 3, seed=13)]
             want = {"b": bool}.get(row.result) or type(args[-1])
             assert type(row(*args)) is want, args
+
+
+@pytest.mark.parametrize("row", [r for r in ELEMENTWISE if r.public], ids=name)
+def test_of_pythons_vectors_it_is_one(row):
+    """`ds.sin(ds.Vector([0.5, 1.0]))` is a vector of Python's numbers."""
+    for t in types_of(row):
+        args = [x.tolist() for _, x in draw(row, t, 3, seed=14)]
+        found = row(*(ds.Vector(x) for x in args))
+        want = [row(*numbers) for numbers in zip(*args, strict=True)]
+        assert isinstance(found, ds.Matrix)
+        assert [type(x) for x in found] == [type(x) for x in want]
+        assert list(found) == want
 
 
 # ---- machine code

@@ -103,10 +103,10 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
 
 def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
-    together, register = lanes_together(module, task), jit_of(module).vector_bits
+    together = lanes_together(module, task)
     body = FunctionLowering(module, lines)
     if together > 1:
-        body = SimdLowering(module, lines, task, together, register)
+        body = SimdLowering(module, lines, task, together, jit_of(module))
     in_order = task.order is not None and task.order.serial
     body.alone, body.looks = kind == "alone" or in_order, True
     entry = len(lines)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from diffsim.backends.cpu.libm import vector_form
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
+from diffsim.backends.llvm.target import LibraryFunction
+from diffsim.backends.native.jit import Jit
 from diffsim.ir.nodes import LEAVES, Const, Mem, Task, Value
-from diffsim.ir.op import Libdevice, Libm
 from diffsim.ir.types import ScalarType
 
 
@@ -32,15 +34,13 @@ class Index:
 class SimdValues(FunctionLowering):
     """A body with vectors of `lanes` lanes: names, indices, memory, functions; no statements yet.
 
-    `register`: bits of a vector register.
+    `jit`: the compiler it is written for, which knows the vector registers and functions.
     """
 
-    def __init__(
-        self, module: Module, lines: list[str], task: Task, lanes: int, register: int
-    ) -> None:
+    def __init__(self, module: Module, lines: list[str], task: Task, lanes: int, jit: Jit) -> None:
         super().__init__(module, lines)
         self.lanes = lanes
-        self.register = register
+        self.jit = jit
         self.task = task
         self.varying = task.simd or frozenset()
         self.mask = ""
@@ -55,7 +55,7 @@ class SimdValues(FunctionLowering):
 
     def another(self, lines: list[str]) -> SimdValues:
         """A body of another function for the same lanes."""
-        made = type(self)(self.module, lines, self.task, self.lanes, self.register)
+        made = type(self)(self.module, lines, self.task, self.lanes, self.jit)
         made.mask = self.mask
         return made
 
@@ -363,7 +363,7 @@ class SimdValues(FunctionLowering):
 
     def folded(self, t: ScalarType, v: Value, width: int, total: str) -> str:
         """`total`, a vector of `width` lanes, plus the lanes at work of a value, as many at a time."""
-        most = max(width, min(self.lanes, self.register // t.bits))
+        most = max(width, min(self.lanes, self.jit.vector_bits // t.bits))
         sum_ = total if most == width else ""
         for first in range(0, self.lanes, most):
             sum_ = self.plus_lanes(t, sum_, v, first, most)
@@ -463,14 +463,13 @@ class SimdValues(FunctionLowering):
 
     # ---- functions
 
-    def math(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+    def call_function(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
         """A function of libmvec on parts of the vectors; without it, of libm on each lane."""
         if not self.vectors:
-            return super().math(how, t, args)
-        target = self.module.target
-        symbol, width = target.vector_math(self.module, how, t, self.lanes)  # type: ignore[attr-defined]
+            return super().call_function(function, t, args)
+        symbol, width = vector_form(self.jit, self.module, function, t, self.lanes)
         if not symbol:
-            return self._math_by_lane(how, t, args)
+            return self._call_by_lane(function, t, args)
         kind, part = self.vector(t.llvm), f"<{width} x {t.llvm}>"
         parts = []
         for first in range(0, self.lanes, width):
@@ -493,12 +492,12 @@ class SimdValues(FunctionLowering):
             width = double
         return parts[0]
 
-    def _math_by_lane(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+    def _call_by_lane(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
         rooms = [self.spill(t.llvm, a) for a in args]
 
         def one(lane: str) -> None:
-            result = FunctionLowering.math(
-                self, how, t, [self.take(r, t.llvm, lane) for r in rooms]
+            result = FunctionLowering.call_function(
+                self, function, t, [self.take(r, t.llvm, lane) for r in rooms]
             )
             slot = self.let(f"getelementptr {t.llvm}, ptr {rooms[0]}, i64 {lane}")
             self.put(f"store {t.llvm} {result}, ptr {slot}")

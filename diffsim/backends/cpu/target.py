@@ -1,15 +1,15 @@
-"""What the CPU answers to the lowering that it shares with GPUs: functions, and memory for saved values."""
+"""The CPU as a target of the lowering that it shares with GPUs: functions, and memory for saved values."""
 
 from __future__ import annotations
 
-from diffsim.backends.cpu import outline
+from diffsim.backends.cpu import libm, outline
 from diffsim.backends.llvm import diagnostics
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL
-from diffsim.backends.native.jit import VECTOR_MATH, Jit
+from diffsim.backends.llvm.target import LibraryFunction
+from diffsim.backends.native.jit import Jit
 from diffsim.ir.nodes import Alloca, Block
-from diffsim.ir.op import Libdevice, Libm
 from diffsim.ir.types import ScalarType, size_of
 
 ARENA = {
@@ -20,34 +20,18 @@ ARENA = {
 
 
 class CpuTarget:
-    """The CPU's answers to what the shared lowering asks."""
+    """The CPU as the shared lowering sees it."""
 
-    column = "llvm"
     name = "cpu"
+    functions = libm.FUNCTIONS
 
     def __init__(self, jit: Jit) -> None:
         self.jit = jit
 
-    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
-        name = how.name + ("f" if t.bits == 32 else "")
-        module.math[name] = None
-        if module.exact or not self.jit.vector_forms(name):
-            module.scalar_calls += 1
-        return f"call {module.flags} {t.llvm} @{name}({args})"
-
-    def vector_math(
-        self, module: Module, how: Libm | Libdevice, t: ScalarType, lanes: int
-    ) -> tuple[str, int]:
-        """The widest form of a function for at most `lanes` lanes, as (symbol, lanes); "": none.
-
-        Nor is there one where other code must get the same bits: it may run lanes alone.
-        """
-        name = how.name + ("f" if t.bits == 32 else "")
-        module.math[name] = None
-        if module.exact or how.name not in VECTOR_MATH:
-            return "", 1
-        forms = [("", 1), *(f for f in self.jit.vector_forms(name) if f[1] <= lanes)]
-        return forms[-1]
+    def call_function(
+        self, module: Module, function: LibraryFunction, t: ScalarType, args: str
+    ) -> str:
+        return libm.call(self.jit, module, function, t, args)
 
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:
         return outline.lower(body, block)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from diffsim.backends.llvm import diagnostics, loops, update_log, user_llvm
 from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
+from diffsim.backends.llvm.target import LibraryFunction, implementation
 from diffsim.errors import BackendError, InternalError
 from diffsim.ir.layout import packed_strides, strides_of
 from diffsim.ir.nodes import (
@@ -41,7 +42,7 @@ from diffsim.ir.nodes import (
     While,
     zero,
 )
-from diffsim.ir.op import Instr, Libdevice, Libm, LLVMIntrinsic
+from diffsim.ir.op import Instr, LLVMIntrinsic
 from diffsim.ir.traversal import blocks, uses
 from diffsim.ir.types import ScalarType, size_of
 
@@ -362,7 +363,7 @@ class FunctionLowering:
 
     def op(self, s: Let) -> str:
         op, args, t = s.op, s.args, s.out.type.scalar
-        how = getattr(op, self.module.target.column)
+        how = implementation(self.module.target.functions, op.lowering)
         kind_type = args[-1].type.scalar
         kind, out = self.llvm_type(kind_type), self.llvm_type(t)
         if isinstance(how, Instr):
@@ -385,8 +386,8 @@ class FunctionLowering:
                 flags = f"{self.module.flags} " if t.is_float else ""
                 operands = ", ".join(self.typed(a) for a in args)
                 return self.let(f"call {flags}{out} {symbol}({operands})")
-        elif isinstance(how, (Libm, Libdevice)):
-            return self.math(how, t, [self.name(a) for a in args])
+        elif isinstance(how, LibraryFunction):
+            return self.call_function(how, t, [self.name(a) for a in args])
         elif op.name == "cast":
             return self.cast(args[0], t)
         elif op.name == "neg":
@@ -425,9 +426,9 @@ class FunctionLowering:
             word = "sext" if have.kind == "i" else "zext"
         return self.let(f"{word} {self.typed(x)} to {out}")
 
-    def math(self, how: Libm | Libdevice, t: ScalarType, args: list[str]) -> str:
+    def call_function(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
         operands = ", ".join(f"{t.llvm} {a}" for a in args)
-        return self.let(self.module.target.math(self.module, how, t, operands))
+        return self.let(self.module.target.call_function(self.module, function, t, operands))
 
     def is_axis(self, v: Value) -> bool:
         """Whether it is an axis or loop index, whose 64-bit form is the value itself."""

@@ -1,44 +1,19 @@
 """What the functions of one kernel share when they are written as LLVM text.
 
-What differs between targets is behind `Target`: how a math function is called, and how scratch is had.
+What differs between targets is behind `Target` (`target.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.parameter_block import ParameterBlock
-from diffsim.ir.nodes import Alloca, Atomic, Block, Check, Const, Kernel, Mem, Print, Task
-from diffsim.ir.op import Libdevice, Libm
+from diffsim.backends.llvm.target import Target
+from diffsim.ir.nodes import Alloca, Atomic, Check, Const, Kernel, Mem, Print, Task
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import ScalarType
-
-if TYPE_CHECKING:
-    from diffsim.backends.llvm.lowering import FunctionLowering
-
-
-class Target(Protocol):
-    """What the lowering asks of a backend."""
-
-    column: str
-    """The column of the op table that this backend computes with."""
-    name: str
-    """What the user calls it: "cpu", "cuda"."""
-
-    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
-        """The call of a math function."""
-
-    def in_parts(self, body: FunctionLowering, block: Block) -> bool:
-        """Lower a block as calls of functions, if it is too long for one; returns whether it was."""
-
-    def scratch(self, body: FunctionLowering, s: Alloca) -> str:
-        """Emit what makes room for scratch, and a check that there is some; returns what `release` needs."""
-
-    def release(self, body: FunctionLowering, ticket: str) -> None:
-        """Emit the end of that scratch's life."""
 
 
 class PrivateCopy:

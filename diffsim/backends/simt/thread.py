@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from diffsim.backends.llvm.lowering import FunctionLowering, PrivateCopy
 from diffsim.backends.llvm.module import Module
 from diffsim.backends.llvm.parameter_block import POOL, THREADS, ParameterBlock
+from diffsim.backends.llvm.target import LibraryFunction, MathMap, implementation
 from diffsim.backends.simt.scratch import ScratchAllocator
 from diffsim.errors import BackendError
 from diffsim.ir.nodes import Alloca, Atomic, Block, Const, For, Kernel, Let, Mem, Stmt, Store, Value
-from diffsim.ir.op import Libdevice, Libm, LLVMIntrinsic
+from diffsim.ir.op import LLVMIntrinsic
 from diffsim.ir.traversal import blocks, statements
 from diffsim.ir.types import ScalarType, f32, size_of
 
@@ -78,11 +79,20 @@ class CudaLayout(ParameterBlock):
         return first
 
 
+FUNCTIONS: MathMap = {
+    name: LibraryFunction(f"__nv_{name}")
+    for name in (
+        "pow exp exp2 log log2 sin cos tan asin acos atan atan2 sinh cosh tanh erf erfc lgamma fmod rsqrt"
+    ).split()
+}
+"""What NVIDIA GPUs call for each mathematical function of the op table: libdevice."""
+
+
 class CudaTarget:
     """NVIDIA's answers to what the shared lowering asks."""
 
-    column = "cuda"
     name = "cuda"
+    functions = FUNCTIONS
 
     def __init__(self, sm: int) -> None:
         self.vector_atomics = sm >= _SM_OF_VECTOR_ATOMICS
@@ -92,10 +102,11 @@ class CudaTarget:
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:
         return False
 
-    def math(self, module: Module, how: Libm | Libdevice, t: ScalarType, args: str) -> str:
+    def call_function(
+        self, module: Module, function: LibraryFunction, t: ScalarType, args: str
+    ) -> str:
         """A call of libdevice."""
-        assert isinstance(how, Libdevice), how
-        symbol = f"@__nv_{how.name}{'f' if t.bits == 32 else ''}"
+        symbol = f"@{function.symbol(t)}"
         types = ", ".join([t.llvm] * (args.count(",") + 1))
         module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
         return f"call {module.flags} {t.llvm} {symbol}({args})"
@@ -273,11 +284,11 @@ class Thread(FunctionLowering):
     # ---- statements
 
     def op(self, s: Let) -> str:
-        how = s.op.cuda
+        how = implementation(self.module.target.functions, s.op.lowering)
         fatal = isinstance(how, LLVMIntrinsic) and any(
             word is not None and word not in _INTRINSICS for word in (how.f, how.i, how.u)
         )
-        if how is None or isinstance(how, Libm) or fatal:
+        if how is None or fatal:
             raise BackendError(
                 f"{s.op.sign} is not there for GPUs",
                 s.span,

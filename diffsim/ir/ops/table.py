@@ -15,13 +15,11 @@ import numpy as np
 import diffsim.ir.op as op_rows
 from diffsim.ir.op import (
     CUSTOM_LOWERING,
-    SAME,
     ZERO,
     Expand,
     Instr,
-    Libdevice,
-    Libm,
     LLVMIntrinsic,
+    Math,
     NotDifferentiable,
     Op,
     op,
@@ -57,113 +55,112 @@ _2_BY_ROOT_PI = 2 / float(np.sqrt(np.pi))
 # ---- arithmetic
 
 add: Op = op("add", "N N -> N", "Sum.",
-             ref=np.add, llvm=Instr(f="fadd", i="add"), cuda=SAME,
+             ref=np.add, lowering=Instr(f="fadd", i="add"),
              vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)], public=False)
 
 accumulate: Op = op("accumulate", "N N -> N", "Sum whose order the compiler may choose (of atomic adds).",
-                    ref=np.add, llvm=Instr(f="fadd reassoc nsz", i="add"), cuda=SAME,
+                    ref=np.add, lowering=Instr(f="fadd reassoc nsz", i="add"),
                     vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)],
                     public=False)
 
 sub: Op = op("sub", "N N -> N", "Difference.",
-             ref=np.subtract, llvm=Instr(f="fsub", i="sub"), cuda=SAME,
+             ref=np.subtract, lowering=Instr(f="fsub", i="sub"),
              vjp=(lambda g, a, b, y: g, lambda g, a, b, y: -g), sample=[(-4, 4), (-4, 4)], public=False)
 
 mul: Op = op("mul", "N N -> N", "Product, element by element.",
-             ref=np.multiply, llvm=Instr(f="fmul", i="mul"), cuda=SAME,
+             ref=np.multiply, lowering=Instr(f="fmul", i="mul"),
              vjp=(lambda g, a, b, y: times(g, b), lambda g, a, b, y: times(g, a)),
              sample=[(-4, 4), (-4, 4)], public=False)
 
 div: Op = op("div", "F F -> F", "Quotient of floats; integers are converted to the default float first.",
-             ref=np.divide, llvm=Instr(f="fdiv"), cuda=SAME,
+             ref=np.divide, lowering=Instr(f="fdiv"),
              vjp=(lambda g, a, b, y: unless_zero(g, g / b),
                     lambda g, a, b, y: unless_zero(g, by_denominator(g, a, b, y))),
              sample=[(-4, 4), (0.5, 4)], public=False)
 
 floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `//`.",
-                  ref=np.floor_divide, llvm=Expand(floor_divide), cuda=SAME,
+                  ref=np.floor_divide, lowering=Expand(floor_divide),
                   vjp=ZERO, sample=[(-9, 9), (1.5, 4)], public=False)
 
 mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
-             ref=np.mod, llvm=Expand(python_modulo), cuda=SAME,
+             ref=np.mod, lowering=Expand(python_modulo),
              vjp=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
              sample=[(-9, 9), (1.5, 4)], public=False)
 
 float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
-                   ref=np.fmod, llvm=Instr(f="frem"), cuda=Libdevice("fmod"),
+                   ref=np.fmod, lowering=Math("fmod"),
                    vjp=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
                    sample=[(-9, 9), (1.5, 4)], public=False)
 
 truncdiv: Op = op("truncdiv", "I I -> I", "Integer quotient rounded towards zero, as in C; 0 if b is 0.",
-                  ref=truncated_quotient_reference, llvm=Expand(truncated_quotient), cuda=SAME,
+                  ref=truncated_quotient_reference, lowering=Expand(truncated_quotient),
                   vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
 raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, as in C; 0 if b is 0.",
                  ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
-                 llvm=Expand(truncated_remainder), cuda=SAME, vjp=ZERO, sample=[(-9, 9), (1, 4)])
+                 lowering=Expand(truncated_remainder), vjp=ZERO, sample=[(-9, 9), (1, 4)])
 
 int_div: Op = op("int_div", "I I -> I", "Integer quotient where it is known to exist.",
-                 ref=truncated_quotient_reference, llvm=Instr(i="sdiv", u="udiv"), cuda=SAME,
+                 ref=truncated_quotient_reference, lowering=Instr(i="sdiv", u="udiv"),
                  vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
 int_rem: Op = op("int_rem", "I I -> I", "Integer remainder where it is known to exist.",
-                 ref=np.fmod, llvm=Instr(i="srem", u="urem"), cuda=SAME,
+                 ref=np.fmod, lowering=Instr(i="srem", u="urem"),
                  vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
 
 neg: Op = op("neg", "N -> N", "Negative.",
-             ref=np.negative, llvm=CUSTOM_LOWERING, cuda=SAME,
+             ref=np.negative, lowering=CUSTOM_LOWERING,
              vjp=(lambda g, x, y: -g,), sample=[(-4, 4)], public=False)
 
 absolute: Op = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
-                  ref=np.abs, llvm=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
-                  cuda=SAME, vjp=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)])
+                  ref=np.abs, lowering=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
+                  vjp=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)])
 
 fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
-              ref=np.fabs, llvm=LLVMIntrinsic(f="fabs"), cuda=SAME,
+              ref=np.fabs, lowering=LLVMIntrinsic(f="fabs"),
               vjp=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)], public=False)
 
 sign: Op = op("sign", "N -> N", "-1, 0 or 1; NaN of NaN.",
-              ref=np.sign, llvm=Expand(sign_of), cuda=SAME, vjp=ZERO, sample=[(0.5, 4)])
+              ref=np.sign, lowering=Expand(sign_of), vjp=ZERO, sample=[(0.5, 4)])
 
 minimum: Op = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
-                 ref=np.fmin, llvm=LLVMIntrinsic(f="minnum", i="smin", u="umin"), cuda=SAME,
+                 ref=np.fmin, lowering=LLVMIntrinsic(f="minnum", i="smin", u="umin"),
                  vjp=(lambda g, a, b, y: select(a <= b, g, 0.0),
                         lambda g, a, b, y: select(a <= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
 
 maximum: Op = op("max", "N N -> N", "Larger of two; at a tie the derivative goes to the first.",
-                 ref=np.fmax, llvm=LLVMIntrinsic(f="maxnum", i="smax", u="umax"), cuda=SAME,
+                 ref=np.fmax, lowering=LLVMIntrinsic(f="maxnum", i="smax", u="umax"),
                  vjp=(lambda g, a, b, y: select(a >= b, g, 0.0),
                         lambda g, a, b, y: select(a >= b, 0.0, g)), sample=[(-4, 4), (-4, 4)])
 
 # ---- rounding
 
 floor: Op = op("floor", "F -> F", "Largest whole number not above.",
-               ref=np.floor, llvm=LLVMIntrinsic(f="floor"), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+               ref=np.floor, lowering=LLVMIntrinsic(f="floor"), vjp=ZERO, sample=[(-4, 4)])
 
 ceil: Op = op("ceil", "F -> F", "Smallest whole number not below.",
-              ref=np.ceil, llvm=LLVMIntrinsic(f="ceil"), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+              ref=np.ceil, lowering=LLVMIntrinsic(f="ceil"), vjp=ZERO, sample=[(-4, 4)])
 
 rint: Op = op("round", "F -> F", "Nearest whole number, halves to even.",
-              ref=np.rint, llvm=LLVMIntrinsic(f="roundeven"), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+              ref=np.rint, lowering=LLVMIntrinsic(f="roundeven"), vjp=ZERO, sample=[(-4, 4)])
 
 trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
-               ref=np.trunc, llvm=LLVMIntrinsic(f="trunc"), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+               ref=np.trunc, lowering=LLVMIntrinsic(f="trunc"), vjp=ZERO, sample=[(-4, 4)])
 
 # ---- powers, exponentials, logarithms
 
 sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
-              ref=np.sqrt, llvm=LLVMIntrinsic(f="sqrt"), cuda=SAME,
+              ref=np.sqrt, lowering=LLVMIntrinsic(f="sqrt"),
               vjp=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
               sample=[(0.1, 9)])
 
 rsqrt: Op = op("rsqrt", "F -> F", "1 / sqrt(x).",
-               ref=lambda x: 1 / np.sqrt(x), llvm=Expand(lambda x: 1.0 / sqrt(x)),
-               cuda=Libdevice("rsqrt"),
+               ref=lambda x: 1 / np.sqrt(x), lowering=Math("rsqrt", lambda x: 1.0 / sqrt(x)),
                vjp=(lambda g, x, y: unless_zero(g, -0.5 * g * y * y * y),), sample=[(0.1, 9)])
 
 power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x or p has no finite value "
                "(x = 0 with p < 1, the logarithm at x <= 0) it is 0.",
-               ref=power_reference, llvm=Libm("pow"), cuda=Libdevice("pow"),
+               ref=power_reference, lowering=Math("pow"),
                vjp=(lambda g, x, p, y: unless_zero(g, select(
                           ne(x, 0) | (p >= 1),
                           g * p * power(select(ne(x, 0) | (p >= 1), x, 1.0), p - 1.0),
@@ -174,56 +171,56 @@ power: Op = op("pow", "F F -> F", "x to the power p. Where the derivative to x o
 
 int_pow: Op = op("int_pow", "I I -> I", "Integer to the power of an integer; to a negative one the quotient "
                  "1 / a**-n rounded towards zero: 0 unless a is 1 or -1.",
-                 ref=integer_power_reference, llvm=Expand(integer_power), cuda=SAME,
+                 ref=integer_power_reference, lowering=Expand(integer_power),
                  vjp=ZERO, sample=[(-4, 4), (0, 9)], public=False)
 
 exp: Op = op("exp", "F -> F", "Exponential.",
-             ref=np.exp, llvm=Libm("exp"), cuda=Libdevice("exp"),
+             ref=np.exp, lowering=Math("exp"),
              vjp=(lambda g, x, y: unless_zero(g, g * y),), sample=[(-3, 3)])
 
 log: Op = op("log", "F -> F", "Natural logarithm.",
-             ref=np.log, llvm=Libm("log"), cuda=Libdevice("log"),
+             ref=np.log, lowering=Math("log"),
              vjp=(lambda g, x, y: unless_zero(g, g / x),), sample=[(0.1, 9)])
 
 exp2: Op = op("exp2", "F -> F", "2 to the power x.",
-              ref=np.exp2, llvm=Libm("exp2"), cuda=Libdevice("exp2"),
+              ref=np.exp2, lowering=Math("exp2"),
               vjp=(lambda g, x, y: unless_zero(g, g * y * _LN_2),), sample=[(-3, 3)])
 
 log2: Op = op("log2", "F -> F", "Logarithm to the base 2.",
-              ref=np.log2, llvm=Libm("log2"), cuda=Libdevice("log2"),
+              ref=np.log2, lowering=Math("log2"),
               vjp=(lambda g, x, y: unless_zero(g, g / (x * _LN_2)),), sample=[(0.1, 9)])
 
 # ---- angles [rad]
 
 sin: Op = op("sin", "F -> F", "Sine of x [rad].",
-             ref=np.sin, llvm=Libm("sin"), cuda=Libdevice("sin"),
+             ref=np.sin, lowering=Math("sin"),
              vjp=(lambda g, x, y: unless_zero(g, g * cos(x)),), sample=[(-6, 6)])
 
 cos: Op = op("cos", "F -> F", "Cosine of x [rad].",
-             ref=np.cos, llvm=Libm("cos"), cuda=Libdevice("cos"),
+             ref=np.cos, lowering=Math("cos"),
              vjp=(lambda g, x, y: unless_zero(g, -g * sin(x)),), sample=[(-6, 6)])
 
 tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
-             ref=np.tan, llvm=Libm("tan"), cuda=Libdevice("tan"),
+             ref=np.tan, lowering=Math("tan"),
              vjp=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),), sample=[(-1.2, 1.2)])
 
 asin: Op = op("asin", "F -> F", "Arc sine [rad]; derivative 0 at -1 and 1.",
-              ref=np.arcsin, llvm=Libm("asin"), cuda=Libdevice("asin"),
+              ref=np.arcsin, lowering=Math("asin"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
                                             0.0),), sample=[(-0.9, 0.9)])
 
 acos: Op = op("acos", "F -> F", "Arc cosine [rad]; derivative 0 at -1 and 1.",
-              ref=np.arccos, llvm=Libm("acos"), cuda=Libdevice("acos"),
+              ref=np.arccos, lowering=Math("acos"),
               vjp=(lambda g, x, y: select(fabs(x) < 1, -g / sqrt(select(fabs(x) < 1, 1.0 - x * x, 1.0)),
                                             0.0),), sample=[(-0.9, 0.9)])
 
 atan: Op = op("atan", "F -> F", "Arc tangent [rad].",
-              ref=np.arctan, llvm=Libm("atan"), cuda=Libdevice("atan"),
+              ref=np.arctan, lowering=Math("atan"),
               vjp=(lambda g, x, y: mask_zero_adjoint(g, g / (1.0 + x * x)),), sample=[(-4, 4)])
 
 atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as atan2(y, x); derivative 0 "
                "at the origin.",
-               ref=np.arctan2, llvm=Libm("atan2"), cuda=Libdevice("atan2"),
+               ref=np.arctan2, lowering=Math("atan2"),
                vjp=(lambda g, v, u, y: unless_zero(g, select(
                           u * u + v * v > 0, g * u / select(u * u + v * v > 0, u * u + v * v, 1.0), 0.0)),
                       lambda g, v, u, y: unless_zero(g, select(
@@ -231,108 +228,108 @@ atan2: Op = op("atan2", "F F -> F", "Angle [rad] of the point (x, y), called as 
                sample=[(0.5, 4), (0.5, 4)])
 
 sinh: Op = op("sinh", "F -> F", "Hyperbolic sine.",
-              ref=np.sinh, llvm=Libm("sinh"), cuda=Libdevice("sinh"),
+              ref=np.sinh, lowering=Math("sinh"),
               vjp=(lambda g, x, y: unless_zero(g, g * cosh(x)),), sample=[(-3, 3)])
 
 cosh: Op = op("cosh", "F -> F", "Hyperbolic cosine.",
-              ref=np.cosh, llvm=Libm("cosh"), cuda=Libdevice("cosh"),
+              ref=np.cosh, lowering=Math("cosh"),
               vjp=(lambda g, x, y: unless_zero(g, g * sinh(x)),), sample=[(-3, 3)])
 
 tanh: Op = op("tanh", "F -> F", "Hyperbolic tangent.",
-              ref=np.tanh, llvm=Libm("tanh"), cuda=Libdevice("tanh"),
+              ref=np.tanh, lowering=Math("tanh"),
               vjp=(lambda g, x, y: times(g, 1.0 - y * y),), sample=[(-3, 3)])
 
 # ---- the error function and the gamma function
 
 erf: Op = op("erf", "F -> F", "Error function.",
-             ref=gamma.erf_reference, llvm=Libm("erf"), cuda=Libdevice("erf"),
+             ref=gamma.erf_reference, lowering=Math("erf"),
              vjp=(lambda g, x, y: times(g, _2_BY_ROOT_PI * exp(-x * x)),), sample=[(-3, 3)])
 
 erfc: Op = op("erfc", "F -> F", "1 - erf(x), exact where erf(x) is nearly 1.",
-              ref=gamma.erfc_reference, llvm=Libm("erfc"), cuda=Libdevice("erfc"),
+              ref=gamma.erfc_reference, lowering=Math("erfc"),
               vjp=(lambda g, x, y: times(g, -_2_BY_ROOT_PI * exp(-x * x)),), sample=[(-3, 3)])
 
 lgamma: Op = op("lgamma", "F -> F", "Logarithm of the absolute value of the gamma function; infinite at "
                 "0, -1, -2, ...",
-                ref=gamma.lgamma_reference, llvm=Libm("lgamma"), cuda=Libdevice("lgamma"),
+                ref=gamma.lgamma_reference, lowering=Math("lgamma"),
                 vjp=(lambda g, x, y: unless_zero(g, g * digamma(x)),), sample=[(0.1, 9)])
 
 digamma: Op = op("digamma", "F -> F", "Derivative of lgamma; infinite at 0, NaN at -1, -2, ...",
-                 ref=gamma.digamma_reference, llvm=Expand(gamma.digamma), cuda=SAME,
+                 ref=gamma.digamma_reference, lowering=Expand(gamma.digamma),
                  vjp=(lambda g, x, y: unless_zero(g, g * trigamma(x)),), sample=[(0.1, 20)])
 
 trigamma: Op = op("trigamma", "F -> F", "Derivative of digamma; infinite at 0, -1, -2, ...",
-                  ref=gamma.trigamma_reference, llvm=Expand(gamma.trigamma), cuda=SAME,
+                  ref=gamma.trigamma_reference, lowering=Expand(gamma.trigamma),
                   vjp=NotDifferentiable("ds.trigamma has no derivative here",
                                "a third derivative of ds.lgamma is out of reach; ds.stop_grad(...) around "
                                "ds.trigamma leaves it out"), sample=[(0.1, 20)])
 
 # ---- comparisons and logic
 
-lt: Op = op("lt", "N N -> b", "a < b.", ref=np.less, cuda=SAME, vjp=ZERO, public=False,
-            llvm=Instr(f="fcmp olt", i="icmp slt", u="icmp ult"), sample=[(-4, 4), (-4, 4)])
-le: Op = op("le", "N N -> b", "a <= b.", ref=np.less_equal, cuda=SAME, vjp=ZERO, public=False,
-            llvm=Instr(f="fcmp ole", i="icmp sle", u="icmp ule"), sample=[(-4, 4), (-4, 4)])
-gt: Op = op("gt", "N N -> b", "a > b.", ref=np.greater, cuda=SAME, vjp=ZERO, public=False,
-            llvm=Instr(f="fcmp ogt", i="icmp sgt", u="icmp ugt"), sample=[(-4, 4), (-4, 4)])
-ge: Op = op("ge", "N N -> b", "a >= b.", ref=np.greater_equal, cuda=SAME, vjp=ZERO, public=False,
-            llvm=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"), sample=[(-4, 4), (-4, 4)])
-eq: Op = op("eq", "T T -> b", "a == b.", ref=np.equal, cuda=SAME, vjp=ZERO, public=False,
-            llvm=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"), sample=[(-4, 4), (-4, 4)])
-ne: Op = op("ne", "T T -> b", "a != b.", ref=np.not_equal, cuda=SAME, vjp=ZERO, public=False,
-            llvm=Instr(f="fcmp une", i="icmp ne", b="icmp ne"), sample=[(-4, 4), (-4, 4)])
+lt: Op = op("lt", "N N -> b", "a < b.", ref=np.less, vjp=ZERO, public=False,
+            lowering=Instr(f="fcmp olt", i="icmp slt", u="icmp ult"), sample=[(-4, 4), (-4, 4)])
+le: Op = op("le", "N N -> b", "a <= b.", ref=np.less_equal, vjp=ZERO, public=False,
+            lowering=Instr(f="fcmp ole", i="icmp sle", u="icmp ule"), sample=[(-4, 4), (-4, 4)])
+gt: Op = op("gt", "N N -> b", "a > b.", ref=np.greater, vjp=ZERO, public=False,
+            lowering=Instr(f="fcmp ogt", i="icmp sgt", u="icmp ugt"), sample=[(-4, 4), (-4, 4)])
+ge: Op = op("ge", "N N -> b", "a >= b.", ref=np.greater_equal, vjp=ZERO, public=False,
+            lowering=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"), sample=[(-4, 4), (-4, 4)])
+eq: Op = op("eq", "T T -> b", "a == b.", ref=np.equal, vjp=ZERO, public=False,
+            lowering=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"), sample=[(-4, 4), (-4, 4)])
+ne: Op = op("ne", "T T -> b", "a != b.", ref=np.not_equal, vjp=ZERO, public=False,
+            lowering=Instr(f="fcmp une", i="icmp ne", b="icmp ne"), sample=[(-4, 4), (-4, 4)])
 
-logical_and: Op = op("and", "B B -> B", "Both.", ref=np.logical_and, llvm=Instr(b="and"), cuda=SAME,
+logical_and: Op = op("and", "B B -> B", "Both.", ref=np.logical_and, lowering=Instr(b="and"),
                      vjp=ZERO, sample=[(0, 1), (0, 1)], public=False)
-logical_or: Op = op("or", "B B -> B", "Either.", ref=np.logical_or, llvm=Instr(b="or"), cuda=SAME,
+logical_or: Op = op("or", "B B -> B", "Either.", ref=np.logical_or, lowering=Instr(b="or"),
                     vjp=ZERO, sample=[(0, 1), (0, 1)], public=False)
 logical_not: Op = op("not", "B -> B", "Negation of a boolean.", ref=np.logical_not,
-                     llvm=Expand(lambda x: ne(x, True)), cuda=SAME, vjp=ZERO, sample=[(0, 1)],
+                     lowering=Expand(lambda x: ne(x, True)), vjp=ZERO, sample=[(0, 1)],
                      public=False)
 
-bit_and: Op = op("bit_and", "J J -> J", "Bitwise and.", ref=np.bitwise_and, llvm=Instr(i="and", b="and"),
-                 cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 99)], public=False)
-bit_or: Op = op("bit_or", "J J -> J", "Bitwise or.", ref=np.bitwise_or, llvm=Instr(i="or", b="or"),
-                cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 99)], public=False)
+bit_and: Op = op("bit_and", "J J -> J", "Bitwise and.", ref=np.bitwise_and, lowering=Instr(i="and", b="and"),
+                 vjp=ZERO, sample=[(0, 99), (0, 99)], public=False)
+bit_or: Op = op("bit_or", "J J -> J", "Bitwise or.", ref=np.bitwise_or, lowering=Instr(i="or", b="or"),
+                vjp=ZERO, sample=[(0, 99), (0, 99)], public=False)
 bit_xor: Op = op("bit_xor", "J J -> J", "Bitwise exclusive or.", ref=np.bitwise_xor,
-                 llvm=Instr(i="xor", b="xor"), cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 99)],
+                 lowering=Instr(i="xor", b="xor"), vjp=ZERO, sample=[(0, 99), (0, 99)],
                  public=False)
 bit_not: Op = op("bit_not", "I -> I", "Bitwise complement.", ref=np.bitwise_not,
-                 llvm=Expand(lambda x: bit_xor(x, -1)), cuda=SAME, vjp=ZERO, sample=[(0, 99)],
+                 lowering=Expand(lambda x: bit_xor(x, -1)), vjp=ZERO, sample=[(0, 99)],
                  public=False)
 shl: Op = op("shl", "I I -> I", "Shift left; 0 where all bits are shifted out.", ref=np.left_shift,
-             llvm=Expand(shift_left), cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
+             lowering=Expand(shift_left), vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
 shr: Op = op("shr", "I I -> I", "Shift right; keeps the sign of signed integers.", ref=np.right_shift,
-             llvm=Expand(shift_right), cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
+             lowering=Expand(shift_right), vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
 int_shl: Op = op("int_shl", "I I -> I", "Shift left by less than the width.", ref=np.left_shift,
-                 llvm=Instr(i="shl"), cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
+                 lowering=Instr(i="shl"), vjp=ZERO, sample=[(0, 99), (0, 7)], public=False)
 int_shr: Op = op("int_shr", "I I -> I", "Shift right by less than the width.", ref=np.right_shift,
-                 llvm=Instr(i="ashr", u="lshr"), cuda=SAME, vjp=ZERO, sample=[(0, 99), (0, 7)],
+                 lowering=Instr(i="ashr", u="lshr"), vjp=ZERO, sample=[(0, 99), (0, 7)],
                  public=False)
 
 select: Op = op("select", "B T T -> T", "a where the condition holds, else b; both are evaluated.",
-                ref=np.where, llvm=CUSTOM_LOWERING, cuda=SAME,
+                ref=np.where, lowering=CUSTOM_LOWERING,
                 vjp=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
                        lambda g, c, a, b, y: select(c, 0.0, g)),
                 sample=[(0, 1), (-4, 4), (-4, 4)])
 
 isnan: Op = op("isnan", "F -> b", "Whether it is not a number.", ref=np.isnan,
-               llvm=Expand(lambda x: ne(x, x)), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+               lowering=Expand(lambda x: ne(x, x)), vjp=ZERO, sample=[(-4, 4)])
 isinf: Op = op("isinf", "F -> b", "Whether it is infinite.", ref=np.isinf,
-               llvm=Expand(lambda x: eq(fabs(x), float("inf"))), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+               lowering=Expand(lambda x: eq(fabs(x), float("inf"))), vjp=ZERO, sample=[(-4, 4)])
 
 # ---- conversion, gradient control, random bits
 
 cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose their fraction on the way to "
-              "integers, and stay within their range.", ref=lambda x: x, llvm=CUSTOM_LOWERING, cuda=SAME,
+              "integers, and stay within their range.", ref=lambda x: x, lowering=CUSTOM_LOWERING,
               vjp=(lambda g, x, y: cast_to(g, x.type.scalar),), sample=[(-4, 4)], public=False)
 
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
-                   llvm=Expand(lambda x: x), cuda=SAME, vjp=ZERO, sample=[(-4, 4)])
+                   lowering=Expand(lambda x: x), vjp=ZERO, sample=[(-4, 4)])
 
 spectral_gradient: Op = op(
     "spectral_gradient", "F -> F", "The value itself: a gradient made of eigenvectors or singular vectors.",
-    ref=lambda x: x, llvm=Expand(lambda x: x), cuda=SAME,
+    ref=lambda x: x, lowering=Expand(lambda x: x),
     vjp=NotDifferentiable(
         "a second derivative of a decomposition is refused: where eigenvalues or singular values "
         "are equal, it does not follow from their vectors",
@@ -340,47 +337,47 @@ spectral_gradient: Op = op(
     sample=[(-4, 4)], public=False)
 
 random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, counter).",
-                    ref=random_bits_reference, llvm=Expand(random_bits), cuda=SAME,
+                    ref=random_bits_reference, lowering=Expand(random_bits),
                     vjp=ZERO, sample=[(0, 9), (0, 9), (0, 9)], public=False)
 
 # ---- tensors as wholes
 
 build: Op = op("build", "S...", "A vector or matrix of scalars, in row order.",
-               ref=shapes.build_reference, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.build,
+               ref=shapes.build_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.build,
                vjp=lambda k, g, xs, y: extract(g, *shapes.position(y.type, k)), sample=[], public=False)
 
 extract: Op = op("extract", "V I I", "One element of a vector or matrix; indices may be run-time values.",
-                 ref=lambda t, *i: t[tuple(int(k) for k in i)], llvm=CUSTOM_LOWERING, cuda=SAME,
+                 ref=lambda t, *i: t[tuple(int(k) for k in i)], lowering=CUSTOM_LOWERING,
                  infer_type=shapes.extract,
                  vjp=lambda k, g, xs, y: insert(shapes.zeros(xs[0].type), g, *xs[1:]) if k == 0 else None,
                  sample=[], public=False)
 
 insert: Op = op("insert", "V S I I", "A copy with one element replaced.",
-                ref=shapes.insert_reference, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.insert,
+                ref=shapes.insert_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.insert,
                 vjp=lambda k, g, xs, y: (insert(g, 0.0, *xs[2:]) if k == 0 else
                                            extract(g, *xs[2:]) if k == 1 else None),
                 sample=[], public=False)
 
 broadcast: Op = op("broadcast", "S", "A scalar in every element of a vector or matrix.",
-                   ref=lambda x: x, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.given,
+                   ref=lambda x: x, lowering=CUSTOM_LOWERING, infer_type=shapes.given,
                    vjp=lambda k, g, xs, y: reduce_sum(g), sample=[], public=False)
 
 reduce_sum: Op = op("sum", "V", "Sum of the elements.",
-                    ref=np.sum, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.scalar_of,
+                    ref=np.sum, lowering=CUSTOM_LOWERING, infer_type=shapes.scalar_of,
                     vjp=lambda k, g, xs, y: broadcast_to(g, xs[0].type), sample=[], public=False)
 
 transpose: Op = op("transpose", "V", "Matrix with rows and columns exchanged.",
-                   ref=np.transpose, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.transpose,
+                   ref=np.transpose, lowering=CUSTOM_LOWERING, infer_type=shapes.transpose,
                    vjp=lambda k, g, xs, y: transpose(g), sample=[], public=False)
 
 matmul: Op = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
-                ref=np.matmul, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.matmul,
+                ref=np.matmul, lowering=CUSTOM_LOWERING, infer_type=shapes.matmul,
                 vjp=lambda k, g, xs, y: mask_zero_adjoints(g, (
                     (matmul(g, transpose(xs[1])) if len(xs[1].type.shape) == 2 else outer(g, xs[1]))
                     if k == 0 else matmul(transpose(xs[0]), g))), sample=[], public=False)
 
 outer: Op = op("outer", "V V", "Matrix of the products of two vectors' elements.",
-               ref=np.outer, llvm=CUSTOM_LOWERING, cuda=SAME, infer_type=shapes.outer,
+               ref=np.outer, lowering=CUSTOM_LOWERING, infer_type=shapes.outer,
                vjp=lambda k, g, xs, y: mask_zero_adjoints(
                    g, matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0])),
                sample=[], public=False)

@@ -1,7 +1,7 @@
 """Makes scalars of tensors, and rows that are formulas into the rows they are made of.
 
 Assumes: any kernel. Promises: every value is a scalar, every memory access reaches one scalar, every op
-has an instruction, intrinsic or library function in the backend's column (or is lowered by name).
+is an instruction, an intrinsic, a mathematical function or lowered by name.
 Autodiff runs before this pass, on tensors, so that programs and adjoints stay short while people read
 them; this is the last pass on the way to a backend.
 
@@ -12,11 +12,10 @@ them; this is the last pass on the way to a backend.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
-from diffsim.errors import BackendError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     Alloca,
@@ -42,10 +41,9 @@ from diffsim.ir.types import TensorType, i32, size_of
 
 
 class _Scalarizer:
-    def __init__(self, kernel: Kernel, column: str) -> None:
-        self.column = column
+    def __init__(self, kernel: Kernel, functions: Container[str]) -> None:
         self.builder = Builder(kernel.span)
-        self.builder.expand = column
+        self.builder.functions = functions
         self.env: dict[Value, list[Value]] = {}
         self.args: list[Arg] = []
         for arg in kernel.args:
@@ -175,12 +173,6 @@ class _Scalarizer:
         b = self.builder
         if op.name == "cast":
             return b.cast(args[0], out.type.scalar)
-        if getattr(op, self.column) is None:
-            raise BackendError(
-                f"{op.sign} is not there for this backend",
-                b.span,
-                hint="run the kernel on the CPU: ds.init(arch=ds.cpu)",
-            )
         return b.op(op, args)
 
     def structure(self, op: Op, s: Let) -> list[Value]:
@@ -249,9 +241,14 @@ class _Scalarizer:
         return [b.named("select", b.named("eq", at, k), new, p) for k, p in enumerate(parts)]
 
 
-def scalarize(kernel: Kernel, *, column: str = "llvm") -> Kernel:
-    """The kernel on scalars, its ops those of one backend's column of the op table."""
-    work = _Scalarizer(kernel, column)
+def scalarize(kernel: Kernel, *, functions: Container[str] = ()) -> Kernel:
+    """Return the kernel on scalars.
+
+    Args:
+        kernel: any.
+        functions: the mathematical functions that the target has, of those whose rows have a formula too.
+    """
+    work = _Scalarizer(kernel, functions)
     tasks = []
     for task in kernel.tasks:
         bounds = work.block(task.bounds)

@@ -41,7 +41,7 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.op import Libm
+from diffsim.ir.op import Math
 from diffsim.ir.traversal import blocks, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
 from diffsim.passes.analysis.dependence import LinearForms
@@ -113,7 +113,7 @@ def _extreme(task: Task) -> bool:
         return False
     steps = _Estimate(task, divergent_values(task))
     return all(
-        (isinstance(s, Let) and not isinstance(s.op.llvm, Libm))
+        (isinstance(s, Let) and not isinstance(s.op.lowering, Math))
         or (isinstance(s, Load) and steps.step(s.mem, s.index, task.axes[-1]) in (0, 1))
         for s in task.body.stmts
     )
@@ -193,7 +193,7 @@ class _Estimate:
 
     def stmt(self, s: Stmt) -> tuple[float, float]:
         if isinstance(s, Let):
-            cost = _FUNCTION if isinstance(s.op.llvm, Libm) else 1
+            cost = _FUNCTION if isinstance(s.op.lowering, Math) else 1
             return _LANES * cost, cost * (1 if cost == 1 else 2)
         if isinstance(s, (Load, Store)):
             step = self.step(s.mem, s.index, self.lane)

@@ -1,0 +1,46 @@
+"""The mathematical functions of the CPU: libm's, and libmvec's vector forms of them."""
+
+from __future__ import annotations
+
+from diffsim.backends.llvm.module import Module
+from diffsim.backends.llvm.target import LibraryFunction, MathMap
+from diffsim.backends.native.jit import VECTOR_MATH, Jit
+from diffsim.ir.op import Instr
+from diffsim.ir.types import ScalarType
+
+FUNCTIONS: MathMap = {
+    **{
+        name: LibraryFunction(name)
+        for name in (
+            "pow exp exp2 log log2 sin cos tan asin acos atan atan2 sinh cosh tanh erf erfc lgamma"
+        ).split()
+    },
+    # As an instruction it folds with constants; LLVM calls libm's fmod for it.
+    "fmod": Instr(f="frem"),
+}
+"""What the CPU calls for each mathematical function of the op table."""
+
+
+def call(jit: Jit, module: Module, function: LibraryFunction, t: ScalarType, args: str) -> str:
+    """Return the call of a function on scalars, which LLVM may vectorize with its vector forms."""
+    name = function.symbol(t)
+    module.math[name] = None
+    if module.exact or not jit.vector_forms(name):
+        module.scalar_calls += 1
+    return f"call {module.flags} {t.llvm} @{name}({args})"
+
+
+def vector_form(
+    jit: Jit, module: Module, function: LibraryFunction, t: ScalarType, lanes: int
+) -> tuple[str, int]:
+    """Return the widest form of a function for at most `lanes` lanes, as (symbol, lanes); "": none.
+
+    There is none either where other code must get the same bits: that code may run lanes alone, and the
+    vector forms round differently.
+    """
+    name = function.symbol(t)
+    module.math[name] = None
+    if module.exact or function.name not in VECTOR_MATH:
+        return "", 1
+    forms = [("", 1), *(f for f in jit.vector_forms(name) if f[1] <= lanes)]
+    return forms[-1]
