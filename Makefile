@@ -39,7 +39,7 @@ test-gpu: ## Run the tests on an NVIDIA GPU (with .venv if it is there, else wit
 	@DIFFSIM_ARCH=cuda $(ANY_PYTHON) -m pytest $(ON_GPU) -m memory $(ARGS)
 
 bench-gpu: ## Run the benchmarks on an NVIDIA GPU (likewise)
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(ANY_PYTHON) benchmarks/gpu.py $(ARGS)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(ANY_PYTHON) benchmarks/gpu/run.py $(ARGS)
 
 demo: $(READY) ## Run the mass-spring example without a window and say where its pictures are
 	@mkdir -p out && touch out/.demo

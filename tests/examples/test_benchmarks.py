@@ -48,4 +48,4 @@ def test_workload_is_right(workload, tmp_path):
     ids=["table", "tune"],
 )
 def test_gpu_benchmark_runs_dry(arguments, heading, tmp_path):
-    assert heading in run("gpu.py", "--dry", *arguments, folder=tmp_path)
+    assert heading in run("gpu/run.py", "--dry", *arguments, folder=tmp_path)

@@ -1,10 +1,10 @@
 """Measurements on one NVIDIA GPU: bytes or operations counted first, then what is reached of the ceiling.
 
-    python benchmarks/gpu.py            print the table
-    python benchmarks/gpu.py --write    and write it to benchmarks/gpu.md
-    python benchmarks/gpu.py --ptx      registers and spills to benchmarks/ptx.md; needs ptxas, but no GPU
-    python benchmarks/gpu.py --tune     the heat step for several tiles, blocks and layouts (`gpu_tune.py`)
-    python benchmarks/gpu.py --dry      tiny sizes, without a GPU on the CPU: to see that it runs
+    python benchmarks/gpu/run.py            print the table
+    python benchmarks/gpu/run.py --write    and write it to benchmarks/gpu/results.md
+    python benchmarks/gpu/run.py --ptx      registers and spills to benchmarks/gpu/ptx.md; needs ptxas alone
+    python benchmarks/gpu/run.py --tune     the heat step for several tiles, blocks and layouts (`tune.py`)
+    python benchmarks/gpu/run.py --dry      tiny sizes, without a GPU on the CPU: to see that it runs
 
 Needs diffsim and NumPy. PyTorch, CuPy, Taichi and Warp get a column where they can be imported, each in a
 process of its own. The ceiling for bytes is a copy on the device by the driver, measured in the same run
@@ -28,17 +28,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-import gpu_tune
-import gpu_warp
-import mpm
 import numpy as np
-from gpu_rows import SOFT, Bench, attempt, problems
-from heat import K
 
 import diffsim as ds
 from diffsim.runtime.files import write_text
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))  # the workloads are those of the CPU
+
+import mpm  # noqa: E402 - found by the line above, as what rows.py and the others import
+import tune  # noqa: E402
+import warp_rows  # noqa: E402
+from heat import K  # noqa: E402
+from rows import SOFT, Bench, attempt, problems  # noqa: E402
+
 LONGEST_S = 150  # for the column of another library
 # 3 differences, 3 products and 4 sums of squares, 1 root, 3 products, 3 x 2 to add up
 PAIR_FLOPS = 20
@@ -363,7 +366,7 @@ def with_warp(b):
     wp.init()
     wp.set_device("cpu" if b.dry else "cuda:0")
     b.versions["Warp"] = wp.config.version
-    for case in gpu_warp.CASES:
+    for case in warp_rows.CASES:
         attempt(lambda case=case: case(b, wp), f"Warp: {case.__name__}")
         b.keep()
 
@@ -517,7 +520,7 @@ def registers():
     lines = [
         "# Registers of the GPU benchmarks",
         "",
-        "Made by `python benchmarks/gpu.py --ptx`: what ptxas says of the code for compute capability 9.0,",
+        "Made by `python benchmarks/gpu/run.py --ptx`: what ptxas says of code for compute capability 9.0,",
         "and counts of memory instructions in the PTX (an instruction may load or add up to four numbers).",
         "",
         "| kernel | launch | registers | spills [B] | loads | read-only | stores | atomics |",
@@ -555,7 +558,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--dry", action="store_true")
-    parser.add_argument("--ptx", action="store_true", help="write benchmarks/ptx.md instead")
+    parser.add_argument("--ptx", action="store_true", help="write benchmarks/gpu/ptx.md instead")
     parser.add_argument("--tune", action="store_true", help="the heat step's variants instead")
     parser.add_argument("--only", default="", help="one of " + ", ".join(COLUMNS))
     parser.add_argument("--keep", type=Path, help="write the one column's rows to this file")
@@ -572,7 +575,7 @@ def main():
         return len(problems) > 0
     found = ceilings(b)
     if given.tune:
-        gpu_tune.tune(Bench(dry=given.dry or not has_gpu(), run_s=0.05), *found[::2])
+        tune.tune(Bench(dry=given.dry or not has_gpu(), run_s=0.05), *found[::2])
         return len(problems) > 0
     for name, run in COLUMNS.items():
         there = name not in NEEDS or importlib.util.find_spec(NEEDS[name])
@@ -583,8 +586,10 @@ def main():
     print(text)
     if given.write:
         head = f"# Measurements on a GPU\n\n{__doc__.split('.')[0]}.\n"
-        head += "Made by `python benchmarks/gpu.py --write`, which says what is timed and how.\n\n"
-        write_text(HERE / "gpu.md", head + text)
+        head += (
+            "Made by `python benchmarks/gpu/run.py --write`, which says what is timed and how.\n\n"
+        )
+        write_text(HERE / "results.md", head + text)
     return len(problems) > 0
 
 

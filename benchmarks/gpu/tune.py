@@ -1,4 +1,4 @@
-"""The heat step and its gradient with other tiles, other blocks and other layouts (`gpu.py --tune`).
+"""The heat step and its gradient with other tiles, other blocks and other layouts (`run.py --tune`).
 
 A thread has a column of a tile's height h, and loads each element once for all lanes of the column. From the
 L2 cache each element is therefore read (h + 2) / h times, and at both ends of a block's rows come 32 bytes
@@ -14,8 +14,8 @@ import re
 from unittest import mock
 
 import numpy as np
-from gpu_rows import attempt
 from heat import K
+from rows import attempt
 
 import diffsim as ds
 from diffsim.backends.cuda import codegen as cuda

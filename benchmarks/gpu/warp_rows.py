@@ -1,4 +1,4 @@
-"""The rows of `gpu.py` in Warp, whose language is another one than diffsim's and Taichi's.
+"""The rows of `run.py` in Warp, whose language is another one than diffsim's and Taichi's.
 
 Adjoints are launches of a kernel's adjoint, as a `wp.Tape` makes them. Sums are of tiles, as Warp's manual
 has them. What Warp's adjoints read and write may be less than what the table counts: they do not clear the
@@ -9,8 +9,8 @@ import functools
 
 import mpm
 import numpy as np
-from gpu_rows import SOFT
 from heat import K
+from rows import SOFT
 
 COLUMN = "Warp"
 TILE = 1024  # numbers that a block adds up
