@@ -32,7 +32,7 @@ def without_versions(make):
     def only_dirty(writer, special, written, who):
         for a in written:
             if a.mem.is_grad:
-                put(writer, f"{writer.use(special.versions_of(a.mem), 'v')}.dirty = True")
+                put(writer, f"{writer.use(launch_function.versions_of(a.mem), 'v')}.dirty = True")
 
     launch_function.Writer.put, launch_function.write_stamps = put_rest, only_dirty
     try:

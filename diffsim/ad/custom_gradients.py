@@ -83,11 +83,11 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         if self.trace is not None:
             self.trace.launched(special, args, now, seed)
-        self.body.launched(special.plain.detached, args, now, seed)
+        self.body.launched(special.detached, args, now, seed)
         entry = self.body.record.newest()
-        own = self._launching or special.plain
+        own = self._launching or special
         self._launching = None
-        if not own.is_detached:
+        if not own.mode.is_detached:
             entry.inside = own
         if self.script is not None:
             self.script.append(functools.partial(own.launch, *entry.args))
@@ -443,7 +443,7 @@ class _DetachedRecorder(ForwardingRecorder):
         return other
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
-        self.inner.launched(special.plain.detached, args, now, seed)
+        self.inner.launched(special.detached, args, now, seed)
 
     def returned(self, result: Any) -> Any:
         return result

@@ -192,12 +192,12 @@ def gradcheck_tape(
     passed, compared = True, False
     for entry in launches:
         name = entry.special.kernel.source.name
-        if entry.special.is_detached or name in skipped or (chosen and name not in chosen):
+        if entry.special.mode.is_detached or name in skipped or (chosen and name not in chosen):
             continue
         special, args = entry.special.origin, entry.args
         ins, outs = (
             list(dict.fromkeys(_with_gradient(special.object_of(a.mem, args) for a in group)))
-            for group in (special.read, special.written)
+            for group in (special.accesses.reads, special.accesses.writes)
         )
         if ins and outs:
             compared = True

@@ -189,14 +189,13 @@ class TapeRecorder(EnclosingRecorder):
                 saved.own = True
             self.record.extend(earlier)
         if self.nan is not None:
-            self.nan.before(special.written, special, args)
+            self.nan.before(special.accesses.writes, special, args)
         return None if self.validator is None else self.validator.instead(special, args)
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
-        special = special.plain
         record = self.record
         if special not in record.alive:
-            record.alive[special] = special.alive()  # the adjoint will need them
+            record.alive[special] = special.dependencies.alive()  # the adjoint will need them
         given = args
         for a in args:
             if a.__class__ not in UNCHANGING:
@@ -205,7 +204,7 @@ class TapeRecorder(EnclosingRecorder):
         if self.saving:
             special = special.in_place
             self.saver.after_launch(special, args)
-        if seed or special.arrays or given is not args:
+        if seed or special.arguments.arrays or given is not args:
             record.append(Launched(special, given, args, now, seed))
         else:
             record.launch(special, args, now)
@@ -215,7 +214,7 @@ class TapeRecorder(EnclosingRecorder):
             record.extend(self._own_saves)
             self._own_saves = []
         if self.nan is not None:
-            self.nan.after(special.written, record.newest())
+            self.nan.after(special.accesses.writes, record.newest())
 
     def returned(self, result: Any) -> Any:
         made = self.record.newest().returned = Recorded(result, self)

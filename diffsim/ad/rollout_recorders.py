@@ -136,14 +136,16 @@ class CarryWatch(NullRecorder):
             trace.launched(special, args, now, seed)
         if self.probe is not None:
             self.probe.after_launch(special.in_place, args)
-        for a in special.read:
+        for a in special.accesses.reads:
             self._read(special.box(a, args), a.stmt.span)
-        self.alive.setdefault(special, special.alive())
+        self.alive.setdefault(special, special.dependencies.alive())
         covered = self._covered(special, args)
-        for a in special.written:
+        for a in special.accesses.writes:
             box = special.box(a, args)
             if box is not None and box[0].is_grad:
-                self._writes_gradient(box[0], a.stmt.span, seeds=bool(special.gradient_writes))
+                self._writes_gradient(
+                    box[0], a.stmt.span, seeds=bool(special.accesses.gradient_writes)
+                )
             if box is None or box[0] in self.state:
                 continue
             if _is_extreme(a) and not _holds(self.fresh | covered, box):
@@ -155,7 +157,7 @@ class CarryWatch(NullRecorder):
     def _covered(special: Specialization, args: tuple[Any, ...]) -> set[Box]:
         """What a launch stores every element of."""
         found: set[Box] = set()
-        for a in special.overwrites:
+        for a in special.accesses.must_write:
             box = special.box(a, args)
             if box is not None:
                 f = box[0]

@@ -274,7 +274,7 @@ class NeighbourRecorder(ForwardingRecorder):
         self, special: AnySpecialization, args: tuple[Any, ...], now: int, seed: int
     ) -> None:
         source = special.kernel.source
-        for a in special.written:
+        for a in special.accesses.writes:
             self._tell(special.object_of(a.mem, args), source.name, source.head())
         self.inner.launched(special, args, now, seed)
 

@@ -137,8 +137,8 @@ def check_interpreter(program, gradients):
         state[f"{name}.grad"] = np.zeros_like(program.start[name])
     for name, seed in program.seeds.items():
         state[f"{name}.grad"] = seed
-    lowered = pipeline.run(special.adjoint, pipeline.LOWER, check=True)
-    for kernel in (special.adjoint, lowered):
+    lowered = pipeline.run(special.derivative.ir, pipeline.LOWER, check=True)
+    for kernel in (special.derivative.ir, lowered):
         found = program.interpret(kernel, state)
         for name, gradient in gradients.items():
             if f"{name}.grad" in found:

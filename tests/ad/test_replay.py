@@ -991,4 +991,4 @@ def test_an_object_that_a_kernel_was_compiled_for_is_kept_by_the_tape(cpu):
     assert (loss[None], x.grad[0]) == (54, 12)
     del tape
     gc.collect()
-    assert not weigh.specials
+    assert not weigh.specializations

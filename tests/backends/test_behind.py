@@ -64,7 +64,7 @@ def order(request, monkeypatch):
 
 def follows(kernel, *args):
     """How far tasks of the adjoint are behind, and whether they run so."""
-    adjoint = kernel._only(args).adjoint
+    adjoint = kernel._only(args).derivative.ir
     (reach,) = {t.lag for t in lower(adjoint).tasks if t.lag is not None} or {None}
     assert ("@behind" in llvm_text(adjoint)) == (reach is not None)
     return reach

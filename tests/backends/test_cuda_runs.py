@@ -276,8 +276,8 @@ def test_random_numbers_are_the_cpus():
             z[i] = ds.randn(ds.f64) if hasattr(ds, "randn") else ds.random(ds.f64)
 
     draw()
-    (special,) = draw.specials.values()
-    seed = special.compiled.params[2] & (2**64 - 1)
+    (special,) = draw.specializations.values()
+    seed = special.executable.params[2] & (2**64 - 1)
     first, second = x.to_numpy(), z.to_numpy()
     x.fill(0.0)
     z.fill(0.0)
@@ -299,7 +299,7 @@ def test_vectors_are_added_to_at_once(width):
             x[t, at[i]] += 1.0
 
     scatter(0)
-    (special,) = scatter.specials.values()
+    (special,) = scatter.specializations.values()
     ir = pipeline.run(special.ir, pipeline.LOWER_CUDA)
     for sm in (75, 80, 90, 100, 120):
         ptx = to_ptx(lower(ir, fast_math=False, sm=sm).text, sm)
@@ -323,7 +323,7 @@ def test_additions_between_which_something_is_read_stay_in_order():
             x[at[i]][1] += 1.0
 
     scatter()
-    (special,) = scatter.specials.values()
+    (special,) = scatter.specializations.values()
     ir = pipeline.run(special.ir, pipeline.LOWER_CUDA)
     ptx = to_ptx(lower(ir, fast_math=False, sm=90).text, 90)
     assert "v2.f32" not in ptx

@@ -219,7 +219,7 @@ def test_blocks_in_loops_and_what_their_adjoints_saved(n):
             a, slope = a * a / 2 + b[k : k + n], a * slope
     np.testing.assert_allclose(y.to_numpy(), a, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(x.grad.to_numpy(), slope, rtol=1e-10, atol=1e-14)
-    adjoint = turns._only((3,)).adjoint
+    adjoint = turns._only((3,)).derivative.ir
     assert sum(name.startswith("part") for name in functions(llvm_text(adjoint))) > 5
 
 

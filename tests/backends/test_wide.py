@@ -288,7 +288,7 @@ def test_gradients_of_loops_that_differ(n):
     with ds.Tape(loss):
         walk()
     assert is_wide(walk)
-    assert found_wide(walk._only(()).adjoint)
+    assert found_wide(walk._only(()).derivative.ir)
     gradient = x.grad.to_numpy()
 
     def value(at):

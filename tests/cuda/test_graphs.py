@@ -262,8 +262,8 @@ def test_checks_are_looked_at_when_python_next_looks(fake):
     tape.replay()
     assert x[0] == 0.5
     tape.backward()
-    special = next(iter(iterate.specials.values()))
-    adjoint = special.adjoint_compiled
+    special = next(iter(iterate.specializations.values()))
+    adjoint = special.derivative.executable
     assert adjoint.checks
     assert adjoint in session.session.device.pending
     a, b = np.sin(0.5), np.sin(np.sin(0.5))

@@ -50,8 +50,8 @@ def test_launches_in_order_with_their_blocks(fake):
     before = len(ds.driver.launches)
     run(a, -7, 2.5, True, 2**63 + 5, -3)
     made = ds.driver.launches[before:]
-    special = next(iter(run.specials.values()))
-    compiled = special.compiled
+    special = next(iter(run.specializations.values()))
+    compiled = special.executable
     code = compiled.layout
     assert [launch.name for launch in made] == ["run_task0", "run_task1"]
     for launch in made:
@@ -408,7 +408,7 @@ def test_a_failed_check_is_seen_when_python_next_looks(fake):
         put(12)
     assert "x[k] = 1.0" in str(caught.value)
     put(4)
-    compiled = next(iter(put.specials.values())).compiled
+    compiled = next(iter(put.specializations.values())).executable
     for look in (ds.sync, x.to_numpy, lambda: x[0]):
         compiled.params[compiled.layout.args[next(iter(compiled.layout.args))]] = 99
         assert compiled.call(compiled.block) == 0  # as without debug
@@ -981,12 +981,12 @@ def test_gradients_of_a_pass_that_failed_late_are_nan(fake, how, monkeypatch):
         iterate.grad()
     else:
         tape.backward(loss)
-    special = next(iter(iterate.specials.values()))
+    special = next(iter(iterate.specializations.values()))
 
     def report():
         raise ds.AccessError("no memory", None)
 
-    monkeypatch.setattr(special.adjoint_compiled, "report", report)
+    monkeypatch.setattr(special.derivative.executable, "report", report)
     with pytest.raises(ds.AccessError, match="no memory") as caught:
         x.grad.to_numpy()
     assert "are NaN now" in caught.value.__notes__[0]

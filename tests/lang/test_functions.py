@@ -384,7 +384,7 @@ def test_arrays_of_any_size_use_one_compiled_kernel(cpu):
         b = a.copy()
         assert double(b) == shape[0] * 1000 + shape[1]
         assert (b == 2 * a).all()
-    assert len(double.specials) == 1  # none was compiled for a size
+    assert len(double.specializations) == 1  # none was compiled for a size
 
 
 def test_two_arrays_and_scalars_between(cpu):

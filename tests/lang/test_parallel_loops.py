@@ -343,7 +343,7 @@ def test_return_before_the_end_of_a_kernel(cpu):
 
 def tasks_of(kernel):
     """Whether each task of a kernel is parallel, and what was said of its blocks."""
-    (special,) = kernel.specials.values()
+    (special,) = kernel.specializations.values()
     return [(bool(t.axes), t.block_dim) for t in special.ir.tasks]
 
 

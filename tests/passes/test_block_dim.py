@@ -85,18 +85,22 @@ def check(kernel, wanted):
 def test_no_pass_loses_it(stages, by_field):
     run, blocks = everything()
     run(ds.field(ds.f32, shape=()) if by_field else 0.5)
-    (special,) = run.specials.values()
+    (special,) = run.specializations.values()
     lines = [t.span.line for t in special.translation.kernel.tasks if t.axes]
     wanted = dict(zip(lines, blocks, strict=True))
     assert check(special.ir, wanted) == len(blocks)
-    kept = {m: Mem("kept", m.dtype, m.rank, m.shape) for m in special.adjoint.mems if m.is_grad}
-    adjoints = [special.adjoint, retain_gradients(special.adjoint, kept)]
+    kept = {
+        m: Mem("kept", m.dtype, m.rank, m.shape) for m in special.derivative.ir.mems if m.is_grad
+    }
+    adjoints = [special.derivative.ir, retain_gradients(special.derivative.ir, kept)]
     for kernel in (special.ir, *adjoints):
         for name, stage in getattr(pipeline, stages):
             kernel = stage(kernel)
             assert check(kernel, wanted) >= len(blocks) - (kernel.name == "run"), name
     # The search for the winner, the middle and the rims of the stencil's adjoint.
-    made = [t.block_dim for t in pipeline.run(special.adjoint, pipeline.LOWER).tasks if t.axes]
+    made = [
+        t.block_dim for t in pipeline.run(special.derivative.ir, pipeline.LOWER).tasks if t.axes
+    ]
     assert made.count(96) == 2
     assert made.count(64) >= 3
     assert all(t.block_dim is None for t in serialize(special.ir).tasks)

@@ -13,7 +13,7 @@ from diffsim.passes import pipeline
 
 def atomics(kernel):
     """The atomic updates left in the lowered adjoint that are not exclusive."""
-    lowered = pipeline.run(kernel._only(()).adjoint, pipeline.LOWER, check=True)
+    lowered = pipeline.run(kernel._only(()).derivative.ir, pipeline.LOWER, check=True)
     return [
         s
         for t in lowered.tasks

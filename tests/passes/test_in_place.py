@@ -12,7 +12,7 @@ from tests.support.source import make
 
 def order(kernel, upto="exclusive"):
     """What the adjoint does to gradients, in order."""
-    adjoint = pipeline.run(kernel._only(()).adjoint, pipeline.LOWER, upto)
+    adjoint = pipeline.run(kernel._only(()).derivative.ir, pipeline.LOWER, upto)
     words = {Load: "load", Store: "store", Atomic: "add"}
     return [
         f"{words[type(s)]} {s.mem.name}"

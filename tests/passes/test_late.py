@@ -8,7 +8,7 @@ from diffsim.passes import pipeline
 
 def order(kernel):
     """What the adjoint's lanes do to gradients, in order."""
-    adjoint = pipeline.run(kernel._only(()).adjoint, pipeline.LOWER_CUDA)
+    adjoint = pipeline.run(kernel._only(()).derivative.ir, pipeline.LOWER_CUDA)
     (task,) = [t for t in adjoint.tasks if t.axes]
     words = {Load: "load", Store: "store", Atomic: "add"}
     return [

@@ -74,7 +74,7 @@ def lines_run(work):
 def lower(kernel):
     """From the prepared kernel to what the backends take, forward and backward."""
     special = kernel._only(())
-    for ir in (special.ir, special.adjoint):
+    for ir in (special.ir, special.derivative.ir):
         pipeline.run(ir, pipeline.LOWER)
         pipeline.run(ir, pipeline.LOWER_CUDA)
 

@@ -360,7 +360,7 @@ def test_memory_goes_back_with_the_field(cpu):
         gc.collect()
         assert gone() is None
     assert max(sizes[5:]) < sizes[4] + 40e6, sizes
-    assert len(touch.specials) <= 2
+    assert len(touch.specializations) <= 2
 
 
 def test_a_captured_field_lives_with_its_variable_alone(cpu):

@@ -93,7 +93,7 @@ def test_a_field_in_the_place_of_one_that_is_gone():
             kernel(a if kernel is rows else [a])
             assert count[None] == n
             del a
-    assert not rows.specials
+    assert not rows.specializations
 
 
 def test_what_was_compiled_for_an_object_goes_with_it():
@@ -126,7 +126,11 @@ def test_what_was_compiled_for_an_object_goes_with_it():
         assert count[None] == 4 * n
     del double
     gc.collect()
-    assert (len(add.specials), len(apply.specials), len(weigh.specials)) == (0, 0, 1)
+    assert (len(add.specializations), len(apply.specializations), len(weigh.specializations)) == (
+        0,
+        0,
+        1,
+    )
 
 
 def test_kernels_are_copied_and_pickled_like_functions():
@@ -255,6 +259,6 @@ def test_code_that_is_loaded_already_is_used_again():
 
         ones()
         assert x.to_numpy().tolist() == [1] * 7
-        return ones._only(()).compiled.address
+        return ones._only(()).executable.address
 
     assert len({fill(ds.field(ds.f64, 7)) for _ in range(3)}) == 1

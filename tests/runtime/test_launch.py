@@ -321,13 +321,13 @@ def test_compiling_in_several_threads(cpu, hasty):
 
 def test_a_kernel_is_compiled_once(cpu, hasty, monkeypatch):
     """Code that a thread runs would be freed if another one compiled the kernel again."""
-    from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.kernels import specialization
 
     ds = cpu
     x = ds.field(ds.f64, shape=10, needs_grad=True)
     made = []
-    compile_ = Specialization._compile
-    monkeypatch.setattr(Specialization, "_compile", lambda *a: made.append(a) or compile_(*a))
+    compile_ = specialization.compiled
+    monkeypatch.setattr(specialization, "compiled", lambda *a: made.append(a) or compile_(*a))
 
     @ds.kernel
     def add(a: ds.f64):

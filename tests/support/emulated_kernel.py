@@ -12,8 +12,8 @@ class Emulated:
     """A kernel of diffsim, or its adjoint, as the GPU would run it on the fields' own memory."""
 
     def __init__(self, kernel, *, grad=False, block_dim=BLOCK, **options):
-        (special,) = kernel.specials.values()
-        ir = special.adjoint if grad else special.ir
+        (special,) = kernel.specializations.values()
+        ir = special.derivative.ir if grad else special.ir
         self.ir = pipeline.run(ir, pipeline.LOWER_CUDA, check=True)
         self.code = lower(self.ir, fast_math=False, block_dim=block_dim, **options)
         self.ptx = to_ptx(self.code.text, 90)

@@ -387,7 +387,7 @@ class Program:
         return {n: f.grad.to_numpy() for n, f in {**self.inputs, **self.outputs}.items()}
 
     def special(self):
-        (found,) = self.kernel.specials.values()
+        (found,) = self.kernel.specializations.values()
         return found
 
     def interpret(self, kernel, gradients=None):

@@ -236,8 +236,8 @@ def test_more_launches_than_are_noted(changes):
             return
     assert not changes
     assert s.x.grad[0] == 4.0 * count
-    assert len(s.scaled.specials) == 1
-    (special,) = s.scaled.specials.values()
+    assert len(s.scaled.specializations) == 1
+    (special,) = s.scaled.specializations.values()
     assert len(special.launches.times[(2.0,)]) < count
 
 

@@ -21,10 +21,9 @@ from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.instrument.shadow_memory import OVERWRITTEN, RACING, Shadow, instrument
 from diffsim.passes.transforms.serialize import serialize
-from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.instrumentation import Instrumentation
 from diffsim.runtime.kernels.specialization import Specialization
-from diffsim.runtime.locked_cached_property import locked_cached_property
 
 _HINT = (
     "write into another field, or another row (x[t + 1, i] = f(x[t, i])); from the second write on, add: "
@@ -32,48 +31,30 @@ _HINT = (
 )
 
 
-class Watched(Specialization):
-    """A kernel that notes what it reads and checks what it writes."""
+class Watched:
+    """A kernel that notes what it reads and checks what it writes.
 
-    announced = False
+    Attributes:
+        specialization: the kernel, instrumented.
+        shadows: the notes beside each memory.
+        start: the number of the first note of a launch.
+        statements: the statements that notes stand for.
+        validator: whoever launched it last.
+    """
 
     def __init__(self, plain: Specialization) -> None:
-        self._plain = plain
-        super().__init__(*plain.parts)
-        self.launches = plain.launches
         self.validator: Callable[[], Validator | None] = lambda: None
         self.start = Mem("start", types.i64, 0, None, "array")
-        noted = self._noted()
-        watched = [m for m in self.ir.mems if m.kind in ("field", "array") and not m.is_grad]
+        watched = [m for m in plain.ir.mems if m.kind in ("field", "array") and not m.is_grad]
         self.shadows = {m: Shadow.of(m) for m in watched}
-        self.instrumented, self.statements = instrument(self.ir, self.shadows, self.start, noted)
-
-    @property
-    def plain(self) -> Specialization:
-        return self._plain
-
-    def _noted(self) -> set[Load]:
-        """The loads that count: of what has a gradient, and what the adjoint loads again."""
-        if self._plain.is_detached:
-            return set()
-        try:
-            again = {a.stmt.origin for a in self._plain.adjoint_reads if isinstance(a.stmt, Load)}
-        except AutodiffError:
-            again = set()
-        return {
-            s
-            for t in self.ir.tasks
-            for s in task_statements(t)
-            if isinstance(s, Load)
-            and (s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")))
-        }
-
-    @locked_cached_property
-    def compiled(self) -> Executable:
-        made = self._compile(serialize(self.instrumented))
-        made.explain = self._explain
-        made.reports_at_once = True
-        return made
+        instrumented, self.statements = instrument(
+            plain.ir, self.shadows, self.start, _noted(plain)
+        )
+        self.specialization = plain.variant(
+            instrumentation=Instrumentation(
+                lambda _: serialize(instrumented), self._explain, checks_each_launch=True
+            )
+        )
 
     def _explain(
         self, error: DiffsimError, check: Check | Alloca, values: list[int]
@@ -82,6 +63,24 @@ class Watched(Specialization):
         if validator is None or not error.message.endswith((OVERWRITTEN, RACING)):
             return error
         return validator.error(error.message, values[len(check.values) - 1], error.span)  # type: ignore[union-attr]
+
+
+def _noted(special: Specialization) -> set[Load]:
+    """The loads that count: of what has a gradient, and what the adjoint loads again."""
+    if special.mode.is_detached:
+        return set()
+    try:
+        reads = special.derivative.accesses.reads
+        again = {a.stmt.origin for a in reads if isinstance(a.stmt, Load)}
+    except AutodiffError:
+        again = set()
+    return {
+        s
+        for t in special.ir.tasks
+        for s in task_statements(t)
+        if isinstance(s, Load)
+        and (s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")))
+    }
 
 
 class Validator:
@@ -93,26 +92,25 @@ class Validator:
         self.notes: dict[Field, dict[str, Field]] = {}
         self.once: dict[str, Field] = {}
 
-    def instead(self, special: Specialization, args: tuple[Any, ...]) -> Watched:
+    def instead(self, special: Specialization, args: tuple[Any, ...]) -> Specialization:
         """The variant of a kernel that is launched in place of it."""
-        made = special.variants.get(Watched)
+        made: Watched | None = special.variants.get(Watched)
         if made is None:
             made = special.variants[Watched] = Watched(special)
-        assert isinstance(made, Watched)
         self.launches.append((self.count, made))
-        compiled = made.compiled
+        executable = made.specialization.executable
         made.validator = weakref.ref(self)
         start = _array(types.i64, (), ())
         start.storage.fill(self.count)
         self.start = start  # kept alive
         self.count += len(made.statements)
-        compiled.bind_array(made.start, start.address, ())
+        executable.bind_array(made.start, start.address, ())
         for mem, shadow in made.shadows.items():
             thing = special.object_of(mem, args)
             for what in Shadow.__slots__:
                 note = self._note(mem, thing, what)
-                compiled.bind_array(getattr(shadow, what), note.address, note.shape)
-        return made
+                executable.bind_array(getattr(shadow, what), note.address, note.shape)
+        return made.specialization
 
     def _note(self, mem: Mem, thing: Any, what: str) -> Field:
         """The notes beside a field; beside a NumPy array, of which tapes keep copies, for this launch."""
@@ -140,11 +138,11 @@ class Validator:
 
     def error(self, message: str, note: int, span: Span | None) -> GlobalDataAccessError:
         """The error for a violation, with the other statement that takes part in it."""
-        start, special = next(s for s in reversed(self.launches) if s[0] < note)
-        other = special.statements[note - start - 1]
+        start, watched = next(s for s in reversed(self.launches) if s[0] < note)
+        other = watched.statements[note - start - 1]
         assert isinstance(other, (Load, Store, Atomic))
         verb = "read" if isinstance(other, Load) else "written"
-        shown = f"{message}\n  {verb} by {special.kernel.source.name}:\n{other.span.text()}"
+        shown = f"{message}\n  {verb} by {watched.specialization.name}:\n{other.span.text()}"
         here = "read" if verb == "written" else "written"
         return GlobalDataAccessError(f"{shown}\n  {here} here:", span, hint=_HINT)
 

@@ -34,7 +34,7 @@ def check_chain(entries: Record) -> None:
     broken: Broken = {}
     for entry in entries:
         if isinstance(entry, Launched):
-            activity = entry.special.activity
+            activity = entry.special.derivative.activity
             if broken or activity.leaks or activity.second_leaks:
                 follow(entry, broken)
         elif isinstance(entry, Copied):
@@ -52,7 +52,10 @@ def check_chain(entries: Record) -> None:
 
 def _may_break(entry: Entry) -> bool:
     if isinstance(entry, Launched):
-        return bool(entry.special.activity.leaks or entry.special.activity.second_leaks)
+        return bool(
+            entry.special.derivative.activity.leaks
+            or entry.special.derivative.activity.second_leaks
+        )
     return isinstance(entry, (Copied, Replaced)) or (
         isinstance(entry, Wrote) and entry.lost is not None
     )
@@ -60,13 +63,13 @@ def _may_break(entry: Entry) -> bool:
 
 def follow(entry: Launched, broken: Broken) -> None:
     """One launch's part in the search for broken chains."""
-    special, activity = entry.special, entry.special.activity
-    if special.is_detached:  # what it stores is a constant
+    special, activity = entry.special, entry.special.derivative.activity
+    if special.mode.is_detached:  # what it stores is a constant
         return
     objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
     lost = {key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)}
     lost.update({key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)})
-    inside = special.read_after_leak
+    inside = special.derivative.read_after_leak
     where_broken = {m: find(f, broken) for m, f in objects.items()}
     tainted = [m for m, where in where_broken.items() if m in inside or where is not None]
     for mem in tainted:
@@ -95,7 +98,7 @@ def follow_inside(entry: Launched, special: Specialization, broken: Broken) -> N
     The gradient written by hand can not be asked about them, for lack of a place to ask it in.
     """
     try:
-        leaks = special.activity.leaks
+        leaks = special.derivative.activity.leaks
     except AutodiffError:  # it uses gradients, and is not differentiated itself
         return
     for s in leaks:

@@ -154,7 +154,7 @@ def _boxes(entry: Entry) -> Iterator[Box]:
     """What an entry read or wrote."""
     if isinstance(entry, Launched):
         special = entry.special
-        for a in (*special.read, *special.written):
+        for a in (*special.accesses.reads, *special.accesses.writes):
             box = special.box(a, entry.args)
             if box is not None:
                 yield box

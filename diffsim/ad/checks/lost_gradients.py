@@ -49,7 +49,7 @@ _MEANT = "if a constant is meant, say so: ds.stop_grad({})"
 
 def check_seeds(record: Record) -> None:
     """Refuse gradients set in the block, of fields whose gradients the backward pass computes."""
-    if not record.seeded and not any(special.gradient_writes for special in record.alive):
+    if not record.seeded and not any(special.accesses.gradient_writes for special in record.alive):
         return
     computed = {f.grad for f in all_written(record.firsts()) if f.grad is not None}
     for gradient, span in _seeds(record.firsts()):
@@ -89,7 +89,7 @@ def _seeds(entries: Iterable[Entry]) -> Iterator[tuple[Field, Span | None]]:
     """The gradients that the program wrote something other than 0 to, and where."""
     for entry in flat(entries):
         if isinstance(entry, Launched):
-            for statement in entry.special.gradient_writes:
+            for statement in entry.special.accesses.gradient_writes:
                 f = entry.special.object_of(statement.mem, entry.given)
                 if isinstance(f, Field):
                     yield f, statement.span
@@ -227,7 +227,7 @@ def _overwritten(entry: Entry) -> set[Field]:
     """The fields that a launch stores every element of."""
     found: set[Field] = set()
     if isinstance(entry, Launched):
-        for a in entry.special.overwrites:
+        for a in entry.special.accesses.must_write:
             f = entry.special.object_of(a.mem, entry.args)
             if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.part):
                 found.add(f)
@@ -249,7 +249,7 @@ def _nonzero(value: Any) -> bool:
 def _is_meant(entry: Entry) -> bool:
     """Whether what it wrote is a constant because the user said so."""
     if isinstance(entry, Launched):
-        return entry.special.is_detached
+        return entry.special.mode.is_detached
     return isinstance(entry, Wrote) and entry.meant
 
 
@@ -278,7 +278,7 @@ def _touched(entry: Replaced) -> set[Field]:
 def _store(entry: Entry, f: Field) -> Span | None:
     """The statement that writes to a field."""
     if isinstance(entry, Launched):
-        for a in entry.special.written:
+        for a in entry.special.accesses.writes:
             if entry.special.object_of(a.mem, entry.args) is f:
                 return a.stmt.span
     return entry.span if isinstance(entry, Copied) else None

@@ -46,7 +46,7 @@ def draw(entries: Sequence[Entry], labels: Mapping[Field, str]) -> str:
         if isinstance(e, Launched):
             read, written = (
                 [e.special.object_of(a.mem, e.given) for a in group]
-                for group in (e.special.read, e.special.written)
+                for group in (e.special.accesses.reads, e.special.accesses.writes)
             )
             picture.step(e.text(), read, written)
         elif isinstance(e, Copied):

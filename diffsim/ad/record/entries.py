@@ -22,6 +22,7 @@ from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
+    from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
 
 
@@ -149,26 +150,27 @@ class Launched:
     def text(self) -> str:
         """The launch as the user might write it: step(137, x)."""
         shown = []
-        for p, a in zip(self.special.values, self.given, strict=True):
+        for p, a in zip(self.special.arguments.parameters, self.given, strict=True):
             if isinstance(a, (bool, int, float, np.number)):
                 shown.append(f"{a!s}")
             else:
                 shown.append(p.name)
         return f"{self.special.kernel.source.name}({', '.join(shown)})"
 
-    def backward(self, variant: Specialization | None = None) -> None:
-        """Run the adjoint (or that of a variant of the kernel)."""
-        special, value = variant or self.special, self.returned
+    def backward(self, variant: Derivative | None = None) -> None:
+        """Run the adjoint (or a variant of it)."""
+        special, value = self.special, self.returned
         if not special.differentiable:
             return
+        derivative = variant or special.derivative
         if value is None:
-            special.run_adjoint(self.args, self.now, self.seed)
+            derivative.launch(self.args, self.now, self.seed)
             return
         g = value.take()
-        if g is None and not special.written:
+        if g is None and not special.accesses.writes:
             return  # it was only looked at
         seeds = np.zeros(value.array.shape) if g is None else g
-        special.run_adjoint(self.args, self.now, self.seed, seeds.ravel().tolist())
+        derivative.launch(self.args, self.now, self.seed, seeds.ravel().tolist())
 
 
 class Wrote:
@@ -379,7 +381,7 @@ def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
 def written(entry: Entry) -> list[Field]:
     """The fields that an entry wrote, but for entries inside of it."""
     if isinstance(entry, Launched):
-        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.written]
+        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.accesses.writes]
         return [f for f in dict.fromkeys(map(_field, found)) if f is not None]
     if isinstance(entry, Copied):
         return [entry.target]
@@ -394,7 +396,7 @@ def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
     seen: set[int] = set()
     for entry in flat(entries):
         if isinstance(entry, Launched):
-            if id(entry.special) in seen and not entry.special.arrays:
+            if id(entry.special) in seen and not entry.special.arguments.arrays:
                 continue
             seen.add(id(entry.special))
         found.update(dict.fromkeys(written(entry)))
@@ -404,7 +406,7 @@ def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
 def read(entry: Entry) -> list[Field]:
     """The fields that an entry read, but for entries inside of it."""
     if isinstance(entry, Launched):
-        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.read]
+        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.accesses.reads]
         return [f for f in dict.fromkeys(map(_field, found)) if f is not None]
     return [entry.source] if isinstance(entry, Copied) else []
 

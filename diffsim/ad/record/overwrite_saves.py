@@ -96,11 +96,11 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
 def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
     """The boxes that the launch overwrites and its own adjoint needs as they were before."""
     own: dict[Box, None] = {}
-    if not special.differentiable or not special.before:
+    if not special.differentiable or not special.derivative.restored:
         return own
-    written = [special.box(a, args) for a in special.written]
-    for a in special.adjoint_reads:
-        box = special.box(a, args) if a.mem in special.before else None
+    written = [special.box(a, args) for a in special.accesses.writes]
+    for a in special.derivative.accesses.reads:
+        box = special.box(a, args) if a.mem in special.derivative.restored else None
         if box is not None and any(w is not None and _meet(w, box) for w in written):
             own[box] = None
     return own
@@ -137,7 +137,7 @@ class OverwriteSaver:
         """Copies to make before a launch: those for earlier adjoints, those for its own."""
         own = _own(special, args)
         wanted: dict[Box, None] = {}
-        for a in special.written:
+        for a in special.accesses.writes:
             box = special.box(a, args)
             if box is not None and not box[0].is_grad and box not in own and self.needed(box):
                 wanted[box] = None
@@ -146,7 +146,7 @@ class OverwriteSaver:
     def after_launch(self, special: Specialization, args: tuple[Any, ...]) -> None:
         """Note what the adjoint of a launch will load."""
         own = _own(special, args)
-        for a in special.adjoint_reads if special.differentiable else ():
+        for a in special.derivative.accesses.reads if special.differentiable else ():
             box = special.box(a, args)
             if box is not None and box not in own:
                 self.needs.setdefault(box[0], {})[box[1]] = None

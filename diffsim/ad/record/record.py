@@ -74,7 +74,7 @@ class Record(Sequence[Entry]):
         """The number of a kernel whose next launch is one of the `firsts`."""
         number = self._rows[special] = self._numbers.setdefault(special, len(self._specials))
         if number == len(self._specials):
-            self._specials.append((special, len(special.values) == 1))
+            self._specials.append((special, len(special.arguments.parameters) == 1))
         self._firsts.append(len(self._things))
         return number
 

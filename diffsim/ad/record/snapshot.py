@@ -30,7 +30,7 @@ class StartSnapshot:
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
         """A launch is about to write."""
-        for a in special.written:
+        for a in special.accesses.writes:
             self.note(special.object_of(a.mem, args))
 
     def values(self, f: Field) -> np.ndarray:

@@ -68,13 +68,15 @@ class Program:
     ) -> None:
         """Add a launch of a kernel (`compiled` for the CPU), or of its adjoint."""
         arrays = []
-        for p, a in zip(special.values, args, strict=True) if special.arrays else ():
+        for p, a in (
+            zip(special.arguments.parameters, args, strict=True) if special.arguments.arrays else ()
+        ):
             if p.kind == "array":
-                mem = special.arrays[p.name]._mem
+                mem = special.arguments.arrays[p.name]._mem
                 arrays.append((mem, a.address, a.shape))
                 if mem.grad is not None and a.grad is not None:
                     arrays.append((mem.grad, a.grad.address, a.shape))
-        self.native().add_launch(compiled, special.scalars(args), seed, arrays)
+        self.native().add_launch(compiled, special.arguments.scalars(args), seed, arrays)
         if compiled.prints:
             self.parts.append(compiled.show)
 
@@ -208,7 +210,7 @@ class Replay:
                     special.kernel.source.head(),
                     hint="record it again: with tape: ...",
                 )
-            if special.stale or special.captures_changed():
+            if special.is_stale or special.captures_changed():
                 raise AutodiffError(
                     f"{name} uses another field (or function) now than when this tape was recorded",
                     special.kernel.source.head(),
@@ -333,13 +335,13 @@ class _ForwardProgram:
         special = entry.special
         found = self._writes.get(special)
         if found is None:
-            writes = reaches(special, special.written)
+            writes = reaches(special, special.accesses.writes)
             found = self._writes[special] = writes, special.kernel.source.head()
         for reach in found[0]:
             box = reach.box(entry.args)
             if box is not None:
                 self.order.write(box, found[1])
-        self.program.launch(special, special.compiled, entry.args, entry.seed)
+        self.program.launch(special, special.executable, entry.args, entry.seed)
 
 
 class _Notes:
@@ -369,13 +371,13 @@ def _noted(entry: Launched) -> Iterator[tuple[Specialization, Any]]:
     Of kernels with arguments only those that draw random numbers need a note: for others an older one is
     as right, or what they load has changed since.
     """
-    for special in entry.special.kernel.specials.values():
+    for special in entry.special.kernel.specializations.values():
         if special.translation is entry.special.translation and special.differentiable:
             yield special, None
-            if not special.values:
+            if not special.arguments.parameters:
                 yield special, ()
             elif special.translation.uses_random:
-                yield special, special.launch_key(entry.args)
+                yield special, special.arguments.key(entry.args)
 
 
 class _BackwardProgram:
@@ -429,9 +431,13 @@ class _BackwardProgram:
         special, order = entry.special, self._order
         found = self._reads.get(special)
         if found is None:
-            read = reaches(special, special.adjoint_reads)
+            read = reaches(special, special.derivative.accesses.reads)
             head = special.kernel.source.head()
-            found = self._reads[special] = read, reaches(special, special.adjoint_written), head
+            found = self._reads[special] = (
+                read,
+                reaches(special, special.derivative.accesses.writes),
+                head,
+            )
         reads, writes, head = found
         for reach in reads:
             box = reach.box(entry.args)
@@ -443,7 +449,7 @@ class _BackwardProgram:
             box = reach.box(entry.args)
             if box is not None:
                 order.write(box, head)
-        self.program.launch(special, special.adjoint_compiled, entry.args, entry.seed)
+        self.program.launch(special, special.derivative.executable, entry.args, entry.seed)
 
     def forget(self, entry: Wrote) -> None:
         """What stood there before a write from Python had no effect."""
@@ -490,7 +496,7 @@ def _check_entry(entry: Entry) -> None:
                 source.head(),
                 hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
             )
-        for p, a in zip(entry.special.values, entry.given, strict=True):
+        for p, a in zip(entry.special.arguments.parameters, entry.given, strict=True):
             if p.kind == "array" and not isinstance(a, Field):
                 source = entry.special.kernel.source
                 raise AutodiffError(

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class Extent:
-    """Where an access of a kernel goes, for any launch: a quicker `Special.box`."""
+    """Where an access of a kernel goes, for any launch: a quicker `AccessSummary.box`."""
 
     __slots__ = ("derived", "field", "number", "rows")
 
     def __init__(self, special: Specialization, access: RegionAccess) -> None:
-        names = [p.name for p in special.values]
+        names = [p.name for p in special.arguments.parameters]
         mem = access.mem
         self.field: Field | None = None
         self.number, self.derived = 0, False
         if mem.kind == "field":
             self.field = mem.handle()
         else:
-            name = special.array_name(mem)
+            name = special.arguments.array_name(mem)
             self.number = names.index(name)
-            self.derived = special.arrays[name]._mem is not mem
+            self.derived = special.arguments.arrays[name]._mem is not mem
         self.rows = {
             r.axis: (None if r.argument is None else names.index(r.argument.hint), r.shift)
             for r in access.part

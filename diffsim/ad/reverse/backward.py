@@ -97,13 +97,14 @@ def _run_adjoint(entry: Launched, keeper: GradientRetainer | None, nan: NanWatch
     special = entry.special
     if not special.differentiable:
         return
+    derivative = special.derivative
     if keeper is not None:
-        special = keeper.instead(special, entry.args)
+        derivative = keeper.instead(derivative, entry.args)
     if nan is not None:
-        nan.before(special.adjoint_written, special, entry.args)
-    entry.backward(special)
+        nan.before(derivative.accesses.writes, special, entry.args)
+    entry.backward(derivative)
     if nan is not None:
-        nan.after(special.adjoint_written, entry, adjoint=True)
+        nan.after(derivative.accesses.writes, entry, adjoint=True)
 
 
 def _tell(hooks: Sequence[Hook], step: int, entry: Launched | Replaced) -> None:
@@ -118,11 +119,11 @@ def make_adjoints(entries: Iterable[Entry]) -> None:
     needed = {
         e.special
         for e in entries
-        if isinstance(e, Launched) and (e.returned is None or e.special.written)
+        if isinstance(e, Launched) and (e.returned is None or e.special.accesses.writes)
     }
     for special in needed:
         if special.differentiable:
-            special.run_adjoint  # noqa: B018 - compiled now
+            special.derivative.launch  # noqa: B018 - compiled now
 
 
 def forget_values(entries: Iterable[Entry]) -> None:

@@ -87,7 +87,7 @@ class _Reach:
     """Where an access of a kernel goes, of which launches know more."""
 
     def __init__(self, special: Specialization, access: Any) -> None:
-        names = [p.name for p in special.values]
+        names = [p.name for p in special.arguments.parameters]
         self.mem = access.mem
         self.rows = sorted(
             (r.axis, None if r.argument is None else names.index(r.argument.hint), r.shift)
@@ -110,7 +110,7 @@ def _uses(
         special = entry.special
         found = reaches.get(special)
         if found is None:
-            both = (*special.read, *special.written)
+            both = (*special.accesses.reads, *special.accesses.writes)
             found = reaches[special] = [
                 _Reach(special, a)
                 for a in both

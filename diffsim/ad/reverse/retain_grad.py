@@ -34,14 +34,13 @@ from diffsim.errors import (
     Span,
     shown,
 )
-from diffsim.ir.nodes import Alloca, Atomic, Check, Mem, Store
+from diffsim.ir.nodes import Alloca, Atomic, Check, Kernel, Mem, Store
 from diffsim.passes.autodiff.retain_grad import TWO_VALUES, retain_gradients
 from diffsim.passes.transforms.serialize import serialize
-from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
-from diffsim.runtime.kernels.specialization import Specialization
-from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.kernels.derivative import Derivative
+from diffsim.runtime.kernels.instrumentation import Instrumentation
 
 _HINT = (
     "give each value its own element (x[t + 1, i] = f(x[t, i])), or leave this field out: "
@@ -75,25 +74,29 @@ def checked_wish(wish: Any) -> bool | frozenset[Field]:
     return frozenset(fields)
 
 
-class RetainingSpecialization(Specialization):
-    """A kernel whose adjoint adds the gradients that its stores take to kept ones."""
+class RetainingDerivative:
+    """A derivative that also adds the gradients that its kernel's stores clear to retained ones.
 
-    def __init__(self, plain: Specialization, mems: Iterable[Mem]) -> None:
-        super().__init__(*plain.parts, **plain.flags)
+    Attributes:
+        derivative: the derivative, instrumented.
+        twins: the memory of the retained gradient beside each memory.
+    """
+
+    def __init__(self, plain: Derivative, mems: Iterable[Mem]) -> None:
+        self._plain = plain
         self.twins = {
             m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True) for m in mems
         }
+        self.derivative = plain.instrumented(Instrumentation(self._retain, _explain))
 
-    @locked_cached_property
-    def adjoint_compiled(self) -> Executable:
+    def _retain(self, adjoint: Kernel) -> Kernel:
         kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
-        adjoint = retain_gradients(self.adjoint, kept)
-        stores = [a.stmt for a in self.written if isinstance(a.stmt, Store)]
-        if any(s.value not in self.activity.values for s in stores):
+        adjoint = retain_gradients(adjoint, kept)
+        writes = self._plain.specialization.accesses.writes
+        stores = [a.stmt for a in writes if isinstance(a.stmt, Store)]
+        if any(s.value not in self._plain.activity.values for s in stores):
             adjoint = serialize(adjoint)  # several lanes may store one constant into one element
-        made = self._compile(adjoint)
-        made.explain = _explain
-        return made
+        return adjoint
 
 
 def _explain(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
@@ -122,13 +125,14 @@ class GradientRetainer:
         self.spans[f] = span
         return self.kept[f]
 
-    def instead(self, special: Specialization, args: tuple[Any, ...]) -> Specialization:
-        """The kernel whose adjoint is run in place of this one's.
+    def instead(self, plain: Derivative, args: tuple[Any, ...]) -> Derivative:
+        """The derivative that is run in place of this one.
 
         Raises:
             AutodiffError: its minimum or maximum hands on a gradient that is to be kept.
         """
-        for a in special.written:
+        special = plain.specialization
+        for a in special.accesses.writes:
             f = special.object_of(a.mem, args)
             if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and self.wants(f):
                 raise AutodiffError(
@@ -139,20 +143,20 @@ class GradientRetainer:
                 )
         stored = {
             a.mem: a.stmt.span
-            for a in special.written
+            for a in special.accesses.writes
             if isinstance(a.stmt, Store) and self.wants(special.object_of(a.mem, args))
         }
         if not stored:
-            return special
-        name = (RetainingSpecialization, frozenset(stored))
-        made = special.variants.get(name)
+            return plain
+        key = (RetainingDerivative, frozenset(stored))
+        made: RetainingDerivative | None = plain.variants.get(key)
         if made is None:
-            made = special.variants[name] = RetainingSpecialization(special, stored)
-        assert isinstance(made, RetainingSpecialization)
+            made = plain.variants[key] = RetainingDerivative(plain, stored)
         for mem, twin in made.twins.items():
             f = special.object_of(mem, args)
-            made.adjoint_compiled.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
-        return made
+            executable = made.derivative.executable
+            executable.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
+        return made.derivative
 
     def taken_by(self, entry: Wrote | Copied | Computed) -> None:
         """The adjoint of an entry is about to run."""

@@ -24,7 +24,7 @@ def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[A
     found: dict[int, Mem] = {}
     arrays: list[tuple[np.ndarray | DeviceArray, Mem]] = []
     fields: list[tuple[Field, Mem]] = []
-    name = special.kernel.source.name
+    name = special.name
     for mem in mems:
         thing = special.object_of(mem, args)
         if isinstance(thing, Field):
@@ -39,7 +39,7 @@ def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[A
             fields.append((thing, mem))
         elif isinstance(thing, (np.ndarray, DeviceArray)):
             arrays.append((thing, mem))
-    written = {a.mem for a in special.written}
+    written = {a.mem for a in special.accesses.writes}
     for k, (array, mem) in enumerate(arrays):
         for thing, other in (*arrays[:k], *fields):
             if (mem in written or other in written) and shares(array, thing):

@@ -101,7 +101,7 @@ def recheck(special: Specialization) -> bool:
     if changed is None:
         return False
     look, now = changed
-    name = special.kernel.source.name
+    name = special.name
     raise KernelStateError(
         f"{look.text} was {_shown(look.kept)} when {name} was compiled and is {_shown(now)} now",
         look.span,

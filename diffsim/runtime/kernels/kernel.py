@@ -41,6 +41,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.kernels import captures, launch_function
+from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import (
     ArrayKind,
     Parameter,
@@ -86,16 +87,16 @@ class Kernel(Named):
         self.source = source or Source(function, "kernel")
         self.bound: dict[int, Kernel] = {}
         self._signature: Signature | None = None
-        self.specials: dict[Any, Specialization] = {}
+        self.specializations: dict[Any, Specialization] = {}
         self.launched_before = False
         self.forget()
         _alive.add(self)
 
     def forget(self) -> None:
         """Compile anew at the next call (after `ds.init`, say)."""
-        if any(s.launches.last is not None for s in self.specials.values()):
+        if any(s.launches.last is not None for s in self.specializations.values()):
             self.launched_before = True
-        self.specials = {}
+        self.specializations = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._signature = None
@@ -103,9 +104,11 @@ class Kernel(Named):
     def drop(self, special: Specialization) -> None:
         """A field that it was compiled for with some arguments is gone."""
         self.launched_before |= special.launches.last is not None
-        if self.specials.get(special.key) is special:
+        if self.specializations.get(special.key) is special:
             # Somebody may be looping over it: fields go at any time.
-            self.specials = {k: s for k, s in self.specials.items() if s is not special}
+            self.specializations = {
+                k: s for k, s in self.specializations.items() if s is not special
+            }
             self._launch, self._grad = self._first, None
 
     def forget_launch(self) -> None:
@@ -250,13 +253,13 @@ class Kernel(Named):
         if len(arrays) > 1:
             kinds = find_same(kinds, arrays)
         whole = (*key, *kinds)
-        special = self.specials.get(whole)
-        if special is None or special.stale:
+        special = self.specializations.get(whole)
+        if special is None or special.is_stale:
             with making:
-                special = self.specials.get(whole)
-                if special is None or special.stale:
+                special = self.specializations.get(whole)
+                if special is None or special.is_stale:
                     special = self._translate(parameters, args, kinds, whole, by_field=by_field)
-                    self.specials[whole] = special
+                    self.specializations[whole] = special
         return special, tuple(values)
 
     def _translate(
@@ -311,10 +314,11 @@ class Kernel(Named):
         kernel = load_args_from_fields(made.kernel, given)
         kernel = pipeline.run(kernel, pipeline.PREPARE, check=options.debug)
         simplicity = self.simplicity or options.kernel_simplicity
-        special = Specialization(self, made, kernel, values, arrays, simplicity, key)
+        launch_arguments = LaunchArguments(values, arrays, self.source.name)
+        special = Specialization(self, key, made, kernel, launch_arguments, simplicity)
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
-                special.need(objects_in(a))
+                special.dependencies.add(objects_in(a))
         captures.check_lasts(special)
         return special
 
@@ -335,7 +339,7 @@ class Kernel(Named):
                 hint=f"write {self.source.name}.ir(args=(1, 2.0))",
             )
         args = tuple(args)
-        if args or not self.specials:
+        if args or not self.specializations:
             if not args and not self.signature.plain:
                 raise DiffsimError(
                     f"{self.source.name} is compiled for its arguments: pass some",
@@ -344,7 +348,7 @@ class Kernel(Named):
                 )
             blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
             return self.specialize(args or blank, {}, by_field=self.gives_fields(args))[0]
-        return next(reversed(self.specials.values()))
+        return next(reversed(self.specializations.values()))
 
     def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
         """The kernel in diffsim's IR.
@@ -435,20 +439,20 @@ class GradKernel:
                 hint="declare the fields that it reads and writes with needs_grad=True",
             )
         if self.kernel.signature.plain and not by_field:
-            self._launch = special.grad_launch
-        special.grad_launch(*values, returned=returned)
+            self._launch = special.gradient_call
+        special.gradient_call(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
         """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
-        return print_kernel(_stage(self.kernel._only(args).adjoint, after))
+        return print_kernel(_stage(self.kernel._only(args).derivative.ir, after))
 
     def llvm(self, args: tuple[Any, ...] = ()) -> str:
         """The adjoint in LLVM IR, as handed to LLVM for the CPU."""
-        return llvm_text(self.kernel._only(args).adjoint)
+        return llvm_text(self.kernel._only(args).derivative.ir)
 
     def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
         """The adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
-        return _ptx(self.kernel._only(args).adjoint, sm)
+        return _ptx(self.kernel._only(args).derivative.ir, sm)
 
 
 def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:

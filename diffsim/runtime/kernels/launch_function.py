@@ -22,6 +22,7 @@ from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.device_array import DeviceArray, known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
+from diffsim.runtime.kernels.access_summary import LaunchArguments, row_of, versions_of
 from diffsim.runtime.kernels.aliasing import check_separate, shares
 from diffsim.runtime.kernels.arguments import flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
@@ -29,6 +30,7 @@ from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
+    from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
 
 _LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $session.listener)"
@@ -107,20 +109,19 @@ def _followed(a: Any) -> bool:
     return isinstance(a, Tracked) and not isinstance(a, float)
 
 
-def _coerced(special: Specialization, *args: Any) -> list[Any]:
+def _coerced(arguments: LaunchArguments, *args: Any) -> list[Any]:
     """The scalars of the arguments, checked one by one.
 
     Raises:
         GivenFields: one is a field, or a value of a tape, in place of a float: another variant of the
             kernel reads it.
     """
-    name = special.kernel.source.name
-    values = [p for p in special.values if p.kind == "value"]
+    values = [p for p in arguments.parameters if p.kind == "value"]
     if any(_followed(a) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
         raise GivenFields
     flat: list[Any] = []
     for p, a in zip(values, args, strict=True):
-        flat += flatten(p, a, name)
+        flat += flatten(p, a, arguments.kernel)
     return flat
 
 
@@ -132,7 +133,7 @@ def _write_pack(
     seeded: bool = False,
 ) -> None:
     """Pack the arguments; `seeded`: and after them the gradient of what the kernel returns."""
-    values = [p for p in special.values if p.kind == "value"]
+    values = [p for p in special.arguments.parameters if p.kind == "value"]
     if not values and not seeded:
         return
     names = ", ".join(p.name for p in values)
@@ -140,8 +141,8 @@ def _write_pack(
     w.space["$pack"] = compiled.pack
     w.space["$memory"] = compiled.params
     w.space["$coerced"] = _coerced
-    special_name = w.use(special, "special")
-    slow = f"$pack($memory, {compiled.args_at}, *$coerced({special_name}, {names}){more})"
+    arguments = w.use(special.arguments, "arguments")
+    slow = f"$pack($memory, {compiled.args_at}, *$coerced({arguments}, {names}){more})"
     # `struct` takes any object for a boolean, by its truth.
     if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
         w.put(slow)
@@ -158,13 +159,13 @@ def _write_arrays(
     mems: tuple[Mem, ...],
 ) -> None:
     """Point the block to the array arguments."""
-    arrays = [p for p in special.values if p.kind == "array"]
+    arrays = [p for p in special.arguments.parameters if p.kind == "array"]
     if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
         w.space["$separate"] = check_separate
-        values = "".join(p.name + ", " for p in special.values)
+        values = "".join(p.name + ", " for p in special.arguments.parameters)
         w.put(f"$separate({w.use(special, 'special')}, {w.use(mems, 'mems')}, ({values}))")
     for p in arrays:
-        mem: Mem = special.arrays[p.name]._mem
+        mem: Mem = special.arguments.arrays[p.name]._mem
         w.space["$bind"] = bind_array
         w.put(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
 
@@ -182,23 +183,6 @@ def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
 
 
 # ---- versions
-
-
-def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
-    """The row of the versioned axis that an access stays within, if it is known."""
-    for r in access.part:
-        if r.axis == axis:
-            return r.argument, r.shift
-    return None
-
-
-def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> int | None:
-    """That row's number in a launch with these arguments."""
-    row = row_of(access, axis)
-    if row is None:
-        return None
-    argument, shift = row
-    return shift if argument is None else int(args[argument.hint]) + shift
 
 
 def row_text(row: tuple[Arg | None, int]) -> str:
@@ -241,14 +225,14 @@ def write_stamps(
     for a in written:
         if a.mem.kind == "array":
             w.space["$touch_array"] = touch_array
-            name = special.array_name(a.mem)
-            derived = a.mem is special.arrays[name]._mem.grad
+            name = special.arguments.array_name(a.mem)
+            derived = a.mem is special.arguments.arrays[name]._mem.grad
             text = f"$touch_array({name}, {derived}, $now, {a.time_axis}, {_rows_text(a)}, {who})"
             if (a.mem, text) not in seen:
                 seen.add((a.mem, text))
                 w.put(text)
             continue
-        versions = special.versions_of(a.mem)
+        versions = versions_of(a.mem)
         v = w.use(versions, "v")
         row = row_of(a, versions.axis)
         place = "" if row is None else row_text(row)
@@ -308,14 +292,14 @@ def _tuple_text(things: list[str]) -> str:
 
 def forward(special: Specialization) -> Callable[..., Any]:
     """The launch function of a kernel."""
-    compiled = special.compiled
-    params = [p.name for p in special.values]
-    w = Writer(special.kernel.source.name, params)
+    compiled = special.executable
+    params = [p.name for p in special.arguments.parameters]
+    w = Writer(special.name, params)
     w.space["$again"] = special.again
-    _write_row_numbers(w, (*special.read, *special.written))
+    _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
     captures.write_checks(w, special, f"return $again({', '.join(params)})")
-    me = w.use(special, "special")
-    if special.written and special.announced:
+    me = w.use(special.recorded_as, "special")
+    if special.accesses.writes and special.is_announced:
         w.put(_LISTENER, "if $tape and $tape.intercepts:")
         w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
         w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
@@ -330,7 +314,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
         w.put("$seed = ($session.options.random_seed << 32) + $n", "$set_seed($seed)")
         seed = "$seed"
     w.put("$session.clock = $now = $session.clock + 1")
-    write_stamps(w, special, special.written, special.kernel.source.head())
+    write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
     _write_call(w, special, compiled)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
@@ -340,13 +324,13 @@ def forward(special: Specialization) -> Callable[..., Any]:
     if special.differentiable:
         _write_launch_note(w, special, seed)
     if special.on_tape:
-        if not (special.written and special.announced):
+        if not (special.accesses.writes and special.is_announced):
             w.put(_LISTENER)
         w.put("if $tape:")
         w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
-        if special.returns_active:
+        if special.derivative.returns_active:
             w.put("    return $tape.returned($result)")
-    if special.written:
+    if special.accesses.writes:
         w.note_failure(whole, special.cut_short)
     if compiled.result is not None:
         w.put("return $result")
@@ -354,7 +338,9 @@ def forward(special: Specialization) -> Callable[..., Any]:
 
 
 def _write_call(w: Writer, special: Specialization, compiled: Executable) -> None:
-    lines, names = compiled.call_text(has_arrays=any(p.kind == "array" for p in special.values))
+    lines, names = compiled.call_text(
+        has_arrays=any(p.kind == "array" for p in special.arguments.parameters)
+    )
     w.space.update(names)
     w.space["$compiled"] = compiled  # its code and memory live while it runs
     w.put(*lines)
@@ -366,7 +352,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
     here = w.use(launches, "launches")
     w.space["$times"] = launches.times
     w.put(f"{here}.last = ($now, {seed})")
-    params = [p.name for p in special.values]
+    params = [p.name for p in special.arguments.parameters]
     if not params:
         w.space["$alone"] = launches.times.setdefault((), new_row())
         w.put(
@@ -375,13 +361,16 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
             f"    {here}.shorten($alone)",
         )
         return
-    w.space["$key"] = special.launch_key
+    w.space["$key"] = special.arguments.key
     whole = f"$key({_tuple_text(params)})"
-    if any(p.type is not None and p.type.shape for p in special.values):
+    if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
         w.put(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
     else:
         w.space["$known"] = known_as
-        key = [f"$known({p.name})" if p.kind == "array" else p.name for p in special.values]
+        key = [
+            f"$known({p.name})" if p.kind == "array" else p.name
+            for p in special.arguments.parameters
+        ]
         w.put(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
         w.space["$row"] = new_row
         w.put("except KeyError:", "    $times[$known_as] = $row($now)")
@@ -395,33 +384,33 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
 
 def captures_changed(special: Specialization) -> Callable[[], bool]:
     """A function that tells whether something captured is another thing now."""
-    w = Writer(special.kernel.source.name + "_captures", [])
+    w = Writer(special.name + "_captures", [])
     captures.write_checks(w, special, "return True")
     w.put("return False")
     return w.finish()
 
 
-def backward(special: Specialization) -> Callable[..., None]:
-    """The launch function of a kernel's adjoint: (args, since, seed), or (args, since, seed, g).
+def derivative(of: Derivative) -> Callable[..., None]:
+    """The launch function of a derivative: (args, since, seed), or (args, since, seed, g).
 
-    `since` is the clock's reading at the forward launch: what the adjoint loads must not be younger. `g` is
-    the gradient of what the kernel returned, as a list of scalars, where that depends on a gradient.
+    `since` is the clock's reading at the forward launch: what the derivative loads must not be younger.
+    `g` is the cotangent of what the kernel returned, as a list of scalars, where that depends on a gradient.
     """
-    compiled = special.adjoint_compiled
-    params = [p.name for p in special.values]
-    w = Writer(special.kernel.source.name + "_grad", params)
-    w.params = ["$args", "$since", "$seed", *(["$g"] if special.returns_active else [])]
+    special, compiled, accesses = of.specialization, of.executable, of.accesses
+    params = [p.name for p in special.arguments.parameters]
+    w = Writer(special.name + "_grad", params)
+    w.params = ["$args", "$since", "$seed", *(["$g"] if of.returns_active else [])]
     if params:
         w.put(f"{_tuple_text(params)} = $args")
-    _write_row_numbers(w, (*special.adjoint_reads, *special.adjoint_written))
+    _write_row_numbers(w, (*accesses.reads, *accesses.writes))
     tests: set[str] = set()
-    w.space["$stale"] = special.stale_value
-    for k, a in enumerate(special.adjoint_reads):
+    w.space["$stale"] = of.refuse_stale
+    for k, a in enumerate(accesses.reads):
         if a.mem.kind == "array":
             w.space["$array_changed"] = array_changed
-            test = f"$array_changed({special.array_name(a.mem)}, $since, {_rows_text(a)})"
+            test = f"$array_changed({special.arguments.array_name(a.mem)}, $since, {_rows_text(a)})"
         else:
-            versions = special.versions_of(a.mem)
+            versions = versions_of(a.mem)
             v = w.use(versions, "v")
             row = row_of(a, versions.axis)
             text = "None" if row is None else row_text(row)
@@ -431,15 +420,15 @@ def backward(special: Specialization) -> Callable[..., None]:
         tests.add(test)
         w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
     start = len(w.lines)
-    _write_pack(w, special, compiled, seeded=special.returns_active)
-    _write_arrays(w, special, compiled, special.adjoint.mems)
+    _write_pack(w, special, compiled, seeded=of.returns_active)
+    _write_arrays(w, special, compiled, of.ir.mems)
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
         w.put("$set_seed($seed)")
     w.put("$session.clock = $now = $session.clock + 1")
-    write_stamps(w, special, special.adjoint_written, special.kernel.source.head())
+    write_stamps(w, special, accesses.writes, special.kernel.source.head())
     _write_call(w, special, compiled)
-    if params or special.returns_active or compiled.prints:
+    if params or of.returns_active or compiled.prints:
         w.guard(start, compiled.lock)
     return w.finish()
 

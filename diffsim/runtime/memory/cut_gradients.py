@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from diffsim.errors import AutodiffError, Span
-from diffsim.runtime.memory.versions import span_of
+from diffsim.runtime.memory.storage import Storage
+from diffsim.runtime.memory.versions import Versions, span_of
 
-if TYPE_CHECKING:
-    from diffsim.runtime.fields.field import Field
+
+class _Gradient(Protocol):
+    """The part of a gradient field that is needed here; fields belong to a room above this one."""
+
+    versions: Versions
+
+    @property
+    def storage(self) -> Storage: ...
+
+
+class _Field(Protocol):
+    """The part of a field that is needed here."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def grad(self) -> _Gradient | None: ...
 
 
 class Cut(NamedTuple):
@@ -31,7 +51,7 @@ Cuts = dict[Any, Cut] | None
 """Those of one gradient, by the elements; None: none."""
 
 
-def refuse_cut(f: Field, cut: Cut, who: str) -> AutodiffError:
+def refuse_cut(f: _Field, cut: Cut, who: str) -> AutodiffError:
     """The error for a gradient that would flow back to before a write."""
     place = span_of(cut.writer)
     shown = "" if place is None else f"\n  set here:\n{place.text()}\n  asked for here:"
@@ -44,7 +64,7 @@ def refuse_cut(f: Field, cut: Cut, who: str) -> AutodiffError:
     )
 
 
-def check_gradient(f: Field, since: int, who: str) -> None:
+def check_gradient(f: _Field, since: int, who: str) -> None:
     """Refuse an adjoint that would take such a gradient of a field that its launch wrote.
 
     Args:

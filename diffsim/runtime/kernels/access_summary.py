@@ -1,0 +1,207 @@
+"""What one launch of a kernel reads and writes: regions of memories, and the fields behind them.
+
+A kernel names memories; which field or array a memory is may depend on the arguments of the launch.
+`LaunchArguments` maps the one to the other. An `AccessSummary` lists the accesses of one IR, so a
+specialization has one and so has each of its derivatives. Read `passes/analysis/regions.py` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ir import nodes
+from diffsim.ir.nodes import Arg, Atomic, Const, Load, Mem, Store
+from diffsim.ir.traversal import task_statements
+from diffsim.lang.frontend.expressions import ArrayRef
+from diffsim.passes.analysis import regions
+from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.fields.device_array import known_as
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.arguments import flatten
+from diffsim.runtime.locked_cached_property import locked_cached_property
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.arguments import Parameter
+    from diffsim.runtime.memory.versions import Versions
+
+Box = tuple[Field, int | None]
+"""A field, and the row of its versioned axis that an access stays within (None: any row)."""
+
+
+class LaunchArguments:
+    """The parameters that a launch passes, and the memories behind those that are arrays.
+
+    Attributes:
+        parameters: those that are not compiled in, in order.
+        arrays: the array parameters as the translator sees them, by name.
+        kernel: the kernel's name, for messages.
+    """
+
+    def __init__(
+        self, parameters: list[Parameter], arrays: dict[str, ArrayRef], kernel: str
+    ) -> None:
+        self.parameters = parameters
+        self.arrays = arrays
+        self.kernel = kernel
+
+    def array_name(self, mem: Mem) -> str:
+        """The parameter behind an array's memory (or behind that of its gradient)."""
+        for name, ref in self.arrays.items():
+            if ref._mem is mem or ref._mem.grad is mem:
+                return name
+        raise KeyError(mem.name)
+
+    def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
+        """The field or array behind a memory in a launch with these arguments; None for others."""
+        if mem.kind == "field":
+            return mem.handle()
+        if mem.kind != "array":
+            return None
+        name = self.array_name(mem)
+        found = args[[p.name for p in self.parameters].index(name)]
+        return found if self.arrays[name]._mem is mem else found.grad
+
+    def named(self, args: tuple[Any, ...]) -> dict[str, Any]:
+        """The arguments by their parameters' names."""
+        return dict(zip((p.name for p in self.parameters), args, strict=True))
+
+    def scalars(self, args: tuple[Any, ...]) -> list[bool | int | float]:
+        """The arguments that are passed by value, flattened to scalars."""
+        made: list[bool | int | float] = []
+        for p, a in zip(self.parameters, args, strict=True):
+            if p.kind != "value":
+                continue
+            if a.__class__ is int or a.__class__ is float:
+                made.append(a)
+            else:
+                made += flatten(p, a, self.kernel)
+        return made
+
+    def key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Key of the launches with these arguments in a `LaunchHistory`."""
+        key: list[Any] = []
+        for p, a in zip(self.parameters, args, strict=True):
+            if p.kind == "array":
+                key.append(known_as(a))
+            elif p.type is not None and p.type.shape:
+                key.append(tuple(flatten(p, a, self.kernel)))
+            else:
+                key.extend(flatten(p, a, self.kernel))
+        return tuple(key)
+
+
+class AccessSummary:
+    """The accesses of one IR, one for each region of each memory.
+
+    Attributes:
+        reads: what it reads; of an adjoint only the values of the forward launch that it loads again.
+        writes: what it stores or adds to.
+    """
+
+    def __init__(
+        self,
+        ir: nodes.Kernel,
+        arguments: LaunchArguments,
+        reads: Iterable[RegionAccess],
+        writes: Iterable[RegionAccess],
+    ) -> None:
+        self._ir = ir
+        self._arguments = arguments
+        self.reads = _distinct(reads)
+        self.writes = _distinct(writes)
+
+    @classmethod
+    def of_kernel(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
+        """Summarize a kernel's own IR, and let its time axes be versioned by row."""
+        made = cls(ir, arguments, regions.reads(ir), regions.writes(ir))
+        for a in (*made.reads, *made.writes):
+            _choose_axis(a)
+        return made
+
+    @classmethod
+    def of_derivative(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
+        """Summarize a derivative: its reads are what must be as it was at the forward launch.
+
+        A load with an origin of its own is no recomputation of the forward launch: it loads a cotangent.
+        """
+        again = (
+            a for a in regions.reads(ir) if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt
+        )
+        return cls(ir, arguments, again, regions.writes(ir))
+
+    @locked_cached_property
+    def must_write(self) -> list[RegionAccess]:
+        """Stores that reach every element of the rows they stay within."""
+        return regions.must_write(self._ir)
+
+    @locked_cached_property
+    def gradient_writes(self) -> list[Store | Atomic]:
+        """The statements that write something other than 0 to a gradient."""
+        return [
+            s
+            for t in self._ir.tasks
+            for s in task_statements(t)
+            if isinstance(s, (Store, Atomic)) and s.mem.is_grad and not _is_zero(s.value)
+        ]
+
+    def box(self, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
+        """The field and row that an access reaches in a launch; None for an array of another library."""
+        f = self._arguments.object_of(a.mem, args)
+        if not isinstance(f, Field):
+            return None
+        return f, row_number(a, f.versions.axis, self._arguments.named(args))
+
+    def may_alias(self, one: RegionAccess, other: RegionAccess, args: tuple[Any, ...]) -> bool:
+        """Whether two accesses may reach the same element in a launch with these arguments."""
+        f = self._arguments.object_of(one.mem, args)
+        if f is None or f is not self._arguments.object_of(other.mem, args):
+            return False
+        boxes = self.box(one, args), self.box(other, args)
+        rows = [box[1] for box in boxes if box is not None]
+        return None in rows or len(set(rows)) <= 1
+
+
+def versions_of(mem: Mem) -> Versions:
+    """The versions of a captured field."""
+    made: Versions = mem.handle().versions
+    return made
+
+
+def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
+    """The row of the versioned axis that an access stays within, if it is known."""
+    for r in access.part:
+        if r.axis == axis:
+            return r.argument, r.shift
+    return None
+
+
+def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> int | None:
+    """That row's number in a launch with these arguments."""
+    row = row_of(access, axis)
+    if row is None:
+        return None
+    argument, shift = row
+    return shift if argument is None else int(args[argument.hint]) + shift
+
+
+def _choose_axis(a: RegionAccess) -> None:
+    """The first axis that a kernel indexes with an argument becomes the field's time axis."""
+    if a.mem.kind == "field":
+        versions = versions_of(a.mem)
+        if versions.axis is None and a.time_axis is not None:
+            versions.choose(a.time_axis, a.mem.handle().shape[a.time_axis])
+
+
+def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
+    """One access, the first, for each part of each memory."""
+    found: dict[tuple[Mem, regions.Part], RegionAccess] = {}
+    for a in accesses:
+        found.setdefault((a.mem, a.part), a)
+    return list(found.values())
+
+
+def _is_zero(value: nodes.Value) -> bool:
+    return isinstance(value, Const) and not np.any(value.value)

@@ -1,0 +1,188 @@
+"""The derivative of a specialization: another kernel, made when it is first asked for.
+
+Reverse mode is the only direction yet. A further one is a member of `Direction` and a row of
+`_DIFFERENTIATE`; what runs, summarizes and compiles a derivative does not depend on it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diffsim.errors import GlobalDataAccessError
+from diffsim.ir import nodes
+from diffsim.ir.nodes import Load, Mem, RngKey
+from diffsim.ir.traversal import task_statements, uses
+from diffsim.passes.autodiff import reverse
+from diffsim.passes.autodiff.activity import Activity, read_after_leak
+from diffsim.runtime.executable import Executable
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels import launch_function
+from diffsim.runtime.kernels.access_summary import AccessSummary, row_number
+from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled
+from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+class Direction(enum.Enum):
+    """Which way derivatives flow through a kernel."""
+
+    REVERSE = "reverse"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a kernel is differentiated.
+
+    Attributes:
+        direction: which way derivatives flow.
+        is_detached: whether what the kernel stores is constant (`ds.ad.no_grad`): its adjoint only clears
+            the gradients of what was overwritten.
+        is_in_place: whether the tape restores, before the adjoint runs, what the kernel overwrote.
+    """
+
+    direction: Direction = Direction.REVERSE
+    is_detached: bool = False
+    is_in_place: bool = False
+
+
+class _Differentiate(Protocol):
+    def __call__(
+        self, kernel: nodes.Kernel, /, *, relaxed: bool, detached: bool, in_place: bool
+    ) -> tuple[nodes.Kernel, frozenset[Mem]]: ...
+
+
+_DIFFERENTIATE: dict[Direction, _Differentiate] = {Direction.REVERSE: reverse.reverse}
+
+
+class Derivative:
+    """The derivative of one specialization in one mode.
+
+    Everything but the accessors of `specialization`, `mode` and `instrumentation` is computed at its first
+    use: most kernels are never differentiated.
+
+    Attributes:
+        specialization: the kernel that is differentiated.
+        mode: how.
+        instrumentation: a change of the derivative's IR before it is compiled; None: none.
+        variants: instrumented variants of it, by the key of whoever made them.
+    """
+
+    def __init__(
+        self,
+        specialization: Specialization,
+        mode: Mode,
+        instrumentation: Instrumentation | None = None,
+        origin: Derivative | None = None,
+    ) -> None:
+        self.specialization = specialization
+        self.mode = mode
+        self.instrumentation = instrumentation
+        self.variants: dict[Any, Any] = {}
+        self._origin = origin
+
+    def instrumented(self, instrumentation: Instrumentation) -> Derivative:
+        """The same derivative, compiled from a changed IR."""
+        return Derivative(self.specialization, self.mode, instrumentation, self)
+
+    # ---- analysis
+
+    @locked_cached_property
+    def activity(self) -> Activity:
+        """Which values and memories derivatives flow through."""
+        if self._origin is not None:
+            return self._origin.activity
+        return Activity(self.specialization.ir, frozenset() if self.mode.is_detached else None)
+
+    @locked_cached_property
+    def returns_active(self) -> bool:
+        """Whether derivatives flow through what the kernel returns."""
+        ir = self.specialization.ir
+        return ir.result is not None and ir.result in self.activity.temps
+
+    @locked_cached_property
+    def read_after_leak(self) -> frozenset[Mem]:
+        """Memories without gradient that the kernel reads after it has stored active values there."""
+        return read_after_leak(self.specialization.ir, self.activity)
+
+    # ---- IR
+
+    @locked_cached_property
+    def _differentiated(self) -> tuple[nodes.Kernel, frozenset[Mem]]:
+        if self._origin is not None:
+            return self._origin._differentiated
+        return _DIFFERENTIATE[self.mode.direction](
+            self.specialization.ir,
+            relaxed=self.specialization.simplicity == "relaxed",
+            detached=self.mode.is_detached,
+            in_place=self.mode.is_in_place,
+        )
+
+    @property
+    def ir(self) -> nodes.Kernel:
+        """The derivative in IR, without instrumentation.
+
+        Raises:
+            AutodiffError: and its kind, where the gradient can not be given exactly.
+        """
+        return self._differentiated[0]
+
+    @property
+    def restored(self) -> frozenset[Mem]:
+        """The memories that it must find as they were before the launch."""
+        return self._differentiated[1]
+
+    @locked_cached_property
+    def accesses(self) -> AccessSummary:
+        """What it reads of the forward launch's values, and what it writes."""
+        return AccessSummary.of_derivative(self.ir, self.specialization.arguments)
+
+    @locked_cached_property
+    def draws_random(self) -> bool:
+        """Whether it needs the random numbers of its launch."""
+        return self.specialization.translation.uses_random and any(
+            isinstance(v, RngKey)
+            for t in self.ir.tasks
+            for s in task_statements(t)
+            for v in uses(s)
+        )
+
+    # ---- code
+
+    @locked_cached_property
+    def executable(self) -> Executable:
+        """Its machine code."""
+        return compiled(self.ir, self.specialization.backend, self.instrumentation)
+
+    @locked_cached_property
+    def launch(self) -> Callable[..., None]:
+        """Its launch function: (args, since, seed), or (args, since, seed, cotangent)."""
+        return launch_function.derivative(self)
+
+    def refuse_stale(self, k: int, args: tuple[Any, ...], since: int) -> None:
+        """Raise the error for read number `k`, of a value that changed since the forward launch.
+
+        In a gradient that the user wrote (`ds.ad.grad_for`) what it computes again is taken for right.
+        """
+        special = self.specialization
+        a = self.accesses.reads[k]
+        f: Field = special.object_of(a.mem, args)
+        row = row_number(a, f.versions.axis, special.arguments.named(args))
+        start = session.recomputed_from
+        if start is not None and f.versions.made_again(row, since, start):
+            return
+        who, place = f.versions.written_by(row)
+        shown = "" if place is None else "\n" + place.text()
+        assert isinstance(a.stmt, Load)
+        raise GlobalDataAccessError(
+            f"the gradient of {special.name} needs {a.mem.name} as it was when the kernel "
+            f"ran, and {who} has changed it since{shown}\n  read here:",
+            a.stmt.origin.span,
+            hint="give each step its own elements (x[t + 1, i] = f(x[t, i])), or let the tape keep what "
+            'was there: ds.Tape(loss, in_place="save")',
+        )

@@ -1,0 +1,183 @@
+"""`kernel.grad(...)`: runs the derivative of an earlier launch with the same arguments.
+
+Which launch that is, `launch_history.py` decides. What the derivative loads must still be as it was at that
+launch; this is checked by the derivative's launch function, and refused with the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
+from diffsim.ir.nodes import Load
+from diffsim.ir.types import an
+from diffsim.lang.types.descriptions import describe
+from diffsim.passes.autodiff.activity import missing_gradient
+from diffsim.runtime.fields.conversions import array_of
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.poison import ZERO, poison
+from diffsim.runtime.memory.cut_gradients import check_gradient
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.specialization import Specialization
+
+_FOREVER = 1 << 62
+"""A clock reading that no write is younger than: for a derivative that needs no launch."""
+
+
+class GradientCall:
+    """Runs the derivative of one specialization outside of a tape."""
+
+    def __init__(self, specialization: Specialization) -> None:
+        self.specialization = specialization
+        self.derivative = specialization.derivative
+        self.name = specialization.name
+
+    def __call__(self, *args: Any, returned: Any = None) -> None:
+        """Run the derivative of a launch with these arguments.
+
+        A kernel that was never launched is taken as if it were launched now, if its derivative needs nothing
+        that the launch makes.
+
+        Args:
+            args: the arguments of the launch.
+            returned: the cotangent of what the kernel returned.
+        """
+        self._check_callable(returned)
+        launches = self.specialization.launches
+        seeds = (self._seeds(returned),) if self.derivative.returns_active else ()
+        key = self._known_launches(args)
+        since, count = (_FOREVER, 0) if key is None else launches.asked(key)
+        rng_key = 0 if launches.last is None else launches.seeds.get(key, launches.last[1])
+        if count > 1 and self.derivative.draws_random and since != launches.times[key][-1]:
+            raise self._of_an_earlier_launch(
+                count, "each launch draws random numbers of its own", None
+            )
+        self._check_cuts(args, since)
+        clock = session.clock
+        try:
+            self.derivative.launch(args, since, rng_key, *seeds)
+        except BaseException as error:
+            # Once the clock has ticked, some of the gradients may have been added to.
+            if session.clock != clock:
+                poison(error, lambda: self._adds_to(args), ZERO)
+            elif count > 1 and isinstance(error, GlobalDataAccessError):
+                raise self._of_an_earlier_launch(count, error.message, error.span) from None
+            raise
+        if key is not None:
+            launches.answered(key, count)
+
+    def _check_callable(self, returned: Any) -> None:
+        """Refuse a call that belongs to no launch, or that could not give the right gradient."""
+        if session.tape is not None:
+            raise AutodiffError(
+                f"{self.name}.grad can not run while a tape is recording: the tape would "
+                "add to the same gradients",
+                Span.of_caller(),
+                hint="call it before or after the tape",
+            )
+        if self.specialization.is_elsewhere():
+            raise self._not_launched("since ds.init() chose another backend")
+        if self.specialization.is_stale or self.specialization.captures_changed():
+            raise self._not_launched("since a field that it uses was made anew")
+        if self.derivative.activity.leaks:
+            raise missing_gradient(self.derivative.activity.leaks[0])
+        if returned is not None and not self.derivative.returns_active:
+            raise AutodiffError(
+                f"what {self.name} returns does not depend on anything with a gradient",
+                Span.of_caller(),
+                hint="leave out returned=",
+            )
+
+    def _check_cuts(self, args: tuple[Any, ...], since: int) -> None:
+        """The gradients to take must be of what the launch wrote; code in a given gradient is trusted."""
+        if session.recomputed_from is None:
+            for a in self.specialization.accesses.writes:
+                f = self.specialization.object_of(a.mem, args)
+                if isinstance(f, Field):
+                    check_gradient(f, since, self.name)
+
+    def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
+        """The gradients that the derivative writes in a launch with these arguments."""
+        for a in self.derivative.accesses.writes:
+            f = self.specialization.object_of(a.mem, args)
+            if isinstance(f, Field) and f.is_grad:
+                yield f
+
+    def _seeds(self, returned: Any) -> list[float]:
+        """The cotangent of what the kernel returns as a list of scalars."""
+        result = self.specialization.ir.result
+        assert result is not None
+        if returned is None:
+            raise AutodiffError(
+                f"{self.name} returns a value that depends on something with a gradient, and "
+                f"{self.name}.grad was not told its gradient",
+                Span.of_caller(),
+                hint=f"write {self.name}.grad(..., returned=1.0), or launch {self.name} on a tape",
+            )
+        found = array_of(returned)
+        if found.shape != result.dtype.shape or found.dtype.kind not in "biuf":
+            raise FieldError(
+                f"{self.name} returns {an(result.dtype)}, and its gradient can not be "
+                f"{describe(returned)}",
+                Span.of_caller(),
+                hint="give it the shape of the value",
+            )
+        return [float(g) for g in found.ravel()]
+
+    # ---- the launch that a call belongs to
+
+    def _known_launches(self, args: tuple[Any, ...]) -> Any:
+        """Key of the launches with these arguments; None if the derivative needs no launch."""
+        launches = self.specialization.launches
+        if launches.last is None:
+            if self.specialization.kernel.launched_before:
+                raise self._not_launched("since ds.init() was called or a field made anew")
+            self._check_needs_no_launch(args)
+            return None
+        try:
+            key = args if args in launches.times else self.specialization.arguments.key(args)
+        except TypeError:  # an argument that is no number
+            key = self.specialization.arguments.key(args)
+        if key not in launches.times:
+            raise self._not_launched("lately" if launches.forgot else "with these arguments")
+        return key
+
+    def _check_needs_no_launch(self, args: tuple[Any, ...]) -> None:
+        """Raise an error if the derivative needs what a launch with these arguments writes, or draws."""
+        hint = f"launch it first: {self.name}(...), then {self.name}.grad(...)"
+        if self.derivative.draws_random:
+            raise AutodiffError(
+                f"the gradient of {self.name} needs the random numbers of a launch, and {self.name} was "
+                "never launched",
+                self.specialization.kernel.source.head(),
+                hint=hint,
+            )
+        accesses = self.specialization.accesses
+        for a in self.derivative.accesses.reads:
+            if any(accesses.may_alias(a, w, args) for w in accesses.writes):
+                assert isinstance(a.stmt, Load)
+                raise GlobalDataAccessError(
+                    f"the gradient of {self.name} needs {a.mem.name} as {self.name} leaves it, and "
+                    f"{self.name} was never launched\n  read here:",
+                    a.stmt.origin.span,
+                    hint=hint,
+                )
+
+    def _of_an_earlier_launch(self, count: int, why: str, span: Span | None) -> AutodiffError:
+        return GlobalDataAccessError(
+            f"{self.name}.grad was called {count} times since {self.name} was launched last, so this call "
+            f"may belong to an earlier launch: {why}",
+            span or self.specialization.kernel.source.head(),
+            hint=f"run {self.name}(...) again before this call; or record the launches: ds.Tape(loss) "
+            "differentiates several, and tape.backward(grads={y: seed}) one as often as wanted",
+        )
+
+    def _not_launched(self, when: str) -> AutodiffError:
+        return AutodiffError(
+            f"{self.name}.grad belongs to a launch of {self.name}, and {self.name} was not launched {when}",
+            Span.of_caller(),
+            hint=f"run {self.name}(...) with the same arguments first",
+        )

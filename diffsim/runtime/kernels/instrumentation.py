@@ -1,0 +1,54 @@
+"""Variants of a kernel that note or check more than it says, and the compilation of both.
+
+A variant is not a class of its own: it is the same kernel (or derivative) with an `Instrumentation`, which
+changes the IR just before it is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from diffsim.errors import DiffsimError
+from diffsim.ir import nodes
+from diffsim.ir.nodes import Alloca, Check
+from diffsim.runtime.backend import Backend
+from diffsim.runtime.executable import Executable
+
+
+class Explain(Protocol):
+    """Makes the error to raise from that of a failed check, the check, and the check's values."""
+
+    def __call__(
+        self, error: DiffsimError, check: Check | Alloca, values: list[int]
+    ) -> DiffsimError: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Instrumentation:
+    """A change of the IR that is compiled.
+
+    Attributes:
+        transform: makes the IR to compile from the IR of the kernel.
+        explain: makes the errors of checks that the transformation added.
+        checks_each_launch: whether a GPU's checks are read after each launch, and not when Python next
+            waits for the GPU.
+    """
+
+    transform: Callable[[nodes.Kernel], nodes.Kernel]
+    explain: Explain
+    checks_each_launch: bool = False
+
+
+def compiled(
+    ir: nodes.Kernel, backend: Backend, instrumentation: Instrumentation | None = None
+) -> Executable:
+    """Compile a kernel for a backend, with an instrumentation if one is given."""
+    if instrumentation is None:
+        return backend.compile(ir)
+    made = backend.compile(instrumentation.transform(ir))
+    made.explain = instrumentation.explain
+    if instrumentation.checks_each_launch:
+        made.reports_at_once = True
+    return made
