@@ -22,7 +22,8 @@ from diffsim.lang.frontend import (
     subscripts,
     tasks,
 )
-from diffsim.lang.frontend.context import DRAWS, KernelLocal, LoopOptions, TranslationContext
+from diffsim.lang.frontend.context import DRAWS, LoopOptions, TranslationContext
+from diffsim.lang.frontend.values import Evaluated, KernelLocal, PythonObject
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.field_like import is_field, is_struct_field
 from diffsim.lang.host.hooks import runtime
@@ -36,7 +37,12 @@ from diffsim.lang.types.matrix import Matrix
 _MOST_TURNS = 1 << 16
 
 
-def _static(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _static(
+    cx: TranslationContext,
+    node: ast.Call,
+    args: list[PythonObject],
+    kwargs: dict[str, PythonObject],
+) -> Any:
     if not args:
         raise cx.type_error(
             node,
@@ -105,7 +111,7 @@ static = Intrinsic(
 
 
 def _ndrange(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Any:
     bounds = []
     for a in args:
@@ -139,7 +145,7 @@ ndrange = Intrinsic(
 
 
 def _grouped(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Any:
     if len(args) != 1:
         raise cx.type_error(
@@ -159,7 +165,10 @@ grouped = Intrinsic(
 
 
 def _loop_config(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    args: list[PythonObject],
+    kwargs: dict[str, PythonObject],
 ) -> None:
     known = {"serialize", "parallelize", "block_dim", "name"}
     unknown = set(kwargs) - known
@@ -185,7 +194,7 @@ def _loop_config(
     block_dim = kwargs.get("block_dim")
     if not cx.is_outside:
         if block_dim is not None:
-            raise tasks.no_blocks(cx, node)
+            raise tasks.block_dim_error(cx, node)
         return  # loops here run turn by turn anyway
     options = cx.next_loop = cx.next_loop or LoopOptions(node)
     options.node = node
@@ -213,13 +222,15 @@ loop_config = Intrinsic(
 # ---- conversion
 
 
-def _cast(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _cast(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Any:
     if len(args) != 2:
         raise cx.type_error(node, "ds.cast takes a value and a type", "write ds.cast(a, ds.f32)")
     return calls.convert(cx, args[0], args[1], node)
 
 
-def _cast_in_python(x: Any, t: Any) -> Any:
+def _cast_in_python(x: Evaluated, t: Any) -> Any:
     if isinstance(x, (Matrix, list, tuple)):
         return Matrix(x, t)
     if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind in "biuf":
@@ -239,14 +250,14 @@ cast = Intrinsic(
 
 def _atomic(op: str, name: str, doc: str) -> Intrinsic:
     def handler(
-        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+        cx: TranslationContext, node: ast.Call, args: list[ast.expr], kwargs: dict[str, Evaluated]
     ) -> Any:
         if len(args) != 2 or node.keywords:
             raise cx.type_error(
                 node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
             )
         target, value_node = args
-        place = subscripts.place_of(cx, target)
+        place = subscripts.resolve_component(cx, target)
         thing = expressions.expr(cx, value_node)
         if place is None:
             return _on_local(cx, node, op, name, target, thing)
@@ -270,7 +281,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
 
 
 def _on_local(
-    cx: TranslationContext, node: ast.Call, op: str, name: str, target: ast.expr, thing: Any
+    cx: TranslationContext, node: ast.Call, op: str, name: str, target: ast.expr, thing: Evaluated
 ) -> Value:
     """An atomic on a local: memory if several lanes see it, else plain arithmetic."""
     if not isinstance(target, ast.Name):
@@ -317,14 +328,14 @@ atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_x
 
 def _like(name: str, number: int) -> Intrinsic:
     def in_kernel(
-        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+        cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
     ) -> Value:
         if len(args) != 1 or kwargs:
             raise cx.type_error(node, f"ds.{name} takes one value", f"write ds.{name}(x)")
         t = cx.value(args[0], node).type
         return cx.builder.broadcast(cx.builder.const(number, t.scalar), t)
 
-    def in_python(x: Any) -> Any:
+    def in_python(x: Evaluated) -> Any:
         if isinstance(x, (list, tuple)):
             x = Matrix(x)
         right = isinstance(x, (bool, int, float, np.generic, np.ndarray, OpDispatch))
@@ -370,7 +381,7 @@ def _uniform(cx: TranslationContext, t: ScalarType) -> Value:
 
 
 def _random(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Value:
     dtype = kwargs.pop("dtype", args[0] if args else float)
     if kwargs or len(args) > 1:
@@ -396,7 +407,7 @@ random = Intrinsic(
 
 
 def _randn(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Value:
     t = args[0] if args else cx.builder.default_fp
     t = cx.builder.default_fp if t is float else t
@@ -418,15 +429,16 @@ randn = Intrinsic(
 
 
 def _stop_grad(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Any:
     if kwargs:
         raise cx.type_error(
             node, "ds.stop_grad takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
         )
-    fields = args[0].fields() if len(args) == 1 and is_struct_field(args[0]) else args
-    if len(args) == 1 and all(is_field(f) for f in fields):
-        cx.constants.update(cx.use(f._mem) for f in fields)
+    thing = args[0] if len(args) == 1 else None
+    fields = thing.fields() if is_struct_field(thing) else [thing] if is_field(thing) else []
+    if fields:
+        cx.constant_mems.update(cx.use(f._mem) for f in fields)
         return None
     return calls.apply(cx, node, TABLE["stop_grad"], args)
 

@@ -21,17 +21,13 @@ from diffsim.lang.frontend import (
     subscripts,
     tasks,
 )
-from diffsim.lang.frontend.context import (
-    KernelLocal,
-    StructValue,
-    StructVar,
-    TranslationContext,
-)
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import expr, value
 from diffsim.lang.frontend.functions import custom_derivatives, structs
 from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.regions import keep_type
-from diffsim.lang.frontend.subscripts import place_of
+from diffsim.lang.frontend.subscripts import resolve_component
+from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
@@ -55,7 +51,7 @@ def annotated(cx: TranslationContext, node: ast.AnnAssign) -> None:
 
 
 def assign_to(
-    cx: TranslationContext, target: ast.expr, thing: Any, source: ast.expr | None = None
+    cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr | None = None
 ) -> None:
     """`target = thing` for a name, an element or component, or a tuple of targets.
 
@@ -80,7 +76,7 @@ def assign_to(
             )
         _unpack(cx, target, list(parts), source)
         return
-    with cx.once(target):
+    with cx.indices_once(target):
         _assign_part(cx, target, thing, source)
 
 
@@ -103,26 +99,28 @@ def _unpack(
         parts[k:end], given = [parts[k:end]], [*given[:k], source, *given[end:]]
     for one, part, at in zip(targets, parts, given, strict=True):
         name = one.value if isinstance(one, ast.Starred) else one
-        if not _is_thrown_away(cx, name):
+        if not _is_discarded(cx, name):
             assign_to(cx, name, part, at)
 
 
-def _is_thrown_away(cx: TranslationContext, target: ast.expr) -> bool:
+def _is_discarded(cx: TranslationContext, target: ast.expr) -> bool:
     """Whether it is an underscore that nobody reads, which takes values of any type."""
     is_underscore = isinstance(target, ast.Name) and target.id == "_"
     return is_underscore and "_" not in cx.frame.source.reads
 
 
-def _assign_part(cx: TranslationContext, target: ast.expr, thing: Any, source: ast.expr) -> None:
+def _assign_part(
+    cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr
+) -> None:
     """`target = thing` for an element, or for several of a vector or matrix."""
-    several = partial_assignments.several_places(cx, target)
+    several = partial_assignments.component_places(cx, target)
     if several:
         places, shape = several
         things = partial_assignments.spread(cx, thing, shape, source)
         for (mem, index), one in zip(places, things, strict=True):
             cx.builder.store(mem, index, stored(cx, mem, index, one, source))
         return
-    place = subscripts.any_place(cx, target)
+    place = subscripts.resolve_place(cx, target)
     if isinstance(place, structs.StructPlace):
         new = structs.of_type(cx, thing, place.type, "the value", source)
         structs.store(cx, place, new, source)
@@ -134,7 +132,7 @@ def _assign_part(cx: TranslationContext, target: ast.expr, thing: Any, source: a
     partial_assignments.assign(cx, target, thing, source)
 
 
-def assign_local(cx: TranslationContext, name: str, thing: Any, target: ast.expr) -> None:
+def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: ast.expr) -> None:
     """`name = thing`, where "p.pos" is the name of a member of the local p."""
     env = cx.env
     old = env.get(name)
@@ -154,7 +152,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Any, target: ast.expr
         if want.shape and not thing.type.shape:
             thing = cx.builder.broadcast(thing, want)
     if isinstance(old, KernelLocal) and cx.in_task:
-        raise tasks.race(cx, name, target)
+        raise tasks.race_error(cx, name, target)
     if isinstance(thing, expressions.Number):
         have = old.mem.dtype if isinstance(old, KernelLocal) else getattr(old, "type", None)
         thing = cx.value(
@@ -182,7 +180,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Any, target: ast.expr
 
 
 def stored(
-    cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Any, node: Any
+    cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Evaluated, node: Any
 ) -> Value:
     """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
     want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
@@ -208,23 +206,23 @@ def augmented(cx: TranslationContext, node: ast.AugAssign) -> None:
     """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
     if custom_derivatives.add_to_adjoint(cx, node):
         return
-    with cx.once(node.target):
+    with cx.indices_once(node.target):
         _augment(cx, node)
 
 
 def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
     target, kind = node.target, type(node.op)
-    several = partial_assignments.several_places(cx, target)
+    several = partial_assignments.component_places(cx, target)
     if several:
         places, shape = several
-        with _old_values(cx, node, places) as olds:
+        with _values_before(cx, node, places) as olds:
             things = partial_assignments.spread(cx, expr(cx, node.value), shape, node.value)
         for one, old, thing in zip(places, olds, things, strict=True):
             _augment_place(cx, node, one, old, thing)
         return
-    place = place_of(cx, target)
+    place = resolve_component(cx, target)
     if place is not None:
-        with _old_values(cx, node, [place]) as (old,):
+        with _values_before(cx, node, [place]) as (old,):
             thing = expr(cx, node.value)
         _augment_place(cx, node, place, old, thing)
         return
@@ -244,7 +242,7 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
 
 
 @contextlib.contextmanager
-def _old_values(
+def _values_before(
     cx: TranslationContext, node: ast.AugAssign, places: list[partial_assignments.Place]
 ) -> Iterator[list[Value | None]]:
     """What stands at the places of `x[i] *= f()` before its right side is evaluated in the `with`.
@@ -257,7 +255,7 @@ def _old_values(
     before = len(cx.builder.stmts)
     yield [None] * len(places)
     for s in statements(Block(cx.builder.stmts[before:])):
-        if isinstance(s, (Store, Atomic)) and any(_may_meet(place, s) for place in places):
+        if isinstance(s, (Store, Atomic)) and any(_may_alias(place, s) for place in places):
             raise cx.syntax(
                 node,
                 f"{ast.unparse(node.value)} changes {s.mem.name}, which this adds to: Python reads "
@@ -270,7 +268,7 @@ def _old_values(
 _SIGNS = {ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
 
 
-def _may_meet(place: partial_assignments.Place, s: Store | Atomic) -> bool:
+def _may_alias(place: partial_assignments.Place, s: Store | Atomic) -> bool:
     """Whether a statement may write to a place: not if some index is known to be another one."""
     mem, index = place
     pairs = zip(index, s.index, strict=False)
@@ -284,7 +282,7 @@ def _augment_place(
     node: ast.AugAssign,
     place: partial_assignments.Place,
     old: Value | None,
-    thing: Any,
+    thing: Evaluated,
 ) -> None:
     (mem, index), kind = place, type(node.op)
     if old is None:

@@ -19,7 +19,7 @@ from diffsim.ir.op import TABLE, WHOLE, Op
 from diffsim.ir.ops import transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang.frontend import expressions
-from diffsim.lang.frontend.context import StructValue, TranslationContext
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import (
     custom_derivatives,
     inlining,
@@ -27,6 +27,7 @@ from diffsim.lang.frontend.functions import (
     structs,
 )
 from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.frontend.values import Evaluated, PythonObject, StructValue
 from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.host.func import BoundFunc, Func, Given
@@ -72,7 +73,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
 
 def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
     """The positional arguments of a call, lists spread out by `*`."""
-    args: list[Any] = []
+    args: list[Evaluated] = []
     for a in node.args:
         if isinstance(a, ast.Starred):
             many = expressions.expr(cx, a.value)
@@ -89,7 +90,11 @@ def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
 
 
 def _dispatch(
-    cx: TranslationContext, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    function: Any,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> Any:
     function = as_of_now(function)
     if isinstance(function, (Intrinsic, Given, custom_derivatives.GradOf)):
@@ -125,7 +130,7 @@ def _dispatch(
             raise cx.type_error(
                 node, "a matrix is made of one list of vectors", "write ds.Matrix.rows([a, b])"
             )
-        made = cx.stack(args[0], node)
+        made = cx.tensor_of_rows(args[0], node)
         return made if function is Matrix.rows else cx.builder.op(transpose, (made,))
     if function is Matrix.diag:
         if len(args) != 2 or type(args[0]) is not int or args[0] < 1:
@@ -141,7 +146,11 @@ def _dispatch(
 
 
 def _func(
-    cx: TranslationContext, node: ast.Call, function: Func, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    function: Func,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> Any:
     return inlining.inline(cx, node, function, args, kwargs)
 
@@ -150,13 +159,13 @@ def _bound_func(
     cx: TranslationContext,
     node: ast.Call,
     function: BoundFunc,
-    args: list[Any],
-    kwargs: dict[str, Any],
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> Any:
     return inlining.inline(cx, node, function.func, [function.owner, *args], kwargs)
 
 
-def _hashable(thing: Any) -> bool:
+def _hashable(thing: Evaluated) -> bool:
     return getattr(type(thing), "__hash__", None) is not None
 
 
@@ -177,7 +186,7 @@ def count(n: int) -> str:
     return f"{n} argument{'s' * (n != 1)}"
 
 
-def apply(cx: TranslationContext, node: Any, op: Op, args: list[Any]) -> Any:
+def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> Any:
     """An op of the table on values, numbers and lists."""
     if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
         # as 9**9: a number that no type holds is an error
@@ -202,8 +211,8 @@ def _method(
     cx: TranslationContext,
     node: ast.Call,
     method: expressions.Method,
-    args: list[Any],
-    kwargs: dict[str, Any],
+    args: list[Evaluated],
+    kwargs: dict[str, PythonObject],
 ) -> Any:
     if method.name == "cast":
         if len(args) != 1 or kwargs:
@@ -234,7 +243,7 @@ def _method(
         ) from None
 
 
-def convert(cx: TranslationContext, thing: Any, t: Any, node: Any, assigned: str = "") -> Any:
+def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigned: str = "") -> Any:
     """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices.
 
     `assigned` names what the thing is assigned to, where no cast is written: what is lost is warned about.
@@ -264,7 +273,7 @@ def convert(cx: TranslationContext, thing: Any, t: Any, node: Any, assigned: str
     return narrowed(cx, v, t, assigned) if assigned else cx.builder.cast(v, t)
 
 
-def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[Any]) -> Value:
+def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[Evaluated]) -> Value:
     """`vec3(x, y, z)`, `vec3(0)`, `vec3(v2, z)`, `mat2([a, b], [c, d])`."""
     flat: list[Any] = []
     for a in args:
@@ -286,7 +295,12 @@ def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[A
 
 
 def _matrix(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any], *, vector: bool
+    cx: TranslationContext,
+    node: ast.Call,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+    *,
+    vector: bool,
 ) -> Any:
     dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)
     if kwargs or not 1 <= len(args) <= 2:
@@ -307,7 +321,7 @@ def _matrix(
     return made if dt is None else convert(cx, made, dt, node)
 
 
-def is_literal(thing: Any) -> bool:
+def is_literal(thing: Evaluated) -> bool:
     """Whether it is a number or a list of numbers known while compiling, of no certain type."""
     if isinstance(thing, (list, tuple)):
         return all(map(is_literal, thing))
@@ -326,7 +340,9 @@ _CALLED: dict[type, Callable[..., Any]] = {
 # ---- Python's own functions
 
 
-def _round(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _round(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Any:
     if len(args) != 1:
         raise cx.type_error(
             node, "round takes one value in a kernel", "for decimals write round(a * 100) / 100"
@@ -336,7 +352,7 @@ def _round(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict
 
 def _fold_builtin(name: str) -> Callable[..., Any]:
     def handler(
-        cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+        cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
     ) -> Any:
         _no_keywords(cx, node, kwargs, name)
         if len(args) == 1 and name != "abs":
@@ -367,7 +383,9 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
     return handler
 
 
-def _sum(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _sum(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Any:
     if not 1 <= len(args) <= 2 or kwargs:
         raise cx.type_error(
             node, f"sum can not be called with {count(len(args))}", "write sum(list)"
@@ -386,20 +404,26 @@ def _sum(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[s
     return functools.reduce(lambda a, b: add(a, b, node), items, start)
 
 
-def _pow(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _pow(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Any:
     if len(args) != 2:
         raise cx.type_error(node, "pow takes a base and an exponent", "write pow(a, b), or a ** b")
     return expressions.binary(cx, ast.Pow, args[0], args[1], node)
 
 
-def _len(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _len(
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
+) -> Any:
     if len(args) == 1 and isinstance(args[0], Value) and args[0].type.shape:
         return args[0].type.shape[0]
     if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
         return len(args[0])
-    of = describe(args[0]) if args else "nothing"
-    field = bool(args) and is_field(args[0])
-    hint = f"write {args[0]._mem.name}.shape[0]" if field else "only lists and vectors have one"
+    thing = args[0] if args else None
+    of = describe(thing) if args else "nothing"
+    hint = "only lists and vectors have one"
+    if is_field(thing):
+        hint = f"write {thing._mem.name}.shape[0]"
     raise cx.type_error(node, f"len of {of} is not defined", hint)
 
 
@@ -461,7 +485,11 @@ _PURE = {
 
 
 def _python_call(
-    cx: TranslationContext, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    function: Any,
+    args: list[Evaluated],
+    kwargs: dict[str, PythonObject],
 ) -> Any:
     """A call of Python's own: allowed where everything is known while compiling."""
     name = name_of(function)
@@ -519,7 +547,9 @@ def _python_call(
     raise cx.syntax(node, f"{name} is a {what}, which can not be called in a kernel", hint)
 
 
-def _check_sizes(cx: TranslationContext, node: ast.Call, name: str, args: list[Any]) -> None:
+def _check_sizes(
+    cx: TranslationContext, node: ast.Call, name: str, args: list[PythonObject]
+) -> None:
     """Refuse what would take long or much memory while compiling: `np.ones(10**9)`, `list(range(10**9))`."""
     if name in ("range", "zip", "enumerate", "isinstance", "hasattr", "divmod", "reversed"):
         return
@@ -545,7 +575,7 @@ _OF_NUMBERS = frozenset(
 )
 
 
-def _holds_value(thing: Any) -> bool:
+def _holds_value(thing: Evaluated) -> bool:
     if isinstance(thing, StructValue):
         return True
     if isinstance(thing, (list, tuple)):

@@ -12,7 +12,6 @@ import builtins
 import contextlib
 import functools
 import traceback
-import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,8 +27,16 @@ from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Mem, Stmt, Task, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, i32
-from diffsim.lang.host.field_like import is_field
-from diffsim.lang.host.inspection import is_of_program, is_ours
+from diffsim.lang.frontend.values import (
+    Environment,
+    Evaluated,
+    KernelLocal,
+    StructValue,
+    StructVar,
+    Undefined,
+)
+from diffsim.lang.host.field_like import is_any_field, is_field
+from diffsim.lang.host.inspection import is_of_program
 from diffsim.lang.host.observations import (
     ABSENT,
     ATTRIBUTE,
@@ -50,70 +57,7 @@ BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%res
 ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given for a func
 
 
-class Undefined:
-    """A name that was bound on some path only, and why it can not be used here."""
-
-    __slots__ = ("why",)
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-
-class KernelLocal:
-    """A kernel-level local that lives in a temporary."""
-
-    __slots__ = ("mem",)
-
-    def __init__(self, mem: Mem) -> None:
-        self.mem = mem
-
-
-class StructValue:
-    """A struct as a value: a value for each member."""
-
-    __slots__ = ("members", "type")
-
-    def __init__(self, type_: Any, members: dict[str, Any]) -> None:
-        self.type = type_
-        self.members = members
-
-    def in_words(self) -> str:
-        return f"a {self.type.__name__}"
-
-    def number_hint(self) -> str:
-        return f"name a member: {', '.join(f'.{m}' for m in self.members)}"
-
-
-class StructVar:
-    """A local that is a struct: its members are bound to names of their own, "p.member"."""
-
-    __slots__ = ("type",)
-
-    def __init__(self, type_: Any) -> None:
-        self.type = type_
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StructVar) and other.type is self.type
-
-    def __hash__(self) -> int:
-        return id(self.type)
-
-    def in_words(self) -> str:
-        return f"a {self.type.__name__}"
-
-    def load(self, cx: TranslationContext, name: str) -> StructValue:
-        """The struct that the local of this name is."""
-        members: dict[str, Any] = {}
-        for member in self.type.members:
-            key = f"{name}.{member}"
-            thing = cx.env[key]
-            members[member] = (
-                thing.load(cx, key) if isinstance(thing, StructVar) else read(cx, thing)
-            )
-        return StructValue(self.type, members)
-
-
-class Targets:
+class AdjointTargets:
     """What the gradient given for a func may add to.
 
     Attributes:
@@ -137,7 +81,9 @@ class Targets:
 class Frame:
     """One function under translation: the kernel itself or an inlined func."""
 
-    def __init__(self, source: Source, parent: Span | None, targets: Targets | None = None) -> None:
+    def __init__(
+        self, source: Source, parent: Span | None, targets: AdjointTargets | None = None
+    ) -> None:
         function = source.function
         self.source = source
         self.parent = parent
@@ -145,7 +91,7 @@ class Frame:
         self.globals = function.__globals__
         names = function.__code__.co_freevars
         self.cells = dict(zip(names, function.__closure__ or (), strict=True))
-        self.env: dict[str, Any] = {}
+        self.env: Environment = {}
         self.locals = source.locals
 
 
@@ -166,22 +112,22 @@ class TranslationContext:
         self.frame = frame
         self.debug = debug
         self.mems: dict[Mem, None] = {}
-        self.constants: set[Mem] = set()  # by the statement ds.stop_grad(x)
-        self.looks = Observations()
+        self.constant_mems: set[Mem] = set()  # by the statement ds.stop_grad(x)
+        self.observations = Observations()
         self.running: list[Source] = []  # the funcs that are inlined now, outermost first
         self.level = 0  # of loops and branches; 0 at kernel level, outside of any
         self.in_task = False  # inside of a parallel loop
         self.lane_axes: tuple[Value, ...] = ()
         self.tasks: list[Task] = []
         self.uses_random = False
-        self.told: set[tuple[str, int]] = set()  # the lines that a warning was about
+        self.warned_lines: set[tuple[str, int]] = set()  # the lines that a warning was about
         self.next_loop: LoopOptions | None = None  # by ds.loop_config
         self.result: Mem | None = None
-        self.giving: list[Any] = []  # the funcs whose given gradients are under translation
+        self.open_gradients: list[Any] = []  # the funcs whose given gradients are under translation
         self.changed_by_calls: set[str] = set()  # locals that funcs changed
-        self.references: dict[Any, dict[str, str]] = {}
+        self.reference_parameters: dict[Any, dict[str, str]] = {}
         """Of each func the parameters that its callers see changed: see `references.parameters`."""
-        self.held: dict[ast.expr, Any] = {}
+        self.evaluated_indices: dict[ast.expr, Any] = {}
         """Indices that are not to be evaluated again: see `once`."""
 
     @property
@@ -194,21 +140,21 @@ class TranslationContext:
         return not self.running and self.level == 0 and not self.in_task
 
     @contextlib.contextmanager
-    def once(self, node: ast.expr) -> Iterator[None]:
+    def indices_once(self, node: ast.expr) -> Iterator[None]:
         """Evaluate the indices along `x[i].y[j]` once, however often the node is looked at meanwhile."""
         chain: list[ast.expr] = []
         while isinstance(node, (ast.Attribute, ast.Subscript)):
-            if isinstance(node, ast.Subscript) and node not in self.held:
+            if isinstance(node, ast.Subscript) and node not in self.evaluated_indices:
                 chain.append(node)
             node = node.value
-        self.held.update(dict.fromkeys(chain))
+        self.evaluated_indices.update(dict.fromkeys(chain))
         try:
             yield
         finally:
             for one in chain:
-                del self.held[one]
+                del self.evaluated_indices[one]
 
-    def has_changed(self, env: dict[str, Any]) -> bool:
+    def has_changed(self, env: Environment) -> bool:
         """Whether some name is bound to something else than it is in `env`."""
         return self.env.keys() != env.keys() or any(self.env[n] is not env[n] for n in env)
 
@@ -221,7 +167,7 @@ class TranslationContext:
     def type_error(self, node: Any, message: str, hint: str | None = None) -> KernelTypeError:
         return KernelTypeError(message, self.span(node), hint)
 
-    def place(self) -> tuple[Value, ...]:
+    def lane_position(self) -> tuple[Value, ...]:
         """What tells where in a launch a lane is, in order: the task, and the lane's indices."""
         return self.builder.const(len(self.tasks), i32), *self.lane_axes
 
@@ -233,9 +179,9 @@ class TranslationContext:
 
     def lookup(self, node: ast.Name) -> Any:
         """What a name is bound to: a local, a variable of an enclosing function, a global, a builtin."""
-        return self.find(node)[0]
+        return self.resolve(node)[0]
 
-    def find(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Observation | None]:
+    def resolve(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Observation | None]:
         """What a name is bound to, and the look that found it outside of the function."""
         name = node.id
         frame = self.frame
@@ -248,8 +194,8 @@ class TranslationContext:
                     hint="assign it before the branch too, so that it has a value on every path",
                 )
             if isinstance(found, StructVar):
-                return found.load(self, name), None
-            return read(self, found), None
+                return load_struct(self, found, name), None
+            return load_local(self, found), None
         if name in frame.locals:
             raise self._unbound(name, node)
         if name in frame.cells:
@@ -262,12 +208,12 @@ class TranslationContext:
                     self.span(node),
                     hint="assign it in the function around before the kernel is launched",
                 ) from None
-            return value, self.note(ATTRIBUTE, cell, "cell_contents", value, node, strict=strict)
+            return value, self.observe(ATTRIBUTE, cell, "cell_contents", value, node, strict=strict)
         if name in frame.globals:
             value = frame.globals[name]
-            return value, self.note(ITEM, frame.globals, name, value, node, strict=strict)
+            return value, self.observe(ITEM, frame.globals, name, value, node, strict=strict)
         if hasattr(builtins, name):
-            self.note(ABSENT, frame.globals, name, False, node)
+            self.observe(ABSENT, frame.globals, name, False, node)
             return getattr(builtins, name), None
         raise KernelNameError(
             f"{name} is not defined",
@@ -296,10 +242,10 @@ class TranslationContext:
             )
         return KernelNameError(message, self.span(node), hint)
 
-    def note(
+    def observe(
         self,
         how: str,
-        owner: Any,
+        owner: Evaluated,
         key: Any,
         value: Any,
         node: Any,
@@ -311,7 +257,9 @@ class TranslationContext:
         at = at or node
         name = getattr(node, "attr", None) or getattr(node, "id", None) or str(key)
         self.check_captured(value, at, name)
-        look = self.looks.note(how, owner, key, value, node, lambda: self.span(at), strict=strict)
+        look = self.observations.note(
+            how, owner, key, value, node, lambda: self.span(at), strict=strict
+        )
         if look.has_other(value):
             raise self.type_error(
                 at,
@@ -322,8 +270,7 @@ class TranslationContext:
 
     def check_captured(self, value: Any, node: Any, name: str) -> None:
         """Refuse what can not be compiled in; give a field the name of its variable."""
-        is_module = isinstance(value, types.ModuleType)  # which would search for similar names
-        if is_ours(value) and not is_module and not getattr(value, "placed", True):
+        if is_any_field(value) and not value.placed:
             raise self.type_error(
                 node,
                 f"the field {ast.unparse(node)} has no place in memory yet",
@@ -332,16 +279,16 @@ class TranslationContext:
         source = source_of(value)
         if source is not None:  # a constant that hides what it was made of
             source.refuse(ast.unparse(node), "read the field in the kernel")
-        if hasattr(type(value), "call_it"):
+        if is_any_field(value):
             value.call_it(name)
 
-    def ask(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def evaluate(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The answer of a function known at compile time, which is asked again before each launch.
 
         That is needed only where an argument can change and stay the same object: the others are watched.
         """
         if function in (zip, enumerate, reversed):  # made anew each time: what it runs over counts
-            args = tuple(a if is_settled_outside(a) else self.ask(node, list, a) for a in args)
+            args = tuple(a if is_settled_outside(a) else self.evaluate(node, list, a) for a in args)
             return function(*args, **kwargs)
         found = function(*args, **kwargs)
         if function in (list, tuple, len, isinstance):
@@ -353,10 +300,10 @@ class TranslationContext:
             return found
         if kwargs:
             function = functools.partial(function, **kwargs)
-        self.note(CALL, function, args, found, node)
+        self.observe(CALL, function, args, found, node)
         return found
 
-    def raised(self, node: Any, problem: Exception) -> KernelTypeError:
+    def program_error(self, node: Any, problem: Exception) -> KernelTypeError:
         """The error for code of the program that failed while the kernel asked something of it."""
         place = ""
         if is_of_program(problem):
@@ -371,7 +318,9 @@ class TranslationContext:
 
     # ---- values
 
-    def value(self, thing: Any, node: Any, what: str = "this", like: Type | None = None) -> Value:
+    def value(
+        self, thing: Evaluated, node: Any, what: str = "this", like: Type | None = None
+    ) -> Value:
         """A run-time value of a thing: numbers, vectors, lists of them, matrices from Python.
 
         `like` is the type of the place it goes to: float literals take its precision.
@@ -398,12 +347,12 @@ class TranslationContext:
             flat = [self.builder.literal(x) if strong else x.item() for x in thing.ravel()]
             return self.builder.tensor_of(flat, thing.shape, like)
         if isinstance(thing, (list, tuple)) and thing:
-            return self.stack(thing, node, like)
+            return self.tensor_of_rows(thing, node, like)
         raise self.type_error(
             node, f"{what} is {describe(thing)}, not a number or a vector", advice(thing)
         )
 
-    def stack(self, rows: Any, node: Any, like: Type | None = None) -> Value:
+    def tensor_of_rows(self, rows: Any, node: Any, like: Type | None = None) -> Value:
         """A vector of numbers, or a matrix of vectors of equal length."""
         flat: list[Any] = []
         widths = set()
@@ -445,7 +394,7 @@ def _similar(name: str, cx: TranslationContext) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
-def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:
+def with_members(env: Environment, names: Iterable[str]) -> list[str]:
     """The names, and those of the members of the structs among them.
 
     "p." stands for the receiver of a method call, which counts if it is a struct.
@@ -461,6 +410,18 @@ def with_members(env: dict[str, Any], names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(made))
 
 
-def read(cx: TranslationContext, thing: Any) -> Any:
+def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValue:
+    """Return the struct that the local of this name is, loading the members that live in temporaries."""
+    members: dict[str, Evaluated] = {}
+    for member in var.type.members:
+        key = f"{name}.{member}"
+        thing = cx.env[key]
+        members[member] = (
+            load_struct(cx, thing, key) if isinstance(thing, StructVar) else load_local(cx, thing)
+        )
+    return StructValue(var.type, members)
+
+
+def load_local(cx: TranslationContext, thing: Evaluated) -> Any:
     """A local as a value, loaded first if it lives in a temporary."""
     return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing

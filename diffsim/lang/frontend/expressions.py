@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError
+from diffsim.ir.builder import Operand
 from diffsim.ir.check_messages import DIVIDED_BY_0, NEGATIVE_POWER
 from diffsim.ir.nodes import Check, Const, Dim, Mem, Value
 from diffsim.ir.ops import matmul, transpose
@@ -22,6 +23,7 @@ from diffsim.ir.types import ScalarType, an, bool_, i64
 from diffsim.lang.frontend import calls, iteration_spaces, short_circuit, subscripts
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.regions import if_region
+from diffsim.lang.frontend.values import Evaluated, PythonObject
 from diffsim.lang.host.field_like import FieldLike, is_field
 from diffsim.lang.host.inspection import is_of_program
 from diffsim.lang.host.observations import has_code
@@ -58,7 +60,7 @@ class ArrayRef(FieldLike):
 class Method:
     """A method of a vector or matrix value, bound to it."""
 
-    def __init__(self, name: str, owner: Any) -> None:
+    def __init__(self, name: str, owner: Evaluated) -> None:
         self.name = name
         self.owner = owner
 
@@ -70,7 +72,7 @@ class Method:
         return f".{self.name}"
 
 
-def expr(cx: TranslationContext, node: ast.expr) -> Any:
+def expr(cx: TranslationContext, node: ast.expr) -> Evaluated:
     """The value or Python object an expression stands for."""
     handler = _EXPRESSIONS.get(type(node))
     if handler is None:
@@ -91,7 +93,7 @@ def _at(
         raise
     except Exception as problem:
         if is_of_program(problem):
-            raise cx.raised(node, problem) from None
+            raise cx.program_error(node, problem) from None
         raise
     finally:
         cx.builder.span = outer
@@ -131,7 +133,7 @@ def condition(cx: TranslationContext, node: ast.expr) -> Value | bool:
     return truth(cx, expr(cx, node), node)
 
 
-def truth(cx: TranslationContext, thing: Any, node: ast.expr) -> Value | bool:
+def truth(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Value | bool:
     """A thing as a condition: a boolean value, or a bool if it is known now."""
     if isinstance(thing, Value):
         if thing.type.shape:
@@ -167,11 +169,11 @@ def _constant(cx: TranslationContext, node: ast.Constant) -> Any:
     return node.value
 
 
-def _name(cx: TranslationContext, node: ast.Name) -> Any:
+def _name(cx: TranslationContext, node: ast.Name) -> Evaluated:
     return cx.lookup(node)
 
 
-def _sequence(cx: TranslationContext, node: ast.List | ast.Tuple) -> Any:
+def _sequence(cx: TranslationContext, node: ast.List | ast.Tuple) -> Evaluated:
     made = [expr(cx, e) for e in node.elts]
     return made if isinstance(node, ast.List) else tuple(made)
 
@@ -195,11 +197,13 @@ _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _binary(cx: TranslationContext, node: ast.BinOp) -> Any:
+def _binary(cx: TranslationContext, node: ast.BinOp) -> Evaluated:
     return binary(cx, type(node.op), expr(cx, node.left), expr(cx, node.right), node)
 
 
-def binary(cx: TranslationContext, kind: type[ast.operator], a: Any, b: Any, node: Any) -> Any:
+def binary(
+    cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
+) -> Evaluated:
     """`a <kind> b` of values or Python objects."""
     name, python = _BINARY[kind]
     if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
@@ -218,14 +222,14 @@ def binary(cx: TranslationContext, kind: type[ast.operator], a: Any, b: Any, nod
                 "strings have no arithmetic in a kernel",
                 "make the text outside of the kernel",
             )
-    a, b = operands(cx, node, a, b)
+    left, right = operands(cx, node, a, b)
     if kind is ast.Pow:
-        return _power(cx, a, b, node)
+        return _power(cx, left, right, node)
     if kind is ast.MatMult:
-        return _matrix_product(cx, a, b, node)
-    found = cx.builder.named(name, a, b)
+        return _matrix_product(cx, left, right, node)
+    found = cx.builder.named(name, left, right)
     if cx.debug and kind in (ast.FloorDiv, ast.Mod) and found.type.is_int:
-        _check_divisor(cx, b)
+        _check_divisor(cx, right)
     return found
 
 
@@ -234,7 +238,7 @@ _MOST_BITS = 1 << 12
 
 
 def _check_size(
-    cx: TranslationContext, kind: type[ast.operator], a: Any, b: Any, node: Any
+    cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
 ) -> None:
     """Refuse whole numbers of any number of digits before Python computes them: `9**9**9`."""
     if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
@@ -265,8 +269,9 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
             cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
 
 
-def _repeated(cx: TranslationContext, node: Any, a: Any, b: Any) -> Any:
+def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> Any:
     """`[0.0] * 3`, the elements several times, as in Python; None if the number is no integer."""
+    things: PythonObject
     things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)
     times = times.value if isinstance(times, Const) else times
     if isinstance(times, Value) and times.type.is_int and not times.type.shape:
@@ -286,11 +291,14 @@ def _repeated(cx: TranslationContext, node: Any, a: Any, b: Any) -> Any:
     return None
 
 
-def operands(cx: TranslationContext, node: Any, *things: Any) -> list[Any]:
+def operands(cx: TranslationContext, node: Any, *things: Evaluated) -> list[Operand]:
     """Values for an operator; literals among them take the precision of the float they meet."""
     floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
     like = max(floats, key=lambda t: t.scalar.bits, default=None)
-    return [x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things]
+    made: list[Any] = [  # NumPy's numbers among them: the builder takes them as Python's
+        x if isinstance(x, Number) else cx.value(x, node, "an operand", like) for x in things
+    ]
+    return made
 
 
 def fold(
@@ -300,15 +308,15 @@ def fold(
     *args: Any,
     asked: bool = True,
     **kwargs: Any,
-) -> Any:
+) -> PythonObject:
     """An operation on things known at compile time; `asked`: objects among them are asked again later."""
     try:
-        return cx.ask(node, function, *args, **kwargs) if asked else function(*args, **kwargs)
+        return cx.evaluate(node, function, *args, **kwargs) if asked else function(*args, **kwargs)
     except DiffsimError as problem:
         raise cx.type_error(node, problem.message, problem.hint) from None
     except Exception as problem:
         if is_of_program(problem) and any(map(has_code, args)):
-            raise cx.raised(node, problem) from None
+            raise cx.program_error(node, problem) from None
         for a in args:
             if a is None or not isinstance(a, _PLAIN):
                 message = f"{describe(a)} can not be used here"
@@ -320,7 +328,7 @@ def fold(
         ) from None
 
 
-def _power(cx: TranslationContext, a: Any, b: Any, node: Any) -> Any:
+def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
     whole = isinstance(b, int) or (isinstance(b, float) and b.is_integer() and abs(b) <= 16)
     if not isinstance(b, Value) and whole and abs(int(b)) <= 64 and isinstance(a, Value):
         if isinstance(b, float) and not a.type.is_float:
@@ -363,21 +371,26 @@ def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
     return one if made is None else made
 
 
-def _matrix_product(cx: TranslationContext, a: Any, b: Any, node: Any) -> Any:
-    for x in (a, b):
-        if not isinstance(x, Value) or not x.type.shape:
-            raise cx.type_error(
-                node, f"@ multiplies matrices, and {describe(x)} is none", "multiply numbers with *"
-            )
-    if len(a.type.shape) == 1 and len(b.type.shape) == 2:
-        return cx.builder.op(matmul, (cx.builder.op(transpose, (b,)), a))
-    if len(a.type.shape) == 1:
+def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
+    left, right = _tensor_operand(cx, a, node), _tensor_operand(cx, b, node)
+    if len(left.type.shape) == 1 and len(right.type.shape) == 2:  # a row vector
+        return cx.builder.op(matmul, (cx.builder.op(transpose, (right,)), left))
+    if len(left.type.shape) == 1:
         raise cx.type_error(
             node,
-            f"@ multiplies matrices, and {an(a.type)} stands on its left",
+            f"@ multiplies matrices, and {an(left.type)} stands on its left",
             hint="of two vectors take a.dot(b), or a.outer_product(b)",
         )
-    return cx.builder.op(matmul, (a, b))
+    return cx.builder.op(matmul, (left, right))
+
+
+def _tensor_operand(cx: TranslationContext, x: Operand, node: Any) -> Value:
+    """Return an operand of `@`; refuse numbers."""
+    if not isinstance(x, Value) or not x.type.shape:
+        raise cx.type_error(
+            node, f"@ multiplies matrices, and {describe(x)} is none", "multiply numbers with *"
+        )
+    return x
 
 
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
@@ -387,7 +400,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 }
 
 
-def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Any:
+def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
     x = expr(cx, node.operand)
     if isinstance(node.op, ast.Not):
         known = truth(cx, x, node.operand)
@@ -410,11 +423,11 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _compare(cx: TranslationContext, node: ast.Compare) -> Any:
+def _compare(cx: TranslationContext, node: ast.Compare) -> Evaluated:
     return _chain(cx, node, expr(cx, node.left), 0)
 
 
-def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Any:
+def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Value | PythonObject:
     """The comparisons of `a < b < c` from the k-th on; each is evaluated only where it decides."""
     right = expr(cx, node.comparators[k])
     first = _compare_two(cx, type(node.ops[k]), left, right, node)
@@ -423,7 +436,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Any:
     if k + 1 == len(node.ops) or (not isinstance(first, Value) and not first):
         return first
 
-    def rest() -> Any:
+    def rest() -> Value | PythonObject:
         return _chain(cx, node, right, k + 1)
 
     cheap = all(short_circuit.is_cheap(cx, later) for later in node.comparators[k + 1 :])
@@ -433,7 +446,9 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Any:
     return if_region(cx, first, lambda: _both(cx, Const(bool_, True), rest()), lambda: never, node)
 
 
-def _compare_two(cx: TranslationContext, kind: type[ast.cmpop], a: Any, b: Any, node: Any) -> Any:
+def _compare_two(
+    cx: TranslationContext, kind: type[ast.cmpop], a: Evaluated, b: Evaluated, node: Any
+) -> Value | PythonObject:
     known = not isinstance(a, Value) and not isinstance(b, Value)
     if kind in (ast.Is, ast.IsNot, ast.In, ast.NotIn):
         if not known:
@@ -449,8 +464,8 @@ def _compare_two(cx: TranslationContext, kind: type[ast.cmpop], a: Any, b: Any, 
             ast.NotIn: _is_not_in,
         }[kind]
         if kind in (ast.Is, ast.IsNot):
-            cx.looks.exactly(a)
-            cx.looks.exactly(b)
+            cx.observations.exactly(a)
+            cx.observations.exactly(b)
             return test(a, b)
         return fold(cx, node, test, a, b)
     name, python = _COMPARE[kind]
@@ -463,30 +478,31 @@ def _compare_two(cx: TranslationContext, kind: type[ast.cmpop], a: Any, b: Any, 
             )
     if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
         return fold(cx, node, python, a, b)
-    a, b = operands(cx, node, a, b)
-    return cx.builder.named(name, a, b)
+    return cx.builder.named(name, *operands(cx, node, a, b))
 
 
-def _is_in(x: Any, y: Any) -> bool:
+def _is_in(x: PythonObject, y: PythonObject) -> bool:
     return x in y
 
 
-def _is_not_in(x: Any, y: Any) -> bool:
+def _is_not_in(x: PythonObject, y: PythonObject) -> bool:
     return x not in y
 
 
-def _both(cx: TranslationContext, a: Any, b: Any) -> Any:
+def _both(
+    cx: TranslationContext, a: Value | PythonObject, b: Value | PythonObject
+) -> Value | PythonObject:
     for x, other in ((a, b), (b, a)):
         if not isinstance(x, Value):
             return other if x else False
     return cx.builder.named("and", a, b)
 
 
-def _attribute(cx: TranslationContext, node: ast.Attribute) -> Any:
+def _attribute(cx: TranslationContext, node: ast.Attribute) -> Evaluated:
     return subscripts.attribute_node(cx, node)
 
 
-def _subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
+def _subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
     return subscripts.subscript(cx, node)
 
 
@@ -497,7 +513,7 @@ def _slice(cx: TranslationContext, node: ast.Slice) -> Any:
 # ---- attributes, elements, calls, comprehensions
 
 
-def _call(cx: TranslationContext, node: ast.Call) -> Any:
+def _call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     return calls.call(cx, node)
 
 
@@ -509,7 +525,7 @@ def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
             "put one into the other, or write loops",
         )
     (generator,) = node.generators
-    items = expr(cx, generator.iter)
+    items: PythonObject = expr(cx, generator.iter)
     if isinstance(items, Value) and len(items.type.shape) == 1:
         items = linalg.elements(items)
     if not hasattr(type(items), "__iter__") or is_field(items):

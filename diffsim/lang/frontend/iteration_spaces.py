@@ -12,6 +12,7 @@ from diffsim.ir.nodes import Const, Value
 from diffsim.ir.types import Type, an, i32, i64
 from diffsim.lang.frontend import calls, expressions
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.values import Evaluated
 from diffsim.lang.host.field_like import is_field, is_struct_field
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
@@ -223,7 +224,7 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
     return Space([(zero, turns)], kind="single", start=first, step=step)
 
 
-def bind_target(cx: TranslationContext, target: ast.expr, item: Any) -> None:
+def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> None:
     """Bind a loop's target to its item: names, nested tuples of names."""
     if isinstance(target, ast.Name):
         if isinstance(item, Value) and not item.hint and not isinstance(item, Const):

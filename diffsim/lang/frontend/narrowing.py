@@ -67,12 +67,15 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
 
 def _warn(cx: TranslationContext, message: str) -> None:
     span = cx.builder.span
-    if (span.file, span.line) not in cx.told:  # a loop that is unrolled, or translated twice
-        cx.told.add((span.file, span.line))
+    if (
+        span.file,
+        span.line,
+    ) not in cx.warned_lines:  # a loop that is unrolled, or translated twice
+        cx.warned_lines.add((span.file, span.line))
         warn(message, PrecisionLoss, span)
 
 
-def note_choice(cx: TranslationContext, out: Value, a: Value, b: Value) -> None:
+def note_merged_range(cx: TranslationContext, out: Value, a: Value, b: Value) -> None:
     """Remember what is known of an integer that is one of two."""
     if out.type.is_int:
         (least, largest), (low, high) = _range(cx, a), _range(cx, b)

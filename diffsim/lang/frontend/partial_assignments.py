@@ -9,10 +9,11 @@ from diffsim.ir.nodes import Mem, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, iteration_spaces, statements, subscripts
-from diffsim.lang.frontend.context import KernelLocal, StructVar, TranslationContext
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import Number, expr
 from diffsim.lang.frontend.functions import custom_derivatives, structs
 from diffsim.lang.frontend.regions import keep_type
+from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructVar
 from diffsim.lang.host.field_like import is_field
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
@@ -21,7 +22,7 @@ from diffsim.lang.types.matrix import Matrix
 Place = tuple[Mem, tuple[Value, ...]]
 
 
-def assign(cx: TranslationContext, target: ast.expr, thing: Any, source: ast.expr) -> None:
+def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr) -> None:
     """`v[0] = x`, `A[i, j] = x`, `v.y = x`, `v.zx = w` of a local, `p.pos = x` of a struct."""
     custom_derivatives.refuse_assignment(cx, target)
     member = structs.local_name(cx, target)
@@ -86,7 +87,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Any, source: ast.exp
 
 
 def _assign_slice(
-    cx: TranslationContext, target: ast.Subscript, thing: Any, source: ast.expr
+    cx: TranslationContext, target: ast.Subscript, thing: Evaluated, source: ast.expr
 ) -> bool:
     """`v[:2] = w`, `A[:, 0] = w`, `A[1] = w` of a local; False if `target` is no such thing."""
     name = structs.local_name(cx, target.value)
@@ -112,7 +113,7 @@ def _is_slice(cx: TranslationContext, target: ast.Subscript, owner: Type) -> boo
 
 
 def spread(
-    cx: TranslationContext, thing: Any, shape: tuple[int, ...], source: ast.expr
+    cx: TranslationContext, thing: Evaluated, shape: tuple[int, ...], source: ast.expr
 ) -> list[Any]:
     """What is assigned to each element of a slice."""
     if len(shape) == 1:
@@ -130,7 +131,7 @@ def spread(
 def _chosen(cx: TranslationContext, target: ast.Attribute) -> list[int]:
     """The elements that `.y` or `.zx` names for an assignment; none for other names."""
     first = linalg.COMPONENTS.get(target.attr)
-    chosen = linalg.several(target.attr) or ([] if first is None else [first])
+    chosen = linalg.swizzle(target.attr) or ([] if first is None else [first])
     if len(set(chosen)) < len(chosen):
         raise cx.syntax(
             target, f".{target.attr} names an element twice", "assign each of them once"
@@ -138,17 +139,17 @@ def _chosen(cx: TranslationContext, target: ast.Attribute) -> list[int]:
     return chosen
 
 
-def several_places(
+def component_places(
     cx: TranslationContext, target: ast.expr
 ) -> tuple[list[Place], tuple[int, ...]] | None:
     """The places that `x[i].zx`, `x[i][:2]` or `A[i][0]` names in a field, and their shape, else None."""
     if structs.local_name(cx, target) is not None or subscripts.is_member(cx, target):
         return None
-    swizzle = isinstance(target, ast.Attribute) and linalg.several(target.attr) is not None
+    swizzle = isinstance(target, ast.Attribute) and linalg.swizzle(target.attr) is not None
     if not swizzle and not isinstance(target, ast.Subscript):
         return None
     assert isinstance(target, (ast.Attribute, ast.Subscript))
-    inner = subscripts.any_place(cx, target.value)
+    inner = subscripts.resolve_place(cx, target.value)
     if inner is None or isinstance(inner, structs.StructPlace):
         return None
     mem, index = inner
@@ -167,7 +168,7 @@ def several_places(
     return [(mem, (*index, *(cx.value(k, target) for k in at))) for at in chosen], shape
 
 
-def split(cx: TranslationContext, thing: Any, n: int, source: ast.expr) -> list[Any]:
+def split(cx: TranslationContext, thing: Evaluated, n: int, source: ast.expr) -> list[Any]:
     """What is assigned to each of n elements: those of a vector or list, or one number to all."""
     if isinstance(thing, Value) and len(thing.type.shape) == 1:
         thing = linalg.elements(thing)
@@ -232,7 +233,7 @@ def fill(cx: TranslationContext, node: ast.expr) -> bool:
     if node.func.attr != "fill" or any(isinstance(n, ast.Call) for n in ast.walk(target)):
         return False
     name = structs.local_name(cx, target)
-    place = subscripts.any_place(cx, target) if name is None else None
+    place = subscripts.resolve_place(cx, target) if name is None else None
     local = None if name is None else cx.env[name]
     if isinstance(local, (list, Matrix)):
         local = cx.value(local, target)

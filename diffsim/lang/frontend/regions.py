@@ -23,15 +23,12 @@ from diffsim.lang.frontend.context import (
     DRAWS,
     RESULT,
     RETURN,
-    KernelLocal,
-    StructValue,
-    StructVar,
     TranslationContext,
-    Undefined,
-    read,
+    load_local,
     with_members,
 )
-from diffsim.lang.frontend.narrowing import narrowed, note_choice
+from diffsim.lang.frontend.narrowing import narrowed, note_merged_range
+from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar, Undefined
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -57,11 +54,11 @@ def if_region(
     cx.level -= 1
     b.span = span
     (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
-    merge = _Merge(cx, cond, then_stmts, else_stmts, node)
+    merge = _BranchMerge(cx, cond, then_stmts, else_stmts, node)
     after = then_env | else_env
     for name in after:  # long functions have many names, and branches change few
         if name not in then_env or name not in else_env:
-            after[name] = merge.one_sided(name, then_env, else_env)
+            after[name] = merge.bound_on_one_path(name, then_env, else_env)
         elif then_env[name] is not else_env[name]:
             after[name] = merge.names(name, then_env[name], else_env[name])
     result = merge.pair(then_result, else_result, "the result of this expression")
@@ -70,7 +67,7 @@ def if_region(
     return result
 
 
-class _Merge:
+class _BranchMerge:
     """Collects the values that the two branches of an If hand on."""
 
     def __init__(
@@ -83,39 +80,39 @@ class _Merge:
         self.node = node
         self.yields: list[tuple[Value, Value, Value]] = []
 
-    def names(self, name: str, a: Any, b: Any) -> Any:
+    def names(self, name: str, a: Evaluated, b: Evaluated) -> Any:
         if isinstance(a, Undefined) or isinstance(b, Undefined):
             return Undefined("has a value on one path only")
         if isinstance(a, StructVar) and a == b:
             return a
-        with _into(self.cx.builder, self.then):
-            a = read(self.cx, a)
-        with _into(self.cx.builder, self.orelse):
-            b = read(self.cx, b)
+        with _emit_into(self.cx.builder, self.then):
+            a = load_local(self.cx, a)
+        with _emit_into(self.cx.builder, self.orelse):
+            b = load_local(self.cx, b)
         if name in _FLAGS:
             return self.flag(a, b)
         if name == RESULT:
             return self.pair(a, b, "what the function returns")
         return self.pair(a, b, name)
 
-    def one_sided(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
+    def bound_on_one_path(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
         """A name that one branch alone knows."""
         if name in _FLAGS:
             return self.flag(a.get(name, False), b.get(name, False))
         if name == RESULT:  # what is returned matters only where RETURN is set
             known = a.get(name) if name in a else b.get(name)
-            x, y = (known, _blank(known)) if name in a else (_blank(known), known)
+            x, y = (known, _zeros_like(known)) if name in a else (_zeros_like(known), known)
             return self.pair(x, y, "the result")
         return Undefined("has a value on one path only")
 
-    def flag(self, a: Any, b: Any) -> Any:
+    def flag(self, a: Evaluated, b: Evaluated) -> Any:
         if isinstance(a, bool) and isinstance(b, bool):
             if a == b:
                 return a
             return self.cond if a else self.cx.builder.named("not", self.cond)
         return self.pair(a, b, "a condition")
 
-    def pair(self, a: Any, b: Any, what: str) -> Any:
+    def pair(self, a: Evaluated, b: Evaluated, what: str) -> Any:
         if a is b:
             return a
         if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
@@ -133,18 +130,18 @@ class _Merge:
                 pass
         cx, builder = self.cx, self.cx.builder
         if {type(a), type(b)} == {int, float}:  # numbers that were written: 0 if c else 0.5
-            a, b = float(a), float(b)
-        with _into(builder, self.then):
+            a, b = float(a), float(b)  # type: ignore[arg-type]  # one is an int, one a float
+        with _emit_into(builder, self.then):
             x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
-        with _into(builder, self.orelse):
+        with _emit_into(builder, self.orelse):
             y = cx.value(b, self.node, what, x.type)
         t = common_type(cx, x, y, what, self.node)
-        with _into(builder, self.then):
+        with _emit_into(builder, self.then):
             x = fit(builder, x, t)
-        with _into(builder, self.orelse):
+        with _emit_into(builder, self.orelse):
             y = fit(builder, y, t)
         out = Value(t, x.hint or y.hint)
-        note_choice(cx, out, x, y)
+        note_merged_range(cx, out, x, y)
         self.yields.append((x, y, out))
         return out
 
@@ -156,7 +153,7 @@ class _Merge:
             )
 
 
-class _into:  # noqa: N801 - used like a function: with _into(...)
+class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
     """Emit into an existing list of statements."""
 
     def __init__(self, builder: Builder, stmts: list[Stmt]) -> None:
@@ -199,18 +196,18 @@ def fit(builder: Builder, v: Value, t: Type) -> Value:
     return builder.cast(v, t.scalar)
 
 
-def _blank(thing: Any) -> Any:
+def _zeros_like(thing: Evaluated) -> Any:
     """Something of the same structure and type, to stand where it is never looked at."""
     if isinstance(thing, Value):
         return zero(thing.type)
     if isinstance(thing, (list, tuple)):
-        return type(thing)(_blank(t) for t in thing)
+        return type(thing)(_zeros_like(t) for t in thing)
     if isinstance(thing, StructValue):
-        return StructValue(thing.type, {m: _blank(t) for m, t in thing.members.items()})
+        return StructValue(thing.type, {m: _zeros_like(t) for m, t in thing.members.items()})
     return thing
 
 
-class Carried:
+class CarriedValues:
     """The names that a loop carries: bound to parameters inside, to results afterwards."""
 
     def __init__(self, cx: TranslationContext, names: Iterable[str], node: Any) -> None:
@@ -220,7 +217,7 @@ class Carried:
         self.names: list[str] = []
         self.inits: list[Value] = []
         self.forms: dict[str, Any] = {}
-        self.changed_objects: dict[str, Any] = {}
+        self.invariant_objects: dict[str, Any] = {}
         for name in with_members(cx.env, names):
             if name not in cx.env:
                 continue
@@ -228,14 +225,14 @@ class Carried:
                 continue
             thing = cx.env[name]
             if isinstance(thing, StructVar):
-                self.changed_objects[name] = thing
+                self.invariant_objects[name] = thing
                 continue
             if isinstance(thing, KernelLocal) and cx.in_task:
                 continue
-            thing = read(cx, thing)
+            thing = load_local(cx, thing)
             if name == RESULT:
                 self.names.append(name)
-                self.inits += _parts(cx, thing, node)
+                self.inits += _flatten(cx, thing, node)
                 self.forms[name] = thing
             elif isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
                 isinstance(thing, (list, tuple)) and thing
@@ -243,7 +240,7 @@ class Carried:
                 self.names.append(name)
                 self.inits.append(cx.value(thing, node, name))
             else:
-                self.changed_objects[name] = thing
+                self.invariant_objects[name] = thing
         hints = ["" if n[0] == "%" else n for n in self.names for _ in range(self._width(n))]
         self.params = tuple(Value(v.type, n) for n, v in zip(hints, self.inits, strict=True))
 
@@ -255,17 +252,18 @@ class Carried:
         """The names bound to values in order."""
         left = iter(values)
         return {
-            n: _rebuilt(self.forms[n], left) if n in self.forms else next(left) for n in self.names
+            n: _unflatten(self.forms[n], left) if n in self.forms else next(left)
+            for n in self.names
         }
 
-    def enter(self, extra: dict[str, Any] | None = None) -> None:
+    def enter_body(self, extra: dict[str, Any] | None = None) -> None:
         """Bind the names to the parameters, for the body."""
         env = dict(self.before)
         env.update(self._bound(self.params))
         env.update(extra or {})
         self.cx.frame.env = env
 
-    def leave_body(self) -> tuple[Value, ...]:
+    def end_body(self) -> tuple[Value, ...]:
         """The next values of the carried names, at the end of the body."""
         made: list[Value] = []
         for name in self.names:
@@ -276,17 +274,17 @@ class Carried:
                     self.node, f"{name} {thing.why} in this loop", "assign it on every path"
                 )
             form = self.forms.get(name)
-            if form is not None and _outline(form) != _outline(thing):
+            if form is not None and _structure(form) != _structure(thing):
                 raise self.cx.type_error(
                     self.node,
                     "a return in this loop gives something else than another return",
                     "give as many values of the same kinds everywhere",
                 )
-            found = [thing] if form is None else _parts(self.cx, thing, self.node)
+            found = [thing] if form is None else _flatten(self.cx, thing, self.node)
             for one in found:
                 v, t = self.cx.value(one, self.node, what), self.params[len(made)].type
                 made.append(keep_type(self.cx, v, t, what, self.node))
-        for name, thing in self.changed_objects.items():
+        for name, thing in self.invariant_objects.items():
             after = self.cx.env.get(name)
             if after is not thing and not (isinstance(thing, StructVar) and after == thing):
                 raise self.cx.type_error(
@@ -296,7 +294,7 @@ class Carried:
                 )
         return tuple(made)
 
-    def leave(self) -> tuple[Value, ...]:
+    def exit(self) -> tuple[Value, ...]:
         """Bind the names to the loop's results, for what follows."""
         outs = tuple(Value(p.type, p.hint) for p in self.params)
         env = dict(self.before)
@@ -305,35 +303,37 @@ class Carried:
         return outs
 
 
-def _parts(cx: TranslationContext, result: Any, node: Any) -> list[Value]:
+def _flatten(cx: TranslationContext, result: Evaluated, node: Any) -> list[Value]:
     """The values that a function returns, those of structs one by one."""
     if isinstance(result, StructValue):
-        return _parts(cx, list(result.members.values()), node)
+        return _flatten(cx, list(result.members.values()), node)
     if isinstance(result, (list, tuple)):
-        return [part for one in result for part in _parts(cx, one, node)]
+        return [part for one in result for part in _flatten(cx, one, node)]
     return [cx.value(result, node, "the result")]
 
 
-def _count(result: Any) -> int:
+def _count(result: Evaluated) -> int:
     inner = list(result.members.values()) if isinstance(result, StructValue) else result
     return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
 
 
-def _rebuilt(form: Any, values: Iterator[Value]) -> Any:
+def _unflatten(form: Any, values: Iterator[Value]) -> Any:
     """A result of the same form, of these values."""
     if isinstance(form, StructValue):
-        return StructValue(form.type, {m: _rebuilt(one, values) for m, one in form.members.items()})
+        return StructValue(
+            form.type, {m: _unflatten(one, values) for m, one in form.members.items()}
+        )
     if isinstance(form, (list, tuple)):
-        return type(form)(_rebuilt(one, values) for one in form)
+        return type(form)(_unflatten(one, values) for one in form)
     return next(values)
 
 
-def _outline(result: Any) -> Any:
+def _structure(result: Evaluated) -> Any:
     """What two results that can stand for each other have in common."""
     if isinstance(result, StructValue):
         return result.type
     if isinstance(result, (list, tuple)):
-        return [_outline(one) for one in result]
+        return [_structure(one) for one in result]
     return None
 
 
@@ -377,17 +377,17 @@ def for_region(
 ) -> None:
     """A counted loop without break: `body` translates one turn, given the index."""
     b, span = cx.builder, cx.builder.span
-    carried = Carried(cx, (*names, DRAWS), node)
+    carried = CarriedValues(cx, (*names, DRAWS), node)
     index = Value(lo.type, hint)
     note_range(cx, index, lo, hi)
-    carried.enter({CONTINUE: False})
+    carried.enter_body({CONTINUE: False})
     cx.level += 1
     with b.block() as stmts:
         body(index)
         b.span = span
-        yields = carried.leave_body()
+        yields = carried.end_body()
     cx.level -= 1
-    outs = carried.leave()
+    outs = carried.exit()
     inits = tuple(carried.inits)
     b.add(For(index, lo, hi, carried.params, inits, Block(stmts, yields), outs, span))
 
@@ -399,14 +399,14 @@ def _declare_result(
     env = dict(cx.env)
     cx.level += 1
     with cx.builder.block():
-        Carried(cx, (*names, BREAK, RETURN, DRAWS), node).enter({CONTINUE: False})
+        CarriedValues(cx, (*names, BREAK, RETURN, DRAWS), node).enter_body({CONTINUE: False})
         body()
         found = cx.env.get(RESULT)
     cx.level -= 1
     cx.frame.env = env
     if found is not None:
-        blanks = [zero(part.type) for part in _parts(cx, found, node)]
-        cx.env[RESULT] = _rebuilt(found, iter(blanks))
+        blanks = [zero(part.type) for part in _flatten(cx, found, node)]
+        cx.env[RESULT] = _unflatten(found, iter(blanks))
 
 
 def while_region(
@@ -432,9 +432,9 @@ def while_region(
         if RESULT not in cx.env:
             _declare_result(cx, names, body, node)
         flags = (*flags, RESULT) if RESULT in cx.env else flags
-    carried = Carried(cx, (*names, *flags, DRAWS), node)
+    carried = CarriedValues(cx, (*names, *flags, DRAWS), node)
     cx.level += 1
-    carried.enter({CONTINUE: False})
+    carried.enter_body({CONTINUE: False})
     entered = cx.frame.env.copy()
     with b.block() as cond_stmts:
         go: Any
@@ -456,13 +456,13 @@ def while_region(
         cx.level -= 1
         cx.frame.env = before
         return False
-    carried.enter({CONTINUE: False})
+    carried.enter_body({CONTINUE: False})
     with b.block() as stmts:
         body()
         b.span = span
-        yields = carried.leave_body()
+        yields = carried.end_body()
     cx.level -= 1
-    outs = carried.leave()
+    outs = carried.exit()
     cx.env.pop(BREAK, None)
     if outer_break is not None:
         cx.env[BREAK] = outer_break

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, TypeGuard
 
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import bool_
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.regions import if_region
+from diffsim.lang.frontend.values import Evaluated
 
 
 def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
@@ -23,36 +24,35 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
         rest = ast.copy_location(ast.BoolOp(op=node.op, values=others), others[0])
     if not isinstance(test, Value):
         return left if test != is_and else expressions.expr(cx, rest)
-    is_bool = isinstance(left, Value) and left.type is bool_
-    found: list[Any] = []
-    if is_bool and is_cheap(cx, rest):
+    found: list[Evaluated] = []
+    if _is_bool(left) and is_cheap(cx, rest):
         found.append(expressions.expr(cx, rest))
         if _is_bool(found[0]):
             named = "and" if is_and else "or"
             return cx.builder.named(named, left, _as_bool(cx, found[0]))
 
-    def taken() -> Any:
+    def other_operand() -> Evaluated:
         if not found:
             found.append(expressions.expr(cx, rest))
         return _as_bool(cx, found[0]) if _is_bool(found[0]) else found[0]
 
-    def settled() -> Any:
-        if not is_bool:
+    def left_operand() -> Evaluated:
+        if not _is_bool(left):
             return left
         other = found[0] if found else None
         if is_and and isinstance(other, Value) and not other.type.shape:
             return cx.builder.const(0, other.type)  # False, as the number that it is in Python
         return cx.builder.const(not is_and, bool_)
 
-    then, orelse = (taken, settled) if is_and else (settled, taken)
+    then, orelse = (other_operand, left_operand) if is_and else (left_operand, other_operand)
     return if_region(cx, test, then, orelse, node)
 
 
-def _is_bool(thing: Any) -> bool:
+def _is_bool(thing: Evaluated) -> TypeGuard[Value | bool]:
     return isinstance(thing, bool) or (isinstance(thing, Value) and thing.type is bool_)
 
 
-def _as_bool(cx: TranslationContext, thing: Any) -> Value:
+def _as_bool(cx: TranslationContext, thing: Value | bool) -> Value:
     return thing if isinstance(thing, Value) else cx.builder.const(thing, bool_)
 
 

@@ -13,17 +13,11 @@ from typing import Any
 
 from diffsim.ir.nodes import Check, Const, Value
 from diffsim.lang.frontend import assignments, iteration_spaces, partial_assignments, tasks
-from diffsim.lang.frontend.context import (
-    BREAK,
-    CONTINUE,
-    RESULT,
-    RETURN,
-    TranslationContext,
-    Undefined,
-)
+from diffsim.lang.frontend.context import BREAK, CONTINUE, RESULT, RETURN, TranslationContext
 from diffsim.lang.frontend.expressions import condition, expr
 from diffsim.lang.frontend.functions import by_reference
 from diffsim.lang.frontend.regions import for_region, if_region, keep_type, while_region
+from diffsim.lang.frontend.values import Evaluated, Undefined
 from diffsim.lang.host.source import returns
 
 
@@ -39,17 +33,17 @@ def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
             handler(cx, statement)
         finally:
             cx.builder.span = outer
-        stop = _stopped(cx)
+        stop = _skip_condition(cx)
         if stop is False:
             continue
         rest = statements[k + 1 :]
         if stop is True or not rest:
             return
-        _unless(cx, stop, functools.partial(block, cx, rest), rest[0])
+        _guard_rest(cx, stop, functools.partial(block, cx, rest), rest[0])
         return
 
 
-def _stopped(cx: TranslationContext) -> Value | bool:
+def _skip_condition(cx: TranslationContext) -> Value | bool:
     """Whether the rest of the block is skipped: known now, or a run-time condition."""
     found: Value | None = None
     for flag in (BREAK, CONTINUE, RETURN):
@@ -63,7 +57,9 @@ def _stopped(cx: TranslationContext) -> Value | bool:
     return False if found is None else found
 
 
-def _unless(cx: TranslationContext, stop: Value, rest: Callable[[], None], node: ast.stmt) -> None:
+def _guard_rest(
+    cx: TranslationContext, stop: Value, rest: Callable[[], None], node: ast.stmt
+) -> None:
     """Translate what is skipped where a break, continue or return was met."""
     was = {flag: cx.env[flag] for flag in (BREAK, CONTINUE, RETURN) if flag in cx.env}
 
@@ -128,10 +124,10 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
         )
 
     if not translate(node):
-        translate(_tested_inside(node))
+        translate(_with_test_in_body(node))
 
 
-def _tested_inside(node: ast.While) -> ast.While:
+def _with_test_in_body(node: ast.While) -> ast.While:
     """The same loop, tested in its body: `while True:`, then `if test: pass` with `else: break`."""
     go, leave, always = ast.Pass(), ast.Break(), ast.Constant(True)
     test = ast.If(node.test, [go], [leave])
@@ -193,19 +189,19 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
     outer = {n: cx.env[n] for n in (*saved, BREAK, CONTINUE) if n in cx.env}
     cx.env.update({BREAK: False, CONTINUE: False})
 
-    def turn(item: Any) -> None:
+    def turn(item: Evaluated) -> None:
         iteration_spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
 
     for item in items:
         cx.env[CONTINUE] = False
-        stop = _stopped(cx)
+        stop = _skip_condition(cx)
         if stop is True:
             break
         if stop is False:
             turn(item)
         else:
-            _unless(cx, stop, functools.partial(turn, item), node)
+            _guard_rest(cx, stop, functools.partial(turn, item), node)
     for n in (*saved, BREAK, CONTINUE):
         cx.env.pop(n, None)
     cx.env.update(outer)

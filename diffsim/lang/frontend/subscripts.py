@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import DiffsimError, KernelNameError
-from diffsim.ir.nodes import Const, Mem, Value
+from diffsim.ir.nodes import Const, Value
 from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import expressions
-from diffsim.lang.frontend.context import StructValue, TranslationContext
+from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import structs
-from diffsim.lang.host.field_like import is_field, is_struct_field
+from diffsim.lang.frontend.values import Evaluated, Place, PythonObject, StructValue
+from diffsim.lang.host.field_like import FieldLike, is_field, is_struct_field
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
 from diffsim.lang.host.unsupported import ABSENT, close_to
@@ -33,34 +34,34 @@ def attribute_node(cx: TranslationContext, node: ast.Attribute) -> Any:
 def _attribute(
     cx: TranslationContext, node: ast.Attribute, *, strict: bool
 ) -> tuple[Any, Observation | None]:
-    with cx.once(node):
+    with cx.indices_once(node):
         if node.attr in linalg.COMPONENTS or is_member(cx, node):
-            place = any_place(cx, node)
+            place = resolve_place(cx, node)
             if isinstance(place, structs.StructPlace):
                 return place.load(cx, node), None
             if place is not None:
                 return cx.builder.load(*place), None
-        owner, look = _looked_into(cx, node.value)
+        owner, look = _evaluate_owner(cx, node.value)
     return _attribute_of(cx, owner, look, node, strict=strict)
 
 
-def _looked_into(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observation | None]:
+def _evaluate_owner(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observation | None]:
     """What an expression is of which only a part is asked for, and the look that found it."""
     if isinstance(node, ast.Name):
-        return cx.find(node, strict=False)
+        return cx.resolve(node, strict=False)
     if isinstance(node, ast.Attribute):
         return _attribute(cx, node, strict=False)
     return expressions.expr(cx, node), None
 
 
-def attribute(cx: TranslationContext, owner: Any, node: ast.Attribute) -> Any:
+def attribute(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
     """An attribute of a value or a Python object."""
     return _attribute_of(cx, owner, None, node, strict=True)[0]
 
 
 def _attribute_of(
     cx: TranslationContext,
-    owner: Any,
+    owner: Evaluated,
     look: Observation | None,
     node: ast.Attribute,
     *,
@@ -79,7 +80,7 @@ def _attribute_of(
         )
     if isinstance(owner, Value):
         return _of_value(cx, owner, node), None
-    as_vector = isinstance(owner, list) and linalg.several(name)
+    as_vector = isinstance(owner, list) and linalg.swizzle(name)
     if as_vector or (
         isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast")
     ):
@@ -102,21 +103,21 @@ def _attribute_of(
     if is_ours(owner):
         cx.check_captured(found, node, name)
         return found, None
-    made = cx.note(ATTRIBUTE, look or owner, name, found, node, strict=strict)
+    made = cx.observe(ATTRIBUTE, look or owner, name, found, node, strict=strict)
     return found, made
 
 
-def _get(cx: TranslationContext, owner: Any, node: ast.Attribute) -> Any:
+def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
     name = node.attr
     try:
         return getattr(owner, name)
     except AttributeError as problem:
         if problem.name not in (None, name):  # of the code of a property
-            raise cx.raised(node, problem) from None
+            raise cx.program_error(node, problem) from None
     except DiffsimError:
         raise
     except Exception as problem:
-        raise cx.raised(node, problem) from None
+        raise cx.program_error(node, problem) from None
     known = object.__dir__(owner) if not isinstance(owner, (type, types.ModuleType)) else dir(owner)
     close = close_to(name, [k for k in known if not k.startswith("_")])
     raise KernelNameError(
@@ -144,9 +145,9 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
         return owner.type.shape if name == "shape" else expressions.Method(name, owner)
     if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
         return _component(cx, owner, linalg.COMPONENTS[name], node)
-    chosen = linalg.several(name)
+    chosen = linalg.swizzle(name)
     if chosen is not None and len(owner.type.shape) == 1:
-        return cx.stack([_component(cx, owner, k, node) for k in chosen], node)
+        return cx.tensor_of_rows([_component(cx, owner, k, node) for k in chosen], node)
     known = [*linalg.METHODS, "cast", "n", "m", "shape"]
     close = close_to(name, known) if owner.type.shape else None
     raise cx.type_error(
@@ -170,9 +171,9 @@ def _component(cx: TranslationContext, owner: Value, k: int, node: ast.expr) -> 
     return cx.builder.op(TABLE["extract"], (owner, k))
 
 
-def place_of(cx: TranslationContext, node: ast.expr) -> tuple[Mem, tuple[Value, ...]] | None:
+def resolve_component(cx: TranslationContext, node: ast.expr) -> Place | None:
     """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
-    place = any_place(cx, node)
+    place = resolve_place(cx, node)
     if isinstance(place, structs.StructPlace):
         raise cx.type_error(
             node,
@@ -182,12 +183,10 @@ def place_of(cx: TranslationContext, node: ast.expr) -> tuple[Mem, tuple[Value, 
     return place
 
 
-def any_place(
-    cx: TranslationContext, node: ast.expr
-) -> structs.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace | Place | None:
     """The place of a number, vector or struct in a field: `x[i]`, `x[i].y`, `particles[i].pos`."""
     if isinstance(node, ast.Attribute):
-        inner = any_place(cx, node.value) if _reaches_element(cx, node) else None
+        inner = resolve_place(cx, node.value) if _reaches_element(cx, node) else None
         if isinstance(inner, structs.StructPlace):
             return inner.member(cx, node.attr, node)
         if inner is None:
@@ -196,7 +195,7 @@ def any_place(
     if not isinstance(node, ast.Subscript):
         return None
     if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
-        inner = None if slices(node.value) else any_place(cx, node.value)
+        inner = None if slices(node.value) else resolve_place(cx, node.value)
         if inner is None:
             return _field_place(cx, node, _in_container(cx, node.value))
         if isinstance(inner, structs.StructPlace):
@@ -212,8 +211,8 @@ def any_place(
 
 
 def _field_place(
-    cx: TranslationContext, node: ast.Subscript, owner: Any
-) -> structs.StructPlace | tuple[Mem, tuple[Value, ...]] | None:
+    cx: TranslationContext, node: ast.Subscript, owner: Evaluated
+) -> structs.StructPlace | Place | None:
     """The place that `owner[i]` means, if owner is a field or array."""
     if is_struct_field(owner):
         index = index_list(cx, node)
@@ -234,11 +233,9 @@ def _in_container(cx: TranslationContext, node: ast.expr) -> Any:
     return element(cx, owner, node) if isinstance(owner, (list, tuple, dict)) else None
 
 
-def element_place(
-    cx: TranslationContext, node: ast.Subscript, owner: Any
-) -> tuple[Mem, tuple[Value, ...]]:
-    """The memory and index that `owner[i]` means, owner being a field or array."""
-    mem: Mem = cx.use(owner._mem)
+def element_place(cx: TranslationContext, node: ast.Subscript, owner: FieldLike) -> Place:
+    """Return the memory and index that `owner[i]` means."""
+    mem = cx.use(owner._mem)
     index = index_list(cx, node)
     if len(index) != mem.rank:
         axes = f"{mem.rank} ax{'i' if mem.rank == 1 else 'e'}s"
@@ -309,10 +306,10 @@ def _check_index(
 
 def component_place(
     cx: TranslationContext,
-    inner: tuple[Mem, tuple[Value, ...]],
+    inner: Place,
     index: tuple[Any, ...],
     node: ast.expr,
-) -> tuple[Mem, tuple[Value, ...]] | None:
+) -> Place | None:
     """The place of a component of that element; None for a row of a matrix."""
     mem, outer = inner
     dims = mem.dtype.shape
@@ -345,11 +342,11 @@ def component_place(
 
 def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
     """The indices between the brackets as whole-number values; vectors are spread out."""
-    made = cx.held.get(node)
+    made = cx.evaluated_indices.get(node)
     if made is None:
         made = _indices(cx, node, expressions.expr(cx, node.slice))
-        if node in cx.held:
-            cx.held[node] = made
+        if node in cx.evaluated_indices:
+            cx.evaluated_indices[node] = made
     return list(made)
 
 
@@ -370,10 +367,10 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Va
             made += linalg.elements(one)
         else:
             made.append(cx.value(one, node.slice, "an index"))
-    return [_whole(cx, i, node.slice) for i in made]
+    return [_checked_index(cx, i, node.slice) for i in made]
 
 
-def _whole(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
+def _checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
     """An index, checked."""
     if not index.type.is_int or index.type.shape:
         raise cx.type_error(
@@ -386,12 +383,12 @@ def _whole(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
 
 def subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
     """`x[i]`, of a field or of anything else."""
-    with cx.once(node):
+    with cx.indices_once(node):
         if slices(node):
             owner = expressions.expr(cx, node.value)
             if isinstance(owner, Value) and owner.type.shape:
                 return _sliced(cx, owner, node)
-        place = any_place(cx, node)
+        place = resolve_place(cx, node)
         if isinstance(place, structs.StructPlace):
             return place.load(cx, node)
         if place is not None:
@@ -418,8 +415,8 @@ def slice_of(
     cx: TranslationContext, node: ast.Subscript, owner: Type
 ) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
     """The indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
-    if isinstance(cx.held.get(node), tuple):
-        return cx.held[node]
+    if isinstance(cx.evaluated_indices.get(node), tuple):
+        return cx.evaluated_indices[node]
     if not slices(node):  # a row
         row = tuple(index_list(cx, node))
         return [(*row, k) for k in range(owner.shape[-1])], owner.shape[1:]
@@ -438,16 +435,18 @@ def slice_of(
             axes.append(list(range(*bounds)))
             shape.append(len(axes[-1]))
         else:
-            axes.append([_whole(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)])
+            axes.append(
+                [_checked_index(cx, cx.value(expressions.expr(cx, part), part, "an index"), part)]
+            )
     if 0 in shape:
         raise cx.type_error(node, f"this slice of {an(owner)} is empty", "see what its bounds are")
     found = list(itertools.product(*axes)), tuple(shape)
-    if node in cx.held:
-        cx.held[node] = found
+    if node in cx.evaluated_indices:
+        cx.evaluated_indices[node] = found
     return found
 
 
-def element(cx: TranslationContext, owner: Any, node: ast.Subscript) -> Any:
+def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
     """`owner[...]` of a local vector, matrix, list or Python object, or of a field that came from one."""
     place = _field_place(cx, node, owner)
     if isinstance(place, structs.StructPlace):
@@ -484,8 +483,8 @@ def element(cx: TranslationContext, owner: Any, node: ast.Subscript) -> Any:
         isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
     )
     if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
-        if node in cx.held:
-            cx.held[node] = _indices(cx, node, found)
+        if node in cx.evaluated_indices:
+            cx.evaluated_indices[node] = _indices(cx, node, found)
         return element(cx, cx.value(owner, node), node)
     if isinstance(owner, np.ndarray):
         cx.value(owner, node)  # refuses large ones with advice
@@ -497,11 +496,11 @@ def element(cx: TranslationContext, owner: Any, node: ast.Subscript) -> Any:
         )
     item = expressions.fold(cx, node, _item, owner, found, asked=False)
     if not is_settled_outside(owner) and not isinstance(found, Value):
-        cx.note(ITEM, owner, found, item, node)
+        cx.observe(ITEM, owner, found, item, node)
     return item
 
 
-def _item(owner: Any, key: Any) -> Any:
+def _item(owner: PythonObject, key: PythonObject) -> PythonObject:
     try:
         return owner[key]
     except KeyError:

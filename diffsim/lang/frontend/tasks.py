@@ -22,7 +22,6 @@ from diffsim.lang.frontend.context import (
     BREAK,
     CONTINUE,
     DRAWS,
-    KernelLocal,
     LoopOptions,
     TranslationContext,
     with_members,
@@ -31,6 +30,7 @@ from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import by_reference
 from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.regions import keep_type, note_range
+from diffsim.lang.frontend.values import KernelLocal
 
 ATOMIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -46,7 +46,7 @@ def temp(cx: TranslationContext, name: str, t: Type) -> Mem:
     return cx.use(Mem(name, t, 0, (), "temp"))
 
 
-def start_draws(cx: TranslationContext) -> None:
+def start_random_stream(cx: TranslationContext) -> None:
     """Random numbers of each task come from a stretch of their own."""
     cx.env[DRAWS] = Const(u64, len(cx.tasks) << 32)
 
@@ -82,7 +82,7 @@ def end_serial(cx: TranslationContext) -> None:
     if b.stmts:
         cx.tasks.append(Task((), Block([]), Block(b.stmts), b.stmts[0].span))
         b.stmts = []
-    start_draws(cx)
+    start_random_stream(cx)
 
 
 def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> LoopOptions:
@@ -98,11 +98,11 @@ def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> L
             "put ds.loop_config before the outermost loop that runs in parallel",
         )
     if not cx.is_outside and options.block_dim is not None:
-        raise no_blocks(cx, options.node)
+        raise block_dim_error(cx, options.node)
     return options
 
 
-def no_blocks(cx: TranslationContext, node: ast.AST) -> KernelSyntaxError:
+def block_dim_error(cx: TranslationContext, node: ast.AST) -> KernelSyntaxError:
     """The error for block_dim before a loop that is none of the kernel's outermost ones."""
     return cx.syntax(
         node,
@@ -148,12 +148,12 @@ def parallel_for(
     cx.lane_axes = ()
     cx.frame.env = before
     body = Block(stmts)
-    _refuse_reading_sums(body)
+    _refuse_reading_reductions(body)
     cx.tasks.append(Task(axes, Block(bounds, yields), body, span, block_dim=block_dim))
-    start_draws(cx)
+    start_random_stream(cx)
 
 
-def _refuse_reading_sums(body: Block) -> None:
+def _refuse_reading_reductions(body: Block) -> None:
     found = list(statements(body))
     sums = {s.mem for s in found if isinstance(s, Atomic) and s.mem.kind == "temp"}
     for s in found:
@@ -167,7 +167,7 @@ def _refuse_reading_sums(body: Block) -> None:
             )
 
 
-def race(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxError:
+def race_error(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxError:
     """The error for an assignment to a kernel-level local in a parallel loop, or to a part of one."""
     if isinstance(node, (ast.Subscript, ast.Attribute)):
         add = f"to sum add to all of {name} at a time, {name} += ..."
@@ -189,7 +189,7 @@ def accumulate(
 ) -> None:
     """`s += v` in a parallel loop, where s is a local of the kernel."""
     if kind not in ATOMIC:
-        raise race(cx, mem.name, node)
+        raise race_error(cx, mem.name, node)
     if mem.dtype.shape and not v.type.shape:
         v = cx.builder.broadcast(v, mem.dtype)
     v = keep_type(cx, v, mem.dtype, mem.name, node.target)

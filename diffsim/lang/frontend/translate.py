@@ -26,7 +26,7 @@ class Translation:
 
     def __init__(self, kernel: Kernel, looks: list[Observation], *, uses_random: bool) -> None:
         self.kernel = kernel
-        self.looks = looks
+        self.observations = looks
         self.uses_random = uses_random
 
 
@@ -59,7 +59,7 @@ def translate(
     frame = Frame(source, None)
     cx = TranslationContext(builder, frame, debug=debug)
     frame.env.update(bindings)
-    tasks.start_draws(cx)
+    tasks.start_random_stream(cx)
     if result is not None:
         cx.result = cx.use(Mem("return", result, 0, (), "temp"))
     with builder:
@@ -92,9 +92,9 @@ def translate(
                 "add a return, or take the -> away",
             )
         inlining.check_returns(cx, source)
-    made = tuple(map(_Constants(cx.constants).task, cx.tasks) if cx.constants else cx.tasks)
+    made = tuple(map(_Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
-    return Translation(kernel, cx.looks.settled(), uses_random=cx.uses_random)
+    return Translation(kernel, cx.observations.settled(), uses_random=cx.uses_random)
 
 
 class _Constants(Rewriter):

@@ -36,6 +36,14 @@ class FieldLike:
         @property
         def grad(self) -> FieldLike | None: ...
 
+    @property
+    def placed(self) -> bool:
+        """Whether it has memory; an array argument always has."""
+        return True
+
+    def call_it(self, name: str) -> None:
+        """Adopt the name of the variable that it was found under; an array argument has its parameter's."""
+
 
 class StructFieldLike:
     """A field of structs: one field per member, all of the same shape.
@@ -61,6 +69,11 @@ class StructFieldLike:
 
         @property
         def grad(self) -> StructFieldLike | None: ...
+
+        @property
+        def placed(self) -> bool: ...
+
+        def call_it(self, name: str) -> None: ...
 
         def fields(self) -> list[Any]:
             """The fields of all members, also those of structs inside."""

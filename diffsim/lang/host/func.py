@@ -11,6 +11,7 @@ from diffsim.errors import AutodiffError, DiffsimError, Span, shown
 from diffsim.ir.types import ScalarType
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.hooks import runtime
+from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import Source
 
@@ -81,7 +82,7 @@ class Given:
         )
 
 
-class BoundFunc(Bound):
+class BoundFunc(Bound, CompiledByValue):
     """A func taken from an object: `self` is that object."""
 
     def in_words(self) -> str:
@@ -97,7 +98,8 @@ class BoundFunc(Bound):
         return self.func, self.owner
 
     @staticmethod
-    def _describe_constant(func: Any, owner: Any) -> str:
+    def _describe_constant(*parts: Any) -> str:
+        func, _ = parts
         return f"the func {func.source.name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ import operator
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -41,6 +41,24 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType,
 _BASES: tuple[Any, ...] = (object, int, str, float)
 _CONTAINERS = (list, tuple, set, frozenset, range)
 _SOLID = (type, enum.Enum, *(getattr(types, name) for name in ("ModuleType", "FunctionType")))
+
+
+class CompiledByValue:
+    """Base of the language's own objects that a kernel is compiled for by their parts: vectors, structs.
+
+    Two with equal parts are the same constant, whichever objects they are.
+    """
+
+    __slots__ = ()
+
+    def _as_constant(self) -> Any:
+        """Return the parts: a constant, or a tuple or list of constants and objects."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _describe_constant(*parts: Any) -> str:
+        """Write the object in a message about a constant that has changed, given its parts."""
+        return repr(parts[-1])
 
 
 class Ref(weakref.ref):
@@ -74,7 +92,12 @@ def is_atom(thing: Any) -> bool:
 def is_constant(thing: Any) -> bool:
     """Whether it counts by its value."""
     kinds = (*_CONTAINERS, np.ndarray, enum.Enum)
-    return is_atom(thing) or isinstance(thing, kinds) or hasattr(type(thing), "_as_constant")
+    return is_atom(thing) or isinstance(thing, kinds) or is_compiled_by_value(thing)
+
+
+def is_compiled_by_value(thing: object) -> TypeGuard[CompiledByValue]:
+    """Return whether the object's parts count, by its class alone."""
+    return issubclass(type(thing), CompiledByValue)
 
 
 def is_settled(thing: Any) -> bool:
@@ -168,8 +191,7 @@ class Frozen:
         if issubclass(kind, range):
             return repr(range(*self.parts))
         parts = list(map(held, self.parts.parts))
-        describe = getattr(kind, "_describe_constant", None)
-        return repr(parts[-1]) if describe is None else str(describe(*parts))
+        return str(kind._describe_constant(*parts))
 
 
 def _array_parts(a: np.ndarray) -> tuple[Any, ...]:
@@ -184,7 +206,7 @@ def freeze(value: Any, *, exact: bool = False) -> Any:
     """An answer, to compare later ones with; `exact`: they must be the same object, if it is no number."""
     if is_atom(value):
         return value
-    if isinstance(value, (*_CONTAINERS, np.ndarray)) or hasattr(type(value), "_as_constant"):
+    if isinstance(value, (*_CONTAINERS, np.ndarray)) or is_compiled_by_value(value):
         return Frozen(value, exact=exact)
     if isinstance(value, (types.MethodType, types.BuiltinMethodType)):  # made anew each time
         return _Method(value)

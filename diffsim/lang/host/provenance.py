@@ -11,6 +11,7 @@ import numpy as np
 
 from diffsim.ir.op import OpDispatch
 from diffsim.lang.host.field_like import is_any_field
+from diffsim.lang.host.observations import is_compiled_by_value
 
 
 def holds_field(thing: Any) -> bool:
@@ -39,7 +40,7 @@ def _source_of(thing: Any) -> Any:
         return found if found is not None and found.live else None
     if isinstance(thing, dict):
         thing = list(thing.values())
-    elif hasattr(type(thing), "_as_constant"):  # a struct: its members
+    elif is_compiled_by_value(thing):  # a struct: its members
         thing = thing._as_constant()
     if isinstance(thing, (list, tuple, set, frozenset)):
         for t in thing:

@@ -222,7 +222,7 @@ COMPONENTS = {letter: k for names in _NAMES for k, letter in enumerate(names)}
 """Elements of vectors by name, as in GLSL: of positions, colours and textures."""
 
 
-def several(name: str) -> list[int] | None:
+def swizzle(name: str) -> list[int] | None:
     """The elements that `.xy`, `.zyx` or `.rgb` names; None for other names."""
     if len(name) > 1 and any(set(name) <= set(names) for names in _NAMES):
         return [COMPONENTS[letter] for letter in name]

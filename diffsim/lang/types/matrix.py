@@ -17,6 +17,7 @@ from diffsim.ir.op import Op, OpDispatch, Tracked
 from diffsim.ir.types import ScalarType, converted, from_numpy
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.hooks import runtime
+from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import holds_field, marked, source_of
 from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute, refuse_duals
@@ -29,7 +30,7 @@ _set = object.__setattr__
 @checked_methods(
     "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
 )
-class Matrix(OpDispatch):
+class Matrix(OpDispatch, CompiledByValue):
     """A small vector or matrix of numbers.
 
     Args:
@@ -425,7 +426,7 @@ class Matrix(OpDispatch):
             return lambda *args, **named: in_python(
                 name, linalg.METHODS[name], self, *args, **named
             )
-        chosen = linalg.several(name)
+        chosen = linalg.swizzle(name)
         if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
             return marked(Matrix(self.entries[chosen]), self)
         raise no_attribute(str(self), name, (*_PUBLIC, *linalg.METHODS), self._too_few(name))
@@ -439,13 +440,13 @@ class Matrix(OpDispatch):
             self[chosen] = value
         else:
             hint = self._too_few(name)
-            if not hint and linalg.several(name):
+            if not hint and linalg.swizzle(name):
                 hint = "each element once"
             raise no_assignment(str(self), name, linalg.COMPONENTS, hint)
 
     def _chosen(self, name: str) -> list[int] | None:
         """The elements that `.xy` names in an assignment: each once, and all there."""
-        chosen = linalg.several(name)
+        chosen = linalg.swizzle(name)
         ok = chosen and max(chosen) < len(self.entries) and len(set(chosen)) == len(chosen)
         return chosen if ok else None
 

@@ -16,6 +16,7 @@ from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.copying import Named
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.hooks import runtime
+from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import marked
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
@@ -197,7 +198,7 @@ _RESERVED = frozenset(
 )
 
 
-class Struct:
+class Struct(CompiledByValue):
     """A struct in Python: `p.pos`, `p.mass = 2.0`."""
 
     __slots__ = ("_type", "_values")
@@ -222,7 +223,8 @@ class Struct:
         return self._type, *self._values.values()
 
     @staticmethod
-    def _describe_constant(type_: Any, *values: Any) -> str:
+    def _describe_constant(*parts: Any) -> str:
+        type_, *values = parts
         inner = ", ".join(f"{k}={v!r}" for k, v in zip(type_.members, values, strict=True))
         return f"{type_.__name__}({inner})"
 

@@ -31,7 +31,7 @@ _MOST_MOVES = 3
 
 def write_checks(w: Writer, special: Specialization, then: str) -> None:
     """`if an answer is not what it was: find out what that means, and maybe do `then``."""
-    tests = [_test(w, look) for look in special.translation.looks]
+    tests = [_test(w, look) for look in special.translation.observations]
     if not tests:
         return
     w.space["$recheck"] = special.recheck
@@ -85,7 +85,7 @@ def recheck(special: Specialization) -> bool:
         AutodiffError: it is the same, but Python made it of what has a gradient.
     """
     changed: tuple[Observation, Any] | None = None
-    for look in special.translation.looks:
+    for look in special.translation.observations:
         now = look.now()
         source = source_of(now)
         if source is not None:
@@ -116,7 +116,7 @@ def check_lasts(special: Specialization) -> None:
     Raises:
         KernelStateError: it is.
     """
-    for look in special.translation.looks:
+    for look in special.translation.observations:
         if look.how != ABSENT and look.compare(look.now()) == REPLACED:
             raise KernelStateError(
                 f"{look.text} is another object each time it is read",

@@ -88,7 +88,7 @@ class Specialization:
             self.launches = LaunchHistory()
             self.dependencies = Dependencies(self)
             self.dependencies.add(self.fields())
-            observed = (look.object for look in translation.looks)
+            observed = (look.object for look in translation.observations)
             self.dependencies.add(thing for thing in observed if thing is not None)
         else:
             self.launches, self.dependencies = origin.launches, origin.dependencies
@@ -127,7 +127,7 @@ class Specialization:
     def identity(self) -> tuple[Any, ...]:
         """Key identifying this specialization."""
         numbers = [f.number for f in self.fields()]
-        objects = [o for look in self.translation.looks for o in identities(look.kept)]
+        objects = [o for look in self.translation.observations for o in identities(look.kept)]
         return id(self.kernel), self.key, *numbers, *objects
 
     # ---- variants

@@ -16,12 +16,11 @@ from diffsim.lang.frontend import assignments, expressions
 from diffsim.lang.frontend.context import (
     ADJOINT,
     Frame,
-    KernelLocal,
-    StructVar,
     TranslationContext,
-    Undefined,
+    load_struct,
     with_members,
 )
+from diffsim.lang.frontend.values import Environment, Evaluated, KernelLocal, StructVar, Undefined
 from diffsim.lang.host.annotations import Template
 from diffsim.lang.host.func import BoundFunc, Func
 from diffsim.lang.host.source import walk
@@ -76,13 +75,15 @@ def _changed_by_call(cx: TranslationContext, node: ast.Call, frame: Frame) -> It
 
 def parameters(cx: TranslationContext, func: Func) -> dict[str, str]:
     """The parameters annotated `ds.template()` that a func changes; with "." if only where it is a struct."""
-    known = cx.references.get(func)
+    known = cx.reference_parameters.get(func)
     if known is None:
-        cx.references[func] = {}  # of a func that calls itself, which is refused elsewhere
+        cx.reference_parameters[
+            func
+        ] = {}  # of a func that calls itself, which is refused elsewhere
         mine = [p for p in _names(func) if _is_template(func, p)] if func.native is None else []
         names = changed(cx, func.source.node.body, Frame(func.source, None)) if mine else set()
         known = {p: mark for p in mine for mark in (".", "") if p + mark in names}
-        cx.references[func] = known
+        cx.reference_parameters[func] = known
     return known
 
 
@@ -90,8 +91,8 @@ def assign(
     cx: TranslationContext,
     node: ast.Call,
     func: Func,
-    bound: dict[str, Any],
-    after: dict[str, Any],
+    bound: Environment,
+    after: Environment,
     shift: int,
 ) -> None:
     """Assign to the arguments of a call what the func has made of them.
@@ -105,7 +106,7 @@ def assign(
         thing = after.get(name)
         if isinstance(thing, StructVar):
             env, cx.frame.env = cx.frame.env, after
-            thing = thing.load(cx, name)
+            thing = load_struct(cx, thing, name)
             cx.frame.env = env
         if not _same(thing, bound[name]):
             new[name] = thing
@@ -123,7 +124,7 @@ def assign(
         if any(isinstance(n, ast.Call) for n in ast.walk(target)):
             raise cx.syntax(target, f"{problem}, and this calls one", "give the index a name first")
         for other, e in passed.items():
-            if other != name and _is_template(func, other) and not _apart(cx, target, e):
+            if other != name and _is_template(func, other) and not _is_disjoint(cx, target, e):
                 raise cx.syntax(
                     target,
                     f"{problem}, and {_root(target)} stands in another argument too",
@@ -155,7 +156,7 @@ def loop_body(
                 )
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Evaluated, b: Evaluated) -> bool:
     """Whether nothing was assigned."""
     members, others = getattr(a, "members", None), getattr(b, "members", None)
     if isinstance(members, dict) and isinstance(others, dict):
@@ -186,7 +187,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _apart(cx: TranslationContext, target: ast.expr, other: ast.expr) -> bool:
+def _is_disjoint(cx: TranslationContext, target: ast.expr, other: ast.expr) -> bool:
     """Whether a change of the target leaves alone what the other expression means."""
     names = [n.id for n in ast.walk(other) if isinstance(n, ast.Name)]
     if _root(target) not in names or not _root(other):

@@ -19,7 +19,6 @@ from diffsim.ir.nodes import (
     Const,
     CustomCall,
     Gradient,
-    Mem,
     Stmt,
     Store,
     Value,
@@ -29,9 +28,10 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.traversal import statements as every
 from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.frontend import assignments, expressions, subscripts
-from diffsim.lang.frontend.context import ADJOINT, DRAWS, Targets, TranslationContext
+from diffsim.lang.frontend.context import ADJOINT, DRAWS, AdjointTargets, TranslationContext
 from diffsim.lang.frontend.functions import inlining
-from diffsim.lang.host.field_like import is_field
+from diffsim.lang.frontend.values import Environment, Evaluated
+from diffsim.lang.host.field_like import FieldLike, is_field
 from diffsim.lang.host.func import BoundFunc, Func, Given
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.host.source import Source
@@ -67,7 +67,7 @@ adjoint = Adjoint()
 # ---- calls
 
 
-def call(cx: TranslationContext, node: ast.Call, func: Func, bound: dict[str, Any]) -> Any:
+def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment) -> Any:
     """Translate a call of a func that has a gradient or a replay of its own."""
     bound = {p: bound[p] for p in _params(func.source)}
     for name, thing in bound.items():
@@ -75,7 +75,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: dict[str, An
             bound[name] = cx.value(thing, node, f"the argument {name}")
     b = cx.builder
     with b.block() as body:
-        result, drew = _watched(cx, lambda: inlining.body(cx, node, func, bound))
+        result, drew = _detect_draws(cx, lambda: inlining.body(cx, node, func, bound))
         found = _values(cx, node, result)
     yields = found
     if drew and not isinstance(cx.env[DRAWS], Const):  # how many it drew is a result too
@@ -97,15 +97,15 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: dict[str, An
                 hint="draw them in the kernel and pass them as arguments",
             )
         _add_replay(cx, node, func, func.replay, bound, made)
-    if func.gradient is not None and func in cx.giving:
+    if func.gradient is not None and func in cx.open_gradients:
         made.refusal = (
             f"the gradient of {func.source.name} calls {func.source.name} itself, and can not be "
             "differentiated again"
         )
     elif func.gradient is not None:
-        cx.giving.append(func)
+        cx.open_gradients.append(func)
         _add_gradient(cx, node, func, func.gradient, bound, made, len(found))
-        cx.giving.pop()
+        cx.open_gradients.pop()
     b.add(made)
     outs = made.outs[: len(found)]
     if isinstance(result, (list, tuple)):
@@ -113,7 +113,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: dict[str, An
     return outs[0] if outs else None
 
 
-def _values(cx: TranslationContext, node: ast.Call, result: Any) -> tuple[Value, ...]:
+def _values(cx: TranslationContext, node: ast.Call, result: Evaluated) -> tuple[Value, ...]:
     """What a func returns, as run-time values."""
     if result is None:
         return ()
@@ -126,7 +126,7 @@ def _params(source: Source) -> list[str]:
     return [p.arg for p in (*spec.posonlyargs, *spec.args)]
 
 
-def _watched(cx: TranslationContext, translate: Callable[[], Any]) -> tuple[Any, bool]:
+def _detect_draws(cx: TranslationContext, translate: Callable[[], Any]) -> tuple[Any, bool]:
     """Translate something; returns its result, and whether it drew random numbers."""
     before, cx.uses_random = (cx.env[DRAWS], cx.uses_random), False
     result = translate()
@@ -140,11 +140,13 @@ def _run(
     cx: TranslationContext,
     node: ast.Call,
     given: Given,
-    env: dict[str, Any],
-    targets: Targets | None = None,
+    env: Environment,
+    targets: AdjointTargets | None = None,
 ) -> Any:
     """Translate what stands beside a func; it draws no random numbers."""
-    result, drew = _watched(cx, lambda: inlining.run(cx, node, given.source, env, targets=targets))
+    result, drew = _detect_draws(
+        cx, lambda: inlining.run(cx, node, given.source, env, targets=targets)
+    )
     if drew:
         raise AutodiffError(
             f"{given.source.name} draws random numbers, which would not be those of the forward run",
@@ -159,7 +161,7 @@ def _add_replay(
     node: ast.Call,
     func: Func,
     given: Given,
-    bound: dict[str, Any],
+    bound: Environment,
     made: CustomCall,
 ) -> None:
     with cx.builder.block() as stmts:
@@ -194,7 +196,7 @@ def _add_gradient(
     node: ast.Call,
     func: Func,
     given: Given,
-    bound: dict[str, Any],
+    bound: Environment,
     made: CustomCall,
     count: int,
 ) -> None:
@@ -217,7 +219,7 @@ def _add_gradient(
     env.update(zip(names[len(names) - count :], made.seeds, strict=False))
     inputs = {name: env[name] for name in names[:n]}
     types = {k: v.type for k, v in inputs.items() if isinstance(v, Value) and v.type.is_float}
-    targets = Targets(func.source.name, inputs, types)
+    targets = AdjointTargets(func.source.name, inputs, types)
     env.update({ADJOINT + k: zero(t) for k, t in types.items()})
     with cx.builder.block() as stmts:
         result = _run(cx, node, given, env, targets)
@@ -252,13 +254,17 @@ class GradOf:
         return f"the gradient of {self.func.source.name}"
 
     def in_kernel(
-        self, cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+        self,
+        cx: TranslationContext,
+        node: ast.Call,
+        args: list[Evaluated],
+        kwargs: dict[str, Evaluated],
     ) -> Any:
         return _gradient(cx, node, self, args, kwargs)
 
 
 def grad_of(
-    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> GradOf:
     """`ds.grad(f)`."""
     (thing,) = args if len(args) == 1 and not kwargs else (None,)
@@ -274,7 +280,11 @@ def grad_of(
 
 
 def _gradient(
-    cx: TranslationContext, node: ast.Call, of: GradOf, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    of: GradOf,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> Any:
     """`ds.grad(f)(x, ...)`: the derivative of f with respect to each float among its arguments."""
     b, func = cx.builder, of.func
@@ -300,7 +310,7 @@ def _gradient(
         inner = {**bound, **params}
         special = func.gradient is not None or func.replay is not None
         translate = call if special else inlining.body
-        result, drew = _watched(cx, lambda: translate(cx, node, func, inner))
+        result, drew = _detect_draws(cx, lambda: translate(cx, node, func, inner))
         found = _values(cx, node, result)
     if drew:
         raise cx.syntax(
@@ -402,7 +412,7 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
     return True
 
 
-def _is_constant(cx: TranslationContext, name: str, thing: Any) -> bool:
+def _is_constant(cx: TranslationContext, name: str, thing: Evaluated) -> bool:
     """Whether a parameter got numbers without a derivative in this call; one of integers never has any."""
     t = cx.frame.source.annotations().get(name)
     whole = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
@@ -455,9 +465,13 @@ def _add_to_local(cx: TranslationContext, node: ast.AugAssign, key: str, trail: 
 
 
 def _add_to_memory(
-    cx: TranslationContext, node: ast.AugAssign, targets: Targets, thing: Any, trail: list[Any]
+    cx: TranslationContext,
+    node: ast.AugAssign,
+    targets: AdjointTargets,
+    thing: FieldLike,
+    trail: list[Any],
 ) -> None:
-    mem: Mem = thing._mem
+    mem = thing._mem
     if not trail or not mem.dtype.is_float:
         raise cx.type_error(
             node.target,

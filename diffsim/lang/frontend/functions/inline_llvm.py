@@ -14,6 +14,7 @@ from diffsim.errors import KernelTypeError
 from diffsim.ir.nodes import Block, CustomCall, InlineLLVM, Value
 from diffsim.ir.types import ScalarType
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.values import Environment
 from diffsim.lang.host.func import Func, NativeText
 from diffsim.lang.host.signatures import checked
 
@@ -86,7 +87,7 @@ def _by_backend(text: Text) -> dict[str, str]:
     return dict.fromkeys(("cpu", "cuda"), text) if isinstance(text, str) else dict(text)
 
 
-def call(cx: TranslationContext, func: Func, bound: dict[str, Any]) -> Value:
+def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
     """Translate a call; the arguments have the types of the parameters."""
     native, name, b = func.native, func.source.name, cx.builder
     assert native is not None

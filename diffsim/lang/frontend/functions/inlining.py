@@ -12,9 +12,8 @@ from diffsim.lang.frontend.context import (
     DRAWS,
     RESULT,
     RETURN,
+    AdjointTargets,
     Frame,
-    StructValue,
-    Targets,
     TranslationContext,
 )
 from diffsim.lang.frontend.functions import (
@@ -23,6 +22,7 @@ from diffsim.lang.frontend.functions import (
     inline_llvm,
     structs,
 )
+from diffsim.lang.frontend.values import Environment, Evaluated, StructValue
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.observations import ATTRIBUTE
 from diffsim.lang.host.source import Source
@@ -35,9 +35,9 @@ def inline(
     cx: TranslationContext,
     node: ast.Call,
     func: Func,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    env: dict[str, Any] | None = None,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
+    env: Environment | None = None,
 ) -> Any:
     """Translate a func in place of its call; `env` receives its names as they are at the end."""
     if len(cx.running) >= _DEEPEST:
@@ -66,7 +66,7 @@ def inline(
     changed = by_reference.parameters(cx, func)
     if not changed:
         return body(cx, node, func, bound, after=env)
-    after: dict[str, Any] = {} if env is None else env
+    after: Environment = {} if env is None else env
     bound |= {name: structs.as_value(cx, bound[name], node) for name in changed}
     result = body(cx, node, func, bound, after=after)
     by_reference.assign(cx, node, func, bound, after, len(args) - len(node.args))
@@ -77,9 +77,9 @@ def body(
     cx: TranslationContext,
     node: ast.Call,
     func: Func,
-    bound: dict[str, Any],
+    bound: Environment,
     *,
-    after: dict[str, Any] | None = None,
+    after: Environment | None = None,
 ) -> Any:
     """What a func computes itself."""
     if func.native is not None:
@@ -91,10 +91,10 @@ def run(
     cx: TranslationContext,
     node: ast.Call,
     source: Source,
-    env: dict[str, Any],
+    env: Environment,
     *,
-    targets: Targets | None = None,
-    after: dict[str, Any] | None = None,
+    targets: AdjointTargets | None = None,
+    after: Environment | None = None,
 ) -> Any:
     """Translate a function's statements with its parameters bound; returns what it returns.
 
@@ -160,7 +160,11 @@ def _always_returns(body: list[ast.stmt]) -> bool:
 
 
 def bind(
-    cx: TranslationContext, node: ast.Call, func: Func, args: list[Any], kwargs: dict[str, Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    func: Func,
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> dict[str, Any]:
     """The parameters of a func bound to the call's arguments."""
     spec = func.source.node.args
@@ -176,7 +180,7 @@ def bind(
         raise cx.type_error(
             node, f"{name} takes {calls.count(len(params))}, {len(args)} given", _head(func)
         )
-    bound: dict[str, Any] = dict(zip((p.arg for p in params), args, strict=False))
+    bound: Environment = dict(zip((p.arg for p in params), args, strict=False))
     for k, v in kwargs.items():
         if k not in {p.arg for p in params}:
             raise cx.type_error(node, f"{name} has no parameter {k}", _head(func))
@@ -188,7 +192,9 @@ def bind(
     for p, default in zip(params[len(params) - len(defaults) :], defaults, strict=True):
         if p.arg not in bound:
             bound[p.arg] = default
-            cx.note(ATTRIBUTE, function, "__defaults__", defaults, f"a default of {name}", at=node)
+            cx.observe(
+                ATTRIBUTE, function, "__defaults__", defaults, f"a default of {name}", at=node
+            )
     annotations = func.source.annotations()
     for p in params:
         if p.arg not in bound:
@@ -199,8 +205,8 @@ def bind(
             bound[p.arg] = structs.of_type(cx, bound[p.arg], t, what, node)
         elif isinstance(t, (ScalarType, TensorType)) or calls.is_python_type(t):
             bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
-        elif isinstance(bound[p.arg], list):
-            bound[p.arg] = list(bound[p.arg])
+        elif isinstance(given := bound[p.arg], list):
+            bound[p.arg] = list(given)
     return bound
 
 

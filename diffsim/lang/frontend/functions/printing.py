@@ -12,7 +12,8 @@ from diffsim.ir.nodes import Print, Value
 from diffsim.ir.print_format import Shown
 from diffsim.ir.types import ScalarType, TensorType, size_of
 from diffsim.lang.frontend import calls, expressions
-from diffsim.lang.frontend.context import StructValue, TranslationContext
+from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.values import Evaluated, StructValue
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -39,7 +40,7 @@ def show(cx: TranslationContext, node: ast.Call) -> None:
             else:
                 line.put(place, thing)
     line.text(end)
-    cx.builder.add(Print(cx.place(), tuple(line.pieces), tuple(line.values), cx.span(node)))
+    cx.builder.add(Print(cx.lane_position(), tuple(line.pieces), tuple(line.values), cx.span(node)))
 
 
 def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> list[str]:
@@ -100,7 +101,7 @@ class _Line:
             )
         return "".join(map(str, inner.pieces))
 
-    def put(self, node: ast.expr, thing: Any, spec: str = "") -> None:
+    def put(self, node: ast.expr, thing: Evaluated, spec: str = "") -> None:
         """One thing; the parts of a struct or list one by one."""
         if isinstance(thing, Value):
             shown = Shown(thing.type, spec)

@@ -15,13 +15,9 @@ from diffsim.errors import KernelTypeError
 from diffsim.ir.nodes import Mem, Value, zero
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, calls, subscripts
-from diffsim.lang.frontend.context import (
-    StructValue,
-    StructVar,
-    TranslationContext,
-    Undefined,
-)
+from diffsim.lang.frontend.context import TranslationContext, load_struct
 from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.frontend.values import Environment, Evaluated, StructValue, StructVar, Undefined
 from diffsim.lang.host.field_like import AnyField, StructFieldLike
 from diffsim.lang.host.func import Func
 from diffsim.lang.host.source import Source
@@ -83,7 +79,7 @@ def _no_member(cx: TranslationContext, t: StructType, name: str, node: ast.expr)
 
 
 def of_type(
-    cx: TranslationContext, thing: Any, want: StructType, what: str, node: ast.expr
+    cx: TranslationContext, thing: Evaluated, want: StructType, what: str, node: ast.expr
 ) -> StructValue:
     """The thing as a struct of that type."""
     thing = as_value(cx, thing, node)
@@ -96,7 +92,7 @@ def of_type(
     return thing
 
 
-def as_value(cx: TranslationContext, thing: Any, node: ast.expr) -> Any:
+def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Any:
     """A struct of Python as one of the kernel; other things as they are."""
     if not isinstance(thing, Struct):
         return thing
@@ -111,10 +107,10 @@ def as_value(cx: TranslationContext, thing: Any, node: ast.expr) -> Any:
     return StructValue(thing._type, members)
 
 
-def blank(t: Type | StructType) -> Any:
-    """Zero in every member."""
+def zero_of(t: Type | StructType) -> Value | StructValue:
+    """Return a zero of the type; of a struct type, zero in every member."""
     if isinstance(t, StructType):
-        return StructValue(t, {name: blank(m) for name, m in t.members.items()})
+        return StructValue(t, {name: zero_of(m) for name, m in t.members.items()})
     return zero(t)
 
 
@@ -128,7 +124,7 @@ def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -
     return StructMethod(method, owner, node.value)
 
 
-def spread(env: dict[str, Any], name: str, value: StructValue) -> None:
+def spread(env: Environment, name: str, value: StructValue) -> None:
     """Bind a name that had no value to a struct."""
     env[name] = StructVar(value.type)
     for member, thing in value.members.items():
@@ -159,15 +155,15 @@ def make(
     cx: TranslationContext,
     node: ast.expr,
     t: StructType,
-    args: list[Any],
-    kwargs: dict[str, Any],
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> StructValue:
     """`Particle(pos, mass=m)` in a kernel."""
     given = t.bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
     members: dict[str, Any] = {}
     for name, want in t.members.items():
         if name not in given:
-            members[name] = blank(want)
+            members[name] = zero_of(want)
         elif isinstance(want, StructType):
             members[name] = of_type(cx, given[name], want, f"{name} of {t.__name__}", node)
         else:
@@ -178,7 +174,7 @@ def make(
 def _fitting(
     cx: TranslationContext,
     node: ast.expr,
-    thing: Any,
+    thing: Evaluated,
     want: Type,
     what: str,
 ) -> Value:
@@ -222,8 +218,8 @@ def call_method(
     cx: TranslationContext,
     node: ast.Call,
     method: StructMethod,
-    args: list[Any],
-    kwargs: dict[str, Any],
+    args: list[Evaluated],
+    kwargs: dict[str, Evaluated],
 ) -> Any:
     """`p.method(...)`: what it assigns to members of `self` is assigned to those of p."""
     func = method.func
@@ -236,14 +232,15 @@ def call_method(
             f"{func.source.name} changes the struct it is called on, which comes from a call here",
             "give the index or the struct a name first",
         )
-    env: dict[str, Any] = {}
+    env: Environment = {}
     result = inlining.inline(cx, node, func, [method.owner, *args], kwargs, env)
     me = func.source.node.args.args[0].arg
     var = env[me]
+    assert isinstance(var, StructVar)
     frame_env, cx.frame.env = cx.frame.env, env
-    changed = var.load(cx, me)
+    changed = load_struct(cx, var, me)
     cx.frame.env = frame_env
-    if local_name(cx, owner) is None and subscripts.any_place(cx, owner) is None:
+    if local_name(cx, owner) is None and subscripts.resolve_place(cx, owner) is None:
         raise cx.type_error(
             owner,
             f"{func.source.name} changes the struct it is called on, and this one can not be changed",

@@ -1,0 +1,97 @@
+"""What the front end computes with while it translates: values of the kernel, and objects of Python.
+
+An expression evaluates to an `Evaluated`. A name is bound to a `Binding`, which may also be a local that
+lives in memory, a local struct, or a name without a value. Partial evaluation rests on this: what is an
+object of Python is known at compile time and folded, what is a `Value` is computed by the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from diffsim.ir.nodes import Mem, Value
+from diffsim.lang.types.structs import StructType
+
+PythonObject: TypeAlias = Any
+"""Anything known at compile time: a number, a list, a field, a function, a module, an object of the program.
+
+The type checker can not tell such an object from the other members of the unions below; `isinstance` does.
+"""
+
+
+class Undefined:
+    """A name that was bound on some path only, and why it can not be used here.
+
+    Invariant: it never leaves the environment; looking such a name up is an error.
+    """
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class KernelLocal:
+    """A kernel-level local that lives in a temporary, because several tasks access it.
+
+    Invariant: `mem` has rank 0 and the type that the local was given first.
+    """
+
+    __slots__ = ("mem",)
+
+    def __init__(self, mem: Mem) -> None:
+        self.mem = mem
+
+
+class StructValue:
+    """A struct as the value of an expression.
+
+    Invariant: `members` has the keys of `type.members`; a member that is a struct is a StructValue.
+    """
+
+    __slots__ = ("members", "type")
+
+    def __init__(self, type_: StructType, members: dict[str, Any]) -> None:
+        self.type = type_
+        self.members = members
+
+    def in_words(self) -> str:
+        return f"a {self.type.__name__}"
+
+    def number_hint(self) -> str:
+        """Advise what to write where a number is wanted."""
+        return f"name a member: {', '.join(f'.{m}' for m in self.members)}"
+
+
+class StructVar:
+    """A local that is a struct; its members are bound to names of their own, "p.member".
+
+    Two are equal if they are of one type: merging branches and loops compare the members' bindings.
+    """
+
+    __slots__ = ("type",)
+
+    def __init__(self, type_: StructType) -> None:
+        self.type = type_
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructVar) and other.type is self.type
+
+    def __hash__(self) -> int:
+        return id(self.type)
+
+    def in_words(self) -> str:
+        return f"a {self.type.__name__}"
+
+
+Evaluated: TypeAlias = Value | StructValue | PythonObject
+"""What an expression evaluates to."""
+
+Binding: TypeAlias = Value | KernelLocal | StructVar | Undefined | PythonObject
+"""What a name is bound to."""
+
+Environment: TypeAlias = dict[str, Binding]
+"""The bindings of a function under translation; names of its own begin with "%", members are "p.member"."""
+
+Place: TypeAlias = tuple[Mem, tuple[Value, ...]]
+"""A memory and the index of an element in it, or of a component: then the component's index follows."""
