@@ -8,8 +8,8 @@ import llvmlite.binding as llvm
 
 import diffsim as ds
 from diffsim.backends.native import pool
+from diffsim.runtime.backend import open_backend
 from diffsim.runtime.cpu import command_list
-from diffsim.runtime.cpu import executable as compiling
 from diffsim.runtime.session import session
 
 _DELAY = """alwaysinline nounwind {
@@ -66,8 +66,8 @@ def changed(change):
 
 def _start_anew():
     """Forget what was compiled for the pool so far, and the pool."""
-    _kept.extend(compiling._libraries.values())
-    compiling._libraries.clear()
+    _kept.extend(open_backend("cpu", 0).loaded.values.values())
+    open_backend("cpu", 0).loaded.values.clear()
     ds.init(arch=ds.cpu)
     session._pool = session._launcher = None
     command_list._runner.cache_clear()

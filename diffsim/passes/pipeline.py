@@ -65,6 +65,11 @@ def lower(*, debug: bool, deterministic: bool) -> Stages:
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
 
 
+def lower_cuda(*, debug: bool) -> Stages:
+    """The stages on the way to the backend for NVIDIA GPUs."""
+    return LOWER_CUDA_DEBUG if debug else LOWER_CUDA
+
+
 VERIFY = False
 """Whether the IR is verified after every stage (tests and debug=True do)."""
 

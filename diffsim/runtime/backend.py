@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from diffsim.errors import BackendError
 from diffsim.ir.nodes import Kernel
 from diffsim.ir.types import ScalarType
+from diffsim.passes.pipeline import Stages
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.memory.storage import MemorySpace, Storage, StorageLayout, StridedSpan
 
@@ -69,15 +71,41 @@ class CommandList(Protocol):
         """Return the number of operations."""
 
 
+class Code(Protocol):
+    """What `generate` returns: LLVM text, and what the backend's `link` has to know of it."""
+
+    text: str
+
+
+class RecentlyUsed:
+    """The values of the keys used last, up to a number of them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.values: dict[Any, Any] = {}  # in the order of their use
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of a key, made if it is not there."""
+        found = self.values.pop(key, None)
+        if found is None:
+            found = make()
+        self.values[key] = found
+        if len(self.values) > self.most:
+            self.values.pop(next(iter(self.values)), None)
+        return found
+
+
 class Backend(Protocol):
     """A processor that kernels run on, with its memory.
 
     Attributes:
         name: as in `ds.init(arch=ds.NAME)`.
         device: where its fields lie. Two backends with one device share fields and executables.
+        loaded: the machine code that was loaded last.
     """
 
     name: str
+    loaded: RecentlyUsed
 
     @property
     def device(self) -> MemorySpace: ...
@@ -89,8 +117,34 @@ class Backend(Protocol):
             MemoryError, ValueError, OverflowError: there is not so much memory.
         """
 
-    def compile(self, kernel: Kernel) -> Executable:
-        """Compile a kernel's prepared IR, or take its code from the disk cache."""
+    def lowering(self) -> Stages:
+        """The passes between prepared IR and `generate`."""
+
+    def generate(self, lowered: Kernel) -> Code:
+        """Generate LLVM text from lowered IR."""
+
+    def code_key(self, text: str) -> tuple[str, ...]:
+        """Everything that the machine code made of a text depends on."""
+
+    def assemble(self, text: str) -> bytes:
+        """Make machine code of LLVM text.
+
+        Raises:
+            CodeRefused: the compiler can not.
+        """
+
+    def load(self, image: bytes) -> Any:
+        """Load machine code into the process, or onto the device.
+
+        Raises:
+            CodeRefused: it is not what `assemble` makes here.
+        """
+
+    def link(self, lowered: Kernel, code: Any, image: Any) -> Executable:
+        """Make an executable of what `lower`, `generate` and `load` returned."""
+
+    def refusal(self, kernel: Kernel, reason: str) -> BackendError:
+        """The error for a kernel whose code was refused."""
 
     def new_command_list(self) -> CommandList:
         """Make an empty command list."""
@@ -100,6 +154,10 @@ class Backend(Protocol):
 
     def info(self) -> str:
         """Return what kernels run on, in words."""
+
+
+class CodeRefused(Exception):
+    """Machine code can not be made, or loaded; the text says why."""
 
 
 class BackendUnavailable(Exception):

@@ -9,8 +9,9 @@ import diffsim as ds
 from diffsim.backends.cpu import chunks
 from diffsim.backends.cpu import codegen as cpu
 from diffsim.backends.native.jit import Jit
-from diffsim.runtime.cpu import executable as runtime_compile
-from diffsim.runtime.cpu.executable import llvm_text, lower
+from diffsim.runtime.backend import open_backend
+from diffsim.runtime.compiler import llvm_text
+from tests.support.lowered import lower
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def order(request, monkeypatch):
         return compile_(jit, text)
 
     monkeypatch.setattr(Jit, "compile", backwards)
-    monkeypatch.setattr(runtime_compile, "_libraries", {})
+    monkeypatch.setattr(open_backend("cpu", 0).loaded, "values", {})
 
 
 def follows(kernel, *args):

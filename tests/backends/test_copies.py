@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.cpu.executable import lower
+from tests.support.lowered import lower
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

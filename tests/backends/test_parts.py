@@ -8,7 +8,8 @@ import pytest
 import diffsim as ds
 from diffsim.backends.cpu import outline
 from diffsim.passes.transforms import vectorize
-from diffsim.runtime.cpu.executable import llvm_text, lower
+from diffsim.runtime.compiler import llvm_text
+from tests.support.lowered import lower
 
 SIZES = [1, 16, 37]
 

@@ -5,7 +5,7 @@ import pytest
 
 import diffsim as ds
 from diffsim.passes.transforms import vectorize
-from diffsim.runtime.cpu.executable import lower
+from tests.support.lowered import lower
 
 SIZES = [1, 5, 16, 63, 64, 129]
 

@@ -19,7 +19,7 @@ import diffsim
 from diffsim.backends.native.jit import _TRAILER, _TRAILER_MAGIC
 from diffsim.errors import Span, warn
 from diffsim.runtime import disk_cache as caches
-from diffsim.runtime.cpu import executable as compiling
+from diffsim.runtime.backend import open_backend
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, key
 from tests.soak._processes import start
 
@@ -169,7 +169,7 @@ def test_an_entry_with_all_sums_right_over_garbage_is_compiled_again(cpu, tmp_pa
         return x[7]
 
     once("other")  # what a process loads once, whatever kernels it runs, is not read again
-    compiling._libraries.clear()
+    open_backend("cpu", 0).loaded.values.clear()
     assert once() == 3.25 * 7
     garbage = b"\x7fELF" + bytes(range(256)) * 4
     entries = list((tmp_path / "cache").rglob("*.entry"))
@@ -179,7 +179,7 @@ def test_an_entry_with_all_sums_right_over_garbage_is_compiled_again(cpu, tmp_pa
         data = garbage + b"\xff" * 16 + end
         for entry in entries:
             entry.write_bytes(caches._header(entry.stem, data) + data)
-        compiling._libraries.clear()
+        open_backend("cpu", 0).loaded.values.clear()
         assert once() == 3.25 * 7
         again = [DiskCache(tmp_path / "cache").get(entry.stem) for entry in entries]
         assert data not in again
@@ -421,7 +421,7 @@ def test_debug_of_the_environment_holds_without_init():
 def test_leftovers_of_killed_writers_are_removed(tmp_path):
     code = (
         "import os, sys\n"
-        "from diffsim.runtime import cache\n"
+        "from diffsim.runtime import disk_cache as cache\n"
         "os.replace = lambda *_: os.kill(os.getpid(), 9)\n"
         "cache.DiskCache(sys.argv[1]).put(cache.key('x'), bytes(100))\n"
     )

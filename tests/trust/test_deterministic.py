@@ -12,9 +12,9 @@ import diffsim as ds
 from diffsim.backends.cpu import chunks
 from diffsim.backends.llvm import update_log
 from diffsim.errors import AccessError
-from diffsim.runtime.cpu.executable import lower
 from tests import shaken
 from tests.fuzz import deterministic, wide
+from tests.support.lowered import lower
 
 
 def of(kernel, *args):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from diffsim.backends.cpu import codegen
+from diffsim.backends.cpu.codegen import CpuCode
+from diffsim.backends.native.jit import Library, LLVMError
+from diffsim.errors import BackendError
 from diffsim.ir.nodes import Kernel
-from diffsim.runtime.backend import register
+from diffsim.passes import pipeline
+from diffsim.passes.pipeline import Stages
+from diffsim.runtime.backend import CodeRefused, RecentlyUsed, register
 from diffsim.runtime.cpu.command_list import CpuCommandList
-from diffsim.runtime.cpu.executable import CpuExecutable
+from diffsim.runtime.cpu.executable import ENTRY, CpuExecutable
 from diffsim.runtime.memory.storage import HOST, HostStorage, MemorySpace, StorageLayout
+from diffsim.runtime.session import session
 
 
 class CpuBackend:
@@ -15,11 +22,51 @@ class CpuBackend:
     name = "cpu"
     device: MemorySpace = HOST
 
+    def __init__(self) -> None:
+        # LLVM never frees some kilobytes of each library, and loading one takes time: a program that
+        # compiles the same kernels again and again (after each `ds.init`) gets the same libraries.
+        self.loaded = RecentlyUsed(256)
+
     def new_storage(self, layout: StorageLayout) -> HostStorage:
         return HostStorage(layout)
 
-    def compile(self, kernel: Kernel) -> CpuExecutable:
-        return CpuExecutable(kernel)
+    def lowering(self) -> Stages:
+        options = session.options
+        return pipeline.lower(debug=options.debug, deterministic=options.deterministic)
+
+    def generate(self, lowered: Kernel) -> CpuCode:
+        options = session.options
+        return codegen.lower(
+            lowered, session.jit, fast_math=options.fast_math, deterministic=options.deterministic
+        )
+
+    def code_key(self, text: str) -> tuple[str, ...]:
+        return text, session.jit.fingerprint
+
+    def assemble(self, text: str) -> bytes:
+        try:
+            return session.jit.compile(text)
+        except LLVMError as problem:
+            raise CodeRefused(str(problem)) from None
+
+    def load(self, image: bytes) -> Library:
+        try:
+            library = session.jit.load(image)
+            library.address(ENTRY)  # fails where somebody has made up an entry of the disk cache
+        except LLVMError as problem:
+            raise CodeRefused(str(problem)) from None
+        return library
+
+    def link(self, lowered: Kernel, code: CpuCode, image: Library) -> CpuExecutable:
+        return CpuExecutable(lowered, code, image)
+
+    def refusal(self, kernel: Kernel, reason: str) -> BackendError:
+        return BackendError(
+            f"LLVM makes no machine code of {kernel.name}: {reason}",
+            kernel.span,
+            hint="please report this with the kernel; until then divide the kernel into smaller ones"
+            ", or leave fast_math=True out",
+        )
 
     def new_command_list(self) -> CpuCommandList:
         return CpuCommandList()

@@ -1,15 +1,7 @@
-"""From Python source to something that can be called. The reader's entry to the whole of diffsim.
-
-    source ── lang.translate ──▶ IR ── passes ──▶ scalar IR ── backends.cpu ──▶ LLVM text ── jit ──▶ code
-
-`CpuExecutable` is the end of that way: native code with a filled parameter block. Object code is kept in the
-disk cache under a key made of the LLVM text (which holds no address) and everything the compiler depends
-on.
-"""
+"""A kernel compiled for the CPU: native code with a filled parameter block."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import struct
 from collections.abc import Callable
@@ -18,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from diffsim import locks
-from diffsim.backends.cpu import codegen as cpu
+from diffsim.backends.cpu.codegen import CpuCode
 from diffsim.backends.llvm.diagnostics import HEAD
 from diffsim.backends.llvm.parameter_block import (
     ERROR,
@@ -28,12 +20,11 @@ from diffsim.backends.llvm.parameter_block import (
     SEED,
     THREADS,
 )
-from diffsim.backends.native.jit import Jit, Library, LLVMError
-from diffsim.errors import BackendError, DiffsimError
+from diffsim.backends.native.jit import Library
+from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import Alloca, Check, Kernel, Mem
 from diffsim.ir.types import size_of
-from diffsim.passes import pipeline
-from diffsim.runtime import disk_cache, print_buffer
+from diffsim.runtime import print_buffer
 from diffsim.runtime.executable import (
     ERROR_SLOTS,
     CallText,
@@ -44,17 +35,8 @@ from diffsim.runtime.executable import (
 )
 from diffsim.runtime.session import session
 
-
-def lower(kernel: Kernel) -> Kernel:
-    """The kernel as the CPU backend takes it."""
-    options = session.options
-    stages = pipeline.lower(debug=options.debug, deterministic=options.deterministic)
-    return pipeline.run(kernel, stages, check=options.debug)
-
-
-def _code(lowered: Kernel, jit: Jit) -> cpu.CpuCode:
-    options = session.options
-    return cpu.lower(lowered, jit, fast_math=options.fast_math, deterministic=options.deterministic)
+ENTRY = "launch"
+"""The function of each library that runs a kernel, given its parameter block."""
 
 
 class CpuExecutable:
@@ -66,16 +48,13 @@ class CpuExecutable:
 
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
 
-    def __init__(self, kernel: Kernel) -> None:
-        lowered = lower(kernel)
-        jit = session.jit
-        code = _code(lowered, jit)
+    def __init__(self, lowered: Kernel, code: CpuCode, library: Library) -> None:
         self.layout = code.layout
         self.checks = code.checks
         self.lock = locks.rlock()
         self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
         self.block = ctypes.c_void_p(ctypes.addressof(self.params))
-        self.name = kernel.name
+        self.name = lowered.name
         self.prints = code.prints
         self.printed = np.zeros(print_buffer.WORDS if code.prints else 0, np.int64)
         self.errors = (ctypes.c_int64 * ERROR_SLOTS)()
@@ -88,16 +67,8 @@ class CpuExecutable:
             self.pool = session.pool  # a reference: its threads live as long as code that uses them
             self.params[POOL] = self.pool.handle
             self.params[THREADS] = self.pool.threads
-        try:
-            self.library = _loaded(code.text, jit)
-            self.address = self.library.address("launch")
-        except LLVMError as problem:
-            raise BackendError(
-                f"LLVM makes no machine code of {kernel.name}: {problem}",
-                kernel.span,
-                hint="please report this with the kernel; until then divide the kernel into smaller ones"
-                ", or leave fast_math=True out",
-            ) from None
+        self.library = library
+        self.address = library.address(ENTRY)
         self.params[RUN] = self.address
         self.call = session.launcher
         args = lowered.args
@@ -156,35 +127,3 @@ class CpuExecutable:
         check, values = self.checks[self.errors[0] - 1], self.errors[1:]
         self.errors[0] = 0
         raise self.explain(failed_check(check, values), check, values)
-
-
-_libraries: dict[tuple[str, str], Library] = {}
-"""Code loaded lately: LLVM keeps some kilobytes of each library for ever, and loading takes time."""
-_MOST_LIBRARIES = 256
-
-
-def _loaded(text: str, jit: Jit) -> Library:
-    """The code of a module: loaded already, kept on disk, or compiled now."""
-    store = session.cache
-    key = disk_cache.key(text, jit.fingerprint)
-    known = key, "" if store is None else str(store.folder)
-    library = _libraries.pop(known, None)
-    if library is None:
-        kept = store.get(key) if store is not None else None
-        if kept is not None:
-            with contextlib.suppress(LLVMError):  # an entry that somebody has made up
-                library = jit.load(kept)
-        if library is None:
-            made = jit.compile(text)
-            library = jit.load(made)
-            if store is not None:
-                store.put(key, made)
-    _libraries[known] = library  # the last one is the latest
-    if len(_libraries) > _MOST_LIBRARIES:
-        _libraries.pop(next(iter(_libraries)), None)
-    return library
-
-
-def llvm_text(kernel: Kernel) -> str:
-    """LLVM text of a kernel for the CPU."""
-    return _code(lower(kernel), session.jit).text

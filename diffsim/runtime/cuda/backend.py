@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+from diffsim.backends.cuda import codegen
+from diffsim.backends.cuda.codegen import CudaCode
 from diffsim.backends.cuda.libcuda import DriverError
+from diffsim.backends.cuda.ptx import PtxError
+from diffsim.errors import BackendError
 from diffsim.ir.nodes import Kernel
-from diffsim.runtime.backend import BackendUnavailable, register
+from diffsim.passes import pipeline
+from diffsim.passes.pipeline import Stages
+from diffsim.runtime.backend import BackendUnavailable, CodeRefused, RecentlyUsed, register
 from diffsim.runtime.cuda.command_list import CudaCommandList
 from diffsim.runtime.cuda.device import Device, DeviceStorage, open_device
-from diffsim.runtime.cuda.executable import CudaExecutable
+from diffsim.runtime.cuda.executable import CudaExecutable, CudaModule
 from diffsim.runtime.memory.storage import StorageLayout
 from diffsim.runtime.session import session
 
@@ -19,12 +28,46 @@ class CudaBackend:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.loaded = RecentlyUsed(
+            0
+        )  # the device's memory is scarce: modules go with their kernels
 
     def new_storage(self, layout: StorageLayout) -> DeviceStorage:
         return DeviceStorage(layout, self.device)
 
-    def compile(self, kernel: Kernel) -> CudaExecutable:
-        return CudaExecutable(kernel, self.device)
+    def lowering(self) -> Stages:
+        return pipeline.lower_cuda(debug=session.options.debug)
+
+    def generate(self, lowered: Kernel) -> CudaCode:
+        options = session.options
+        return codegen.lower(
+            lowered,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            sm=self.device.sm,
+            block_dim=options.default_gpu_block_dim,
+        )
+
+    def code_key(self, text: str) -> tuple[str, ...]:
+        return "cubin", text, self.device.identity, session.jit.fingerprint
+
+    def assemble(self, text: str) -> bytes:
+        with _refusing():
+            return self.device.machine_code(text)
+
+    def load(self, image: bytes) -> CudaModule:
+        with _refusing():
+            return CudaModule(self.device, image)
+
+    def link(self, lowered: Kernel, code: CudaCode, image: CudaModule) -> CudaExecutable:
+        return CudaExecutable(lowered, code, image, self.device)
+
+    def refusal(self, kernel: Kernel, reason: str) -> BackendError:
+        return BackendError(
+            f"{kernel.name} can not be compiled for {self.device}: {reason}",
+            kernel.span,
+            hint="docs/gpu.md says what it takes; ds.init(arch=ds.cpu) runs without a GPU",
+        )
 
     def new_command_list(self) -> CudaCommandList:
         return CudaCommandList(self.device)
@@ -37,6 +80,19 @@ class CudaBackend:
         driver = self.device.driver
         version = f"CUDA {driver.version // 1000}.{driver.version % 1000 // 10}"
         return f"{self.device}, {version}, through {driver.interface}"
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Run a block whose errors say that code is refused, but for those after which nothing works."""
+    try:
+        yield
+    except PtxError as problem:
+        raise CodeRefused(str(problem)) from None
+    except DriverError as problem:
+        if problem.is_fatal:
+            raise
+        raise CodeRefused(problem.reason) from None
 
 
 def _open(number: int) -> CudaBackend:

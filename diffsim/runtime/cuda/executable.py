@@ -9,7 +9,6 @@ mode that is after each launch.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import struct
@@ -19,19 +18,16 @@ from typing import Any
 import numpy as np
 
 from diffsim import locks
-from diffsim.backends.cuda import codegen as cuda
-from diffsim.backends.cuda.codegen import WORK, EntryPoint
+from diffsim.backends.cuda.codegen import WORK, CudaCode, EntryPoint
 from diffsim.backends.cuda.driver import Launch
 from diffsim.backends.cuda.libcuda import DriverError
-from diffsim.backends.cuda.ptx import PtxError
 from diffsim.backends.llvm.diagnostics import HEAD
 from diffsim.backends.llvm.parameter_block import ERROR, PRINTED, SEED
 from diffsim.errors import BackendError, DiffsimError, Span
 from diffsim.ir.nodes import Alloca, Check, Kernel, Mem
 from diffsim.ir.types import size_of
-from diffsim.passes import pipeline
 from diffsim.passes.analysis import regions
-from diffsim.runtime import disk_cache, print_buffer
+from diffsim.runtime import print_buffer
 from diffsim.runtime.cuda.device import Buffer, Device
 from diffsim.runtime.executable import (
     ERROR_SLOTS,
@@ -50,10 +46,18 @@ _MOST_BLOCKS = 2**31 - 1
 _TIMES_AT_ONCE = 2  # blocks that run at once, for loops whose length only the device knows
 
 
-def lower(kernel: Kernel, *, debug: bool) -> Kernel:
-    """The kernel as the CUDA backend takes it."""
-    stages = pipeline.LOWER_CUDA_DEBUG if debug else pipeline.LOWER_CUDA
-    return pipeline.run(kernel, stages, check=debug)
+class CudaModule:
+    """Loaded machine code, unloaded with this object."""
+
+    def __init__(self, device: Device, image: bytes) -> None:
+        self.device = device
+        self.handle = 0
+        self.handle = device.driver.load(image)
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.device.unload(self.handle)
+            self.handle = 0
 
 
 class CudaExecutable:
@@ -68,19 +72,11 @@ class CudaExecutable:
 
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
 
-    def __init__(self, kernel: Kernel, device: Device) -> None:
+    def __init__(self, lowered: Kernel, code: CudaCode, module: CudaModule, device: Device) -> None:
         self.device = device
-        self.name = kernel.name
+        self.name = lowered.name
         options = session.options
         self.reports_at_once = options.debug
-        lowered = lower(kernel, debug=options.debug)
-        code = cuda.lower(
-            lowered,
-            fast_math=options.fast_math,
-            deterministic=options.deterministic,
-            sm=device.sm,
-            block_dim=options.default_gpu_block_dim,
-        )
         self.layout = layout = code.layout
         self.checks = code.checks
         self.prints = code.prints
@@ -103,7 +99,7 @@ class CudaExecutable:
             self.params[layout.arena_bytes] = self.arena.nbytes
         if code.heap:
             device.need_heap(options.device_scratch_size)
-        self.module = _module(kernel, code.text, device)
+        self.module = module
         self._tasks = [self._task(entry) for entry in code.entries]
         launches, self._first = self._launches(self.params)
         self._start, self.block = device.driver.prepare(launches, device.jit)
@@ -119,7 +115,7 @@ class CudaExecutable:
                 self.bound.append(storage)
                 self.params[slot] = storage.address
         self.result = lowered.result
-        self.written = {a.mem for a in regions.writes(kernel) if a.mem.kind == "array"}
+        self.written = {a.mem for a in regions.writes(lowered) if a.mem.kind == "array"}
         self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
 
     def _task(self, entry: EntryPoint) -> tuple[int, int, int]:
@@ -252,44 +248,3 @@ class CudaExecutable:
             self.device.fill(self.errors.address, b"\0", self.errors.nbytes)
             check, values = self.checks[int(found[0]) - 1], found[1:].tolist()
             raise self.explain(failed_check(check, values, device=True), check, values)
-
-
-class _Module:
-    """Loaded machine code, unloaded with this object."""
-
-    def __init__(self, device: Device, image: bytes) -> None:
-        self.device = device
-        self.handle = 0
-        self.handle = device.driver.load(image)
-
-    def __del__(self) -> None:
-        if self.handle:
-            self.device.unload(self.handle)
-            self.handle = 0
-
-
-def _module(kernel: Kernel, text: str, device: Device) -> _Module:
-    """LLVM text as loaded machine code, from the disk cache if it is there and the driver takes it."""
-    store = session.cache
-    key = disk_cache.key("cubin", text, device.identity, session.jit.fingerprint)
-    image = store.get(key) if store is not None else None
-    if image is not None:
-        with contextlib.suppress(DriverError):
-            return _Module(device, image)
-    try:
-        image = device.machine_code(text)
-        made = _Module(device, image)
-    except (PtxError, DriverError) as problem:
-        reason = str(problem)
-        if isinstance(problem, DriverError):
-            if problem.is_fatal:
-                raise
-            reason = problem.reason
-        raise BackendError(
-            f"{kernel.name} can not be compiled for {device}: {reason}",
-            kernel.span,
-            hint="docs/gpu.md says what it takes; ds.init(arch=ds.cpu) runs without a GPU",
-        ) from None
-    if store is not None:
-        store.put(key, image)
-    return made

@@ -15,8 +15,8 @@ from diffsim.errors import GlobalDataAccessError
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Load, Mem, RngKey
 from diffsim.ir.traversal import task_statements, uses
-from diffsim.passes.autodiff import reverse
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
+from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import launch_function
@@ -57,7 +57,7 @@ class _Differentiate(Protocol):
     ) -> tuple[nodes.Kernel, frozenset[Mem]]: ...
 
 
-_DIFFERENTIATE: dict[Direction, _Differentiate] = {Direction.REVERSE: reverse.reverse}
+_DIFFERENTIATE: dict[Direction, _Differentiate] = {Direction.REVERSE: compiler.differentiate}
 
 
 class Derivative:

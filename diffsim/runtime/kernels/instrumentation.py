@@ -13,6 +13,7 @@ from typing import Protocol
 from diffsim.errors import DiffsimError
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Alloca, Check
+from diffsim.runtime import compiler
 from diffsim.runtime.backend import Backend
 from diffsim.runtime.executable import Executable
 
@@ -46,8 +47,8 @@ def compiled(
 ) -> Executable:
     """Compile a kernel for a backend, with an instrumentation if one is given."""
     if instrumentation is None:
-        return backend.compile(ir)
-    made = backend.compile(instrumentation.transform(ir))
+        return compiler.compile_kernel(ir, backend)
+    made = compiler.compile_kernel(instrumentation.transform(ir), backend)
     made.explain = instrumentation.explain
     if instrumentation.checks_each_launch:
         made.reports_at_once = True

@@ -14,10 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim import locks
-from diffsim.backends.cuda.codegen import emit_ptx
-from diffsim.backends.cuda.ptx import PtxError
 from diffsim.errors import (
-    BackendError,
     DiffsimError,
     FieldError,
     KernelTypeError,
@@ -28,14 +25,11 @@ from diffsim.errors import (
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
-from diffsim.lang.frontend.translate import translate
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_whole
 from diffsim.lang.host.source import Source
-from diffsim.passes import pipeline
-from diffsim.passes.transforms.args_from_fields import load_args_from_fields
-from diffsim.runtime.cpu.executable import llvm_text
+from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import is_on_gpu, take
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
@@ -299,21 +293,11 @@ class Kernel(Named):
                 bindings[p.name] = own(a)
                 if isinstance(a, (Field, StructField)):
                     a.call_it(p.name)
-        options = session.options
         for capture in _fields_first(self.source):
             capture()
-        made = translate(
-            self.source,
-            bindings,
-            tuple(run_time.values()),
-            signature.result,
-            default_fp=options.default_fp,
-            default_ip=options.default_ip,
-            debug=options.debug,
-        )
-        kernel = load_args_from_fields(made.kernel, given)
-        kernel = pipeline.run(kernel, pipeline.PREPARE, check=options.debug)
-        simplicity = self.simplicity or options.kernel_simplicity
+        made = compiler.translate(self.source, bindings, tuple(run_time.values()), signature.result)
+        kernel = compiler.prepare(made.kernel, given)
+        simplicity = self.simplicity or session.options.kernel_simplicity
         launch_arguments = LaunchArguments(values, arrays, self.source.name)
         special = Specialization(self, key, made, kernel, launch_arguments, simplicity)
         for p, a in zip(parameters, args, strict=True):
@@ -361,11 +345,11 @@ class Kernel(Named):
         special = self._only(args)
         if is_one_of(after, "frontend"):
             return print_kernel(special.translation.kernel)
-        return print_kernel(_stage(special.ir, after))
+        return print_kernel(compiler.ir_after(special.ir, after))
 
     def llvm(self, args: tuple[Any, ...] = ()) -> str:
         """The kernel in LLVM IR, as handed to LLVM for the CPU."""
-        return llvm_text(self._only(args).ir)
+        return compiler.llvm_text(self._only(args).ir)
 
     def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
         """The kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
@@ -444,28 +428,15 @@ class GradKernel:
 
     def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
         """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
-        return print_kernel(_stage(self.kernel._only(args).derivative.ir, after))
+        return print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
 
     def llvm(self, args: tuple[Any, ...] = ()) -> str:
         """The adjoint in LLVM IR, as handed to LLVM for the CPU."""
-        return llvm_text(self.kernel._only(args).derivative.ir)
+        return compiler.llvm_text(self.kernel._only(args).derivative.ir)
 
     def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
         """The adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self.kernel._only(args).derivative.ir, sm)
-
-
-def _stage(kernel: nodes.Kernel, after: str) -> nodes.Kernel:
-    if is_one_of(after, "simplify", "autodiff"):
-        return kernel
-    names = [name for name, _ in pipeline.LOWER]
-    if not is_one_of(after, *names):
-        raise DiffsimError(
-            f"there is no stage {shown(after)}",
-            Span.of_caller(),
-            hint="the stages are frontend, simplify, autodiff, " + ", ".join(names),
-        )
-    return pipeline.run(kernel, pipeline.LOWER, after)
 
 
 def _ptx(kernel: nodes.Kernel, sm: int) -> str:
@@ -474,19 +445,7 @@ def _ptx(kernel: nodes.Kernel, sm: int) -> str:
         "sm",
         "give the compute capability times ten, such as sm=80",
     )
-    options = session.options
-    stages = pipeline.LOWER_CUDA_DEBUG if options.debug else pipeline.LOWER_CUDA
-    try:
-        return emit_ptx(
-            pipeline.run(kernel, stages),
-            sm,
-            fast_math=options.fast_math,
-            deterministic=options.deterministic,
-            block_dim=options.default_gpu_block_dim,
-        )
-    except PtxError as problem:
-        hint = "docs/gpu.md says what it takes"
-        raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller(), hint) from None
+    return compiler.ptx_text(kernel, sm)
 
 
 def _as_argument(p: Parameter, a: Recorded) -> Any:

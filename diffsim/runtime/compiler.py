@@ -1,0 +1,147 @@
+"""From Python source to an executable: the stages of compiling a kernel, in their order.
+
+    source ── translate ──▶ IR ── prepare ──▶ IR ( ── differentiate ──▶ adjoint IR )
+           ── lower ──▶ scalar IR ── generate ──▶ LLVM text ── machine_code ──▶ code ── link ──▶ Executable
+
+Everything up to the prepared IR is the same for all backends; from `lower` on the backend has its say
+(`runtime/backend.py`). `kernel.ir(after=...)`, `kernel.llvm()` and `kernel.ptx()` show the results of the
+same stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from diffsim.backends.cuda.codegen import emit_ptx
+from diffsim.backends.cuda.ptx import PtxError
+from diffsim.errors import BackendError, DiffsimError, Span, shown
+from diffsim.ir.nodes import Arg, Kernel, Mem
+from diffsim.ir.types import Type
+from diffsim.lang.frontend import translate as frontend
+from diffsim.lang.frontend.translate import Translation
+from diffsim.lang.host.signatures import is_one_of
+from diffsim.lang.host.source import Source
+from diffsim.passes import pipeline
+from diffsim.passes.autodiff import reverse
+from diffsim.passes.transforms.args_from_fields import load_args_from_fields
+from diffsim.runtime import disk_cache
+from diffsim.runtime.backend import Backend, Code, CodeRefused, open_backend
+from diffsim.runtime.executable import Executable
+from diffsim.runtime.session import session
+
+
+def translate(
+    source: Source, bindings: dict[str, Any], args: tuple[Arg, ...], result: Type | None
+) -> Translation:
+    """Translate Python source to IR; see `lang.frontend.translate`."""
+    options = session.options
+    return frontend.translate(
+        source,
+        bindings,
+        args,
+        result,
+        default_fp=options.default_fp,
+        default_ip=options.default_ip,
+        debug=options.debug,
+    )
+
+
+def prepare(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
+    """Bring translated IR to the form that is analyzed, differentiated and lowered.
+
+    Args:
+        kernel: the frontend's result.
+        given: the arguments that are loaded from 0-D fields, which the launch passes in place of numbers.
+    """
+    kernel = load_args_from_fields(kernel, given)
+    return pipeline.run(kernel, pipeline.PREPARE, check=session.options.debug)
+
+
+def differentiate(
+    kernel: Kernel, *, relaxed: bool, detached: bool, in_place: bool
+) -> tuple[Kernel, frozenset[Mem]]:
+    """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
+    return reverse.reverse(kernel, relaxed=relaxed, detached=detached, in_place=in_place)
+
+
+def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:
+    """Compile a prepared kernel, or its adjoint, for a backend."""
+    lowered = lower(kernel, backend)
+    code = backend.generate(lowered)
+    image = machine_code(kernel, code, backend)
+    return backend.link(lowered, code, image)
+
+
+def lower(kernel: Kernel, backend: Backend) -> Kernel:
+    """Bring prepared IR to the form that a backend generates code from: operations on scalars."""
+    return pipeline.run(kernel, backend.lowering(), check=session.options.debug)
+
+
+def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
+    """Take the loaded machine code from memory or the disk cache, or make it.
+
+    Raises:
+        BackendError: the backend's compiler refused the code.
+    """
+    store = session.cache
+    key = disk_cache.key(*backend.code_key(code.text))
+    # Another folder is another program's cache: its entry has to be written there, too.
+    known_as = key, "" if store is None else str(store.folder)
+    try:
+        return backend.loaded.get(known_as, lambda: _load(key, code, backend, store))
+    except CodeRefused as problem:
+        raise backend.refusal(kernel, str(problem)) from None
+
+
+def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | None) -> Any:
+    """Load machine code from the disk cache; where it is not there, assemble and keep it."""
+    kept = store.get(key) if store is not None else None
+    if kept is not None:
+        with contextlib.suppress(CodeRefused):  # an entry that somebody has made up
+            return backend.load(kept)
+    image = backend.assemble(code.text)
+    loaded = backend.load(image)
+    if store is not None:  # only what could be loaded
+        store.put(key, image)
+    return loaded
+
+
+# ---- what the stages made, to be looked at
+
+
+def ir_after(kernel: Kernel, stage: str) -> Kernel:
+    """The IR of a prepared kernel, or of an adjoint, after the stage of that name."""
+    if is_one_of(stage, "simplify", "autodiff"):
+        return kernel
+    names = [name for name, _ in pipeline.LOWER]
+    if not is_one_of(stage, *names):
+        raise DiffsimError(
+            f"there is no stage {shown(stage)}",
+            Span.of_caller(),
+            hint="the stages are frontend, simplify, autodiff, " + ", ".join(names),
+        )
+    return pipeline.run(kernel, pipeline.LOWER, stage)
+
+
+def llvm_text(kernel: Kernel) -> str:
+    """The LLVM text that is made of a prepared kernel for the CPU, whatever the session's backend is."""
+    cpu = open_backend("cpu", 0)
+    return cpu.generate(lower(kernel, cpu)).text
+
+
+def ptx_text(kernel: Kernel, sm: int) -> str:
+    """The PTX of a prepared kernel for NVIDIA GPUs of compute capability sm / 10; needs no GPU."""
+    options = session.options
+    try:
+        return emit_ptx(
+            pipeline.run(kernel, pipeline.lower_cuda(debug=options.debug)),
+            sm,
+            fast_math=options.fast_math,
+            deterministic=options.deterministic,
+            block_dim=options.default_gpu_block_dim,
+        )
+    except PtxError as problem:
+        hint = "docs/gpu.md says what it takes"
+        raise BackendError(f"{kernel.name} has no PTX: {problem}", Span.of_caller(), hint) from None
