@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.ad.gradcheck import run_moved
-from diffsim.ad.record.entries import (
-    Entry,
-    Index,
-    Wrote,
-    flat,
-    held,
-    put_held,
-    read,
-    written,
-)
-from diffsim.ad.record.overwrite_saves import Box
+from diffsim.ad.record.elements import Box, Index, held, put_held
+from diffsim.ad.record.entries import Wrote
+from diffsim.ad.record.entry import Entry, flat
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.recorder import (
@@ -88,7 +80,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
         own = self._launching or special
         self._launching = None
         if not own.mode.is_detached:
-            entry.inside = own
+            entry.undetached = own
         if self.script is not None:
             self.script.append(functools.partial(own.launch, *entry.args))
 
@@ -290,10 +282,10 @@ class Comparison:
         self.script = nested.script or []
         inside = list(flat(nested.body.record))
         self.outputs = [
-            f for f in dict.fromkeys(f for e in inside for f in written(e)) if f.grad is not None
+            f for f in dict.fromkeys(f for e in inside for f in e.writes()) if f.grad is not None
         ]
         self.inputs = [
-            f for f in dict.fromkeys(f for e in inside for f in read(e)) if f.grad is not None
+            f for f in dict.fromkeys(f for e in inside for f in e.reads()) if f.grad is not None
         ]
         for f in self.inputs:
             start.note(f)

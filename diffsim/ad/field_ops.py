@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Run, held, put_held
+from diffsim.ad.record.elements import Run, held, put_held
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an

@@ -281,7 +281,7 @@ def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Sta
 def _back(start: StartSnapshot) -> None:
     """Leave the fields as they were at the start."""
     for saved in start.saved.values():
-        saved.put()
+        saved.restore()
     session.launches = start.launches
 
 
@@ -311,7 +311,7 @@ def _jacobian(
                     saved.box[0].clear()
     finally:
         for saved in grads:
-            saved.put()
+            saved.restore()
             saved.box[0].versions.dirty = True
         _back(start)
     return made

@@ -16,12 +16,11 @@ import numpy as np
 from diffsim.ad.checks.access_validation import Validator
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.nan_search import NanWatch
+from diffsim.ad.record.arguments import UNCHANGING, constant
+from diffsim.ad.record.elements import Box, Index, held
 from diffsim.ad.record.entries import (
-    UNCHANGING,
     Computed,
     Copied,
-    Entry,
-    Index,
     Launched,
     Pull,
     Replaced,
@@ -29,10 +28,9 @@ from diffsim.ad.record.entries import (
     Stopped,
     Stored,
     Wrote,
-    constant,
-    held,
 )
-from diffsim.ad.record.overwrite_saves import Box, OverwriteSaver, Saved
+from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Entry, Index, held
-from diffsim.ad.record.overwrite_saves import Box, OverwriteSaver
+from diffsim.ad.record.elements import Box, Index, held
+from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.overwrite_saves import OverwriteSaver
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder

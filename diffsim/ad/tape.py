@@ -17,12 +17,8 @@ from diffsim.ad.checks.broken_chains import check_chain
 from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.record.dot import draw
-from diffsim.ad.record.entries import (
-    Replaced,
-    Scope,
-    all_written,
-    fields_of,
-)
+from diffsim.ad.record.entries import Replaced, Scope, all_written
+from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved, TapeStats
 from diffsim.ad.record.record import Record
 from diffsim.ad.recorder import TapeRecorder
@@ -346,11 +342,11 @@ class Tape:
         for f, seed in seeds.items():
             start_from(f, seed)
         if again is None or not again.backward(native=not (self.retained or self.hooks)):
-            keeper = GradientRetainer(self.retained) if self.retained else None
+            retainer = GradientRetainer(self.retained) if self.retained else None
             run_adjoints(
                 self.entries,
                 self.recorder.gaps,
-                keeper=keeper,
+                retainer=retainer,
                 nan=self.recorder.nan,
                 hooks=self.hooks,
             )

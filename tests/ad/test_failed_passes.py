@@ -124,7 +124,7 @@ def fail_at(monkeypatch, k):
 
     for kind in (Launched, Wrote, Stored, Copied, Computed):
         monkeypatch.setattr(kind, "backward", failing(kind.backward))
-    monkeypatch.setattr(Saved, "put", failing(Saved.put))
+    monkeypatch.setattr(Saved, "restore", failing(Saved.restore))
     init = Replaced.__init__
 
     def make(entry, backward, *args, **kwargs):

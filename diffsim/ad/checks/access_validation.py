@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Index, look, part
+from diffsim.ad.record.elements import Index, look, part
 from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, Span
 from diffsim.ir import types
 from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Copied, Entry, Launched, Replaced, Wrote, flat
 from diffsim.errors import AutodiffError, MissingGradientError, Span
-from diffsim.ir.nodes import Atomic, Store
+from diffsim.ir.nodes import Atomic, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.autodiff.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
+    from diffsim.ad.record.entries import Copied, Launched, Wrote
     from diffsim.ad.record.record import Record
     from diffsim.runtime.kernels.specialization import Specialization
 
-Broken = dict[int, tuple[Any, Store | Atomic | Span | None, bool]]
-"""Memories that an active value was lost in: the object (kept, so that its id stays its own), where, and
+Loss = tuple[Any, Store | Atomic | Span | None, bool]
+"""Where an active value was lost: the memory (kept, so that its id stays its own), the statement, and
 whether the value was a gradient."""
 
 
@@ -29,108 +29,103 @@ def check_chain(entries: Record) -> None:
     Raises:
         MissingGradientError, AutodiffError: with the line where the value was lost.
     """
-    if not any(map(_may_break, entries.firsts())):
+    if not any(entry.may_break_chain() for entry in entries.firsts()):
         return
-    broken: Broken = {}
+    search = _Search()
     for entry in entries:
-        if isinstance(entry, Launched):
-            activity = entry.special.derivative.activity
-            if broken or activity.leaks or activity.second_leaks:
-                follow(entry, broken)
-        elif isinstance(entry, Copied):
-            follow_copy(entry, broken)
-        elif isinstance(entry, Wrote):
-            if entry.index is None:
-                broken.pop(key(entry.field), None)
-            if entry.lost is not None:
-                broken.setdefault(key(entry.field), (entry.field, entry.lost, False))
-        elif isinstance(entry, Replaced):
-            for e in flat([entry]):
-                if isinstance(e, Launched) and e.inside is not None:
-                    follow_inside(e, e.inside, broken)
+        entry.follow(search)
 
 
-def _may_break(entry: Entry) -> bool:
-    if isinstance(entry, Launched):
-        return bool(
-            entry.special.derivative.activity.leaks
-            or entry.special.derivative.activity.second_leaks
-        )
-    return isinstance(entry, (Copied, Replaced)) or (
-        isinstance(entry, Wrote) and entry.lost is not None
-    )
+class _Search:
+    """Goes through a record in order (`ChainSearch` of `ad/record/entry.py`).
 
-
-def follow(entry: Launched, broken: Broken) -> None:
-    """One launch's part in the search for broken chains."""
-    special, activity = entry.special, entry.special.derivative.activity
-    if special.mode.is_detached:  # what it stores is a constant
-        return
-    objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
-    lost = {key(objects[s.mem]): (objects[s.mem], s, True) for s in reversed(activity.second_leaks)}
-    lost.update({key(objects[s.mem]): (objects[s.mem], s, False) for s in reversed(activity.leaks)})
-    inside = special.derivative.read_after_leak
-    where_broken = {m: find(f, broken) for m, f in objects.items()}
-    tainted = [m for m, where in where_broken.items() if m in inside or where is not None]
-    for mem in tainted:
-        where = where_broken[mem] or lost[key(objects[mem])]
-        flow = Activity(special.ir, frozenset([mem]))
-        for t in special.ir.tasks:
-            for s in task_statements(t):
-                if (
-                    isinstance(s, (Store, Atomic))
-                    and s.mem.grad is not None
-                    and s.value in flow.values
-                ):
-                    raise _broken(where, special.kernel.source.name)
-        if special.ir.result in flow.temps:
-            raise _broken(where, special.kernel.source.name)
-        for leak in flow.leaks:
-            f = objects[leak.mem]
-            lost.setdefault(key(f), (f, leak, where[2]))
-    for name, where in lost.items():
-        broken.setdefault(name, where)
-
-
-def follow_inside(entry: Launched, special: Specialization, broken: Broken) -> None:
-    """A launch in a function with a gradient of its own: what it leaves in fields without gradient.
-
-    The gradient written by hand can not be asked about them, for lack of a place to ask it in.
+    Attributes:
+        broken: for each memory (`key`) that an active value was lost in, where that was.
     """
-    try:
-        leaks = special.derivative.activity.leaks
-    except AutodiffError:  # it uses gradients, and is not differentiated itself
-        return
-    for s in leaks:
-        f = special.object_of(s.mem, entry.given)
-        broken.setdefault(key(f), (f, s, False))
+
+    def __init__(self) -> None:
+        self.broken: dict[int, Loss] = {}
+
+    def launched(self, entry: Launched) -> None:
+        special, activity = entry.special, entry.special.derivative.activity
+        if not (self.broken or activity.leaks or activity.second_leaks):
+            return
+        if special.mode.is_detached:  # what it stores is a constant
+            return
+        objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
+        lost: dict[int, Loss] = {}
+        for leaks, second in ((activity.second_leaks, True), (activity.leaks, False)):
+            for s in reversed(leaks):
+                lost[key(objects[s.mem])] = objects[s.mem], s, second
+        where_broken = {m: self.find(f) for m, f in objects.items()}
+        for mem, found in where_broken.items():
+            if found is not None or mem in special.derivative.read_after_leak:
+                _follow_value(special, mem, found or lost[key(objects[mem])], objects, lost)
+        for name, where in lost.items():
+            self.broken.setdefault(name, where)
+
+    def launched_inside(self, entry: Launched, special: Specialization) -> None:
+        """A launch in a function with a gradient of its own: what it leaves in fields without gradient.
+
+        The gradient written by hand can not be asked about them, for lack of a place to ask it in.
+        """
+        try:
+            leaks = special.derivative.activity.leaks
+        except AutodiffError:  # it uses gradients, and is not differentiated itself
+            return
+        for s in leaks:
+            f = special.object_of(s.mem, entry.given)
+            self.broken.setdefault(key(f), (f, s, False))
+
+    def wrote(self, entry: Wrote) -> None:
+        if entry.index is None:
+            self.broken.pop(key(entry.field), None)
+        if entry.lost is not None:
+            self.broken.setdefault(key(entry.field), (entry.field, entry.lost, False))
+
+    def copied(self, entry: Copied) -> None:
+        target, source = entry.target, entry.source
+        where = self.broken.get(key(source))
+        if where is None and source.is_grad:
+            where = (source, entry.span, True)
+        if target.grad is not None:
+            if where is not None:
+                raise _error(where, f"a copy to {target.name}")
+        elif target.dtype.is_float and not target.is_grad:
+            if where is not None:
+                self.broken[key(target)] = where
+            elif source.grad is not None:
+                self.broken[key(target)] = (target, entry.span, False)
+            elif entry.to is None:
+                self.broken.pop(key(target), None)
+
+    def find(self, f: Any) -> Loss | None:
+        """Where an active value was lost in a memory, under whatever name."""
+        found = self.broken.get(key(f))
+        if found is None and isinstance(f, np.ndarray):
+            arrays = (w for w in self.broken.values() if isinstance(w[0], np.ndarray))
+            found = next((w for w in arrays if np.may_share_memory(f, w[0])), None)
+        return found
 
 
-def follow_copy(entry: Copied, broken: Broken) -> None:
-    """A copy's part in it."""
-    target, source = entry.target, entry.source
-    where = broken.get(key(source))
-    if where is None and source.is_grad:
-        where = (source, entry.span, True)
-    if target.grad is not None:
-        if where is not None:
-            raise _broken(where, f"a copy to {target.name}")
-    elif target.dtype.is_float and not target.is_grad:
-        if where is not None:
-            broken[key(target)] = where
-        elif source.grad is not None:
-            broken[key(target)] = (target, entry.span, False)
-        elif entry.to is None:
-            broken.pop(key(target), None)
+def _follow_value(
+    special: Specialization, mem: Mem, where: Loss, objects: dict[Mem, Any], lost: dict[int, Loss]
+) -> None:
+    """Follow a value that was lost in `mem` through a kernel, and add where it gets lost again.
 
-
-def find(f: Any, broken: Broken) -> tuple[Any, Store | Atomic | Span | None, bool] | None:
-    """Where an active value was lost in a memory, under whatever name."""
-    found = broken.get(key(f))
-    if found is None and isinstance(f, np.ndarray):
-        arrays = (w for w in broken.values() if isinstance(w[0], np.ndarray))
-        found = next((w for w in arrays if np.may_share_memory(f, w[0])), None)
-    return found
+    Raises:
+        AutodiffError: it gets into a field with a gradient, or is returned.
+    """
+    flow = Activity(special.ir, frozenset([mem]))
+    for t in special.ir.tasks:
+        for s in task_statements(t):
+            if isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in flow.values:
+                raise _error(where, special.kernel.source.name)
+    if special.ir.result in flow.temps:
+        raise _error(where, special.kernel.source.name)
+    for leak in flow.leaks:
+        f = objects[leak.mem]
+        lost.setdefault(key(f), (f, leak, where[2]))
 
 
 def key(f: Any) -> int:
@@ -142,7 +137,7 @@ def key(f: Any) -> int:
     return id(f)
 
 
-def _broken(where: tuple[Any, Store | Atomic | Span | None, bool], reader: str) -> AutodiffError:
+def _error(where: Loss, reader: str) -> AutodiffError:
     thing, place, second = where
     if isinstance(place, (Store, Atomic)):
         return second_order(place) if second else missing_gradient(place, reader)

@@ -9,13 +9,13 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ad.record.entries import Copied, Launched, Replaced, Wrote, fields_of, flat
+from diffsim.ad.record.entry import fields_of, flat
 from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.runtime.fields.field import Field
 
 if TYPE_CHECKING:
-    from diffsim.ad.record.entries import Entry
-    from diffsim.ad.record.overwrite_saves import Box, Saved
+    from diffsim.ad.record.entry import Entry
+    from diffsim.ad.record.overwrite_saves import Saved
     from diffsim.ad.record.record import Record
 
 
@@ -51,7 +51,7 @@ class RecordIntegrity:
 
     def _put_back(self, saved: Saved) -> None:
         with self.if_cut_short(saved.box[0]):
-            saved.put()
+            saved.restore()
 
     @contextlib.contextmanager
     def if_cut_short(self, saved: Field) -> Iterator[None]:
@@ -96,7 +96,7 @@ class RecordIntegrity:
             AutodiffError: a field with a gradient has changed since it was recorded.
         """
         for entry in flat(entries[self._seen :]):
-            for f, _ in _boxes(entry):
+            for f, _ in entry.boxes():
                 if f.grad is not None:
                     self._fields[f] = None
         self._seen = len(entries)
@@ -104,7 +104,7 @@ class RecordIntegrity:
         if not changed:
             return
         for entry in flat(entries):
-            for f, row in _boxes(entry):
+            for f, row in entry.boxes():
                 if f in changed and f.versions.changed(row, self.left):
                     raise _between(f, row)
 
@@ -148,24 +148,6 @@ def no_record(aim: str) -> AutodiffError:
         Span.of_caller(),
         hint="record first: with tape: ...",
     )
-
-
-def _boxes(entry: Entry) -> Iterator[Box]:
-    """What an entry read or wrote."""
-    if isinstance(entry, Launched):
-        special = entry.special
-        for a in (*special.accesses.reads, *special.accesses.writes):
-            box = special.box(a, entry.args)
-            if box is not None:
-                yield box
-    elif isinstance(entry, Wrote):
-        yield entry.field, entry.row
-    elif isinstance(entry, Copied):
-        yield entry.target, None
-        yield entry.source, None
-    elif isinstance(entry, Replaced):
-        for f in (*entry.arrays, *entry.written):
-            yield f, None
 
 
 def _between(f: Field, row: int | None) -> AutodiffError:

@@ -13,23 +13,11 @@ remember where they come from (`runtime/fields/read_values.py`); what `math.sqrt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ad.record.entries import (
-    Copied,
-    Entry,
-    Launched,
-    Replaced,
-    Seeded,
-    Stopped,
-    Stored,
-    Wrote,
-    all_written,
-    flat,
-    read,
-    written,
-)
+from diffsim.ad.record.entries import Replaced, Stored, Wrote, all_written
+from diffsim.ad.record.entry import Entry, flat, used_by
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.versions import span_of
@@ -52,7 +40,7 @@ def check_seeds(record: Record) -> None:
     if not record.seeded and not any(special.accesses.gradient_writes for special in record.alive):
         return
     computed = {f.grad for f in all_written(record.firsts()) if f.grad is not None}
-    for gradient, span in _seeds(record.firsts()):
+    for gradient, span in (s for e in flat(record.firsts()) for s in e.sets_gradients()):
         if gradient in computed:
             name = gradient.name
             raise AutodiffError(
@@ -85,20 +73,6 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
         )
 
 
-def _seeds(entries: Iterable[Entry]) -> Iterator[tuple[Field, Span | None]]:
-    """The gradients that the program wrote something other than 0 to, and where."""
-    for entry in flat(entries):
-        if isinstance(entry, Launched):
-            for statement in entry.special.accesses.gradient_writes:
-                f = entry.special.object_of(statement.mem, entry.given)
-                if isinstance(f, Field):
-                    yield f, statement.span
-        elif isinstance(entry, Seeded):
-            yield entry.field, entry.span
-        elif isinstance(entry, Copied) and entry.target.is_grad:
-            yield entry.target, entry.span
-
-
 # ---- what leads to the loss
 
 
@@ -117,22 +91,22 @@ def _check_loss(record: Record, loss: Field) -> None:
     what = "nothing on this tape writes to it"
     for entry in reversed(record):
         if isinstance(entry, Replaced):
-            if entry.by_user or loss in _touched(entry):
+            if entry.by_user or loss in used_by(entry):
                 return  # the user's own gradient knows
-        elif loss not in written(entry):
+        elif loss not in entry.writes():
             continue
-        elif isinstance(entry, (Stored, Stopped)) or _is_meant(entry):
+        elif isinstance(entry, Stored) or entry.is_meant:
             return
         elif isinstance(entry, Wrote):
             if not computed:
                 what = "its last value is a constant from Python"
                 where = span_of(entry.writer)
             break
-        elif any(f.grad is not None for f in read(entry)):
+        elif any(f.grad is not None for f in entry.reads()):
             return
         elif not computed:
             what = "what it is computed of has no gradient"
-            where, computed = _store(entry, loss), True
+            where, computed = entry.statement(loss), True
     if computed and any(map(_is_cut, record.firsts())):
         return
     shown = _shown(f"{loss.name} was set here:", where)
@@ -163,24 +137,24 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
     for number in range(len(record) - 1, -1, -1):
         entry = record[number]
         if isinstance(entry, Replaced):
-            inside = _touched(entry)
+            inside = used_by(entry)
             if entry.by_user:
                 explained.append(inside)
             if entry.by_user or not wanted.isdisjoint(inside):
                 wanted |= inside
                 ever |= inside
-        elif wanted.isdisjoint(written(entry)):
+        elif wanted.isdisjoint(entry.writes()):
             continue
         elif isinstance(entry, Wrote):
             if entry.taken is not None:
                 _check_taken(entry, explained)
-            elif number >= first and _is_given(entry):
+            elif number >= first and entry.is_given():
                 found.append((number, entry))
             if entry.index is None or not entry.field.shape:
                 wanted.discard(entry.field)
         else:
-            wanted -= _overwritten(entry)
-            wanted.update(f for f in read(entry) if f.grad is not None)
+            wanted.difference_update(entry.overwrites())
+            wanted.update(f for f in entry.reads() if f.grad is not None)
             ever |= wanted
     if record.declares_constants:
         return
@@ -223,42 +197,9 @@ def _refuse(source: Any, entry: Wrote) -> None:
     )
 
 
-def _overwritten(entry: Entry) -> set[Field]:
-    """The fields that a launch stores every element of."""
-    found: set[Field] = set()
-    if isinstance(entry, Launched):
-        for a in entry.special.accesses.must_write:
-            f = entry.special.object_of(a.mem, entry.args)
-            if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.part):
-                found.add(f)
-    return found
-
-
-def _is_given(entry: Wrote) -> bool:
-    """Whether it is a constant that Python may have computed, for a field with a gradient."""
-    if entry.meant or isinstance(entry, (Stored, Stopped, Seeded)) or entry.field.grad is None:
-        return False
-    return not isinstance(entry.value, Field) and _nonzero(entry.value)
-
-
-def _nonzero(value: Any) -> bool:
-    array = value if hasattr(value, "any") else None
-    return array is None or bool(array.any())
-
-
-def _is_meant(entry: Entry) -> bool:
-    """Whether what it wrote is a constant because the user said so."""
-    if isinstance(entry, Launched):
-        return entry.special.mode.is_detached
-    return isinstance(entry, Wrote) and entry.meant
-
-
 def _is_cut(entry: Entry) -> bool:
     """Whether the user says that something is a constant, which what is made of it is then, too."""
-    cut = isinstance(entry, Stopped) or (
-        isinstance(entry, Wrote) and isinstance(entry.value, Field)
-    )
-    return cut or _is_meant(entry)
+    return entry.is_meant or (isinstance(entry, Wrote) and isinstance(entry.value, Field))
 
 
 def _read_outs(record: Record) -> list[Any]:
@@ -267,21 +208,6 @@ def _read_outs(record: Record) -> list[Any]:
         return []
     sources = (f.source for f in members(session.with_grad))
     return [s for s in sources if s is not None and s.record is record]
-
-
-def _touched(entry: Replaced) -> set[Field]:
-    """The fields that a function with a gradient of its own, or a rollout, uses."""
-    inside = [f for e in flat(entry.inside) for f in (*read(e), *written(e))]
-    return {*entry.arrays, *entry.written, *inside}
-
-
-def _store(entry: Entry, f: Field) -> Span | None:
-    """The statement that writes to a field."""
-    if isinstance(entry, Launched):
-        for a in entry.special.accesses.writes:
-            if entry.special.object_of(a.mem, entry.args) is f:
-                return a.stmt.span
-    return entry.span if isinstance(entry, Copied) else None
 
 
 def _shown(title: str, span: Span | None) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Index, Launched, look, part
+from diffsim.ad.record.elements import Index, look, part
+from diffsim.ad.record.entries import Launched
 from diffsim.errors import AutodiffError, Span
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field

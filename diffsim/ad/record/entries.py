@@ -1,135 +1,44 @@
-"""What a tape holds, entry by entry: each knows its own part of the backward pass."""
+"""The entries of a tape; `entry.py` says what each method is for."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.record.elements import Box, Index, Run, add_held, held, put_held
+from diffsim.ad.record.entry import (
+    BackwardRun,
+    ChainSearch,
+    Entry,
+    ForwardProgram,
+    Picture,
+    ReverseProgram,
+    flat,
+)
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.errors import AutodiffError, Span
-from diffsim.lang.host.provenance import source_of
-from diffsim.lang.types.matrix import Matrix
-from diffsim.runtime.fields.device_array import DeviceArray
+from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
+from diffsim.runtime.fields.read_values import FieldElement
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.kernels.aliasing import shares
-from diffsim.runtime.memory.storage import HOST
-from diffsim.runtime.session import session
-from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
 
-
-UNCHANGING = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
-"""Kinds of arguments that stay what they are."""
+Pull = Callable[[np.ndarray], np.ndarray]
 
 
-def constant(a: Any) -> Any:
-    """An argument as it is now, whatever happens to it later.
-
-    Raises:
-        AutodiffError: Python made it of what has a gradient; it is the memory of such a field.
-    """
-    source = source_of(a)
-    if source is not None:
-        if isinstance(a, np.ndarray):
-            source.refuse("a kernel", "give the kernel the field", "an array")
-        source.refuse("a kernel", "give the kernel a 0-D field in place of the number")
-    if isinstance(a, TrackedFloat):
-        return float(a)
-    if isinstance(a, np.ndarray):
-        _check_alone(a)
-        return a.copy()
-    if isinstance(a, DeviceArray):
-        _check_alone(a)
-        return a.copy()
-    if isinstance(a, Matrix):
-        return a.entries.copy()
-    return np.array(a) if isinstance(a, (list, tuple)) else a
-
-
-def _check_alone(array: np.ndarray | DeviceArray) -> None:
-    """Refuse an array that is the memory of a field with a gradient, which would not see it."""
-    for f in members(session.exported):
-        if f.grad is not None and shares(array, f):
-            raise AutodiffError(
-                f"this array is the memory of {f.name}, and no gradient would flow to or from {f.name}",
-                Span.of_caller(),
-                hint="give the kernel the field itself; if constants are meant, a copy: array.copy()",
-            )
-
-
-class Run(NamedTuple):
-    """The elements `start` to `start + size` of a field, counted in the order of its indices."""
-
-    start: int
-    size: int
-
-
-Index = tuple[int, ...] | Run | None
-"""Which elements of a field: one, some, or (None) all."""
-
-
-def part(field: Field, index: Index) -> Any:
-    """These elements as an index into the field's array."""
-    if index is None or not field.shape:
-        return ...
-    if isinstance(index, Run):
-        return np.unravel_index(np.arange(index.start, index.start + index.size), field.shape)
-    return index
-
-
-def look(field: Field) -> np.ndarray:
-    """What a field holds, to be read: an array of shape `shape` + (components,)."""
-    storage = field.storage
-    return field._array if storage.device is HOST else storage.to_numpy()
-
-
-@contextlib.contextmanager
-def edited(field: Field) -> Iterator[np.ndarray]:
-    """The same to be changed; wherever the field lies, the changes get there at the end."""
-    array = look(field)
-    yield array
-    if field.storage.device is not HOST:
-        field.storage.from_numpy(array)
-
-
-def held(field: Field, index: Index) -> np.ndarray:
-    """A copy of what stands in these elements."""
-    if isinstance(index, tuple) and not isinstance(index, Run):
-        return np.array(field.storage.element(field._place(index)))
-    return np.array(look(field)[part(field, index)])
-
-
-def put_held(field: Field, index: Index, values: Any) -> None:
-    """Set these elements, which nobody is told of."""
-    if isinstance(index, tuple) and not isinstance(index, Run):
-        field.storage.set_element(field._place(index), np.asarray(values))
-        return
-    with edited(field) as array:
-        array[part(field, index)] = values
-
-
-def add_held(field: Field, index: Index, values: Any) -> None:
-    """Add to these elements, which nobody is told of."""
-    with edited(field) as array:
-        array[part(field, index)] += values
-
-
-class Launched:
+class Launched(Entry):
     """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing).
 
-    `returned` is what it returned, if derivatives flow through that. `inside` is, for a launch in a
+    `returned` is what it returned, if derivatives flow through that. `undetached` is, for a launch in a
     function with a gradient of its own, the kernel with its derivatives; `special` has none then.
     """
 
-    __slots__ = ("args", "given", "inside", "now", "returned", "seed", "special")
+    __slots__ = ("args", "given", "now", "returned", "seed", "special", "undetached")
 
     def __init__(
         self,
@@ -140,7 +49,7 @@ class Launched:
         seed: int,
     ) -> None:
         self.special = special
-        self.inside: Specialization | None = None
+        self.undetached: Specialization | None = None
         self.given = given
         self.args = args
         self.now = now
@@ -157,8 +66,65 @@ class Launched:
                 shown.append(p.name)
         return f"{self.special.kernel.source.name}({', '.join(shown)})"
 
-    def backward(self, variant: Derivative | None = None) -> None:
-        """Run the adjoint (or a variant of it)."""
+    @property
+    def is_meant(self) -> bool:
+        return self.special.mode.is_detached
+
+    # ---- what it uses
+
+    def _objects(self, accesses: Iterable[RegionAccess]) -> list[Field]:
+        objects = (self.special.object_of(a.mem, self.args) for a in accesses)
+        return list(dict.fromkeys(f for f in objects if isinstance(f, Field)))
+
+    def reads(self) -> list[Field]:
+        return self._objects(self.special.accesses.reads)
+
+    def writes(self) -> list[Field]:
+        return self._objects(self.special.accesses.writes)
+
+    def fields(self) -> Iterable[Field]:
+        found = (self.special.object_of(m, self.args) for m in self.special.ir.mems)
+        return [f for f in found if isinstance(f, Field)]
+
+    def boxes(self) -> Iterator[Box]:
+        for a in (*self.special.accesses.reads, *self.special.accesses.writes):
+            box = self.special.box(a, self.args)
+            if box is not None:
+                yield box
+
+    def overwrites(self) -> Iterable[Field]:
+        for a in self.special.accesses.must_write:
+            f = self.special.object_of(a.mem, self.args)
+            if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.part):
+                yield f
+
+    def statement(self, field: Field) -> Span | None:
+        for a in self.special.accesses.writes:
+            if self.special.object_of(a.mem, self.args) is field:
+                return a.stmt.span
+        return None
+
+    def sets_gradients(self) -> Iterator[tuple[Field, Span | None]]:
+        for statement in self.special.accesses.gradient_writes:
+            f = self.special.object_of(statement.mem, self.given)
+            if isinstance(f, Field):
+                yield f, statement.span
+
+    # ---- the backward pass
+
+    def special_to_reverse(self) -> Specialization | None:
+        only_looked_at = self.returned is not None and not self.special.accesses.writes
+        return self.special if self.special.differentiable and not only_looked_at else None
+
+    def forget_gradient(self) -> None:
+        if self.returned is not None:
+            self.returned.take()
+
+    def backward(self, run: BackwardRun, variant: Derivative | None = None) -> None:
+        """Run its adjoint (or a variant of it, which an observed run asks for)."""
+        if run.observed and variant is None:
+            run.adjoint(self)
+            return
         special, value = self.special, self.returned
         if not special.differentiable:
             return
@@ -172,8 +138,52 @@ class Launched:
         seeds = np.zeros(value.array.shape) if g is None else g
         derivative.launch(self.args, self.now, self.seed, seeds.ravel().tolist())
 
+    # ---- replays
 
-class Wrote:
+    def check_replay(self) -> None:
+        source = self.special.kernel.source
+        if self.returned is not None:
+            raise AutodiffError(
+                f"this tape can not be replayed: it follows what {source.name} returned through Python",
+                source.head(),
+                hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
+            )
+        for p, a in zip(self.special.arguments.parameters, self.given, strict=True):
+            if p.kind == "array" and not isinstance(a, Field):
+                kind = (
+                    "a NumPy array" if isinstance(a, np.ndarray) else "an array of another library"
+                )
+                raise AutodiffError(
+                    f"this tape can not be replayed: {p.name} of {source.name} was {kind}, "
+                    "whose changes are not recorded",
+                    source.parameter(p.name),
+                    hint="pass a ds.ndarray, or record the tape anew each time",
+                )
+
+    def record(self, program: ForwardProgram) -> None:
+        program.launch(self)
+
+    def reverse(self, program: ReverseProgram) -> None:
+        program.adjoint(self)
+
+    # ---- pictures and checks
+
+    def draw(self, picture: Picture) -> None:
+        read, written = (
+            [self.special.object_of(a.mem, self.given) for a in group]
+            for group in (self.special.accesses.reads, self.special.accesses.writes)
+        )
+        picture.step(self.text(), read, written)
+
+    def may_break_chain(self) -> bool:
+        activity = self.special.derivative.activity
+        return bool(activity.leaks or activity.second_leaks)
+
+    def follow(self, search: ChainSearch) -> None:
+        search.launched(self)
+
+
+class Wrote(Entry):
     """A write from Python: what these elements were before has no effect any more.
 
     `value` is what was written: an element, or an array of all of them; the field it was copied from if
@@ -185,6 +195,8 @@ class Wrote:
     """
 
     __slots__ = ("field", "index", "is_input", "lost", "meant", "taken", "value", "writer")
+    may_be_input = True  # whether it is a plain constant, which an input of the program can be
+    retained = True  # whether its adjoint takes a gradient that the user may want to see
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
@@ -204,53 +216,117 @@ class Wrote:
             return None
         return self.index[axis]
 
-    def backward(self) -> None:
-        """What stood there had no effect."""
+    @property
+    def is_meant(self) -> bool:
+        return self.meant
+
+    def is_given(self) -> bool:
+        """Whether it is a constant that Python may have computed, for a field with a gradient."""
+        if self.meant or not self.may_be_input or self.field.grad is None:
+            return False
+        if isinstance(self.value, np.ndarray):
+            return bool(self.value.any())
+        return not isinstance(self.value, Field)  # a copy of GPU memory may hold anything
+
+    def input_place(self) -> tuple[Field, Index] | None:
+        """Where it wrote a constant that an input can be."""
+        if not self.may_be_input or self.meant or self.taken is not None:
+            return None
+        return None if self.field.grad is None else (self.field, self.index)
+
+    def writes(self) -> list[Field]:
+        return [self.field]
+
+    def boxes(self) -> Iterator[Box]:
+        yield self.field, self.row
+
+    def elements(self) -> Iterable[tuple[Field, Index]]:
+        return [(self.field, self.index)]
+
+    def backward(self, run: BackwardRun) -> None:
+        """Clear the gradient: what stood there before had no effect."""
         grad = self.field.grad
         if grad is None or self.is_input:
             return
+        if self.retained:
+            run.takes(self.field, self.index)
         if self.index is None:
             grad.clear()
         else:
             put_held(grad, self.index, 0)
             grad._touch()
 
+    def check_replay(self) -> None:
+        if isinstance(self.index, Run):
+            raise _not_replayed("a copy of some elements", None)
+
+    def record(self, program: ForwardProgram) -> None:
+        program.assign(self)
+
+    def reverse(self, program: ReverseProgram) -> None:
+        program.clear(self)
+
+    def draw(self, picture: Picture) -> None:
+        picture.step("written in Python", [], [self.field])
+
+    def may_break_chain(self) -> bool:
+        return self.lost is not None
+
+    def follow(self, search: ChainSearch) -> None:
+        search.wrote(self)
+
 
 class Seeded(Wrote):
     """A write from Python to a gradient, of something that is not 0. `span` is the statement."""
 
     __slots__ = ("span",)
+    may_be_input = False
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         super().__init__(field, index, value)
         self.span = Span.of_caller()
+
+    def sets_gradients(self) -> Iterator[tuple[Field, Span | None]]:
+        yield self.field, self.span
 
 
 class Stopped(Wrote):
     """What a field holds was declared a constant: `ds.stop_grad(x)`."""
 
     __slots__ = ()
+    may_be_input = retained = False
+
+    @property
+    def is_meant(self) -> bool:
+        return True
+
+    def check_replay(self) -> None:
+        raise _not_replayed("ds.stop_grad of a field", None)
+
+    def draw(self, picture: Picture) -> None:
+        picture.step("stop_grad", [], [self.field])
 
 
 class Stored(Wrote):
     """A write of a value that the tape follows."""
 
     __slots__ = ("followed",)
+    may_be_input = False
 
     def __init__(self, field: Field, index: tuple[int, ...], followed: Recorded) -> None:
         super().__init__(field, index, followed.array)
         self.followed = followed
 
-    def backward(self) -> None:
-        """The value takes the element's gradient."""
+    def backward(self, run: BackwardRun) -> None:
+        """Give the element's gradient to the value."""
         grad = self.field.grad
         if grad is not None:
             found = grad.storage.element(grad._place(self.index))
             self.followed.receive(np.array(found, np.float64).reshape(grad.element))
-        super().backward()
+        super().backward(run)
 
 
-class Computed:
+class Computed(Entry):
     """Arithmetic in Python: what was made of which numbers, and how the gradient gets to them.
 
     A number that was read from a field does not keep it alive; `parts` do.
@@ -266,8 +342,15 @@ class Computed:
             (a if isinstance(a, Recorded) else (a.field, a.index), pull) for a, pull in parts
         ]
 
-    def backward(self) -> None:
-        """Hand the gradient on."""
+    def elements(self) -> Iterable[tuple[Field, Index]]:
+        places = (a for a, _ in self.parts if isinstance(a, tuple))
+        return [(f, index) for f, index in places if f is not None]
+
+    def forget_gradient(self) -> None:
+        self.made.take()
+
+    def backward(self, run: BackwardRun) -> None:
+        """Hand the gradient on to the operands."""
         g = self.made.take()
         if g is None:
             return
@@ -282,7 +365,7 @@ class Computed:
                 field.grad._touch()
 
 
-class Copied:
+class Copied(Entry):
     """A copy of elements of one field into as many of another (None: of all into all).
 
     `writer` is the statement, as in `Versions`; `is_input` is that of `Wrote`.
@@ -301,11 +384,30 @@ class Copied:
         self.is_input = False
         self.writer = target.versions.writer
 
-    def backward(self) -> None:
-        """The adjoint: the source gets what the target had, of which nothing is left."""
+    def input_place(self) -> tuple[Field, Index] | None:
+        """Where it wrote a constant that an input can be."""
+        constant = self.source.grad is None and self.target.grad is not None
+        return (self.target, self.to) if constant else None
+
+    def reads(self) -> list[Field]:
+        return [self.source]
+
+    def writes(self) -> list[Field]:
+        return [self.target]
+
+    def statement(self, field: Field) -> Span | None:
+        return self.span
+
+    def sets_gradients(self) -> Iterator[tuple[Field, Span | None]]:
+        if self.target.is_grad:
+            yield self.target, self.span
+
+    def backward(self, run: BackwardRun) -> None:
+        """Move the gradient from the target to the source."""
         target, source = self.target.grad, self.source.grad
         if target is None or self.is_input:
             return
+        run.takes(self.target, self.to)
         flowing = held(target, self.to)
         put_held(target, self.to, 0)
         target._touch()
@@ -313,19 +415,38 @@ class Copied:
             add_held(source, self.at, flowing)
             source._touch()
 
+    def check_replay(self) -> None:
+        if isinstance(self.to, Run):
+            raise _not_replayed("a copy of some elements", self.span)
 
-class Replaced:
-    """A function with a gradient of its own: `backward()` stands for the adjoints of `inside`.
+    def record(self, program: ForwardProgram) -> None:
+        program.copy(self)
+
+    def reverse(self, program: ReverseProgram) -> None:
+        program.copy_back(self)
+
+    def draw(self, picture: Picture) -> None:
+        picture.step("copy", [self.source], [self.target])
+
+    def may_break_chain(self) -> bool:
+        return True
+
+    def follow(self, search: ChainSearch) -> None:
+        search.copied(self)
+
+
+class Replaced(Entry):
+    """A function that stands for adjoints, of `inside` if that is a function with a gradient of its own.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
-    the program that made it; `by_user` says whether the user wrote `backward`.
+    the program that made it; `by_user` says whether the user wrote the function.
     """
 
-    __slots__ = ("arrays", "backward", "by_user", "inside", "span", "written")
+    __slots__ = ("_inside", "arrays", "by_user", "function", "span", "written")
 
     def __init__(
         self,
-        backward: Callable[[], Any],
+        function: Callable[[], Any],
         inside: Sequence[Entry],
         arrays: tuple[Field, ...] = (),
         written: tuple[Field, ...] = (),
@@ -333,61 +454,82 @@ class Replaced:
         by_user: bool = True,
     ) -> None:
         self.by_user = by_user
-        self.backward = backward
-        self.inside = inside
+        self.function = function
+        self._inside = inside
         self.arrays = arrays
         self.written = written
         self.span = Span.of_caller()
 
+    @property
+    def inside(self) -> Sequence[Entry]:
+        return self._inside
 
-class Scope:
+    def writes(self) -> list[Field]:
+        return list(self.written)
+
+    def fields(self) -> Iterable[Field]:
+        return [f for f in (*self.arrays, *self.written) if isinstance(f, Field)]
+
+    def elements(self) -> Iterable[tuple[Field, Index]]:
+        found = dict.fromkeys(f for entry in flat([self]) for f in entry.fields())
+        return [(f, None) for f in found]
+
+    def backward(self, run: BackwardRun) -> None:
+        """Call the function."""
+        run.custom(self)
+
+    def check_replay(self) -> None:
+        raise AutodiffError(
+            "this tape can not be replayed: it holds a function with a gradient of its own or a "
+            "checkpointed rollout",
+            self.span,
+            hint="record it anew each time: with tape: ...",
+        )
+
+    def draw(self, picture: Picture) -> None:
+        function = getattr(self.function, "func", self.function)
+        picture.step(getattr(function, "__name__", "function"), self.arrays, self.written)
+
+    def may_break_chain(self) -> bool:
+        return True
+
+    def follow(self, search: ChainSearch) -> None:
+        for e in flat(self.inside):
+            if isinstance(e, Launched) and e.undetached is not None:
+                search.launched_inside(e, e.undetached)
+
+
+class Scope(Entry):
     """The begin (with a name) or end of a group of entries, for pictures of the tape."""
 
     __slots__ = ("name",)
+    ticks = False
 
     def __init__(self, name: str | None) -> None:
         self.name = name
 
+    def backward(self, run: BackwardRun) -> None:
+        """Nothing."""
 
-Pull = Callable[[np.ndarray], np.ndarray]
-Entry = Launched | Wrote | Computed | Copied | Replaced | Saved | Scope
+    def record(self, program: ForwardProgram) -> None:
+        """Nothing."""
 
+    def reverse(self, program: ReverseProgram) -> None:
+        """Nothing."""
 
-def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """All entries, with those inside of functions that have a gradient of their own."""
-    for entry in entries:
-        yield entry
-        if isinstance(entry, Replaced):
-            yield from flat(entry.inside)
-
-
-def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
-    """The fields that entries read or wrote."""
-    found: dict[Field, None] = {}
-    for entry in flat(entries):
-        things: Sequence[Any] = ()
-        if isinstance(entry, Launched):
-            things = [entry.special.object_of(m, entry.args) for m in entry.special.ir.mems]
-        elif isinstance(entry, Wrote):
-            things = [entry.field]
-        elif isinstance(entry, Copied):
-            things = [entry.target, entry.source]
-        elif isinstance(entry, Replaced):
-            things = [*entry.arrays, *entry.written]
-        found.update(dict.fromkeys(f for f in things if isinstance(f, Field)))
-    return found
+    def draw(self, picture: Picture) -> None:
+        if self.name is None:
+            picture.end_group()
+        else:
+            picture.begin_group(self.name)
 
 
-def written(entry: Entry) -> list[Field]:
-    """The fields that an entry wrote, but for entries inside of it."""
-    if isinstance(entry, Launched):
-        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.accesses.writes]
-        return [f for f in dict.fromkeys(map(_field, found)) if f is not None]
-    if isinstance(entry, Copied):
-        return [entry.target]
-    if isinstance(entry, Wrote):
-        return [entry.field]
-    return list(entry.written) if isinstance(entry, Replaced) else []
+def _not_replayed(what: str, span: Span | None) -> AutodiffError:
+    return AutodiffError(
+        f"this tape can not be replayed: it holds {what}",
+        span,
+        hint="copy whole fields, or record the tape anew each time",
+    )
 
 
 def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
@@ -395,24 +537,12 @@ def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
     found: dict[Field, None] = {}
     seen: set[int] = set()
     for entry in flat(entries):
-        if isinstance(entry, Launched):
-            if id(entry.special) in seen and not entry.special.arguments.arrays:
-                continue
+        if isinstance(entry, Launched) and not entry.special.arguments.arrays:
+            if id(entry.special) in seen:
+                continue  # all launches of a kernel without arrays write to the same fields
             seen.add(id(entry.special))
-        found.update(dict.fromkeys(written(entry)))
+        found.update(dict.fromkeys(entry.writes()))
     return found
-
-
-def read(entry: Entry) -> list[Field]:
-    """The fields that an entry read, but for entries inside of it."""
-    if isinstance(entry, Launched):
-        found = [entry.special.object_of(a.mem, entry.args) for a in entry.special.accesses.reads]
-        return [f for f in dict.fromkeys(map(_field, found)) if f is not None]
-    return [entry.source] if isinstance(entry, Copied) else []
-
-
-def _field(thing: Any) -> Field | None:
-    return thing if isinstance(thing, Field) else None
 
 
 def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:

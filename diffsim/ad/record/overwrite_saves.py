@@ -8,12 +8,14 @@ adjoint loads (sums, linear updates) is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.ad.record.elements import Box
+from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseProgram
 from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import StridedSpan, address_of
@@ -23,17 +25,15 @@ if TYPE_CHECKING:
 
 _FEWER = "record fewer steps, or let ds.ad.checkpoint save a few and compute the others again"
 
-Box = tuple[Field, int | None]
-"""A field, and one row of its time axis (None: all of it)."""
 
-
-class Saved:
+class Saved(Entry):
     """A copy of a box, and the versions it had.
 
     It is of what the launch before it on the tape found (`own`), or of what the next one will find.
     """
 
     __slots__ = ("box", "data", "own", "versions")
+    ticks = False
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -59,11 +59,24 @@ class Saved:
         storage.put(now)
         return found
 
-    def put(self) -> None:
-        """Put the copy back."""
+    def restore(self) -> None:
+        """Copy the values back to where they were."""
         self.box[0].storage.put(self.data, *_part(self.box))
         field, row = self.box
         field.versions.put(row, self.versions)
+
+    def boxes(self) -> Iterator[Box]:
+        return iter(())
+
+    def backward(self, run: BackwardRun) -> None:
+        run.restore(self)
+
+    def record(self, program: ForwardProgram) -> None:
+        if not self.own:  # the launch before it on the record makes these
+            program.save(self)
+
+    def reverse(self, program: ReverseProgram) -> None:
+        program.exchange(self)
 
 
 def _part(box: Box) -> tuple[int | None, int]:

@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from diffsim.ad.record.entries import Entry, Launched, Scope
-from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.entries import Launched
+from diffsim.ad.record.entry import Entry
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
@@ -93,7 +93,7 @@ class Record(Sequence[Entry]):
     def date(self, base: int) -> None:
         """Give launches the readings of the clock that they have in a run that began at `base`."""
         for k, (kernel, thing) in enumerate(zip(self._kernels, self._things, strict=True)):
-            if kernel != _NO_ROW or not isinstance(thing, (Saved, Scope)):
+            if kernel != _NO_ROW or thing.ticks:
                 base += 1
             if kernel != _NO_ROW:
                 self._times[k] = base

@@ -46,12 +46,12 @@ class StartSnapshot:
         try:
             for saved in self.saved.values():
                 now.append(Saved(saved.box))
-                saved.put()
+                saved.restore()
             yield
         finally:
             session.tape, session.launches = tape, launches
             for saved in now:
-                saved.put()
+                saved.restore()
 
 
 def moved(start: StartSnapshot, by: Mapping[Field, np.ndarray]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import Index, held
+from diffsim.ad.record.elements import Index, held
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded

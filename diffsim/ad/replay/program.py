@@ -18,17 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim import locks
-from diffsim.ad.record.entries import (
-    Copied,
-    Entry,
-    Launched,
-    Replaced,
-    Run,
-    Scope,
-    Stopped,
-    Wrote,
-    own_saves,
-)
+from diffsim.ad.record.entries import Copied, Launched, Wrote, own_saves
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.version_order import Extent, VersionOrder, put_all, reaches
@@ -68,15 +58,15 @@ class Program:
     ) -> None:
         """Add a launch of a kernel (`compiled` for the CPU), or of its adjoint."""
         arrays = []
-        for p, a in (
-            zip(special.arguments.parameters, args, strict=True) if special.arguments.arrays else ()
-        ):
+        arguments = special.arguments
+        given = zip(arguments.parameters, args, strict=True)
+        for p, a in given if arguments.arrays else ():
             if p.kind == "array":
-                mem = special.arguments.arrays[p.name]._mem
+                mem = arguments.arrays[p.name]._mem
                 arrays.append((mem, a.address, a.shape))
                 if mem.grad is not None and a.grad is not None:
                     arrays.append((mem.grad, a.grad.address, a.shape))
-        self.native().add_launch(compiled, special.arguments.scalars(args), seed, arrays)
+        self.native().add_launch(compiled, arguments.scalars(args), seed, arrays)
         if compiled.prints:
             self.parts.append(compiled.show)
 
@@ -161,7 +151,7 @@ class Replay:
             dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
         )
         for entry in entries.firsts():
-            _check_entry(entry)
+            entry.check_replay()
         self._lock = locks.rlock()
         self._base = self._end = 0
         self._torn = False
@@ -293,46 +283,29 @@ class _ForwardProgram:
         self.order = VersionOrder()
         self.saved: dict[Saved, Part] = {}
         self._writes: dict[Specialization, tuple[list[Extent], Span]] = {}
-        notes: dict[Any, _Notes] = {}
-        of_special: dict[Specialization, list[_Notes]] = {}
-        saves = any(isinstance(e, Saved) for e in entries.firsts())
-        for k, entry in enumerate(entries):
-            if isinstance(entry, Launched):
-                for own in own_saves(entries, k) if saves else ():
-                    self.save(own)
-                self.order.tick()
-                self.launch(entry)
-                noted = of_special.get(entry.special)
-                if noted is None or entry.special.translation.uses_random:
-                    noted = of_special[entry.special] = [
-                        notes.setdefault((id(s), key), _Notes(s, key)) for s, key in _noted(entry)
-                    ]
-                for note in noted:
-                    note.places.append(self.order.clock)
-                    note.seed = entry.seed
-            elif isinstance(entry, Saved):
-                if not entry.own:
-                    self.save(entry)
-            elif isinstance(entry, Wrote):
-                self.order.tick()
-                self.order.write((entry.field, entry.row), entry.writer)
-                _write(self.program, entry)
-            elif isinstance(entry, Copied):
-                self.order.tick()
-                self.order.write((entry.target, None), entry.writer)
-                self.program.copy_all(entry.target, entry.source)
+        self._notes: dict[Any, _Notes] = {}
+        self._notes_of: dict[Specialization, list[_Notes]] = {}
+        self._entries, self._position = entries, 0
+        self._saves = any(isinstance(e, Saved) for e in entries.firsts())
+        for self._position, entry in enumerate(entries):
+            entry.record(self)
         self.readings = self.order.clock
         self.stamps = self.order.stamps()
-        self.notes = list(notes.values())
+        self.notes = list(self._notes.values())
+        del self._entries, self._writes, self._notes, self._notes_of
 
     def save(self, saved: Saved) -> None:
-        """What a launch is about to overwrite is copied."""
+        """Copy what is about to be overwritten."""
         self.saved[saved] = self.order.part(saved.box)
         there, copied = saved.places
         self.program.copy(copied, there, saved)
 
     def launch(self, entry: Launched) -> None:
+        """Launch a kernel, after its own saves, which stand behind it on the record."""
         special = entry.special
+        for own in own_saves(self._entries, self._position) if self._saves else ():
+            self.save(own)
+        self.order.tick()
         found = self._writes.get(special)
         if found is None:
             writes = reaches(special, special.accesses.writes)
@@ -342,6 +315,30 @@ class _ForwardProgram:
             if box is not None:
                 self.order.write(box, found[1])
         self.program.launch(special, special.executable, entry.args, entry.seed)
+        self._note(entry)
+
+    def _note(self, entry: Launched) -> None:
+        special = entry.special
+        noted = self._notes_of.get(special)
+        if noted is None or special.translation.uses_random:
+            noted = self._notes_of[special] = [
+                self._notes.setdefault((id(s), key), _Notes(s, key)) for s, key in _noted(entry)
+            ]
+        for note in noted:
+            note.places.append(self.order.clock)
+            note.seed = entry.seed
+
+    def assign(self, entry: Wrote) -> None:
+        """Write a constant from Python, or a copy that no gradient flows through."""
+        self.order.tick()
+        self.order.write((entry.field, entry.row), entry.writer)
+        _write(self.program, entry)
+
+    def copy(self, entry: Copied) -> None:
+        """Copy a whole field."""
+        self.order.tick()
+        self.order.write((entry.target, None), entry.writer)
+        self.program.copy_all(entry.target, entry.source)
 
 
 class _Notes:
@@ -396,54 +393,47 @@ class _BackwardProgram:
     ) -> None:
         self.program = Program()
         self._order = order
+        self._saved = saved
         self.valid = True
-        needed: dict[Field, Versions] = {}
+        self._needed: dict[Field, Versions] = {}
         self.swaps: list[tuple[Place, Place]] = []
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
-        swapped: list[tuple[Saved, Place, Part]] = []
-        self.start = now = order.clock
+        self._swapped: list[tuple[Saved, Place, Part]] = []
+        self.start = order.clock
+        self._now = order.clock  # the reading at the entry whose adjoint is added
         for entry in reversed(entries):
-            if isinstance(entry, Scope):
-                continue
-            if isinstance(entry, Saved):
-                before = order.part(entry.box)
-                order.put(entry.box, saved[entry])
-                place = self.program.swap(entry)
-                swapped.append((entry, place, before))
-                continue
-            if isinstance(entry, Launched):
-                if entry.special.differentiable:
-                    self.adjoint(entry, now, needed)
-            elif isinstance(entry, Wrote):
-                self.forget(entry)
-            elif isinstance(entry, Copied):
-                self.copy_back(entry)
-            now -= 1
-        for entry, place, before in reversed(swapped):
-            order.put(entry.box, before)
-            self.swaps.append((place, self.program.swap(entry)))
-        self.needed = list(needed.values())
+            entry.reverse(self)
+            self._now -= entry.ticks
+        for save, place, before in reversed(self._swapped):
+            order.put(save.box, before)
+            self.swaps.append((place, self.program.swap(save)))
+        self.needed = list(self._needed.values())
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
-        del self._order, self._reads
+        del self._order, self._reads, self._needed, self._saved, self._swapped
 
-    def adjoint(self, entry: Launched, since: int, needed: dict[Field, Versions]) -> None:
+    def exchange(self, saved: Saved) -> None:
+        """Go back to the values before they were overwritten, and keep what is there for the end."""
+        before = self._order.part(saved.box)
+        self._order.put(saved.box, self._saved[saved])
+        self._swapped.append((saved, self.program.swap(saved), before))
+
+    def adjoint(self, entry: Launched) -> None:
+        """Launch the adjoint of a kernel, which must find what the launch saw."""
         special, order = entry.special, self._order
+        if not special.differentiable:
+            return
         found = self._reads.get(special)
         if found is None:
-            read = reaches(special, special.derivative.accesses.reads)
-            head = special.kernel.source.head()
-            found = self._reads[special] = (
-                read,
-                reaches(special, special.derivative.accesses.writes),
-                head,
-            )
+            accesses, head = special.derivative.accesses, special.kernel.source.head()
+            read, written = (reaches(special, a) for a in (accesses.reads, accesses.writes))
+            found = self._reads[special] = read, written, head
         reads, writes, head = found
         for reach in reads:
             box = reach.box(entry.args)
             if box is not None:
-                needed[box[0]] = box[0].versions
-                self.valid &= not order.changed(box, since)
+                self._needed[box[0]] = box[0].versions
+                self.valid &= not order.changed(box, self._now)
         order.tick()
         for reach in writes:
             box = reach.box(entry.args)
@@ -451,8 +441,8 @@ class _BackwardProgram:
                 order.write(box, head)
         self.program.launch(special, special.derivative.executable, entry.args, entry.seed)
 
-    def forget(self, entry: Wrote) -> None:
-        """What stood there before a write from Python had no effect."""
+    def clear(self, entry: Wrote) -> None:
+        """Clear the gradient of what Python wrote to: what stood there before had no effect."""
         self._order.tick()
         grad = entry.field.grad
         if grad is not None and not entry.is_input:
@@ -461,7 +451,7 @@ class _BackwardProgram:
             self.program.clear(_elements(grad, index))
 
     def copy_back(self, entry: Copied) -> None:
-        """The adjoint of a copy, as `Copied.back`."""
+        """Move the gradient of a copy back to its source."""
         self._order.tick()
         target, source = entry.target.grad, entry.source.grad
         if target is None or target is source or entry.is_input:
@@ -484,53 +474,6 @@ class _BackwardProgram:
             raise
         finally:
             put_all(self.stamps, self.readings)
-
-
-def _check_entry(entry: Entry) -> None:
-    """Refuse what can not be run again."""
-    if isinstance(entry, Launched):
-        if entry.returned is not None:
-            source = entry.special.kernel.source
-            raise AutodiffError(
-                f"this tape can not be replayed: it follows what {source.name} returned through Python",
-                source.head(),
-                hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
-            )
-        for p, a in zip(entry.special.arguments.parameters, entry.given, strict=True):
-            if p.kind == "array" and not isinstance(a, Field):
-                source = entry.special.kernel.source
-                raise AutodiffError(
-                    f"this tape can not be replayed: {p.name} of {source.name} was "
-                    f"{'a NumPy array' if isinstance(a, np.ndarray) else 'an array of another library'}, "
-                    "whose changes are not recorded",
-                    source.parameter(p.name),
-                    hint="pass a ds.ndarray, or record the tape anew each time",
-                )
-    elif isinstance(entry, Stopped) or isinstance(_places(entry), Run):
-        raise AutodiffError(
-            "this tape can not be replayed: it holds "
-            + (
-                "ds.stop_grad of a field"
-                if isinstance(entry, Stopped)
-                else "a copy of some elements"
-            ),
-            entry.span if isinstance(entry, Copied) else None,
-            hint="copy whole fields, or record the tape anew each time",
-        )
-    elif isinstance(entry, Replaced):
-        raise AutodiffError(
-            "this tape can not be replayed: it holds a function with a gradient of its own or a "
-            "checkpointed rollout",
-            entry.span,
-            hint="record it anew each time: with tape: ...",
-        )
-
-
-def _places(entry: Entry) -> Any:
-    """Which elements a write or copy from Python reached."""
-    if isinstance(entry, Copied):
-        return entry.to
-    return entry.index if isinstance(entry, Wrote) else None
 
 
 def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:

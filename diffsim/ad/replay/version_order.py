@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.overwrite_saves import Box
+from diffsim.ad.record.elements import Box
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.versions import Part, Versions

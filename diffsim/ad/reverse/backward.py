@@ -10,7 +10,9 @@ from diffsim.ad.checks.broken_chains import check_chain
 from diffsim.ad.checks.integrity import RecordIntegrity, check_kernels
 from diffsim.ad.checks.lost_gradients import check_seeds
 from diffsim.ad.checks.nan_search import NanWatch
-from diffsim.ad.record.entries import Computed, Copied, Entry, Launched, Replaced, Wrote, fields_of
+from diffsim.ad.record.elements import Index
+from diffsim.ad.record.entries import Launched, Replaced
+from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.overwrite_saves import Saved, copied
 from diffsim.ad.record.record import Record
 from diffsim.ad.reverse.retain_grad import GradientRetainer
@@ -29,7 +31,7 @@ def run_adjoints(
     entries: Sequence[Entry],
     gaps: RecordIntegrity,
     *,
-    keeper: GradientRetainer | None = None,
+    retainer: GradientRetainer | None = None,
     nan: NanWatch | None = None,
     hooks: Sequence[Hook] = (),
     put_back: bool = True,
@@ -39,46 +41,87 @@ def run_adjoints(
     Args:
         entries: the record.
         gaps: hears of saved values that were lost on the way.
-        keeper: keeps gradients of what is stored into.
+        retainer: keeps gradients of what is stored into.
         nan: looks for NaN after each adjoint.
         hooks: called after the adjoint of each launch.
         put_back: whether values that were overwritten return to what they are now at the end.
     """
-    final: list[Saved] = []
-    step = sum(isinstance(e, (Launched, Replaced)) for e in entries) if hooks else 0
-    plain = keeper is None and nan is None and not hooks
+    run = _EntryRun(entries, gaps, retainer, nan, hooks, put_back=put_back)
     try:
         for entry in reversed(entries):
-            if isinstance(entry, Launched):
-                step -= 1
-                if plain:
-                    entry.backward()
-                else:
-                    _run_adjoint(entry, keeper, nan)
-                    _tell(hooks, step, entry)
-            elif isinstance(entry, Saved):
-                if put_back:
-                    final.append(Saved(entry.box))
-                    entry.put()
-                else:
-                    with gaps.if_cut_short(entry.box[0]):
-                        entry.put()
-            elif isinstance(entry, (Wrote, Copied, Computed)):
-                if keeper is not None:
-                    keeper.taken_by(entry)
-                entry.backward()
-            elif isinstance(entry, Replaced):
-                step -= 1
-                before = None if keeper is None else keeper.before(entry)
-                with session.recomputing() if entry.by_user else contextlib.nullcontext():
-                    entry.backward()
-                if keeper is not None:
-                    keeper.after(before)
-                _tell(hooks, step, entry)
-        if keeper is not None:
-            keeper.finish()
+            entry.backward(run)
+        if retainer is not None:
+            retainer.finish()
     finally:
-        gaps.put_back(final)
+        gaps.put_back(run.final)
+
+
+class _EntryRun:
+    """A backward pass that runs entry by entry (`BackwardRun` of `ad/record/entry.py`).
+
+    Attributes:
+        final: what was there before the pass restored older values, in the order in which it did.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        gaps: RecordIntegrity,
+        retainer: GradientRetainer | None,
+        nan: NanWatch | None,
+        hooks: Sequence[Hook],
+        *,
+        put_back: bool,
+    ) -> None:
+        self.gaps = gaps
+        self.retainer = retainer
+        self.nan = nan
+        self.hooks = hooks
+        self.put_back = put_back
+        self.observed = retainer is not None or nan is not None or bool(hooks)
+        self.final: list[Saved] = []
+        # the number of the step whose adjoint has run: only hooks ask for it
+        self._step = sum(isinstance(e, (Launched, Replaced)) for e in entries) if hooks else 0
+
+    def adjoint(self, entry: Launched) -> None:
+        special, nan = entry.special, self.nan
+        if special.differentiable:
+            derivative = special.derivative
+            if self.retainer is not None:
+                derivative = self.retainer.instead(derivative, entry.args)
+            if nan is not None:
+                nan.before(derivative.accesses.writes, special, entry.args)
+            entry.backward(self, derivative)
+            if nan is not None:
+                nan.after(derivative.accesses.writes, entry, adjoint=True)
+        self._call_hooks(entry)
+
+    def custom(self, entry: Replaced) -> None:
+        before = None if self.retainer is None else self.retainer.before(entry)
+        with session.recomputing() if entry.by_user else contextlib.nullcontext():
+            entry.function()
+        if self.retainer is not None:
+            self.retainer.after(before)
+        self._call_hooks(entry)
+
+    def takes(self, field: Field, index: Index) -> None:
+        if self.retainer is not None:
+            self.retainer.taken(field, index)
+
+    def restore(self, saved: Saved) -> None:
+        if self.put_back:
+            self.final.append(Saved(saved.box))
+            saved.restore()
+        else:
+            with self.gaps.if_cut_short(saved.box[0]):
+                saved.restore()
+
+    def _call_hooks(self, entry: Entry) -> None:
+        self._step -= 1
+        if self.hooks:
+            grads = {f: f.grad for f in fields_of([entry]) if f.grad is not None}
+            for hook in self.hooks:
+                hook(self._step, grads)
 
 
 def sweep(record: Record, gaps: RecordIntegrity) -> None:
@@ -93,46 +136,17 @@ def sweep(record: Record, gaps: RecordIntegrity) -> None:
     run_adjoints(record, gaps, put_back=False)
 
 
-def _run_adjoint(entry: Launched, keeper: GradientRetainer | None, nan: NanWatch | None) -> None:
-    special = entry.special
-    if not special.differentiable:
-        return
-    derivative = special.derivative
-    if keeper is not None:
-        derivative = keeper.instead(derivative, entry.args)
-    if nan is not None:
-        nan.before(derivative.accesses.writes, special, entry.args)
-    entry.backward(derivative)
-    if nan is not None:
-        nan.after(derivative.accesses.writes, entry, adjoint=True)
-
-
-def _tell(hooks: Sequence[Hook], step: int, entry: Launched | Replaced) -> None:
-    if hooks:
-        grads = {f: f.grad for f in fields_of([entry]) if f.grad is not None}
-        for hook in hooks:
-            hook(step, grads)
-
-
 def make_adjoints(entries: Iterable[Entry]) -> None:
     """Have all adjoints ready: one that can not be made is refused before any gradient is touched."""
-    needed = {
-        e.special
-        for e in entries
-        if isinstance(e, Launched) and (e.returned is None or e.special.accesses.writes)
-    }
-    for special in needed:
-        if special.differentiable:
+    for special in {entry.special_to_reverse() for entry in entries}:
+        if special is not None:
             special.derivative.launch  # noqa: B018 - compiled now
 
 
 def forget_values(entries: Iterable[Entry]) -> None:
     """Gradients of values that the tape followed start from nothing."""
     for entry in entries:
-        if isinstance(entry, Launched) and entry.returned is not None:
-            entry.returned.take()
-        elif isinstance(entry, Computed):
-            entry.made.take()
+        entry.forget_gradient()
 
 
 class Zeroed:

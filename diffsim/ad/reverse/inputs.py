@@ -10,22 +10,12 @@ tape left there. So the element is noted, and a pass that starts from such a gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ad.record.entries import (
-    Computed,
-    Copied,
-    Entry,
-    Index,
-    Launched,
-    Replaced,
-    Run,
-    Wrote,
-    all_written,
-    fields_of,
-    part,
-)
+from diffsim.ad.record.elements import Index, Run, part
+from diffsim.ad.record.entries import Copied, Launched, Wrote, all_written
+from diffsim.ad.record.entry import Entry
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.cut_gradients import Cut, refuse_cut
@@ -75,12 +65,7 @@ def mark_inputs(entries: Record, wanted: bool) -> None:
 
 def _constant(entry: Entry) -> tuple[Field, Index] | None:
     """Where Python wrote a constant that an input can be."""
-    if type(entry) is Wrote:
-        asked = not entry.meant and entry.taken is None
-        return (entry.field, entry.index) if asked and entry.field.grad is not None else None
-    if isinstance(entry, Copied) and entry.source.grad is None and entry.target.grad is not None:
-        return entry.target, entry.to
-    return None
+    return entry.input_place() if isinstance(entry, (Wrote, Copied)) else None
 
 
 class _Reach:
@@ -121,14 +106,7 @@ def _uses(
             if isinstance(f, Field) and f in wanted:
                 yield f, reach.of(entry.args)
         return
-    things: Iterable[tuple[Any, Index]] = ()
-    if isinstance(entry, Wrote):
-        things = [(entry.field, entry.index)]
-    elif isinstance(entry, Computed):
-        things = [source for source, _ in entry.parts if isinstance(source, tuple)]
-    elif isinstance(entry, (Copied, Replaced)):
-        things = [(f, None) for f in fields_of([entry])]
-    for f, index in things:
+    for f, index in entry.elements():
         if f in wanted:
             yield f, () if index is None or isinstance(index, Run) else tuple(enumerate(index))
 

@@ -13,19 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.entries import (
-    Computed,
-    Copied,
-    Index,
-    Replaced,
-    Stopped,
-    Wrote,
-    edited,
-    flat,
-    look,
-    part,
-    written,
-)
+from diffsim.ad.record.elements import Index, edited, look, part
+from diffsim.ad.record.entries import Replaced
+from diffsim.ad.record.entry import flat
 from diffsim.errors import (
     AutodiffError,
     DiffsimError,
@@ -158,15 +148,6 @@ class GradientRetainer:
             executable.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
         return made.derivative
 
-    def taken_by(self, entry: Wrote | Copied | Computed) -> None:
-        """The adjoint of an entry is about to run."""
-        if isinstance(entry, (Wrote, Copied)) and entry.is_input:
-            return  # it takes nothing
-        if isinstance(entry, Copied):
-            self.taken(entry.target, entry.to)
-        elif isinstance(entry, Wrote) and not isinstance(entry, Stopped):
-            self.taken(entry.field, entry.index)
-
     def taken(self, f: Field, index: Index, span: Span | None = None) -> None:
         """The adjoint of a write from Python is about to take the gradient of these elements."""
         if self.wants(f):
@@ -192,7 +173,7 @@ class GradientRetainer:
 
     def before(self, entry: Replaced) -> dict[Field, np.ndarray]:
         """The gradients that a function with a gradient of its own may take."""
-        fields = [f for e in flat([entry]) for f in written(e)]
+        fields = [f for e in flat([entry]) for f in e.writes()]
         return {f: np.array(look(f.grad)) for f in fields if self.wants(f) and f.grad is not None}
 
     def after(self, before: dict[Field, np.ndarray] | None) -> None:

@@ -1,0 +1,207 @@
+"""What an entry of a tape can be asked, and what it is given to answer.
+
+An entry says once what it means: which fields it reads and writes, its adjoint (`backward`), its commands in
+a replayed program (`record`, `reverse`), and its part in pictures and checks. Those who go through a record
+(`ad/reverse/backward.py`, `ad/replay/program.py`, `ad/checks`, `dot.py`) call these methods in order and need
+not know the kinds of entries. What they offer to entries in return are the protocols here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from diffsim.ad.record.elements import Box, Index
+from diffsim.errors import Span
+from diffsim.runtime.fields.field import Field
+
+if TYPE_CHECKING:
+    from diffsim.ad.record.entries import Copied, Launched, Replaced, Wrote
+    from diffsim.ad.record.overwrite_saves import Saved
+    from diffsim.runtime.kernels.specialization import Specialization
+
+
+class BackwardRun(Protocol):
+    """A backward pass that runs entry by entry.
+
+    Attributes:
+        observed: whether something looks at the adjoint of each launch: retained gradients, the search for
+            NaN, hooks.
+    """
+
+    observed: bool
+
+    def adjoint(self, entry: Launched) -> None:
+        """Run the adjoint of a launch, observed."""
+
+    def custom(self, entry: Replaced) -> None:
+        """Run a function that stands for adjoints."""
+
+    def takes(self, field: Field, index: Index) -> None:
+        """The adjoint of a write is about to take the gradient of these elements, and leave 0."""
+
+    def restore(self, saved: Saved) -> None:
+        """Go back to the values before they were overwritten."""
+
+
+class ForwardProgram(Protocol):
+    """A native program that runs a record again."""
+
+    def launch(self, entry: Launched) -> None: ...
+
+    def assign(self, entry: Wrote) -> None: ...
+
+    def copy(self, entry: Copied) -> None: ...
+
+    def save(self, saved: Saved) -> None: ...
+
+
+class ReverseProgram(Protocol):
+    """A native program of the adjoints of a record. Commands are added last entry first."""
+
+    def adjoint(self, entry: Launched) -> None: ...
+
+    def clear(self, entry: Wrote) -> None: ...
+
+    def copy_back(self, entry: Copied) -> None: ...
+
+    def exchange(self, saved: Saved) -> None: ...
+
+
+class Picture(Protocol):
+    """A drawing of a record."""
+
+    def step(self, text: str, reads: Iterable[Any], writes: Iterable[Any]) -> None: ...
+
+    def begin_group(self, name: str) -> None: ...
+
+    def end_group(self) -> None: ...
+
+
+class ChainSearch(Protocol):
+    """The search for values with derivatives that get into fields without gradient."""
+
+    def launched(self, entry: Launched) -> None: ...
+
+    def launched_inside(self, entry: Launched, special: Specialization) -> None: ...
+
+    def copied(self, entry: Copied) -> None: ...
+
+    def wrote(self, entry: Wrote) -> None: ...
+
+
+class Entry(ABC):
+    """One step of a recorded program.
+
+    Attributes:
+        ticks: whether the clock moved on: not for what only the tape did.
+        is_meant: whether what it wrote is a constant because the user said so.
+    """
+
+    __slots__ = ()
+    ticks: ClassVar[bool] = True
+
+    @property
+    def is_meant(self) -> bool:
+        return False
+
+    # ---- what it uses
+
+    def reads(self) -> list[Field]:
+        """The fields that it read, but for entries inside of it."""
+        return []
+
+    def writes(self) -> list[Field]:
+        """The fields that it wrote, but for entries inside of it."""
+        return []
+
+    def fields(self) -> Iterable[Field]:
+        """The fields whose gradients it has to do with, but for entries inside of it."""
+        return [*self.writes(), *self.reads()]
+
+    def boxes(self) -> Iterator[Box]:
+        """The parts of fields that it read or wrote."""
+        return ((f, None) for f in self.fields())
+
+    def elements(self) -> Iterable[tuple[Field, Index]]:
+        """The elements that Python read or wrote."""
+        return [(f, None) for f in self.fields()]
+
+    def overwrites(self) -> Iterable[Field]:
+        """The fields that a launch stores every element of."""
+        return ()
+
+    def statement(self, field: Field) -> Span | None:
+        """The statement that wrote to a field."""
+        return None
+
+    def sets_gradients(self) -> Iterator[tuple[Field, Span | None]]:
+        """The gradients that it wrote something other than 0 to, and where."""
+        return iter(())
+
+    @property
+    def inside(self) -> Sequence[Entry]:
+        """The entries of a function with a gradient of its own."""
+        return ()
+
+    # ---- the backward pass, entry by entry
+
+    def special_to_reverse(self) -> Specialization | None:
+        """The kernel whose adjoint the backward pass runs."""
+        return None
+
+    def forget_gradient(self) -> None:
+        """Drop what a value that the tape follows has received of an earlier pass."""
+        return
+
+    @abstractmethod
+    def backward(self, run: BackwardRun) -> None:
+        """Run its adjoint."""
+
+    # ---- the same as a native program
+
+    def check_replay(self) -> None:
+        """Raise AutodiffError if it cannot be run again without Python."""
+        return
+
+    def record(self, program: ForwardProgram) -> None:
+        """Add its commands to a program that runs the record again."""
+        raise NotImplementedError(type(self))  # check_replay has refused it
+
+    def reverse(self, program: ReverseProgram) -> None:
+        """Add the commands of its adjoint."""
+        raise NotImplementedError(type(self))
+
+    # ---- pictures and checks
+
+    def draw(self, picture: Picture) -> None:
+        """Draw it."""
+        return
+
+    def may_break_chain(self) -> bool:
+        """Whether a value with derivatives may get into a field without gradient."""
+        return False
+
+    def follow(self, search: ChainSearch) -> None:
+        """Take part in that search."""
+        return
+
+
+def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """All entries, with those inside of functions that have a gradient of their own."""
+    for entry in entries:
+        yield entry
+        if entry.inside:
+            yield from flat(entry.inside)
+
+
+def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
+    """The fields that entries read or wrote."""
+    return dict.fromkeys(f for entry in flat(entries) for f in entry.fields())
+
+
+def used_by(entry: Entry) -> set[Field]:
+    """The fields that an entry or those inside of it read or wrote."""
+    nested = (f for e in flat(entry.inside) for f in (*e.reads(), *e.writes()))
+    return {*entry.fields(), *nested}
