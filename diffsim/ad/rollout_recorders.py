@@ -162,7 +162,7 @@ class CarryWatch(NullRecorder):
             box = special.box(a, args)
             if box is not None:
                 f = box[0]
-                rows = {r.axis for r in a.part if f.shape[r.axis] > 1}
+                rows = {r.axis for r in a.region if f.shape[r.axis] > 1}
                 if rows <= {f.versions.axis}:
                     found.add(box if rows else (f, None))
         return found

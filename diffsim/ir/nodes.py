@@ -21,17 +21,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from diffsim.ir import builder_stack
+from diffsim.ir.arithmetic import Arithmetic
 from diffsim.ir.types import ScalarType, Type
 
 if TYPE_CHECKING:
     from diffsim.errors import Span
     from diffsim.ir.op import Op
     from diffsim.ir.print_format import Shown
-    from diffsim.ir.schedules import FixedOrder, Privatized
+    from diffsim.ir.schedules import FixedOrder, Privatized, Uniform
 
 
-class Value:
+class Value(Arithmetic):
     """A value of a scalar or tensor type; `hint` is the user's name for it, if there is one."""
 
     __slots__ = ("hint", "type")
@@ -39,53 +39,6 @@ class Value:
     def __init__(self, type: Type, hint: str = "") -> None:
         self.type = type
         self.hint = hint
-
-    # Arithmetic on values emits the op's row into the block under construction: derivative rules and
-    # expansions are written as ordinary formulas.
-    def __add__(self, other: Operand) -> Value:
-        return builder_stack.emit("add", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return builder_stack.emit("add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return builder_stack.emit("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return builder_stack.emit("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return builder_stack.emit("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return builder_stack.emit("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return builder_stack.emit("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return builder_stack.emit("div", other, self)
-
-    def __neg__(self) -> Value:
-        return builder_stack.emit("neg", self)
-
-    def __lt__(self, other: Operand) -> Value:
-        return builder_stack.emit("lt", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return builder_stack.emit("le", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return builder_stack.emit("gt", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return builder_stack.emit("ge", self, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return builder_stack.emit("or", self, other)
-
-    def __and__(self, other: Operand) -> Value:
-        return builder_stack.emit("and", self, other)
 
 
 Operand = Value | float | int
@@ -513,17 +466,27 @@ Stmt = (
 )  # fmt: skip
 
 
-class Task(Node):
+class _Analyzed(Node):
+    """A node that keeps what analyses found out about it (`passes/analysis/once.py`); a new one has none."""
+
+    __slots__ = ("memo",)
+
+
+class Task(_Analyzed):
     """One parallel loop nest (each point of the box `axes` is a lane), or serial code without axes.
 
-    `bounds` is evaluated once, before the lanes start, and yields lo and hi of each axis. `body`
-    yields one value for each of `reductions`, which all lanes combine: (op, mem, index), the index
-    being made of leaves alone. `privatized` are the memories that threads may add up in copies. `simd`
-    is there if neighbours along the last axis shall run together, as vectors: the values that may
-    differ between them. `block_dim` is the number of threads in a GPU's blocks, if the user gave one.
-    `lag` is there if lanes need not wait for all of the task before this one: only for those whose index
-    along the first axis differs by at most so much from theirs. `order` is there if the same bits are asked
-    for in every run, and lanes that run in any order would not come to them.
+    Attributes:
+        bounds: evaluated once, before the lanes start; yields lo and hi of each axis.
+        body: yields one value for each of `reductions`.
+        reductions: what all lanes combine: (op, mem, index), the index made of leaves alone.
+        privatized: memories that threads may add up in copies.
+        simd: if neighbours along the last axis shall run as vectors: the values that may differ.
+        block_dim: the number of threads in a GPU's blocks, if the user gave one.
+        lag: if lanes need not wait for all of the task before: how far along the first axis they must.
+        order: how lanes give the same bits in every run, if that is asked for and needs something.
+        concurrent: whether it may run at the same time as the tasks before it, back to the last one
+            that may not (that one included).
+        uniform: what all lanes agree on, where a backend needs to know.
     """
 
     __slots__ = (
@@ -531,12 +494,14 @@ class Task(Node):
         "block_dim",
         "body",
         "bounds",
+        "concurrent",
         "lag",
         "order",
         "privatized",
         "reductions",
         "simd",
         "span",
+        "uniform",
     )
 
     def __init__(
@@ -551,6 +516,8 @@ class Task(Node):
         block_dim: int | None = None,
         lag: int | None = None,
         order: FixedOrder | None = None,
+        concurrent: bool = False,
+        uniform: Uniform | None = None,
     ) -> None:
         self.axes = axes
         self.bounds = bounds
@@ -562,9 +529,19 @@ class Task(Node):
         self.block_dim = block_dim
         self.lag = lag
         self.order = order
+        self.concurrent = concurrent
+        self.uniform = uniform
+        self.memo: dict[object, Any] = {}
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the task with these attributes changed; what is known of its code stays known."""
+        changed = super().replace(**changes)
+        if changes.keys().isdisjoint(("axes", "bounds", "body", "reductions")):
+            changed.memo = self.memo
+        return changed
 
 
-class Kernel(Node):
+class Kernel(_Analyzed):
     """A kernel: its arguments, the memories it touches, its tasks in order, the type it returns."""
 
     __slots__ = ("args", "mems", "name", "result", "span", "tasks")
@@ -584,6 +561,7 @@ class Kernel(Node):
         self.tasks = tasks
         self.span = span
         self.result = result
+        self.memo: dict[object, Any] = {}
 
 
 def zero(t: Type) -> Const:

@@ -1,4 +1,4 @@
-"""What a task says of how its lanes are scheduled: private copies, and a fixed order of updates.
+"""What a task says of how its lanes are scheduled: private copies, a fixed order, what is uniform.
 
 Passes write these onto a `Task`; a backend carries them out and decides nothing that they settle.
 """
@@ -74,6 +74,21 @@ class FixedOrder:
     def __init__(self, logged: frozenset[Atomic | Store], *, serial: bool) -> None:
         self.logged = logged
         self.serial = serial
+
+
+class Uniform:
+    """What all lanes of a task agree on, at whatever point of the program they are.
+
+    Attributes:
+        atomics: updates that every lane runs the same number of times, each time on one element.
+        counts: sizes of scratch that can be computed before the first lane starts.
+    """
+
+    __slots__ = ("atomics", "counts")
+
+    def __init__(self, atomics: frozenset[Atomic], counts: frozenset[Value]) -> None:
+        self.atomics = atomics
+        self.counts = counts
 
 
 def scalars_within(mem: Mem, lead: int) -> int:

@@ -1,8 +1,9 @@
 """The order of the passes, read from top to bottom.
 
-A stage is a name that `kernel.ir(after="...")` understands, and a function from kernel to kernel. The
-frontend's kernel goes through PREPARE; an adjoint is made of the result by `reverse`; both then go through
-LOWER on their way to a backend.
+A stage is a name that `kernel.ir(after="...")` understands, and a function from kernel to kernel; the name is
+that of the module under `transforms/` (or `instrument/`) which the function is in. The frontend's kernel goes
+through PREPARE; an adjoint is made of the result by `reverse`; both then go through LOWER on their way to a
+backend.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from diffsim.passes.autodiff.custom_calls import inline_bodies
 from diffsim.passes.autodiff.inner_gradients import expand_gradients
 from diffsim.passes.instrument.bounds import check_bounds
 from diffsim.passes.transforms.dce import eliminate_dead_code
+from diffsim.passes.transforms.demote_atomics import demote_atomics
 from diffsim.passes.transforms.forward_clears import forward_clears
+from diffsim.passes.transforms.fuse_tasks import fuse_tasks
+from diffsim.passes.transforms.mark_uniform import mark_uniform
 from diffsim.passes.transforms.ordered_updates import order_updates
 from diffsim.passes.transforms.privatize import privatize
-from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
+from diffsim.passes.transforms.reductions import hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
 from diffsim.passes.transforms.scatter_to_gather import scatter_to_gather
 from diffsim.passes.transforms.sink_stores import sink_stores
@@ -27,31 +31,42 @@ from diffsim.passes.transforms.vectorize import vectorize
 Pass = Callable[[Kernel], Kernel]
 Stages = tuple[tuple[str, Pass], ...]
 
+
+def _gather(kernel: Kernel, *, allow_lag: bool) -> Kernel:
+    """Scatter to gather; what the rewritten tasks no longer need goes with it."""
+    return eliminate_dead_code(scatter_to_gather(inline_bodies(kernel), allow_lag=allow_lag))
+
+
 PREPARE: Stages = (("simplify", lambda k: eliminate_dead_code(expand_gradients(k))),)
 
 LOWER: Stages = (
-    ("gather", lambda k: eliminate_dead_code(scatter_to_gather(inline_bodies(k), allow_lag=True))),
+    ("scatter_to_gather", lambda k: _gather(k, allow_lag=True)),
     ("scalarize", scalarize),
-    ("sums", hoist_reductions),
-    ("exclusive", lambda k: forward_clears(demote_atomics(k))),
-    ("dead", eliminate_dead_code),
-    ("private", privatize),
-    ("wide", vectorize),
+    ("reductions", hoist_reductions),
+    ("demote_atomics", demote_atomics),
+    ("forward_clears", forward_clears),
+    ("dce", eliminate_dead_code),
+    ("privatize", privatize),
+    ("vectorize", vectorize),
 )
 
-IN_ORDER: tuple[str, Pass] = ("order", order_updates)
+IN_ORDER: tuple[str, Pass] = ("ordered_updates", order_updates)
 """With `deterministic=True` on the CPU: before the last stage."""
 
 GPU_FUNCTIONS = frozenset({"rsqrt"})
 """The mathematical functions that GPUs have an instruction for, and whose rows have a formula for others."""
 
 LOWER_CUDA: Stages = (
-    ("gather", lambda k: eliminate_dead_code(scatter_to_gather(inline_bodies(k)))),
+    ("scatter_to_gather", lambda k: _gather(k, allow_lag=False)),
     ("scalarize", lambda k: scalarize(k, functions=GPU_FUNCTIONS)),
-    LOWER[2],
-    ("exclusive", lambda k: forward_clears(demote_atomics(k, in_blocks=True))),
-    *LOWER[4:],
-    ("late", sink_stores),
+    ("reductions", hoist_reductions),
+    ("demote_atomics", lambda k: demote_atomics(k, in_blocks=True)),
+    ("forward_clears", forward_clears),
+    ("dce", eliminate_dead_code),
+    ("privatize", privatize),
+    ("sink_stores", sink_stores),
+    ("fuse_tasks", fuse_tasks),
+    ("mark_uniform", mark_uniform),
 )
 
 LOWER_DEBUG: Stages = (("bounds", lambda k: check_bounds(inline_bodies(k))), *LOWER)
@@ -60,7 +75,7 @@ LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 
 
 def lower(*, debug: bool, deterministic: bool) -> Stages:
-    """The stages on the way to the CPU's backend."""
+    """Return the stages on the way to the CPU's backend."""
     stages = LOWER_DEBUG if debug else LOWER
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
 
@@ -75,7 +90,7 @@ VERIFY = False
 
 
 def run(kernel: Kernel, stages: Stages, upto: str = "", *, check: bool = False) -> Kernel:
-    """The kernel after these stages, or after the one named `upto`."""
+    """Return the kernel after these stages, or after the one named `upto`."""
     for name, stage in stages:
         kernel = stage(kernel)
         if check or VERIFY:

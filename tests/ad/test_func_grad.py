@@ -674,7 +674,7 @@ def test_forward_code_is_that_of_the_plain_func(cube):
     def code(text):
         return [line.partition(";")[0].rstrip() for line in text.splitlines()[1:]]
 
-    assert code(one.ir(after="private")) == code(other.ir(after="private"))
+    assert code(one.ir(after="privatize")) == code(other.ir(after="privatize"))
 
 
 def test_differences_disagree_where_the_gradient_is_wrong(cube):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from diffsim.backends.cuda import codegen as cuda
 from diffsim.backends.cuda.codegen import BLOCK_DIM, EntryPoint, emit_ptx, lower
 from diffsim.backends.cuda.ptx import PtxError, assemble, find_libdevice, find_ptxas
 from diffsim.errors import BackendError, Span
@@ -38,7 +37,9 @@ from diffsim.ir.types import bool_, f32, f64, i32, i64, tensor, u8, u32, u64
 from diffsim.ir.verifier import verify
 from diffsim.passes.pipeline import GPU_FUNCTIONS
 from diffsim.passes.transforms.dce import eliminate_dead_code
-from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
+from diffsim.passes.transforms.demote_atomics import demote_atomics
+from diffsim.passes.transforms.mark_uniform import mark_uniform
+from diffsim.passes.transforms.reductions import hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
 from tests.backends.emulator import Blocks
 
@@ -57,11 +58,6 @@ FLOATS = [f32, f64]
 INTS = [i32, i64, u8, u32, u64]
 ALL = [*FLOATS, *INTS, bool_]
 LETTERS = {"F": FLOATS, "I": INTS, "N": FLOATS + INTS, "B": [bool_], "J": [*INTS, bool_], "T": ALL}
-
-
-@pytest.fixture(autouse=True)
-def _one_launch_for_each_task(monkeypatch):
-    monkeypatch.setattr(cuda, "can_join", lambda task, others: False)
 
 
 # ---- kernels
@@ -104,7 +100,7 @@ class Draft:
     def kernel(self):
         made = Kernel(self.name, self.args, tuple(self.mems), tuple(self.tasks), SPAN)
         made = hoist_reductions(scalarize(verify(made), functions=GPU_FUNCTIONS))
-        return verify(eliminate_dead_code(demote_atomics(made)))
+        return mark_uniform(verify(eliminate_dead_code(demote_atomics(made))))
 
 
 def check(kernel, *, fast_math=False):

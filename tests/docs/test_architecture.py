@@ -45,7 +45,13 @@ def test_made_parts_are_up_to_date(page, tmp_path):
 
 def test_architecture_has_every_stage():
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    for made in ("spring.ir()", "spring.grad.ir()", "exclusive", "spring.llvm()", "show_launch"):
+    for made in (
+        "spring.ir()",
+        "spring.grad.ir()",
+        "forward_clears",
+        "spring.llvm()",
+        "show_launch",
+    ):
         assert re.search(rf"```.*made: .*{re.escape(made)}", page), made
 
 

@@ -6,7 +6,7 @@ import pytest
 import diffsim as ds
 from diffsim.errors import Span
 from diffsim.ir.nodes import Atomic, Block, Const, Mem, Task, Value
-from diffsim.ir.schedules import FixedOrder, Privatized
+from diffsim.ir.schedules import FixedOrder, Privatized, Uniform
 from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff.retain_grad import retain_gradients
@@ -146,6 +146,8 @@ def test_replace_keeps_what_it_is_not_given():
         128,
         1,
         FixedOrder(frozenset([add]), serial=False),
+        True,
+        Uniform(frozenset([add]), frozenset()),
     )
     assert all(getattr(task, name) not in (None, ()) for name in Task.__slots__)
     for name in Task.__slots__:

@@ -45,7 +45,8 @@ from diffsim.ir.traversal import outs, task_statements, uses
 from diffsim.ir.types import bool_, f32, f64, i32, tensor, u8, u64
 from diffsim.ir.verifier import verify
 from diffsim.passes.transforms.dce import eliminate_dead_code
-from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions
+from diffsim.passes.transforms.demote_atomics import demote_atomics
+from diffsim.passes.transforms.reductions import hoist_reductions
 from diffsim.passes.transforms.scalarize import scalarize
 
 SPAN = Span("test_scalarize.py", 1)

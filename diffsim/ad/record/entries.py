@@ -95,7 +95,7 @@ class Launched(Entry):
     def overwrites(self) -> Iterable[Field]:
         for a in self.special.accesses.must_write:
             f = self.special.object_of(a.mem, self.args)
-            if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.part):
+            if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.region):
                 yield f
 
     def statement(self, field: Field) -> Span | None:

@@ -39,7 +39,7 @@ class Extent:
             self.derived = special.arguments.arrays[name]._mem is not mem
         self.rows = {
             r.axis: (None if r.argument is None else names.index(r.argument.hint), r.shift)
-            for r in access.part
+            for r in access.region
             if self.field is None or r.axis == self.field.versions.axis
         }
 

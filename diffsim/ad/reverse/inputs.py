@@ -76,7 +76,7 @@ class _Reach:
         self.mem = access.mem
         self.rows = sorted(
             (r.axis, None if r.argument is None else names.index(r.argument.hint), r.shift)
-            for r in access.part
+            for r in access.region
         )
 
     def of(self, args: tuple[Any, ...]) -> Rows:

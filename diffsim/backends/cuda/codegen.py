@@ -45,7 +45,6 @@ from diffsim.backends.simt.block_reduce import (
 )
 from diffsim.backends.simt.distribution import (
     Lanes,
-    can_join,
     is_tiled,
     lanes_per_thread,
     rows,
@@ -54,7 +53,7 @@ from diffsim.backends.simt.distribution import (
 )
 from diffsim.backends.simt.scratch import ScratchAllocator
 from diffsim.backends.simt.thread import ALIGNMENT, ARENA, WORK, CudaLayout, CudaTarget, Thread
-from diffsim.backends.simt.warp_aggregation import uniform_atomics
+from diffsim.backends.simt.warp_aggregation import folded_atomics
 from diffsim.errors import BackendError, Span
 from diffsim.ir.nodes import Alloca, Atomic, Block, Kernel, Let, Load, Mem, Store, Task, Value
 from diffsim.ir.traversal import statements
@@ -252,7 +251,7 @@ class _Launches:
         """The first of these tasks, and those after it that belong to the same launch."""
         group = [tasks[0]]
         for other in tasks[1:] if tasks[0].axes else ():
-            if self._dim(other) != self._dim(tasks[0]) or not can_join(other, group):
+            if self._dim(other) != self._dim(tasks[0]) or not other.concurrent:
                 break
             group.append(other)
         return group
@@ -368,7 +367,7 @@ def _serial(module: Module, entry: EntryPoint, numbers: Sequence[int]) -> list[s
             continue
         away, after = thread.new_label("gives_up"), thread.new_label("next")
         thread.exit = f"br label %{away}"
-        thread.rooms = ScratchAllocator(thread, task.body, "0", "1")
+        thread.rooms = ScratchAllocator(thread, task, "0", "1")
         thread.block(task.body)
         thread.jump(after)
         thread.rooms.give_up(away, after)
@@ -410,12 +409,12 @@ def _parallel(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     else:
         thread.exit = "br label %gives_up"
         first = thread.let(f"add nuw nsw i64 {begin}, {me}")
-        rooms = thread.rooms = ScratchAllocator(thread, task.body, first, stride)
+        rooms = thread.rooms = ScratchAllocator(thread, task, first, stride)
         if rooms.threads != stride:
             takes = thread.let(f"icmp ult i64 {first}, {rooms.threads}")
             first = thread.let(f"select i1 {takes}, i64 {first}, i64 {total}")
         if not alone and rooms.is_fixed:
-            thread.uniform = uniform_atomics(task, thread.written)
+            thread.uniform = folded_atomics(task)
         lanes.threads = "" if rooms.threads == stride else rooms.threads
         thread.strided(first, total, rooms.threads, lanes.run)
         thread.jump("done")

@@ -6,11 +6,13 @@ is how many there are, which point a number stands for, and how the values they 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from diffsim.backends.llvm.lowering import FunctionLowering
 from diffsim.backends.llvm.module import number
 from diffsim.ir.nodes import Const, Task, Value
+from diffsim.ir.simple_tasks import box_sizes
 from diffsim.ir.types import ScalarType
 
 
@@ -66,12 +68,8 @@ def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) 
 
 def count(task: Task) -> int | None:
     """The number of lanes, where the bounds are constants."""
-    lanes = 1
-    for lo, hi in zip(task.bounds.yields[::2], task.bounds.yields[1::2], strict=True):
-        if not (isinstance(lo, Const) and isinstance(hi, Const)):
-            return None
-        lanes *= max(0, int(hi.value) - int(lo.value))
-    return lanes
+    sizes = box_sizes(task)
+    return None if sizes is None else math.prod(sizes)
 
 
 def point(

@@ -7,13 +7,19 @@ adjoint, are one launch, in which each block has a task.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from diffsim.backends.llvm.lanes import accumulate, count, enter_lane, point
 from diffsim.backends.simt.thread import WARP, Thread
-from diffsim.ir.nodes import Alloca, Arg, Atomic, Const, Let, Load, Store, Task, Value
-from diffsim.ir.straight_line import MOST_LOADS, MOST_PARTS, count_loads, is_straight
-from diffsim.ir.traversal import statements
+from diffsim.ir.nodes import Const, Load, Store, Task, Value
+from diffsim.ir.simple_tasks import (
+    MOST_LOADS,
+    MOST_PARTS,
+    box_sizes,
+    count_loads,
+    is_plain,
+    is_straight,
+)
 
 _LINE = 32  # f32 numbers in a line of memory
 _FEW_LOADS = 8  # of a lane; eight such lanes have room in the registers of a thread
@@ -52,7 +58,7 @@ def is_tiled(task: Task, block_dim: int) -> bool:
     """
     return (
         block_dim >= WARP
-        and _is_plain(task)
+        and is_plain(task)
         and len(task.axes) > 1
         and lanes_per_thread(task) > 1
         and _sizes(task)[-1] >= max(_LONG_ROW, 2 * block_dim)
@@ -78,8 +84,9 @@ def _loads_neighbours(task: Task) -> bool:
 
 
 def _sizes(task: Task) -> list[int]:
-    ends = [int(v.value) for v in task.bounds.yields if isinstance(v, Const)]
-    return [max(0, hi - lo) for lo, hi in zip(ends[::2], ends[1::2], strict=True)]
+    sizes = box_sizes(task)
+    assert sizes is not None
+    return sizes
 
 
 def _left_of(task: Task) -> int:
@@ -218,87 +225,3 @@ def rows(tasks: Sequence[Task], block_dim: int) -> int:
         else:
             found += -(-lanes // (block_dim * lanes_per_thread(task)))
     return found * block_dim
-
-
-def can_join(task: Task, others: Sequence[Task]) -> bool:
-    """Whether a task can run at the same time as others that can.
-
-    It can if the lanes are constants, nothing is added up or saved, and no element that one of the tasks
-    writes is touched by another: in fields, that some index of every two accesses differs.
-    """
-    if not _is_plain(task) or not all(map(_is_plain, others)):
-        return False
-    mine, my_accesses = _spans(task), list(_accesses(task))
-    for other in others:
-        theirs, their_accesses = _spans(other), list(_accesses(other))
-        for a in my_accesses:
-            for b in their_accesses:
-                touches = a.mem is b.mem and not (isinstance(a, Load) and isinstance(b, Load))
-                if touches and not _apart(a, mine, b, theirs):
-                    return False
-    return True
-
-
-Access = Load | Store | Atomic
-Span = tuple[Value | None, int, int]
-"""Where an index lies: from lo to below hi, counted from the value of an argument if there is one."""
-
-
-def _accesses(task: Task) -> Iterator[Access]:
-    return (s for s in statements(task.body) if isinstance(s, (Load, Store, Atomic)))
-
-
-def _is_plain(task: Task) -> bool:
-    found = list(statements(task.body))
-    return (
-        bool(task.axes)
-        and count(task) is not None
-        and not task.bounds.stmts
-        and not task.reductions
-        and not any(isinstance(s, Alloca) for s in found)
-        and not any(isinstance(s, Atomic) and not s.exclusive for s in found)
-        and not any(isinstance(s, (Store, Atomic)) and s.mem.kind != "field" for s in found)
-    )
-
-
-def _spans(task: Task) -> dict[Value, Span]:
-    """Where the values lie that are an axis or an argument, a constant added or not."""
-    found: dict[Value, Span] = {}
-    ends = [int(v.value) for v in task.bounds.yields if isinstance(v, Const)]
-    for axis, lo, hi in zip(task.axes, ends[::2], ends[1::2], strict=True):
-        found[axis] = None, lo, hi
-    for s in statements(task.body):
-        if not isinstance(s, Let) or not s.out.type.is_int:
-            continue
-        v, *more = s.args
-        if s.op.name == "add" and isinstance(v, Const):
-            v, more = s.args[1], [v]
-        span = found.get(v) or ((v, 0, 1) if isinstance(v, Arg) else None)
-        if span is None:
-            continue
-        base, lo, hi = span
-        if s.op.name in ("add", "sub") and isinstance(more[0], Const):
-            if s.out.type.scalar.kind == "u":
-                continue  # wraps around
-            shift = int(more[0].value) if s.op.name == "add" else -int(more[0].value)
-            found[s.out] = base, lo + shift, hi + shift
-        elif s.op.name == "cast" and s.out.type.scalar.keeps_index(v.type.scalar):
-            found[s.out] = span
-    return found
-
-
-def _apart(a: Access, mine: dict[Value, Span], b: Access, theirs: dict[Value, Span]) -> bool:
-    """Whether some index is never the same in both."""
-
-    def span(i: Value, spans: dict[Value, Span]) -> Span | None:
-        if isinstance(i, Const):
-            return None, int(i.value), int(i.value) + 1
-        return (i, 0, 1) if isinstance(i, Arg) else spans.get(i)
-
-    for i, j in zip(a.index[: a.mem.rank], b.index[: a.mem.rank], strict=True):
-        one, two = span(i, mine), span(j, theirs)
-        if one is None or two is None or one[0] is not two[0]:
-            continue
-        if one[2] <= two[1] or two[2] <= one[1]:
-            return True
-    return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from diffsim.backends.llvm import diagnostics
 from diffsim.backends.llvm.module import memory_type
-from diffsim.ir.nodes import LEAVES, Alloca, Block, Const, Let, Load, Mem, Value
+from diffsim.ir.nodes import LEAVES, Alloca, Const, Let, Load, Mem, Task, Value
 from diffsim.ir.traversal import statements
 from diffsim.ir.types import size_of
 
@@ -32,7 +32,7 @@ class ScratchAllocator:
 
     Args:
         thread: where the text goes; it has entered the task's code.
-        body: the task's code.
+        task: the task.
         me: the thread's number (i64).
         threads: the number of threads.
 
@@ -41,10 +41,11 @@ class ScratchAllocator:
         is_fixed: whether all threads that take lanes find room, and so run to the end together.
     """
 
-    def __init__(self, thread: Thread, body: Block, me: str, threads: str) -> None:
+    def __init__(self, thread: Thread, task: Task, me: str, threads: str) -> None:
         self.thread = thread
         self.me = me
         self.threads = threads
+        body = task.body
         found = [s for s in statements(body) if isinstance(s, Alloca)]
         self.local = _small(found)
         kept = [s for s in found if s not in self.local]
@@ -59,25 +60,12 @@ class ScratchAllocator:
         self.arena = thread.base(thread.layout.arena)
         room = thread.let(f"udiv i64 {thread.slot_load(slot, 'i64')}, {self.cell}")
         made = {s.out: s for s in statements(body) if isinstance(s, (Let, Load))}
-        if all(self._is_uniform(s.count, made) for s in kept):
+        hoistable = frozenset() if task.uniform is None else task.uniform.counts
+        if all(isinstance(s.count, LEAVES) or s.count in hoistable for s in kept):
             self._share(kept, room, made)
         else:
             self.is_fixed = False
             self._stack(kept, room)
-
-    def _is_uniform(self, v: Value, made: dict[Value, Let | Load]) -> bool:
-        """Whether a value is the same in all lanes, and can be had before they start."""
-        if isinstance(v, LEAVES):
-            return True
-        s = made.get(v)
-        if isinstance(s, Let):
-            return all(self._is_uniform(a, made) for a in s.args)
-        return (
-            s is not None
-            and s.mem.kind in ("field", "temp")
-            and s.mem not in self.thread.written
-            and all(isinstance(i, Const) for i in s.index)
-        )
 
     def _share(self, kept: list[Alloca], room: str, made: dict[Value, Let | Load]) -> None:
         """Give each thread the cells for all scratch there is."""

@@ -1,57 +1,75 @@
-"""Where a kernel loads and writes: in what order, and which of it may be the same element.
+"""Access order: what a kernel loads and writes, in which order, and what of it may be the same element.
 
-Writes to one element are looked at as groups, and by the parts of memory that they stay within, so that
-asking about each load takes time in proportion to the writes that it may have to do with.
+`sections_of` looks at whole kernels, for the data access rules: writes to one element form a group, and
+groups are found by their regions, so that asking about each load takes time in proportion to the writes that
+it may have to do with. `LaneAccesses` looks at the statements of one lane, for passes that move them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
-from diffsim.ir.nodes import Atomic, Block, For, Kernel, Let, Load, Mem, Store, Task, Value, While
-from diffsim.ir.traversal import blocks, custom_rule_blocks
-from diffsim.passes.analysis.affine import offset_of
-from diffsim.passes.analysis.dependence import Access, DistanceVector, LinearForms
-from diffsim.passes.analysis.regions import ByPart, definitions, rows_of
+from diffsim.ir.nodes import (
+    Atomic,
+    Block,
+    For,
+    Kernel,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.traversal import blocks, custom_rule_blocks, statements
+from diffsim.passes.analysis.affine import Definitions, definitions, element_of
+from diffsim.passes.analysis.dependence import Access, DistanceVector, distances
+from diffsim.passes.analysis.regions import RegionMap, region_of_index
 
 Loops = tuple[For | While, ...]
+Bases = tuple[Value | None, ...]
+Shifts = tuple[int, ...]
 
 
 class AccessSite:
-    """A load or write: where it stands in program order, and in which loops.
+    """A load or write: its number in program order, and the loops around it.
 
     Attributes:
         element: what the element is known by: each index as a value plus a constant.
-        part: the rows, and components, that it stays within.
+        region: the rows, and components, that it stays within.
         kind: "load", "store", or the op of an atomic update.
     """
 
-    __slots__ = ("count", "element", "kind", "loops", "part", "stmt")
+    __slots__ = ("count", "element", "kind", "loops", "region", "stmt")
 
-    def __init__(self, stmt: Access, count: int, loops: Loops, made_by: dict[Value, Let]) -> None:
+    def __init__(self, stmt: Access, count: int, loops: Loops, defs: Definitions) -> None:
         self.stmt = stmt
         self.count = count
         self.loops = loops
         self.kind = stmt.op if isinstance(stmt, Atomic) else type(stmt).__name__.lower()
-        self.element = tuple([offset_of(i, made_by) for i in stmt.index])
-        self.part = rows_of(stmt.index, made_by)
+        self.element = element_of(stmt.index, defs)
+        self.region = region_of_index(stmt.index, defs)
 
 
-class Group:
+class WriteGroup:
     """Writes of one kind to one element in the same loops, in program order."""
 
-    __slots__ = ("places",)
+    __slots__ = ("sites",)
 
     def __init__(self) -> None:
-        self.places: list[AccessSite] = []
+        self.sites: list[AccessSite] = []
 
     @property
     def first(self) -> AccessSite:
-        return self.places[0]
+        return self.sites[0]
 
     @property
     def last(self) -> AccessSite:
-        return self.places[-1]
+        return self.sites[-1]
 
 
 class Section:
@@ -62,40 +80,39 @@ class Section:
     """
 
     def __init__(
-        self, task: Task, block: Block, axes: tuple[Value, ...], made_by: dict[Value, Let]
+        self, task: Task, block: Block, axes: tuple[Value, ...], defs: Definitions
     ) -> None:
         self.task = task
         self.axes = axes
         self.loads: dict[Mem, list[AccessSite]] = {}
         self.writes: dict[Mem, list[AccessSite]] = {}
-        for place in _places(block, made_by):
-            if place.stmt.mem.kind == "scratch":
+        for site in _sites(block, defs):
+            if site.stmt.mem.kind == "scratch":
                 continue
-            found = self.loads if place.kind == "load" else self.writes
-            found.setdefault(place.stmt.mem, []).append(place)
+            found = self.loads if site.kind == "load" else self.writes
+            found.setdefault(site.stmt.mem, []).append(site)
         self.groups = {mem: _grouped(writes) for mem, writes in self.writes.items()}
-        self._by_part: dict[Mem, ByPart[Group]] = {}
-        self._sums: LinearForms | None = None
+        self._groups_by_region: dict[Mem, RegionMap[WriteGroup]] = {}
 
     def loads_of(self, mems: set[Mem]) -> Iterator[AccessSite]:
-        """The loads of these memories."""
+        """Yield the loads of these memories."""
         for mem in mems:
             yield from self.loads.get(mem, [])
 
-    def meeting(self, place: AccessSite) -> list[Group]:
-        """The writes that may touch what this place does, whatever lane or turn it is in."""
-        mem = place.stmt.mem
-        if mem not in self._by_part:
-            self._by_part[mem] = ByPart((g.first.part, g) for g in self.groups.get(mem, ()))
-        return sorted(self._by_part[mem].meeting(place.part), key=lambda g: g.first.count)
+    def overlapping(self, site: AccessSite) -> list[WriteGroup]:
+        """Return the writes that may touch what this access does, in whatever lane or iteration."""
+        mem = site.stmt.mem
+        if mem not in self._groups_by_region:
+            groups = ((g.first.region, g) for g in self.groups.get(mem, ()))
+            self._groups_by_region[mem] = RegionMap(groups)
+        found = self._groups_by_region[mem].overlapping(site.region)
+        return sorted(found, key=lambda g: g.first.count)
 
     def distances(
         self, one: AccessSite, other: AccessSite, same: tuple[Value, ...] = ()
     ) -> DistanceVector:
-        """How far apart the turns are in which the two touch the same element."""
-        if self._sums is None:
-            self._sums = LinearForms(self.task)
-        return self._sums.distances(one.stmt, other.stmt, same)
+        """Return how far apart the iterations are in which the two touch the same element."""
+        return distances(self.task, one.stmt, other.stmt, same)
 
     def same_lane(self, one: AccessSite, other: AccessSite) -> bool:
         """Whether they touch the same element in the same lane only, if at all."""
@@ -110,32 +127,32 @@ class Section:
             if a is not b:
                 break
             most = found.of(a.index)[1] if isinstance(a, For) else 1
-            if most < 0:  # the one is in an earlier turn
+            if most < 0:  # the one is in an earlier iteration
                 return True
             if most > 0:
                 return False
         return one.count < other.count
 
 
-def _grouped(writes: list[AccessSite]) -> list[Group]:
-    """Writes to one memory as groups, in the order of their first ones."""
-    found: dict[object, Group] = {}
-    for p in writes:
-        found.setdefault((p.element, p.loops, p.kind), Group()).places.append(p)
-    return list(found.values())
-
-
 def sections_of(kernel: Kernel) -> list[Section]:
-    """The bounds and the body of each task, in order."""
-    made_by = definitions(kernel)
+    """Return the bounds and the body of each task, in order."""
+    defs = definitions(kernel)
     return [
-        Section(t, block, axes, made_by)
+        Section(t, block, axes, defs)
         for t in kernel.tasks
         for block, axes in ((t.bounds, ()), (t.body, t.axes))
     ]
 
 
-def _places(block: Block, made_by: dict[Value, Let]) -> Iterator[AccessSite]:
+def _grouped(writes: list[AccessSite]) -> list[WriteGroup]:
+    """Return writes to one memory as groups, in the order of their first ones."""
+    found: dict[object, WriteGroup] = {}
+    for w in writes:
+        found.setdefault((w.element, w.loops, w.kind), WriteGroup()).sites.append(w)
+    return list(found.values())
+
+
+def _sites(block: Block, defs: Definitions) -> Iterator[AccessSite]:
     count = 0
 
     def visit(b: Block, loops: Loops) -> Iterator[AccessSite]:
@@ -143,13 +160,65 @@ def _places(block: Block, made_by: dict[Value, Let]) -> Iterator[AccessSite]:
         for s in b.stmts:
             count += 1
             if isinstance(s, (Load, Store, Atomic)):
-                yield AccessSite(s, count, loops, made_by)
+                yield AccessSite(s, count, loops, defs)
             inside = (*loops, s) if isinstance(s, (For, While)) else loops
             for inner in blocks(s):
                 yield from visit(inner, inside)
-            for inner in custom_rule_blocks(
-                s
-            ):  # what only the adjoint reads must be there as it is here
+            # What only the adjoint loads must be then as it is here; it writes nothing here.
+            for inner in custom_rule_blocks(s):
                 yield from (p for p in visit(inner, inside) if p.kind == "load")
 
     yield from visit(block, ())
+
+
+class LaneAccesses:
+    """Which elements the statements of a lane access, by the number of the statement.
+
+    A statement with blocks inside of it counts as accessing what they do. Elements are looked up by the
+    bases of their indices, and by the constants added to them.
+    """
+
+    def __init__(self, stmts: Sequence[Stmt], defs: Definitions) -> None:
+        self._definitions = defs
+        self._accesses: dict[Mem, dict[Bases, dict[Shifts, list[tuple[int, Access]]]]] = {}
+        for k, s in enumerate(stmts):
+            for x in statements(Block([s])):
+                if isinstance(x, (Load, Store, Atomic)):
+                    bases, shifts = self._split(x)
+                    of_mem = self._accesses.setdefault(x.mem, {})
+                    of_mem.setdefault(bases, {}).setdefault(shifts, []).append((k, x))
+
+    def _split(self, s: Access) -> tuple[Bases, Shifts]:
+        element = element_of(s.index, self._definitions)
+        return tuple([base for base, _ in element]), tuple([shift for _, shift in element])
+
+    def same_element(self, one: Access, other: Access) -> bool:
+        """Whether two accesses certainly touch the same element."""
+        return one.mem is other.mem and self._split(one) == self._split(other)
+
+    def next_access(self, one: Access, since: int, *, writing: bool = False) -> int | None:
+        """Return the first statement from `since` on that may access (or only write) the element of one.
+
+        Another access certainly touches another element if some index is the same base plus another
+        constant.
+        """
+        bases, shifts = self._split(one)
+        found: list[int] = []
+        for theirs, elements in self._accesses.get(one.mem, {}).items():
+            if theirs == bases:
+                close = [elements.get(shifts, [])]
+            else:
+                same = [k for k, (a, b) in enumerate(zip(bases, theirs, strict=False)) if a is b]
+                close = [p for at, p in elements.items() if all(at[k] == shifts[k] for k in same)]
+            for p in close:
+                after = itertools.islice(p, bisect.bisect_left(p, since, key=itemgetter(0)), None)
+                at = next((k for k, x in after if not (writing and isinstance(x, Load))), None)
+                if at is not None:
+                    found.append(at)
+        return min(found, default=None)
+
+    def loaded_before(self, one: Access, k: int) -> bool:
+        """Whether a statement before the one numbered k certainly loads the element."""
+        bases, shifts = self._split(one)
+        accesses = self._accesses.get(one.mem, {}).get(bases, {}).get(shifts, ())
+        return any(j < k and isinstance(x, Load) for j, x in accesses)

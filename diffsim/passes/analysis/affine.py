@@ -1,23 +1,57 @@
-"""Index arithmetic: what an index is, as a base value plus a constant."""
+"""Index arithmetic: an index as a base value plus a constant, or as an affine form of loop variables.
+
+`offset_of` is the quick answer, which tells elements apart that differ by a constant. `AffineForms` is the
+thorough one, on which the dependence test is built.
+"""
 
 from __future__ import annotations
 
-from diffsim.ir.nodes import Const, Let, Value
+import math
+from collections.abc import Iterable
 
+from diffsim.ir.nodes import Arg, Const, Dim, For, Kernel, Let, Task, Value
+from diffsim.ir.traversal import statements, task_statements
+from diffsim.ir.types import ScalarType
+from diffsim.passes.analysis.once import once
+
+Definitions = dict[Value, Let]
+"""The op that computes each value."""
 Offset = tuple[Value | None, int]
 """A value (None: 0) plus a constant."""
+Element = tuple[Offset, ...]
+"""What an element of a memory is known by: equal tuples are certainly the same element."""
+AffineForm = dict[Value | None, int]
+"""Coefficients of loop variables and of launch-wide values (None: the constant term)."""
+Interval = tuple[float, float]
+"""The least and the greatest number; both may be infinite."""
+
+ANY: Interval = (-math.inf, math.inf)
+ZERO: Interval = (0, 0)
 
 
-def offset_of(v: Value, made_by: dict[Value, Let]) -> Offset:
-    """The value as base + constant, looking through additions of constants and widening casts.
+@once
+def definitions(kernel: Kernel) -> Definitions:
+    """Return the op that computes each value of a kernel, custom derivatives included."""
+    found = [task_definitions(t) for t in kernel.tasks]
+    return found[0] if len(found) == 1 else {v: let for defs in found for v, let in defs.items()}
 
-    Numbers without sign wrap around (`a - 1` may be `a + 255`): what is added to them is part of the base.
+
+@once
+def task_definitions(task: Task) -> Definitions:
+    """Return the op that computes each value of a task."""
+    return {s.out: s for s in task_statements(task, given=True) if isinstance(s, Let)}
+
+
+def offset_of(v: Value, defs: Definitions) -> Offset:
+    """Return a value as base + constant, looking through additions of constants and widening casts.
+
+    Unsigned numbers wrap around (`a - 1` may be `a + 255`), so a constant added to one is part of the base.
     """
     shift = 0
     while True:
         if isinstance(v, Const):
             return None, shift + int(v.value)
-        let = made_by.get(v)
+        let = defs.get(v)
         if let is None:
             return v, shift
         name, args = let.op.name, let.args
@@ -33,3 +67,134 @@ def offset_of(v: Value, made_by: dict[Value, Let]) -> Offset:
             v = args[0]
         else:
             return v, shift
+
+
+def element_of(index: Iterable[Value], defs: Definitions) -> Element:
+    """Return what the element with this index is known by."""
+    return tuple([offset_of(i, defs) for i in index])
+
+
+@once
+def affine_forms(task: Task) -> AffineForms:
+    """Return the affine forms of a task's values."""
+    return AffineForms(task)
+
+
+class AffineForms:
+    """The integer values of a task as sums of loop variables times constants, x[3 * i + k + 1].
+
+    Attributes:
+        ranges: the iterations (first, last) of each loop, the task's axes included; `ANY` where the
+            bounds are not constants. A loop without iterations has a range whose end is below its start.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.ranges: dict[Value, Interval] = {}
+        self._definitions = task_definitions(task)
+        self._forms: dict[tuple[Value, tuple[int, ...]], AffineForm | None] = {}
+        bounds = task.bounds.yields
+        for k, axis in enumerate(task.axes):
+            self.ranges[axis] = _range(bounds[2 * k], bounds[2 * k + 1])
+        for block in (task.bounds, task.body):
+            for s in statements(block, given=True):
+                if isinstance(s, For):
+                    self.ranges[s.index] = _range(s.lo, s.hi)
+
+    def form(self, v: Value, component: tuple[int, ...] = ()) -> AffineForm | None:
+        """Return the affine form of a value (or of a component of one); None if it has none."""
+        key = (v, component)
+        if key not in self._forms:
+            self._forms[key] = self._compute(v, component)
+        return self._forms[key]
+
+    def interval(self, form: AffineForm) -> Interval:
+        """Return the numbers that a form takes over all iterations."""
+        total = ZERO
+        for v, n in form.items():
+            total = plus(total, (n, n) if v is None else times(n, self.ranges.get(v, ANY)))
+        return total
+
+    def _compute(self, v: Value, component: tuple[int, ...]) -> AffineForm | None:
+        if isinstance(v, Const):
+            return {None: int(v.value)}
+        if v in self.ranges or (isinstance(v, (Arg, Dim)) and not v.type.shape):
+            return {v: 1}
+        let = self._definitions.get(v)
+        if let is None or not v.type.is_int:
+            return None
+        name, args = let.op.name, let.args
+        if _wraps(name, v.type.scalar):
+            return None
+        if name in ("add", "sub", "mul", "shl"):
+            a, b = (self.form(x, component if x.type.shape else ()) for x in args)
+            if name == "mul":
+                return _product(a, b)
+            if name == "shl":
+                return self._shifted(a, b, v.type.scalar)
+            return _combine(a, b, 1 if name == "add" else -1)
+        if name == "neg":
+            return _combine({}, self.form(args[0], component), -1)
+        if name == "cast":
+            kept = v.type.scalar.keeps_index(args[0].type.scalar)
+            return self.form(args[0], component) if kept else None
+        if name == "broadcast":
+            return self.form(args[0])
+        if name == "build":
+            at = 0
+            for k, n in zip(component, v.type.shape, strict=True):
+                at = at * n + k
+            return self.form(args[at])
+        if name == "extract" and all(isinstance(k, Const) for k in args[1:]):
+            return self.form(args[0], tuple(int(k.value) for k in args[1:]))  # type: ignore[attr-defined]
+        return None
+
+    def _shifted(
+        self, a: AffineForm | None, b: AffineForm | None, t: ScalarType
+    ) -> AffineForm | None:
+        """Return a form shifted to the left by a constant, if no bit of it can be lost."""
+        if a is None or b is None or set(b) != {None} or not 0 <= b[None] < t.bits:
+            return None
+        shifted = {v: n << b[None] for v, n in a.items()}
+        least, most = self.interval(shifted)
+        return shifted if t.holds(least) and t.holds(most) else None
+
+
+def _range(lo: Value, hi: Value) -> Interval:
+    return (lo.value, hi.value - 1) if isinstance(lo, Const) and isinstance(hi, Const) else ANY
+
+
+def _wraps(name: str, t: ScalarType) -> bool:
+    """Whether an index may be off by a power of two; signed sums are carried out in 64 bits."""
+    if name == "neg" and t.bits < 32:
+        return True
+    return t.kind == "u" and name in ("add", "sub", "neg", "mul")
+
+
+def _product(a: AffineForm | None, b: AffineForm | None) -> AffineForm | None:
+    """Return a * b, if one of them is a constant."""
+    if a is not None and set(a) == {None}:
+        a, b = b, a
+    return None if b is None or set(b) != {None} else _combine({}, a, b[None])
+
+
+def _combine(a: AffineForm | None, b: AffineForm | None, factor: int) -> AffineForm | None:
+    """Return a + factor * b."""
+    if a is None or b is None:
+        return None
+    total = dict(a)
+    for v, n in b.items():
+        total[v] = total.get(v, 0) + factor * n
+    return total
+
+
+def plus(a: Interval, b: Interval) -> Interval:
+    """Return the interval of sums."""
+    return a[0] + b[0], a[1] + b[1]
+
+
+def times(m: int, a: Interval) -> Interval:
+    """Return the interval of multiples; 0 times an infinite end is 0."""
+    if m == 0:
+        return ZERO
+    ends = m * a[0], m * a[1]
+    return (ends[0], ends[1]) if m > 0 else (ends[1], ends[0])

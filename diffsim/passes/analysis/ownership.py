@@ -1,56 +1,63 @@
-"""Which lanes of a parallel task reach an element."""
+"""Ownership: which elements only one lane of a parallel task accesses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from diffsim.ir.nodes import Let, Mem, Task
-from diffsim.ir.traversal import task_statements
-from diffsim.passes.analysis.affine import offset_of
-from diffsim.passes.analysis.dependence import Access
-from diffsim.passes.analysis.regions import ByPart, Part, region_of
+from diffsim.ir.nodes import Atomic, Mem, Store, Task
+from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.passes.analysis.dependence import Access, accesses_of
+from diffsim.passes.analysis.once import once
+from diffsim.passes.analysis.regions import Region, RegionMap, region_of
 
-Places = tuple[frozenset[tuple[int, int]], ...]
-"""For each axis of a task: where in an index it stands, and what constant is added to it there."""
+AxisPositions = tuple[frozenset[tuple[int, int]], ...]
+"""For each axis of a task: where in an index it is, and which constant is added to it there."""
 
 
 class Ownership:
-    """What these accesses of a task's lanes reach.
+    """Whether lanes of a task share an element, given the accesses that count as sharing.
 
-    Accesses belong to one lane if each axis stands at the same place in all their indices, as in x[i, 0]
-    and x[i, j] in `for i in x`.
+    An element belongs to one lane if each axis of the task has one position in the indices of all accesses
+    that may reach the element, as in x[i, 0] and x[i, j] in `for i in x`: two lanes then differ in an index.
     """
 
     def __init__(self, task: Task, accesses: Iterable[Access]) -> None:
-        self.task = task
-        self.made_by = {s.out: s for s in task_statements(task) if isinstance(s, Let)}
-        found: dict[Mem, list[tuple[Part, Places]]] = {}
+        self._axes = task.axes
+        self._definitions = task_definitions(task)
+        found: dict[Mem, list[tuple[Region, AxisPositions]]] = {}
         for s in accesses:
-            found.setdefault(s.mem, []).append((region_of(s, self.made_by), self._places(s)))
-        self._reached = {mem: ByPart(places) for mem, places in found.items()}
-        self._shared: dict[tuple[Mem, Part], Places | None] = {}
+            region = region_of(s, self._definitions)
+            found.setdefault(s.mem, []).append((region, self._positions(s)))
+        self._rivals = {mem: RegionMap(positions) for mem, positions in found.items()}
+        self._common: dict[tuple[Mem, Region], AxisPositions | None] = {}
 
     def is_own(self, s: Access) -> bool:
         """Whether none of the accesses reaches from another lane what this one touches."""
-        if not self.task.axes or s.mem.kind == "scratch" or s.mem not in self._reached:
+        if not self._axes or s.mem.kind == "scratch" or s.mem not in self._rivals:
             return True
-        shared = self._shared_by(s.mem, region_of(s, self.made_by))
-        return shared is None or all(map(frozenset.intersection, self._places(s), shared))
+        common = self._common_positions(s.mem, region_of(s, self._definitions))
+        return common is None or all(map(frozenset.intersection, self._positions(s), common))
 
-    def _shared_by(self, mem: Mem, part: Part) -> Places | None:
-        """The places that all accesses which may touch this part have in common; None: there are none."""
-        key = mem, part
-        if key not in self._shared:
-            rivals = self._reached[mem].meeting(part)
-            shared = tuple([frozenset.intersection(*axis) for axis in zip(*rivals, strict=True)])
-            self._shared[key] = shared if rivals else None
-        return self._shared[key]
+    def _common_positions(self, mem: Mem, region: Region) -> AxisPositions | None:
+        """Return the positions shared by all accesses that may touch this region; None: there are none."""
+        key = mem, region
+        if key not in self._common:
+            rivals = self._rivals[mem].overlapping(region)
+            common = tuple([frozenset.intersection(*axis) for axis in zip(*rivals, strict=True)])
+            self._common[key] = common if rivals else None
+        return self._common[key]
 
-    def _places(self, s: Access) -> Places:
-        offsets = [offset_of(i, self.made_by) for i in s.index]
+    def _positions(self, s: Access) -> AxisPositions:
+        element = element_of(s.index, self._definitions)
         return tuple(
             [
-                frozenset([(k, shift) for k, (base, shift) in enumerate(offsets) if base is axis])
-                for axis in self.task.axes
+                frozenset([(k, shift) for k, (base, shift) in enumerate(element) if base is axis])
+                for axis in self._axes
             ]
         )
+
+
+@once
+def written_by_others(task: Task) -> Ownership:
+    """Return the ownership of what a task writes: what is own here, no other lane changes."""
+    return Ownership(task, [s for s in accesses_of(task) if isinstance(s, (Store, Atomic))])

@@ -121,7 +121,7 @@ class _Checker:
     def later(self, loads: list[AccessSite], section: Section, *, final: bool = False) -> None:
         """Loads, and the writes of a section that comes after them (`final`: or before them)."""
         for load in loads:
-            groups = section.meeting(load) if self.needed(load) else []
+            groups = section.overlapping(load) if self.needed(load) else []
             if groups:
                 self.stale(load, groups[0].first, final=final)
                 return  # what it says of one load, it says of all
@@ -132,17 +132,17 @@ class _Checker:
             needed = self.needed(load)
             if not needed and not self.active(load):
                 continue
-            for group in section.meeting(load):
+            for group in section.overlapping(load):
                 if not section.same_lane(load, group.first):
                     raise _racing(load.stmt, group.first.stmt)
                 if needed and not section.before(group.last, load):
-                    late = (p for p in group.places if not section.before(p, load))
+                    late = (p for p in group.sites if not section.before(p, load))
                     self.stale(load, next(late))
 
     def unwritten(self, section: Section, loads: list[AccessSite]) -> None:
         """Loads of a memory that will be as it was before: no write may come before them."""
         for load in loads:
-            for group in section.meeting(load) if self.needed(load) else ():
+            for group in section.overlapping(load) if self.needed(load) else ():
                 if not section.before(load, group.first):
                     raise _stale(load.stmt, group.first.stmt, True)
 
@@ -175,7 +175,7 @@ class _Checker:
         self, section: Section, ahead: int, place: AccessSite, write: AccessSite
     ) -> None:
         """An update and another kind of write, whose section lies so many before it."""
-        if ahead > 0 or disjoint(place.part, write.part):
+        if ahead > 0 or disjoint(place.region, write.region):
             return
         if ahead == 0:
             if not section.same_lane(place, write):
@@ -196,12 +196,16 @@ class _Checker:
         """A load that may see what an update made: no other update may come after the load."""
         if not self.needed(load) and not self.active(load):
             return
-        if at < number or disjoint(load.part, place.part):
+        if at < number or disjoint(load.region, place.region):
             return
         if at == number and sections[at].before(load, place):
             return
         for later, other in found:
-            if other.stmt.mem is not load.stmt.mem or later < at or disjoint(load.part, other.part):
+            if (
+                other.stmt.mem is not load.stmt.mem
+                or later < at
+                or disjoint(load.region, other.region)
+            ):
                 continue
             if later > at or not sections[at].before(other, load):
                 raise _between(load.stmt, other.stmt)
@@ -209,9 +213,9 @@ class _Checker:
     def stores(self, section: Section, mem: Mem) -> None:
         """Writes of different lanes to one element, which are in no order if one of them stores."""
         groups = section.groups[mem]
-        active = {g: next((p for p in g.places if self.active(p)), None) for g in groups}
+        active = {g: next((p for p in g.sites if self.active(p)), None) for g in groups}
         for one in groups:
-            for two in section.meeting(one.first) if one.first.kind == "store" else ():
+            for two in section.overlapping(one.first) if one.first.kind == "store" else ():
                 store, other = active[one] or one.first, active[two] or two.first
                 if (active[one] or active[two]) and not section.same_lane(store, other):
                     raise _colliding(store.stmt, other.stmt)

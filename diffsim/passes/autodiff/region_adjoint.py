@@ -48,7 +48,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.op import NotDifferentiable, Zero
 from diffsim.ir.traversal import Rewriter, free_values
 from diffsim.ir.types import i64
-from diffsim.passes.analysis.affine import Offset, offset_of
+from diffsim.passes.analysis.affine import Definitions, Element, element_of
 from diffsim.passes.autodiff.custom_calls import Giver, bind
 from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, downwards, index_hint
 
@@ -88,7 +88,7 @@ class Reverser:
         self.loop_of: dict[Mem, For | While] = {}
         self.new_mems: dict[Mem, None] = {}
         self.winners: dict[object, Mem] = {}
-        self.made_by: dict[Value, Let] = {}
+        self.defs: Definitions = {}
         self.finding = False
         self.lane: Value = Const(i64, 0)
         self.rooms: dict[Mem, Mem] = {}
@@ -189,7 +189,7 @@ class Reverser:
 
     def _propose(self, s: Atomic) -> None:
         """The lane proposes itself, if its update reached the element."""
-        winner = self.winners.get(element(s, self.made_by))
+        winner = self.winners.get(updated_element(s, self.defs))
         if winner is not None:
             b = self.builder
             extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
@@ -416,7 +416,7 @@ class Reverser:
         nothing = zero(s.value.type)
         extreme = b.load(s.mem, index, origin=s.origin)
         won = b.named("eq", self.value(s.value), extreme)
-        winner = self.winners.get(element(s, self.made_by))
+        winner = self.winners.get(updated_element(s, self.defs))
         if winner is not None:
             won = won & b.named("eq", self.lane, b.load(winner, ()))
         with b.block() as stmts:
@@ -564,6 +564,6 @@ class Reverser:
         return outs
 
 
-def element(s: Atomic, made_by: dict[Value, Let]) -> tuple[Mem, tuple[Offset, ...]]:
+def updated_element(s: Atomic, defs: Definitions) -> tuple[Mem, Element]:
     """What the element of an update is known by: each index as a value plus a constant."""
-    return s.mem, tuple(offset_of(i, made_by) for i in s.index)
+    return s.mem, element_of(s.index, defs)

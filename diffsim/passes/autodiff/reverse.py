@@ -29,12 +29,12 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import i64
-from diffsim.passes.analysis.regions import definitions
+from diffsim.passes.analysis.affine import definitions
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity
 from diffsim.passes.autodiff.custom_calls import Inliner, check_custom_rules
 from diffsim.passes.autodiff.loop_checkpoints import too_long
-from diffsim.passes.autodiff.region_adjoint import Reverser, element
+from diffsim.passes.autodiff.region_adjoint import Reverser, updated_element
 from diffsim.passes.autodiff.simplicity import check_simplicity
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
@@ -74,7 +74,7 @@ def reverse(
 class _Reverser(Reverser):
     def __init__(self, kernel: Kernel, activity: Activity) -> None:
         super().__init__(Builder(kernel.span), activity.values)
-        self.made_by = definitions(kernel)
+        self.defs = definitions(kernel)
         self.primal = kernel
         self.activity = activity
         self.temp_grads: dict[Mem, Mem] = {
@@ -135,7 +135,7 @@ class _Reverser(Reverser):
         if not task.axes:
             return {}
         found = {
-            element(s, self.made_by): s.mem
+            updated_element(s, self.defs): s.mem
             for s in task_statements(task)
             if isinstance(s, Atomic)
             and s.op in ("min", "max")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Print, Store, Task
 from diffsim.ir.schedules import FixedOrder
 from diffsim.ir.traversal import task_statements
-from diffsim.passes.analysis.ownership import Ownership
+from diffsim.passes.analysis.ownership import written_by_others
 
 
 def order_updates(kernel: Kernel) -> Kernel:
@@ -31,16 +31,16 @@ def _of_task(task: Task) -> FixedOrder | None:
     in_order = FixedOrder(frozenset(), serial=True)
     if any(isinstance(s, Print) for s in found):
         return in_order  # of more lines than there is room for, the first ones are kept
-    reach = Ownership(task, [s for s in found if isinstance(s, (Store, Atomic))])
+    ownership = written_by_others(task)
     shared: dict[Mem, list[Atomic | Store]] = {}
     for s in found:
-        if isinstance(s, Load) and not reach.is_own(s):
+        if isinstance(s, Load) and not ownership.is_own(s):
             return in_order
         if isinstance(s, Atomic) and not s.exclusive:
             if s.out is not None:
                 return in_order
             shared.setdefault(s.mem, []).append(s)
-        if isinstance(s, Store) and not reach.is_own(s):
+        if isinstance(s, Store) and not ownership.is_own(s):
             shared.setdefault(s.mem, []).append(s)
     logged: set[Atomic | Store] = set()
     for mem, updates in shared.items():

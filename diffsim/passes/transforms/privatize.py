@@ -11,12 +11,12 @@ Assumes scalar IR with exclusive atomics marked; must run last, since it names s
 
 from __future__ import annotations
 
-from diffsim.ir.nodes import LEAVES, Atomic, Kernel, Let, Load, Mem, Store, Task, Value
+from diffsim.ir.nodes import LEAVES, Atomic, Kernel, Load, Mem, Store, Task, Value
 from diffsim.ir.schedules import Privatized, scalars_within
 from diffsim.ir.traversal import iterations, task_statements
-from diffsim.passes.analysis.affine import offset_of
-from diffsim.passes.analysis.regions import ByPart, region_of
-from diffsim.passes.transforms.vectorize import divergent_values
+from diffsim.passes.analysis.affine import Definitions, offset_of, task_definitions
+from diffsim.passes.analysis.divergence import divergent_values
+from diffsim.passes.analysis.regions import RegionMap, region_of
 
 _LARGEST = 1 << 20  # scalars of one copy
 
@@ -33,7 +33,7 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
     if not task.axes:
         return ()
     found = list(task_statements(task))
-    made_by = {s.out: s for s in found if isinstance(s, Let)}
+    defs = task_definitions(task)
     groups: dict[Mem, list[Atomic]] = {}
     for s in found:
         if isinstance(s, Atomic) and not s.exclusive:
@@ -45,16 +45,16 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
     for mem, atomics in groups.items():
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
-        lead = _lead(atomics, made_by)
+        lead = _lead(atomics, defs)
         if scalars_within(mem, len(lead)) > _LARGEST:
             continue
         added = frozenset(atomics)
-        others = ByPart(
-            (region_of(s, made_by), s)
+        others = RegionMap(
+            (region_of(s, defs), s)
             for s in found
             if isinstance(s, (Load, Store, Atomic)) and s.mem is mem and s not in added
         )
-        if not any(others.meeting(region_of(s, made_by)) for s in atomics):
+        if not any(others.overlapping(region_of(s, defs)) for s in atomics):
             count = sum(counts[s] for s in atomics)
             meeting = sum(counts[s] for s in atomics if not apart_along.intersection(s.index))
             made.append(Privatized(mem, lead, added, count, meeting))
@@ -66,14 +66,14 @@ def _plain(mem: Mem) -> bool:
     return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
 
 
-def _lead(atomics: list[Atomic], made_by: dict[Value, Let]) -> Lead:
+def _lead(atomics: list[Atomic], defs: Definitions) -> Lead:
     """The first indices, as far as they are the same launch-wide value in all of them."""
     lead: list[tuple[Value | None, int]] = []
     for k in range(atomics[0].mem.rank):
-        first = offset_of(atomics[0].index[k], made_by)
+        first = offset_of(atomics[0].index[k], defs)
         if first[0] is not None and not isinstance(first[0], LEAVES):
             break
-        if any(offset_of(s.index[k], made_by) != first for s in atomics[1:]):
+        if any(offset_of(s.index[k], defs) != first for s in atomics[1:]):
             break
         lead.append(first)
     return tuple(lead)

@@ -1,4 +1,4 @@
-"""Takes sums (and minima, maxima) out of loops, and finds atomics that need not be atomic.
+"""Hoists reductions: takes sums, minima and maxima out of loops.
 
 Assumes scalar IR. Atomic updates may happen in any order, so a loop that updates one element in every turn
 may as well carry a partial result and update once at its end; and a parallel loop that does so becomes a
@@ -9,9 +9,6 @@ reduction, whose partial results the launch combines in a fixed order.
     }                                      yield %e.2
                                          }
                                          atomic_add e[%i], %e.1
-
-`demote_atomics` then marks atomics on elements that only one lane can reach: those whose index contains
-every axis of the parallel loop at the same place in all accesses to that memory (`x[i]` in `for i in x`).
 """
 
 from __future__ import annotations
@@ -35,9 +32,8 @@ from diffsim.ir.nodes import (
     Value,
     While,
 )
-from diffsim.ir.traversal import blocks, outs, statements, task_statements
+from diffsim.ir.traversal import blocks, outs, statements
 from diffsim.ir.types import ScalarType
-from diffsim.passes.analysis.ownership import Ownership
 
 Key = tuple[str, Mem, tuple[object, ...]]
 _MOST = 64  # accumulators of one loop
@@ -231,42 +227,3 @@ def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
             other.add(s.mem)
     kept = {k: a for k, a in found.items() if a.mem not in other}
     return dict(list(kept.items())[:_MOST])
-
-
-def demote_atomics(kernel: Kernel, *, in_blocks: bool = False) -> Kernel:
-    """Atomics that no other lane can interfere with become plain updates.
-
-    Args:
-        kernel: scalar IR, sums taken out.
-        in_blocks: whether reductions update memory while other lanes are still at work, as blocks of a GPU
-            do; on the CPU they do at the end of a launch.
-    """
-    tasks = []
-    for task in kernel.tasks:
-        found = [s for s in task_statements(task) if isinstance(s, (Load, Store, Atomic))]
-        totals = zip(task.reductions, task.body.yields, strict=True)
-        sums = [Atomic(None, op, mem, index, v, task.span) for (op, mem, index), v in totals]
-        reach = Ownership(task, [*found, *sums] if in_blocks else found)
-        alone = {s for s in found if isinstance(s, Atomic) and reach.is_own(s)}
-        tasks.append(_Marker(alone).task(task))
-    return kernel.replace(tasks=tuple(tasks))
-
-
-class _Marker:
-    def __init__(self, alone: set[Atomic]) -> None:
-        self.alone = alone
-
-    def task(self, t: Task) -> Task:
-        return t.replace(body=self.block(t.body))
-
-    def block(self, block: Block) -> Block:
-        return Block([self.stmt(s) for s in block.stmts], block.yields)
-
-    def stmt(self, s: Stmt) -> Stmt:
-        if isinstance(s, Atomic) and s in self.alone:
-            return s.replace(exclusive=True)
-        if isinstance(s, (For, While)):
-            return s.replace(body=self.block(s.body))
-        if isinstance(s, If):
-            return s.replace(then=self.block(s.then), orelse=self.block(s.orelse))
-        return s

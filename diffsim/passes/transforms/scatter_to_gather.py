@@ -47,10 +47,10 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.traversal import Rewriter, outs, statements, uses
 from diffsim.ir.types import size_of
-from diffsim.passes.analysis.affine import Offset, offset_of
-from diffsim.passes.analysis.regions import ByPart, Part, disjoint, region_of
+from diffsim.passes.analysis.affine import Definitions, Element, element_of, offset_of
+from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_of
 
-Place = tuple[Offset, ...]
 _Member = tuple[tuple[int, ...], Atomic]
 _MOST_WORK = 600  # statements of one rewritten loop body
 
@@ -83,10 +83,10 @@ class _Rewriter:
     def __init__(self, kernel: Kernel, task: Task) -> None:
         self.task = task
         self.builder = Builder(kernel.span)
-        self.made_by: dict[Value, Let] = {}
+        self.defs: Definitions = {}
         self.defined: dict[Value, Stmt] = {}
         self.order: dict[Stmt, int] = {}
-        self.writes: dict[Mem, ByPart[int]] = {}
+        self.writes: dict[Mem, RegionMap[int]] = {}
 
     def tasks(self, *, allow_lag: bool) -> list[Task]:
         """The task itself, or what replaces it."""
@@ -100,7 +100,7 @@ class _Rewriter:
         inside = list(statements(task.body))
         if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
             return [task]
-        self.made_by = {s.out: s for s in inside if isinstance(s, Let)}
+        self.defs = {s.out: s for s in inside if isinstance(s, Let)}
         for n, s in enumerate(task.body.stmts):
             self.order[s] = n
             for v in outs(s):
@@ -139,7 +139,7 @@ class _Rewriter:
                 for x in (s, *_inner(s)):
                     if isinstance(x, Load) and x.mem in cleared:
                         own = cleared[x.mem]
-                        if self.place(x) != self.place(own) and not self.apart(x, own):
+                        if self.element(x) != self.element(own) and not self.apart(x, own):
                             return None
         shifts = list(zip(*(shift for shift, _ in members), strict=True))
         if not cleared or not all(min(s) <= 0 <= max(s) for s in shifts):
@@ -149,7 +149,7 @@ class _Rewriter:
 
     def clears(self, s: Store) -> bool:
         """Whether a store is the clearing of an element of the lane's own, in a field."""
-        bases = {base for base, _ in self.place(s)}
+        bases = {base for base, _ in self.element(s)}
         return (
             isinstance(s.value, Const)
             and s.mem.kind == "field"
@@ -157,13 +157,12 @@ class _Rewriter:
             and all(b is None or isinstance(b, LEAVES) for b in bases.difference(self.task.axes))
         )
 
-    def place(self, s: Load | Store) -> Place:
-        """What the element of an access is known by: each index as a value plus a constant."""
-        return tuple(offset_of(i, self.made_by) for i in s.index)
+    def element(self, s: Load | Store) -> Element:
+        return element_of(s.index, self.defs)
 
-    def apart(self, a: Load | Store | Atomic, b: Load | Store | Atomic) -> bool:
-        """Whether two accesses to one memory never mean the same element."""
-        return disjoint(region_of(a, self.made_by), region_of(b, self.made_by))
+    def apart(self, a: Access, b: Access) -> bool:
+        """Whether two accesses to one memory certainly touch different elements."""
+        return disjoint(region_of(a, self.defs), region_of(b, self.defs))
 
     def groups(self) -> dict[_Group, list[_Member]]:
         """Additions at the top of the body, by what they have in common."""
@@ -175,7 +174,7 @@ class _Rewriter:
             places: dict[Value, int] = {}
             rest: list[tuple[int, object]] = []
             for k, i in enumerate(s.index):
-                base, shift = offset_of(i, self.made_by)
+                base, shift = offset_of(i, self.defs)
                 if base is not None and base in self.task.axes and base not in places:
                     shifts[base], places[base] = shift, k
                 elif isinstance(i, Const):
@@ -191,21 +190,21 @@ class _Rewriter:
                     found.setdefault(group, []).append((tuple(shifts[a] for a in axes), s))
         return found
 
-    def first_writes(self, inside: list[Stmt]) -> dict[Mem, ByPart[int]]:
+    def first_writes(self, inside: list[Stmt]) -> dict[Mem, RegionMap[int]]:
         """For each memory and part of it, before which statement of the body it is still as it was."""
-        found: dict[Mem, dict[Part, int]] = {}
+        found: dict[Mem, dict[Region, int]] = {}
         for s in inside:
             if isinstance(s, (Store, Atomic)):
                 first = found.setdefault(s.mem, {})
-                part, place = region_of(s, self.made_by), self.order.get(s, -1)
-                first[part] = min(first.get(part, place), place)
-        return {mem: ByPart(first.items()) for mem, first in found.items()}
+                region, number = region_of(s, self.defs), self.order.get(s, -1)
+                first[region] = min(first.get(region, number), number)
+        return {mem: RegionMap(first.items()) for mem, first in found.items()}
 
     def possible(self, group: _Group, members: list[_Member]) -> bool:
         """Whether the values can be computed by the element, and cheaply."""
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
-        target = region_of(members[0][1], self.made_by)
+        target = region_of(members[0][1], self.defs)
         work = 0
         for _, s in members:
             for needed in self.slice(s.value):
@@ -221,14 +220,15 @@ class _Rewriter:
                 return False
         return True
 
-    def unwritten(self, load: Load, top: Stmt, target: Part, group: _Group) -> bool:
+    def unwritten(self, load: Load, top: Stmt, target: Region, group: _Group) -> bool:
         """Whether a load sees the same before the task as in its place."""
-        part = region_of(load, self.made_by)
-        if load.mem is group.mem and not disjoint(part, target):
+        region = region_of(load, self.defs)
+        if load.mem is group.mem and not disjoint(region, target):
             return False
         writes = self.writes.get(load.mem)
         return (
-            writes is None or min(writes.meeting(part), default=self.order[top]) >= self.order[top]
+            writes is None
+            or min(writes.overlapping(region), default=self.order[top]) >= self.order[top]
         )
 
     def slice(self, v: Value) -> list[Stmt]:
@@ -313,7 +313,7 @@ class _Rewriter:
 
     def leaf(self, v: Value) -> Value:
         """An index that is argument + constant, computed again in this task."""
-        base, shift = offset_of(v, self.made_by)
+        base, shift = offset_of(v, self.defs)
         if base is None:
             return Const(v.type, shift)
         return self.builder.cast(base, v.type.scalar) + shift if shift else base

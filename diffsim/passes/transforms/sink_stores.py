@@ -13,33 +13,34 @@ Assumes scalar IR whose atomics are marked. Promises: the same values.
 from __future__ import annotations
 
 from diffsim.ir.builder import Builder
-from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Let, Stmt, Store, Task, Value
-from diffsim.ir.straight_line import MOST_LOADS, MOST_STATEMENTS, count_loads, is_straight
-from diffsim.passes.analysis.regions import definitions
-from diffsim.passes.transforms.forward_clears import Lane, is_plain_sum
+from diffsim.ir.nodes import Atomic, Block, Const, Kernel, Stmt, Store, Task
+from diffsim.ir.simple_tasks import MOST_LOADS, MOST_STATEMENTS, count_loads, is_straight
+from diffsim.passes.analysis.access_order import LaneAccesses
+from diffsim.passes.analysis.affine import Definitions, definitions
+from diffsim.passes.transforms.forward_clears import is_plain_sum
 
 
 def sink_stores(kernel: Kernel) -> Kernel:
     """The kernel with stores at the ends of the lanes of its parallel tasks."""
-    made_by = definitions(kernel)
-    tasks = tuple(_task(t, made_by) if t.axes else t for t in kernel.tasks)
+    defs = definitions(kernel)
+    tasks = tuple(_task(t, defs) if t.axes else t for t in kernel.tasks)
     if all(a is b for a, b in zip(tasks, kernel.tasks, strict=True)):
         return kernel
     return kernel.replace(tasks=tasks)
 
 
-def _task(task: Task, made_by: dict[Value, Let]) -> Task:
+def _task(task: Task, defs: Definitions) -> Task:
     stmts, straight = task.body.stmts, _is_straight(task)
     if straight:
         stmts = [part for s in stmts for part in _parts(s)]
-    lane = Lane(stmts, made_by)
+    lane = LaneAccesses(stmts, defs)
     late = {
         k: s
         for k, s in enumerate(stmts)
         if isinstance(s, Store)
         and s.mem.kind == "field"
         and (straight or (isinstance(s.value, Const) and lane.loaded_before(s, k)))
-        and lane.next_touch(s, k + 1) is None
+        and lane.next_access(s, k + 1) is None
     }
     if not late:
         return task

@@ -44,8 +44,9 @@ from diffsim.ir.nodes import (
 from diffsim.ir.op import Math
 from diffsim.ir.traversal import blocks, outs, statements, task_statements, uses
 from diffsim.ir.types import size_of
-from diffsim.passes.analysis.dependence import LinearForms
-from diffsim.passes.analysis.ownership import Ownership
+from diffsim.passes.analysis.affine import affine_forms
+from diffsim.passes.analysis.divergence import divergent_values
+from diffsim.passes.analysis.ownership import written_by_others
 
 _LANES = 16  # lanes that the estimate counts on
 _FEWEST = 8  # lanes along the last axis
@@ -76,7 +77,7 @@ def _wide(task: Task) -> frozenset[Value] | None:
         alone, together = _Estimate(task, found).block(task.body)
         if alone < 1.25 * together:
             return None
-    return frozenset(found)
+    return found
 
 
 def _could_pay(task: Task) -> bool:
@@ -119,67 +120,26 @@ def _extreme(task: Task) -> bool:
     )
 
 
-def divergent_values(task: Task) -> set[Value]:
-    """The values of the body that may differ between lanes along the last axis."""
-    found: set[Value] = {task.axes[-1]}
-    before = 0
-    while len(found) != before:
-        before = len(found)
-        _mark(task.body, found)
-    return found
-
-
-def _mark(block: Block, found: set[Value]) -> None:
-    for s in block.stmts:
-        if isinstance(s, Let):
-            if any(v in found for v in s.args):
-                found.add(s.out)
-        elif isinstance(s, Load):
-            if s.mem.kind == "scratch" or any(v in found for v in s.index):
-                found.add(s.out)
-        elif isinstance(s, (For, While)):
-            for b in blocks(s):
-                _mark(b, found)
-            if isinstance(s, For):
-                apart = s.lo in found or s.hi in found
-                if apart:
-                    found.add(s.index)
-            else:
-                apart = s.cond.yields[0] in found
-            for out, *ways in zip(s.outs, s.params, s.inits, s.body.yields, strict=True):
-                if apart or any(v in found for v in ways):
-                    found.update((out, ways[0]))
-        elif isinstance(s, If):
-            _mark(s.then, found)
-            _mark(s.orelse, found)
-            for out, *ways in zip(s.outs, s.then.yields, s.orelse.yields, strict=True):
-                if s.cond in found or any(v in found for v in ways):
-                    found.add(out)
-
-
 def _may(task: Task) -> bool:
     found = list(task_statements(task))
-    writes: list[Store | Atomic] = []
     for s in found:
         if isinstance(s, (Check, Print, InlineLLVM)):
             return False
         if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
             return False
-        if isinstance(s, (Store, Atomic)):
-            if s.mem.kind == "temp":
-                return False
-            writes.append(s)
-    reach = Ownership(task, writes)
-    return all(reach.is_own(s) for s in found if isinstance(s, (Load, Store)))
+        if isinstance(s, (Store, Atomic)) and s.mem.kind == "temp":
+            return False
+    ownership = written_by_others(task)
+    return all(ownership.is_own(s) for s in found if isinstance(s, (Load, Store)))
 
 
 class _Estimate:
     """What 16 lanes cost one after the other, and together."""
 
-    def __init__(self, task: Task, found: set[Value]) -> None:
+    def __init__(self, task: Task, divergent: frozenset[Value]) -> None:
         self.lane = task.axes[-1]
-        self.varying = found
-        self.sums = LinearForms(task)
+        self.divergent = divergent
+        self.forms = affine_forms(task)
         self.private = {a for p in task.privatized for a in p.atomics}
         self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
 
@@ -203,7 +163,7 @@ class _Estimate:
         if isinstance(s, If):
             sides = [self.block(b) for b in (s.then, s.orelse)]
             together = sum(t for _, t in sides)
-            if s.cond not in self.varying:
+            if s.cond not in self.divergent:
                 together /= 2
             return sum(a for a, _ in sides) / 2, together
         if isinstance(s, (For, While)):
@@ -227,9 +187,9 @@ class _Estimate:
             a, t = self.block(Block([x for x in b.stmts if x not in once]))
             alone, together = alone + a, together + t
         if isinstance(s, While):
-            uneven = s.cond.yields[0] in self.varying
+            uneven = s.cond.yields[0] in self.divergent
         else:
-            uneven = s.lo in self.varying or s.hi in self.varying
+            uneven = s.lo in self.divergent or s.hi in self.divergent
             if self.vectorized(s):
                 alone /= _ALONE
         turns = _turns(s)
@@ -262,13 +222,13 @@ class _Estimate:
         strides = _strides(mem)
         total = 0
         for i, stride in zip(index[: mem.rank], strides, strict=True):
-            found = self.sums.sum(i)
+            found = self.forms.form(i)
             if found is None:
-                if along is self.lane and i not in self.varying:
+                if along is self.lane and i not in self.divergent:
                     continue
                 return None
             total += found.get(along, 0) * stride
-        if any(i in self.varying for i in index[mem.rank :]):
+        if any(i in self.divergent for i in index[mem.rank :]):
             return None
         return total
 

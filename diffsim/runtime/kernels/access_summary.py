@@ -172,7 +172,7 @@ def versions_of(mem: Mem) -> Versions:
 
 def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
     """The row of the versioned axis that an access stays within, if it is known."""
-    for r in access.part:
+    for r in access.region:
         if r.axis == axis:
             return r.argument, r.shift
     return None
@@ -197,9 +197,9 @@ def _choose_axis(a: RegionAccess) -> None:
 
 def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
     """One access, the first, for each part of each memory."""
-    found: dict[tuple[Mem, regions.Part], RegionAccess] = {}
+    found: dict[tuple[Mem, regions.Region], RegionAccess] = {}
     for a in accesses:
-        found.setdefault((a.mem, a.part), a)
+        found.setdefault((a.mem, a.region), a)
     return list(found.values())
 
 

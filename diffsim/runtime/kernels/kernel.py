@@ -338,8 +338,9 @@ class Kernel(Named):
         """The kernel in diffsim's IR.
 
         Args:
-            after: the stage: "frontend", "simplify", "gather", "scalarize", "sums", "exclusive", "dead",
-                "private" or "wide".
+            after: the stage: "frontend", "simplify", or one of `pipeline.LOWER`: "scatter_to_gather",
+                "scalarize", "reductions", "demote_atomics", "forward_clears", "dce", "privatize" or
+                "vectorize".
             args: arguments of a launch, for a kernel that is compiled for its arguments.
         """
         special = self._only(args)

@@ -196,7 +196,7 @@ def row_text(row: tuple[Arg | None, int]) -> str:
 def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
     """Make plain numbers of arguments that rows are counted from: those of NumPy may wrap around."""
     rows = dict.fromkeys(
-        r.argument.hint for a in accesses for r in a.part if r.argument is not None
+        r.argument.hint for a in accesses for r in a.region if r.argument is not None
     )
     for name in rows:
         w.space["$plain"] = _plain
@@ -212,7 +212,7 @@ def _plain(number: Any) -> Any:
 
 def _rows_text(access: RegionAccess) -> str:
     """All known rows of an access as the text of a dictionary from axes."""
-    rows = sorted(access.part, key=lambda r: (r.axis, r.shift))
+    rows = sorted(access.region, key=lambda r: (r.axis, r.shift))
     return "{" + ", ".join(f"{r.axis}: {row_text((r.argument, r.shift))}" for r in rows) + "}"
 
 

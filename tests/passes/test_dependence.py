@@ -9,7 +9,7 @@ import pytest
 import diffsim as ds
 from diffsim.ir.nodes import Store
 from diffsim.ir.traversal import task_statements
-from diffsim.passes.analysis.dependence import LinearForms
+from diffsim.passes.analysis.dependence import distances
 from tests.support.source import make
 
 pytestmark = pytest.mark.usefixtures("cpu")
@@ -51,10 +51,9 @@ def test_all_pairs(seed):
         [tuple(eval(e, {"i": i, "j": j, "k": k}) for e in pair) for i, j, k in turns]
         for pair in pairs
     ]
-    sums = LinearForms(task)
     variables = [*task.axes, task.body.stmts[0].index]
     for one, two in ((0, 0), (0, 1), (1, 1)):
-        said = sums.distances(found[one], found[two])
+        said = distances(task, found[one], found[two])
         meetings = [
             [x - z for x, z in zip(s, t, strict=True)]
             for s, p in zip(turns, at[one], strict=True)
@@ -88,15 +87,14 @@ def test_what_is_found_out():
         y=y,
         at=at,
     )
-    sums = LinearForms(task)
-    alone = [sums.distances(s, s).same(task.axes) for s in found]
+    alone = [distances(task, s, s).same(task.axes) for s in found]
     assert alone == [True, True, True, False, True, False, False, False, True, True]
     i, j = task.axes
-    assert sums.distances(found[5], found[5]).of(j) == (0, 0)
-    assert sums.distances(found[5], found[5]).of(i) == (-7, 7)
-    assert sums.distances(found[6], found[7]).never
-    assert not sums.distances(found[1], found[2]).same(task.axes)
-    assert sums.distances(found[0], found[4]).of(i) == (-7, 7)  # n is not known
+    assert distances(task, found[5], found[5]).of(j) == (0, 0)
+    assert distances(task, found[5], found[5]).of(i) == (-7, 7)
+    assert distances(task, found[6], found[7]).never
+    assert not distances(task, found[1], found[2]).same(task.axes)
+    assert distances(task, found[0], found[4]).of(i) == (-7, 7)  # n is not known
 
 
 def test_bounds_that_are_not_known():
@@ -109,10 +107,9 @@ def test_bounds_that_are_not_known():
         "            y[i + 1, k] = 0.0\n",
         y=y,
     )
-    sums = LinearForms(task)
-    assert [sums.distances(s, s).same(task.axes) for s in found] == [True, False, True]
-    assert sums.distances(found[0], found[2]).of(task.axes[0]) == (1, 1)
-    assert sums.distances(found[1], found[1]).of(task.axes[0]) == (-math.inf, math.inf)
+    assert [distances(task, s, s).same(task.axes) for s in found] == [True, False, True]
+    assert distances(task, found[0], found[2]).of(task.axes[0]) == (1, 1)
+    assert distances(task, found[1], found[1]).of(task.axes[0]) == (-math.inf, math.inf)
 
 
 def test_shifts_that_lose_bits():
@@ -130,8 +127,7 @@ def test_shifts_that_lose_bits():
         "        y[n << 1, i] = 0.0\n",
         y=y,
     )
-    sums = LinearForms(task)
-    alone = [sums.distances(s, s).same(task.axes) for s in found]
+    alone = [distances(task, s, s).same(task.axes) for s in found]
     assert alone == [True, False, True, False, True, False, False, True]
 
 
@@ -149,10 +145,9 @@ def test_sums_that_whole_numbers_never_make_equal():
         "        y[i, 0] = 0.0\n",
         y=y,
     )
-    sums = LinearForms(task)
 
     def never(a, b, same=()):
-        return sums.distances(found[a], found[b], same).never
+        return distances(task, found[a], found[b], same).never
 
     assert never(0, 1)  # n = 1 - n
     assert not never(0, 2)  # n = 2 - n for n = 1

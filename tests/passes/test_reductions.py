@@ -11,9 +11,10 @@ from diffsim.ir.nodes import Arg, Atomic, Block, Const, For, If, Kernel, Mem, Ta
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import SCALARS, bool_, f32, f64, i32, i64, u8
 from diffsim.ir.verifier import verify
-from diffsim.passes.transforms.reductions import demote_atomics, hoist_reductions, identity
+from diffsim.passes.transforms.demote_atomics import demote_atomics
+from diffsim.passes.transforms.reductions import hoist_reductions, identity
 
-SPAN = Span("test_sums.py", 1)
+SPAN = Span("test_reductions.py", 1)
 N = 5
 X = Mem("x", f64, 1, (N,))
 S, T = Mem("s", f64, 0, ()), Mem("t", f64, 0, ())

@@ -27,7 +27,7 @@ from diffsim.ir.types import bool_, f64, i32
 from diffsim.ir.verifier import verify
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
-SPAN = Span("test_dead.py", 1)
+SPAN = Span("test_dce.py", 1)
 X, Y = Mem("x", f64, 1, (4,)), Mem("y", f64, 0, ())
 ZERO, THREE = Const(i32, 0), Const(i32, 3)
 

@@ -10,7 +10,7 @@ from diffsim.passes import pipeline
 from tests.support.source import make
 
 
-def order(kernel, upto="exclusive"):
+def order(kernel, upto="forward_clears"):
     """What the adjoint does to gradients, in order."""
     adjoint = pipeline.run(kernel._only(()).derivative.ir, pipeline.LOWER, upto)
     words = {Load: "load", Store: "store", Atomic: "add"}
