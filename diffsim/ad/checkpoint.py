@@ -152,7 +152,7 @@ class _Rollout:
         self.n = n_steps
         self.state: list[Field] = list(dict.fromkeys(fields))
         self.schedule = schedule
-        self.size = sum(f.storage.form.nbytes for f in self.state)
+        self.size = sum(f.storage.layout.nbytes for f in self.state)
         if snapshots is not None and memory is not None:
             raise FieldError(
                 "snapshots and memory are both given, and each says how many snapshots there are",
@@ -242,7 +242,7 @@ class _Rollout:
 
     def budget(self, watch: CarryWatch) -> None:
         """Decide from the first step how many snapshots the memory is for."""
-        self.final_bytes = self.size + sum(f.storage.form.nbytes for f in watch.written)
+        self.final_bytes = self.size + sum(f.storage.layout.nbytes for f in watch.written)
         if self.memory is None:
             return
         assert watch.probe is not None
@@ -285,7 +285,7 @@ class _Rollout:
 
     def restore(self, snapshot: Snapshot) -> None:
         for f, values in zip(self.state, snapshot, strict=True):
-            f.storage.put(values)
+            f.storage.restore(values)
             f._touch()
 
     # ---- backward

@@ -114,7 +114,7 @@ def gradcheck(
         function, eps=eps, atol=atol, rtol=rtol, max_inputs=max_inputs, max_outputs=max_outputs
     )
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
-    if not all(any(f.storage.form.count for f in group) for group in (ins, outs)):
+    if not all(any(f.storage.layout.count for f in group) for group in (ins, outs)):
         raise _nothing_compared("the fields have no elements", "give it fields with elements")
     tape, start = _record(function, ins)
     by_tape = _jacobian(tape, ins, outs, max_outputs, start)
@@ -291,7 +291,7 @@ def _jacobian(
     given = {f: f.grad for f in (*ins, *outs) if f.grad is not None}
     grads = [Saved((g, None)) for g in {**tape.gradients, **given}.values()]
     made: Jacobians = {
-        (i, o): np.full((o.storage.form.count, i.storage.form.count), np.nan)
+        (i, o): np.full((o.storage.layout.count, i.storage.layout.count), np.nan)
         for i in ins
         for o in outs
     }
@@ -300,7 +300,7 @@ def _jacobian(
             saved.box[0].clear()
         for o in outs:
             for row in range(_limit(o, most)):
-                seed = np.zeros(o.storage.form.count)
+                seed = np.zeros(o.storage.layout.count)
                 seed[row] = 1
                 shaped = seed.reshape(o.shape + o.element).astype(o.dtype.numpy)
                 tape.backward(grads={o: shaped})
@@ -326,7 +326,7 @@ def _differences(
     start: StartSnapshot,
 ) -> Jacobians:
     made: Jacobians = {
-        (i, o): np.full((o.storage.form.count, i.storage.form.count), np.nan)
+        (i, o): np.full((o.storage.layout.count, i.storage.layout.count), np.nan)
         for i in ins
         for o in outs
     }
@@ -335,7 +335,7 @@ def _differences(
         for column in range(_limit(i, most)):
             ends = []
             for step in (h, -h):
-                by = np.zeros(i.storage.form.count)
+                by = np.zeros(i.storage.layout.count)
                 by[column] = step
                 ends.append(run_moved(function, start, {i: by.reshape(i.shape + i.element)}, outs))
             for o, one, other in zip(outs, *ends, strict=True):
@@ -357,7 +357,7 @@ def run_moved(
 
 
 def _limit(f: Field, most: int | None) -> int:
-    size = int(f.storage.form.count)
+    size = int(f.storage.layout.count)
     return min(size, most) if most is not None and most > 0 else size
 
 

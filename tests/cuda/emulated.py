@@ -130,7 +130,7 @@ class EmulatedDriver(fake.FakeDriver):
                 continue
             if at % thread.ALIGNMENT:
                 raise Wrong(f"{mem.name} is at {at:#x}")
-            fields.append((at, at + mem.handle().storage.form.nbytes, mem))
+            fields.append((at, at + mem.handle().storage.layout.nbytes, mem))
         fields.sort(key=lambda f: f[:2])
         for (_, end, one), (start, _, other) in itertools.pairwise(fields):
             if start < end:

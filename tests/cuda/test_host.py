@@ -305,9 +305,9 @@ def test_rows_of_every_layout(fake, layout, order):
     values = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
     for axis in (0, 1):
         x.from_numpy(values)
-        part = x.storage.take(axis, 1)
+        part = x.storage.snapshot(axis, 1)
         x.fill(ds.Vector([-1.0, -2.0]))
-        x.storage.put(part, axis, 1)
+        x.storage.restore(part, axis, 1)
         expected = np.broadcast_to(np.float32([-1, -2]), (4, 3, 2)).copy()
         at = (slice(None),) * axis + (1,)
         expected[at] = values[at]
@@ -412,7 +412,7 @@ def test_a_failed_check_is_seen_when_python_next_looks(fake):
     for look in (ds.sync, x.to_numpy, lambda: x[0]):
         compiled.params[compiled.layout.args[next(iter(compiled.layout.args))]] = 99
         assert compiled.call(compiled.block) == 0  # as without debug
-        device.note(compiled, False, 0)
+        device.add_pending(compiled, False, 0)
         with pytest.raises(ds.AccessError, match="99"):
             look()
         look()

@@ -201,8 +201,8 @@ def test_the_tree_decides_the_order_in_memory(cpu):
         x.from_numpy(a)
         assert (x.to_numpy() == a).all()
         assert x[3, 5] == 23
-    assert rows.storage.form.strides == (6, 1)
-    assert columns.storage.form.strides == (1, 4)
+    assert rows.storage.layout.strides == (6, 1)
+    assert columns.storage.layout.strides == (1, 4)
 
     @ds.kernel
     def work(x: ds.template()):
@@ -278,7 +278,7 @@ def test_a_gradient_is_placed_with_its_field(cpu):
     x = ds.Vector.field(2, ds.f32, needs_grad=True, layout=ds.Layout.SOA)
     ds.root.dense(ds.j, 3).dense(ds.i, 2).place(x)
     assert x.grad.shape == (2, 3)
-    assert x.grad.storage.form.strides == x.storage.form.strides
+    assert x.grad.storage.layout.strides == x.storage.layout.strides
 
 
 # ---- memory

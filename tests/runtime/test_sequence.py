@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.runtime.memory.storage import StorageLayout, StridedSpan, stretches
+from diffsim.runtime.memory.storage import StorageLayout, StridedSpan, matching_spans
 from diffsim.runtime.session import session
 
 
@@ -64,7 +64,7 @@ def test_moves_of_everything(cpu, shape, dtype, step):
         if f.components != g.components:
             continue
         (one, a), (other, b) = filled(f, 1), filled(g, 2)
-        found = stretches(one, other)
+        found = matching_spans(one, other)
         if found is None:
             assert f != g
             continue
@@ -115,7 +115,7 @@ def test_moves_of_elements(cpu, dtype, step):
         assert np.array_equal(other.to_numpy(), b)
 
 
-def test_stretches():
+def test_matching_spans():
     form = StorageLayout(ds.f32, 2, (4, 3), (0, 1), False)
     assert form.row(1000, None) == StridedSpan(1000, 96)
     assert form.row(1000, 0, 2) == StridedSpan(1048, 24, 1, 96)

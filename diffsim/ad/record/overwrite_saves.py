@@ -18,7 +18,7 @@ from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseProgram
 from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.memory.storage import StridedSpan, address_of
+from diffsim.runtime.memory.storage import StridedSpan, snapshot_address
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
@@ -39,31 +39,31 @@ class Saved(Entry):
         self.box = box
         self.own = False
         self.data: Any = copied(box)
-        self.versions = box[0].versions.part(box[1])
+        self.versions = box[0].versions.snapshot(box[1])
 
     @property
     def places(self) -> tuple[StridedSpan, StridedSpan]:
         """Where the elements of the box are, and where their copies."""
         storage = self.box[0].storage
-        there = storage.form.row(storage.address, *_part(self.box))
-        return there, there.packed(address_of(self.data))
+        there = storage.layout.row(storage.address, *_part(self.box))
+        return there, there.packed(snapshot_address(self.data))
 
     def array(self) -> np.ndarray:
         """What was copied of a whole field, as an array on the host."""
         if isinstance(self.data, np.ndarray):
             return self.data
         storage = self.box[0].storage
-        now = storage.take()
-        storage.put(self.data)
+        now = storage.snapshot()
+        storage.restore(self.data)
         found: np.ndarray = storage.to_numpy()
-        storage.put(now)
+        storage.restore(now)
         return found
 
     def restore(self) -> None:
         """Copy the values back to where they were."""
-        self.box[0].storage.put(self.data, *_part(self.box))
+        self.box[0].storage.restore(self.data, *_part(self.box))
         field, row = self.box
-        field.versions.put(row, self.versions)
+        field.versions.restore(row, self.versions)
 
     def boxes(self) -> Iterator[Box]:
         return iter(())
@@ -94,10 +94,10 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
     field, row = box
     storage = field.storage
     try:
-        return storage.take(*_part(box))
+        return storage.snapshot(*_part(box))
     except MemoryError as problem:
-        size = storage.form.row(storage.address, *_part(box)).nbytes
-        left = storage.device.left()
+        size = storage.layout.row(storage.address, *_part(box)).nbytes
+        left = storage.device.free_memory_text()
         what = field.name if row is None else f"row {row} of {field.name}"
         raise AutodiffError(
             f"there is no memory to save {what}: it takes {memory_size(size)}{left and ', and ' + left}",

@@ -26,7 +26,7 @@ from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.backend import CommandList
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.launch_history import STRETCH
-from diffsim.runtime.memory.storage import StridedSpan, address_of, stretches
+from diffsim.runtime.memory.storage import StridedSpan, matching_spans, snapshot_address
 from diffsim.runtime.memory.versions import Part, Versions
 from diffsim.runtime.session import session
 
@@ -78,7 +78,7 @@ class Program:
     def copy_all(self, target: Field, source: Field) -> None:
         """Add a copy of all elements."""
         to, of = target.storage, source.storage
-        found = stretches(to, of)
+        found = matching_spans(to, of)
         if found is None:
             self.parts.append(functools.partial(to.copy_from, of))
         else:
@@ -91,7 +91,7 @@ class Program:
     def add(self, target: Field, source: Field) -> None:
         """Add the numbers of a field to those of another."""
         to, of = target.storage, source.storage
-        found = stretches(to, of)
+        found = matching_spans(to, of)
         if found is None:
             self.parts.append(functools.partial(to.add, of))
         else:
@@ -480,8 +480,8 @@ def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
     """Where an element of a field lies (None: all of them)."""
     storage = field.storage
     if index is None:
-        return storage.form.row(storage.address, None)
-    return storage.form.element(storage.address, field._place(index))
+        return storage.layout.row(storage.address, None)
+    return storage.layout.element(storage.address, field._place(index))
 
 
 def _write(program: Program, entry: Wrote) -> None:
@@ -493,13 +493,13 @@ def _write(program: Program, entry: Wrote) -> None:
     index = None if entry.index is None else tuple(entry.index)
     target = _elements(field, index)
     if not isinstance(value, np.ndarray) or value.ndim > 1:  # a copy of all of it
-        program.copy(target, target.packed(address_of(value)), value)
+        program.copy(target, target.packed(snapshot_address(value)), value)
     elif not any(value.tobytes()):
         program.clear(target)
     elif index is None:
-        filled = session.backend.new_storage(field.storage.form)
+        filled = session.backend.new_storage(field.storage.layout)
         filled.fill(value)
-        program.copy(target, filled.form.row(filled.address, None), filled)
+        program.copy(target, filled.layout.row(filled.address, None), filled)
     else:
-        held = field.storage.hold(value)
-        program.copy(target, target.packed(address_of(held)), held)
+        held = field.storage.upload(value)
+        program.copy(target, target.packed(snapshot_address(held)), held)

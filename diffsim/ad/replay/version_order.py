@@ -91,7 +91,7 @@ class VersionOrder:
         field, row = box
         v = self.versions.get(field)
         if v is None:
-            v = self.versions[field] = field.versions.alone()
+            v = self.versions[field] = field.versions.separate()
         v.latest = self.clock
         if row is None:
             v.whole, v.writer = self.clock, writer
@@ -106,13 +106,13 @@ class VersionOrder:
     def part(self, box: Box) -> Part:
         """The versions of a box: for `put`."""
         v = self.versions.get(box[0])
-        return (v or box[0].versions.alone()).part(box[1])
+        return (v or box[0].versions.separate()).snapshot(box[1])
 
     def put(self, box: Box, part: Part) -> None:
         """The box is as it was when `part` was taken."""
         v = self.versions.get(box[0])
         if v is not None:
-            v.put(box[1], part)
+            v.restore(box[1], part)
 
     def stamps(self, since: int = 0) -> list[Stamp]:
         """What was written after that reading, for the real versions."""

@@ -65,7 +65,7 @@ class CudaCommandList:
 
     def add_clear(self, target: StridedSpan) -> None:
         def clear(driver: Any) -> None:
-            if target.is_whole:
+            if target.is_contiguous:
                 driver.set_words(target.address, 0, 1, target.nbytes)
                 return
             for k in range(target.count):
@@ -95,7 +95,7 @@ class CudaCommandList:
                 row(driver)
             compiled = self._launched.get(k)
             if compiled is not None and compiled.checks:
-                self._device.note(compiled, compiled.reports_at_once, session.clock)
+                self._device.add_pending(compiled, compiled.reports_at_once, session.clock)
             self.done = k + 1
 
     def _run_all(self) -> None:
@@ -113,7 +113,7 @@ class CudaCommandList:
             self.done = done
         for compiled in dict.fromkeys(self._launched.values()):
             if compiled.checks:
-                self._device.note(compiled, False, session.clock)
+                self._device.add_pending(compiled, False, session.clock)
 
     def _prepare(self) -> None:
         """Make the graph, or else what does the same without one."""

@@ -36,7 +36,7 @@ _VERSION_OF_SM_90 = 12010
 
 def copy(driver: Any, to: StridedSpan, of: StridedSpan) -> None:
     """Copy stretches of one length on a device."""
-    if to.is_whole and of.is_whole:
+    if to.is_contiguous and of.is_contiguous:
         driver.copy(to.address, of.address, to.nbytes)
     else:
         driver.copy_rows(to.address, to.step, of.address, of.step, to.bytes, to.count)
@@ -51,11 +51,11 @@ class Buffer:
         self.device = device
         self.nbytes = nbytes
         self.address = 0
-        self.address = device.take(nbytes, what)
+        self.address = device.alloc(nbytes, what)
 
     def __del__(self) -> None:
         if self.address:
-            self.device.give(self.address, self.nbytes)
+            self.device.free(self.address, self.nbytes)
             self.address = 0
 
 
@@ -104,11 +104,11 @@ class Device:
         """Its kind and number, as DLPack has them."""
         return _DLPACK_CUDA, int(self.driver.device)
 
-    def left(self) -> str:
+    def free_memory_text(self) -> str:
         """How much memory is free, in words."""
         return f"{self} has {memory_size(self.driver.free_memory())} left"
 
-    def take(self, nbytes: int, what: str) -> int:
+    def alloc(self, nbytes: int, what: str) -> int:
         """Memory of that many bytes; what is in it is not defined.
 
         Raises:
@@ -130,10 +130,10 @@ class Device:
                 except OutOfMemory:
                     self._release_spare()
         raise OutOfMemory(
-            f"there is no memory for {what}: it takes {memory_size(nbytes)}, and {self.left()}"
+            f"there is no memory for {what}: it takes {memory_size(nbytes)}, and {self.free_memory_text()}"
         )
 
-    def give(self, address: int, nbytes: int) -> None:
+    def free(self, address: int, nbytes: int) -> None:
         """Free memory, or keep it for the next one who wants that much."""
         if self.closed:
             return
@@ -178,7 +178,7 @@ class Device:
     def read(self, address: int, array: np.ndarray) -> None:
         """Wait, report errors of kernels, and copy to a contiguous array."""
         if self.pending:
-            self.check()
+            self.check_pending()
         self.read_raw(address, array)
 
     def read_raw(self, address: int, array: np.ndarray) -> None:
@@ -203,7 +203,7 @@ class Device:
         """All of the device, its driver and the way to its code that machine code depends on."""
         return f"cuda {self.driver.sm} driver {self.driver.version} {digest_of(ptx.__file__)}"
 
-    def need_heap(self, nbytes: int) -> None:
+    def reserve_heap(self, nbytes: int) -> None:
         """Kernels will allocate on the device: size their heap (once: it can not grow later)."""
         if not self._heap_set:
             self._heap_set = True
@@ -254,9 +254,9 @@ class Device:
     def sync(self) -> None:
         """Wait for all work, and raise what a check of a kernel found."""
         self.driver.wait()
-        self.check()
+        self.check_pending()
 
-    def note(self, launched: Any, now: bool, clock: int) -> None:
+    def add_pending(self, launched: Any, now: bool, clock: int) -> None:
         """Something was launched that may note an error: look now, or when Python next waits.
 
         Args:
@@ -268,7 +268,7 @@ class Device:
         if now:
             self.sync()
 
-    def check(self) -> None:
+    def check_pending(self) -> None:
         """Raise what a check of a kernel has found since the last look."""
         pending, self.pending = self.pending, {}
         try:
@@ -326,17 +326,17 @@ class _Flat:
 class DeviceStorage:
     """Elements on a GPU; see `runtime/memory/storage.py` for the methods."""
 
-    def __init__(self, form: StorageLayout, device: Device) -> None:
+    def __init__(self, layout: StorageLayout, device: Device) -> None:
         """Allocate, all zeros.
 
         Raises:
             OutOfMemory: there is not so much.
         """
-        self.form = form
+        self.layout = layout
         self.device = device
-        self.buffer = Buffer(device, form.nbytes, "a field")
-        device.fill(self.buffer.address, b"\0", form.nbytes)
-        self.flat = _Flat(self.buffer, form.dtype)
+        self.buffer = Buffer(device, layout.nbytes, "a field")
+        device.fill(self.buffer.address, b"\0", layout.nbytes)
+        self.flat = _Flat(self.buffer, layout.dtype)
 
     @property
     def address(self) -> int:
@@ -344,81 +344,81 @@ class DeviceStorage:
 
     def _plain(self) -> bool:
         """Whether the scalars lie as in an array of NumPy."""
-        form = self.form
-        in_order = form.order == tuple(range(len(form.shape)))
-        return in_order and not (form.soa and form.components > 1)
+        layout = self.layout
+        in_order = layout.order == tuple(range(len(layout.shape)))
+        return in_order and not (layout.soa and layout.components > 1)
 
     def element(self, at: int) -> np.ndarray:
-        form, step = self.form, self.form.component_stride
+        layout, step = self.layout, self.layout.component_stride
         if step == 1:
-            found = np.empty(form.components, form.dtype.numpy)
-            self.device.read(self.address + at * form.dtype.bytes, found)
+            found = np.empty(layout.components, layout.dtype.numpy)
+            self.device.read(self.address + at * layout.dtype.bytes, found)
             return found
         return np.array(
-            [self.flat[at + k * step] for k in range(form.components)], form.dtype.numpy
+            [self.flat[at + k * step] for k in range(layout.components)], layout.dtype.numpy
         )
 
     def set_element(self, at: int, values: np.ndarray) -> None:
-        form, step = self.form, self.form.component_stride
-        made = np.empty(form.components, form.dtype.numpy)
+        layout, step = self.layout, self.layout.component_stride
+        made = np.empty(layout.components, layout.dtype.numpy)
         made[...] = values
-        width = form.dtype.bytes
+        width = layout.dtype.bytes
         if step == 1:
             self.device.write(self.address + at * width, made)
             return
-        for k in range(form.components):
+        for k in range(layout.components):
             self.device.write(self.address + (at + k * step) * width, made[k : k + 1])
 
     def fill(self, value: Any) -> None:
-        form = self.form
-        values = np.empty(form.components, form.dtype.numpy)
+        layout = self.layout
+        values = np.empty(layout.components, layout.dtype.numpy)
         values[...] = value
-        if form.soa:
-            each = form.count // form.components
+        if layout.soa:
+            each = layout.count // layout.components
             for k, one in enumerate(values):
-                at = self.address + k * each * form.dtype.bytes
+                at = self.address + k * each * layout.dtype.bytes
                 self.device.fill(at, one.tobytes(), each)
         elif (values == values[0]).all():
-            self.device.fill(self.address, values[:1].tobytes(), form.count)
+            self.device.fill(self.address, values[:1].tobytes(), layout.count)
         else:
-            self.device.fill(self.address, values.tobytes(), form.count // form.components)
+            self.device.fill(self.address, values.tobytes(), layout.count // layout.components)
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
-        form = self.form
-        flat = np.empty(form.count, form.dtype.numpy)
+        layout = self.layout
+        flat = np.empty(layout.count, layout.dtype.numpy)
         self.device.read(self.address, flat)
-        view = form.view(flat)
+        view = layout.view(flat)
         if self._plain():
             return view if dtype is None else view.astype(dtype, copy=False)
         return np.array(view, dtype=dtype, order="C")
 
     def from_numpy(self, array: np.ndarray) -> None:
-        form = self.form
-        if array.dtype == form.dtype.numpy and array.flags.c_contiguous and self._plain():
+        layout = self.layout
+        if array.dtype == layout.dtype.numpy and array.flags.c_contiguous and self._plain():
             self.device.write(self.address, array)
             return
-        flat = np.empty(form.count, form.dtype.numpy)
-        np.copyto(form.view(flat), array, casting="same_kind")
+        flat = np.empty(layout.count, layout.dtype.numpy)
+        np.copyto(layout.view(flat), array, casting="same_kind")
         self.device.write(self.address, flat)
 
     def _same(self, other: Any) -> bool:
-        """Whether the other has the same form on the same device."""
+        """Whether the other has the same layout on the same device."""
         mine = isinstance(other, DeviceStorage) and other.device is self.device
-        return mine and other.form == self.form
+        return mine and other.layout == self.layout
 
     def copy_from(self, other: Storage) -> None:
         if self._same(other):
-            self.device.driver.copy(self.address, other.address, self.form.nbytes)
+            self.device.driver.copy(self.address, other.address, self.layout.nbytes)
         else:
             self.from_numpy(other.to_numpy())
 
     def add(self, other: Any) -> None:
-        form = self.form
+        layout = self.layout
         if isinstance(other, Buffer) or self._same(other):
-            here = form.row(self.address, None)
-            self.device.add(here, here.packed(other.address), form.dtype)
+            here = layout.row(self.address, None)
+            self.device.add(here, here.packed(other.address), layout.dtype)
             return
-        made = HostStorage(form)
+        made = HostStorage(layout)
         made.copy_from(self)
         made.add(other)
         self.from_numpy(made.array)
@@ -426,17 +426,17 @@ class DeviceStorage:
     def may_be_nonzero(self) -> bool:
         return True  # to find out would take as long as what the caller does then
 
-    def take(self, axis: int | None = None, row: int = 0) -> Buffer:
-        where = self.form.row(self.address, axis, row)
+    def snapshot(self, axis: int | None = None, row: int = 0) -> Buffer:
+        where = self.layout.row(self.address, axis, row)
         made = Buffer(self.device, where.nbytes, "a copy of a field")
         copy(self.device.driver, where.packed(made.address), where)
         return made
 
-    def hold(self, values: np.ndarray) -> Buffer:
+    def upload(self, values: np.ndarray) -> Buffer:
         made = Buffer(self.device, values.nbytes, "values of a field")
         self.device.write(made.address, values)
         return made
 
-    def put(self, copied: Buffer, axis: int | None = None, row: int = 0) -> None:
-        where = self.form.row(self.address, axis, row)
-        copy(self.device.driver, where, where.packed(copied.address))
+    def restore(self, snapshot: Buffer, axis: int | None = None, row: int = 0) -> None:
+        where = self.layout.row(self.address, axis, row)
+        copy(self.device.driver, where, where.packed(snapshot.address))

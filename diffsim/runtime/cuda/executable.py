@@ -1,10 +1,8 @@
 """A kernel compiled for a GPU: machine code, and one driver call for each of its tasks at a launch.
 
-    scalar IR ── backends.cuda ──▶ LLVM text ── backends.ptx ──▶ PTX ── driver ──▶ machine code
-
-A launch hands over the parameter block by value and waits for nothing. What tasks write for each other lies
-in a work area on the device. Errors of checks stay there until Python next looks (`Device.check`); in debug
-mode that is after each launch.
+A launch passes the parameter block by value and does not wait. Tasks exchange values through a work area on
+the device. Failed checks are written there, too, and read when Python next waits for the device
+(`Device.check_pending`), or after each launch in debug mode.
 """
 
 from __future__ import annotations
@@ -98,7 +96,7 @@ class CudaExecutable:
             self.params[layout.arena] = self.arena.address
             self.params[layout.arena_bytes] = self.arena.nbytes
         if code.heap:
-            device.need_heap(options.device_scratch_size)
+            device.reserve_heap(options.device_scratch_size)
         self.module = module
         self._tasks = [self._task(entry) for entry in code.entries]
         launches, self._first = self._launches(self.params)
@@ -173,7 +171,9 @@ class CudaExecutable:
             names["$show"] = self.show
             lines.append("$show()")
         if self.checks:
-            names["$pending"] = functools.partial(self.device.note, self, self.reports_at_once)
+            names["$pending"] = functools.partial(
+                self.device.add_pending, self, self.reports_at_once
+            )
             lines.append("$pending($now - 1)")
         if has_arrays:
             names["$copy_back"] = self.copy_back

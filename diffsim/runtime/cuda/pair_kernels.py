@@ -88,7 +88,7 @@ class Pairs:
         return self._launch(one, other, f"i{8 * word}", word, adds=False)
 
     def _launch(self, to: StridedSpan, of: StridedSpan, t: str, size: int, *, adds: bool) -> Launch:
-        whole = to.is_whole and of.is_whole
+        whole = to.is_contiguous and of.is_contiguous
         function, most = self._function(t, adds, whole)
         count = to.nbytes // size
         numbers = (

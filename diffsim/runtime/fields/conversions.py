@@ -162,11 +162,11 @@ def kept(field: Any) -> Any:
     """A copy of what was written to a field, for a tape."""
     storage = field._storage
     try:
-        return storage.take()
+        return storage.snapshot()
     except MemoryError:
         raise FieldError(
             f"there is no memory for the tape to keep what was written to {field.name}: it takes "
-            f"{memory_size(storage.form.nbytes)}",
+            f"{memory_size(storage.layout.nbytes)}",
             Span.of_caller(),
             hint="write it before the block of the tape, or less often in it",
         ) from None

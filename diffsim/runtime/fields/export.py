@@ -32,7 +32,7 @@ def strides_of(form: StorageLayout, element: tuple[int, ...]) -> tuple[int, ...]
 
 def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, Any]:
     """A field on a GPU as others see it: an array of shape `shape` + element."""
-    form, width = storage.form, storage.form.dtype.bytes
+    form, width = storage.layout, storage.layout.dtype.bytes
     return {
         "shape": form.shape + element,
         "typestr": form.dtype.numpy.str,
@@ -53,7 +53,7 @@ def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
             Span.of_caller(),
             hint='install it: pip install "diffsim[cuda]"; x.__dlpack__ and x.to_numpy() need nothing',
         ) from None
-    form, width = storage.form, storage.form.dtype.bytes
+    form, width = storage.layout, storage.layout.dtype.bytes
     with storage.device.driver.current():  # pycuda asks for the GPU of the current context
         return module.GPUArray(
             form.shape + element,
@@ -160,7 +160,7 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
         BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for another device.
             The capsule would be of no use, and NumPy's own error is lost where it lets go of it.
     """
-    form = storage.form
+    form = storage.layout
     if isinstance(storage, HostStorage):
         strides = [form.dtype.bytes * s for s in strides_of(form, element)]
         array = np.ndarray(form.shape + element, form.dtype.numpy, storage.scalars.data, 0, strides)

@@ -141,7 +141,7 @@ class Field(FieldProtocols, FieldLike):
         try:
             return session.backend.new_storage(form)
         except (MemoryError, ValueError, OverflowError):
-            left = session.device.left()
+            left = session.device.free_memory_text()
             raise FieldError(
                 f"there is no memory for {self.name} of shape {shown(form.shape)}: it takes "
                 f"{memory_size(form.nbytes)}{left and ', and ' + left}",
@@ -162,7 +162,7 @@ class Field(FieldProtocols, FieldLike):
 
     def _written(self, value: Any) -> np.ndarray:
         """The components of the elements that Python has just written, for a replay."""
-        form = self._storage.form
+        form = self._storage.layout
         made = np.empty(form.components, form.dtype.numpy)
         made[...] = element_of(self, value) if self.element else value
         return made
@@ -172,7 +172,7 @@ class Field(FieldProtocols, FieldLike):
         """The field's memory, moved to where the session's kernels run if it is not there."""
         storage = self._storage
         if storage.device is not session.device:
-            made = self._allocate(storage.form)
+            made = self._allocate(storage.layout)
             made.copy_from(storage)
             self._hold(made)
             return made
@@ -283,7 +283,7 @@ class Field(FieldProtocols, FieldLike):
         storage = self._storage
         if isinstance(storage, HostStorage):
             values = storage.array
-        elif storage.form.nbytes <= _MOST_PRINTED:
+        elif storage.layout.nbytes <= _MOST_PRINTED:
             values = storage.to_numpy()
         else:
             return repr(self)
@@ -479,7 +479,7 @@ class Field(FieldProtocols, FieldLike):
             )
         check_range(self, given)
         self._before()
-        self.storage.from_numpy(given.reshape((*self.shape, self._storage.form.components)))
+        self.storage.from_numpy(given.reshape((*self.shape, self._storage.layout.components)))
         self._touch()
         if tape:
             tape.wrote(self, None, kept(self))

@@ -192,7 +192,7 @@ def _choose_axis(a: RegionAccess) -> None:
     if a.mem.kind == "field":
         versions = versions_of(a.mem)
         if versions.axis is None and a.time_axis is not None:
-            versions.choose(a.time_axis, a.mem.handle().shape[a.time_axis])
+            versions.track_rows(a.time_axis, a.mem.handle().shape[a.time_axis])
 
 
 def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:

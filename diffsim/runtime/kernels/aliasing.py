@@ -51,7 +51,7 @@ def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Fi
     storage = other.storage if isinstance(other, Field) else None
     if isinstance(array, DeviceArray):
         if storage is not None:
-            return array.overlaps(storage.address, storage.form.nbytes)
+            return array.overlaps(storage.address, storage.layout.nbytes)
         return isinstance(other, DeviceArray) and array.overlaps(other.address, other.nbytes)
     if isinstance(storage, HostStorage):
         return np.may_share_memory(array, storage.array)

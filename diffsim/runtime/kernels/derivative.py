@@ -174,7 +174,7 @@ class Derivative:
         f: Field = special.object_of(a.mem, args)
         row = row_number(a, f.versions.axis, special.arguments.named(args))
         start = session.recomputed_from
-        if start is not None and f.versions.made_again(row, since, start):
+        if start is not None and f.versions.rewritten(row, since, start):
             return
         who, place = f.versions.written_by(row)
         shown = "" if place is None else "\n" + place.text()

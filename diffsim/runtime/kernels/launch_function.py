@@ -259,7 +259,7 @@ def touch_array(
         if f is not None:
             versions = f.versions
             if versions.axis is None and axis is not None:
-                versions.choose(axis, f.shape[axis])
+                versions.track_rows(axis, f.shape[axis])
             row = rows.get(versions.axis) if versions.axis is not None else None
             versions.latest = now
             if row is None:

@@ -1,17 +1,7 @@
-"""Where the elements of a field lie: in the host's memory, or on a GPU (`runtime/cuda/device.py`).
+"""The memory of fields: their layout (`StorageLayout`), and what can be done with it (`Storage`).
 
-Both kinds of storage have the same methods, so fields, tapes and checkpoints do not ask where they are:
-
-    flat            scalars by their place in memory: flat[k], flat[k] = number
-    element         the components of one element; set_element
-    fill            all elements: one number, or one for each component
-    to_numpy        a copy as an array of shape `shape` + (components,); from_numpy
-    copy_from       another storage of the same shape
-    add             add another storage of the same shape, or a copy made by `take`
-    may_be_nonzero  whether anything but zeros may be there
-    take            a copy of everything, or of one row of an axis; `put` puts it back
-    hold            the components of an element, where kernels run
-    address         of the first scalar; nbytes
+There are two kinds of storage, with the same methods: `HostStorage` here and `DeviceStorage` on a GPU
+(`runtime/cuda/device.py`). Fields, tapes and checkpoints use the protocol, and do not ask which one it is.
 """
 
 from __future__ import annotations
@@ -29,7 +19,7 @@ from diffsim.ir.types import ScalarType
 
 @dataclass(frozen=True, slots=True)
 class StridedSpan:
-    """`count` stretches of memory of `bytes` each; the next one begins `step` bytes further on."""
+    """`count` runs of `bytes` bytes in memory, whose beginnings are `step` bytes apart."""
 
     address: int
     bytes: int
@@ -37,8 +27,8 @@ class StridedSpan:
     step: int = 0
 
     @property
-    def is_whole(self) -> bool:
-        """Whether there are no gaps."""
+    def is_contiguous(self) -> bool:
+        """Whether the runs follow each other without gaps."""
         return self.count == 1 or self.step == self.bytes
 
     @property
@@ -46,13 +36,16 @@ class StridedSpan:
         return self.count * self.bytes
 
     def packed(self, address: int) -> StridedSpan:
-        """As many stretches as long, one right after the other."""
+        """The same number of runs of the same length, without gaps."""
         return StridedSpan(address, self.bytes, self.count, self.bytes)
 
 
 @dataclass(frozen=True)
 class StorageLayout:
-    """The shape of a storage, and how it lies in memory.
+    """The shape of a storage, and the order of its scalars in memory.
+
+    There are no gaps: the scalars are those of a packed array whose axes are permuted (`order`) and whose
+    components come last, or first (`soa`).
 
     Attributes:
         dtype: scalar type.
@@ -82,24 +75,24 @@ class StorageLayout:
 
     @locks.cached
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along each axis are [scalars]."""
+        """The distance of neighbours along each axis [scalars]."""
         return packed_strides(self.shape, 1 if self.soa else self.components, self.order)
 
     @property
     def component_stride(self) -> int:
-        """How far apart the components of an element are [scalars]."""
+        """The distance of the components of an element [scalars]."""
         return self.count // self.components if self.soa and self.components > 1 else 1
 
     def view(self, flat: np.ndarray) -> np.ndarray:
-        """An array of shape `shape` + (components,) on scalars in the order in which they lie."""
+        """View scalars in memory order as an array of shape `shape` + (components,)."""
         width = self.dtype.bytes
         strides = [width * s for s in (*self.strides, self.component_stride)]
         return np.ndarray((*self.shape, self.components), self.dtype.numpy, flat, 0, strides)
 
     def row(self, address: int, axis: int | None, row: int = 0) -> StridedSpan:
-        """Where a row of an axis lies (None: everything) in memory that begins at an address.
+        """The span of one row of an axis (None: of everything) in memory that begins at an address.
 
-        `take` copies these stretches one right after the other.
+        A snapshot of the row holds its runs without gaps.
         """
         if axis is None:
             return StridedSpan(address, self.nbytes)
@@ -108,7 +101,7 @@ class StorageLayout:
         return StridedSpan(address + row * step, step, self.nbytes // pitch, pitch)
 
     def element(self, address: int, at: int) -> StridedSpan:
-        """Where an element's components lie, the first of them being the scalar number `at`."""
+        """The span of an element's components, of which scalar number `at` is the first."""
         width, step = self.dtype.bytes, self.component_stride
         first = address + at * width
         if step == 1:
@@ -116,24 +109,24 @@ class StorageLayout:
         return StridedSpan(first, width, self.components, width * step)
 
 
-def stretches(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSpan] | None:
-    """All of two storages of one shape and scalar type, such that the same elements correspond.
+def matching_spans(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSpan] | None:
+    """Spans of all of two storages of one shape, in which the same elements are at the same places.
 
     Returns:
-        Stretches equal in number and length; None if the scalar types differ, or if the way from stretch
-        to stretch takes more than one step.
+        Spans with runs equal in number and length; None if the scalar types differ, or if two layouts
+        differ so much that a single step does not lead from run to run.
     """
-    a, b = one.form, other.form
+    a, b = one.layout, other.layout
     if a.dtype is not b.dtype:
         return None
     if a == b:
         return a.row(one.address, None), b.row(other.address, None)
     shape, size = (*a.shape, a.components), a.dtype.bytes
-    ways = [[size * s for s in (*f.strides, f.component_stride)] for f in (a, b)]
+    strides = [[size * s for s in (*f.strides, f.component_stride)] for f in (a, b)]
     axes = [k for k, n in enumerate(shape) if n > 1]
-    levels: list[tuple[int, tuple[int, ...]]] = []  # from the inside: how many, how far apart
-    for k in sorted(axes, key=lambda k: ways[0][k]):
-        steps = tuple(way[k] for way in ways)
+    levels: list[tuple[int, tuple[int, ...]]] = []  # (count, steps) of merged axes, innermost first
+    for k in sorted(axes, key=lambda k: strides[0][k]):
+        steps = tuple(each[k] for each in strides)
         if levels and steps == tuple(levels[-1][0] * s for s in levels[-1][1]):
             levels[-1] = (levels[-1][0] * shape[k], levels[-1][1])
         else:
@@ -159,7 +152,7 @@ class MemorySpace(Protocol):
     @property
     def dlpack(self) -> tuple[int, int]: ...
 
-    def left(self) -> str:
+    def free_memory_text(self) -> str:
         """How much memory is free, in words; empty if that is not known."""
 
 
@@ -171,7 +164,7 @@ class _Host:
     def __repr__(self) -> str:
         return "the CPU"
 
-    def left(self) -> str:
+    def free_memory_text(self) -> str:
         return ""
 
 
@@ -179,22 +172,29 @@ HOST = _Host()
 
 
 class StorageSnapshot(Protocol):
-    """What `take` returns."""
+    """A copy of a storage or of one row, on the same device: an array, or a buffer of a GPU."""
 
     @property
     def nbytes(self) -> int: ...
 
 
-def address_of(copy: Any) -> int:
-    """Where a copy that `take` made lies."""
-    found: int = copy.ctypes.data if isinstance(copy, np.ndarray) else copy.address
+def snapshot_address(snapshot: Any) -> int:
+    """The address of a snapshot's first byte."""
+    found: int = snapshot.ctypes.data if isinstance(snapshot, np.ndarray) else snapshot.address
     return found
 
 
 class Storage(Protocol):
-    """What both kinds of storage can do; see the head of this file."""
+    """The elements of one field, wherever they are.
 
-    form: StorageLayout
+    Arrays have the shape `layout.shape` + (components,).
+
+    Attributes:
+        flat: scalars by their place in memory: flat[k], flat[k] = number.
+        address: of the first scalar.
+    """
+
+    layout: StorageLayout
     flat: Any
 
     @property
@@ -203,35 +203,48 @@ class Storage(Protocol):
     @property
     def address(self) -> int: ...
 
-    def element(self, at: int) -> np.ndarray: ...
+    def element(self, at: int) -> np.ndarray:
+        """Return the components of the element whose first scalar is number `at`; may be a view."""
 
-    def set_element(self, at: int, values: np.ndarray) -> None: ...
+    def set_element(self, at: int, values: np.ndarray) -> None:
+        """Set the components of the element whose first scalar is number `at`."""
 
-    def fill(self, value: Any) -> None: ...
+    def fill(self, value: Any) -> None:
+        """Set all elements to one number, or to one for each component."""
 
-    def to_numpy(self, dtype: Any = None) -> np.ndarray: ...
+    def to_numpy(self, dtype: Any = None) -> np.ndarray:
+        """Copy all elements to an array."""
 
-    def from_numpy(self, array: np.ndarray) -> None: ...
+    def from_numpy(self, array: np.ndarray) -> None:
+        """Set all elements."""
 
-    def copy_from(self, other: Storage) -> None: ...
+    def copy_from(self, other: Storage) -> None:
+        """Set all elements to those of a storage of the same shape, on any device."""
 
-    def add(self, other: Any) -> None: ...
+    def add(self, other: Any) -> None:
+        """Add the elements of a storage of the same shape, or of a snapshot of one."""
 
-    def may_be_nonzero(self) -> bool: ...
+    def may_be_nonzero(self) -> bool:
+        """Whether there may be anything but zeros."""
 
-    def take(self, axis: int | None = None, row: int = 0) -> Any: ...
+    def snapshot(self, axis: int | None = None, row: int = 0) -> Any:
+        """Copy everything, or one row of an axis, without leaving the device."""
 
-    def put(self, copy: Any, axis: int | None = None, row: int = 0) -> None: ...
+    def restore(self, snapshot: Any, axis: int | None = None, row: int = 0) -> None:
+        """Set what `snapshot` copied to the copied values."""
 
-    def hold(self, values: np.ndarray) -> Any: ...
+    def upload(self, values: np.ndarray) -> Any:
+        """Copy the components of an element to where kernels run, as a snapshot."""
 
 
-_kept: list[np.ndarray] = []
-"""Memory of storages that have gone while a launch was running, which may work on it."""
+_in_use: list[np.ndarray] = []
+"""Memory of storages that were collected during a launch, which may still work on it."""
 
 
 class HostStorage:
-    """Elements in the host's memory. Its methods wait for a launch of another thread that is running.
+    """Elements in the host's memory.
+
+    The methods wait for a launch that another thread is in: `closed` tells of one, `wait` waits for it.
 
     Attributes:
         array: them as an array of shape `shape` + (components,).
@@ -239,22 +252,22 @@ class HostStorage:
 
     device: MemorySpace = HOST
 
-    def __init__(self, form: StorageLayout) -> None:
+    def __init__(self, layout: StorageLayout) -> None:
         """Allocate, all zeros.
 
         Raises:
             MemoryError, ValueError: there is not so much.
         """
-        self.form = form
-        raw = np.zeros(form.nbytes + 64, np.uint8)
+        self.layout = layout
+        raw = np.zeros(layout.nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64
-        flat = raw[start : start + form.nbytes].view(form.dtype.numpy)
+        flat = raw[start : start + layout.nbytes].view(layout.dtype.numpy)
         self.scalars = flat
         self.flat: Any = memoryview(flat)
-        self.array = form.view(flat)
+        self.array = layout.view(flat)
         self.address = int(flat.ctypes.data)
 
-    def __del__(self, running: Any = closed, kept: list[Any] = _kept) -> None:
+    def __del__(self, running: Any = closed, kept: list[Any] = _in_use) -> None:
         if running[0]:
             kept.append(self.scalars)
         elif kept:
@@ -263,14 +276,14 @@ class HostStorage:
     def element(self, at: int) -> np.ndarray:
         if closed[0]:
             wait()
-        step = self.form.component_stride
-        return self.scalars[at : at + self.form.components * step : step]
+        step = self.layout.component_stride
+        return self.scalars[at : at + self.layout.components * step : step]
 
     def set_element(self, at: int, values: np.ndarray) -> None:
         if closed[0]:
             wait()
-        step = self.form.component_stride
-        self.scalars[at : at + self.form.components * step : step] = values
+        step = self.layout.component_stride
+        self.scalars[at : at + self.layout.components * step : step] = values
 
     def fill(self, value: Any) -> None:
         wait()
@@ -302,13 +315,13 @@ class HostStorage:
     def _part(self, axis: int | None, row: int) -> np.ndarray:
         return self.array if axis is None else self.array[(slice(None),) * axis + (row,)]
 
-    def take(self, axis: int | None = None, row: int = 0) -> np.ndarray:
+    def snapshot(self, axis: int | None = None, row: int = 0) -> np.ndarray:
         wait()
         return self._part(axis, row).copy("K")
 
-    def put(self, copy: np.ndarray, axis: int | None = None, row: int = 0) -> None:
+    def restore(self, snapshot: np.ndarray, axis: int | None = None, row: int = 0) -> None:
         wait()
-        self._part(axis, row)[...] = copy
+        self._part(axis, row)[...] = snapshot
 
-    def hold(self, values: np.ndarray) -> np.ndarray:
+    def upload(self, values: np.ndarray) -> np.ndarray:
         return values

@@ -31,7 +31,7 @@ class Versions:
     Attributes:
         latest: of the last write to any part.
         whole: of the last write that was not bound to one row.
-        rows: of the last write to single rows; empty until `choose`, and never another object after it.
+        rows: of the last write to single rows; empty until `track_rows`, and never another object after it.
         axis: which axis the rows are of; None until a kernel tells.
         writer: who wrote to the whole last: a kernel's span, or (code, instruction) of a Python
             statement.
@@ -52,16 +52,16 @@ class Versions:
         self.dirty = False
         self.cuts: Cuts = None
 
-    def choose(self, axis: int | None, size: int) -> None:
+    def track_rows(self, axis: int | None, size: int) -> None:
         """From now on the rows of this axis, of so many rows, have versions of their own."""
         self.axis = axis
         self.rows = np.zeros(size, np.int64).data
         self.writers = np.zeros(size, np.int32).data
 
-    def alone(self) -> Versions:
+    def separate(self) -> Versions:
         """Versions of the same rows, on a clock of their own."""
         made = Versions()
-        made.choose(self.axis, len(self.rows))
+        made.track_rows(self.axis, len(self.rows))
         made.names = self.names
         return made
 
@@ -89,15 +89,15 @@ class Versions:
         number = self.writers[row] if 0 <= row < len(self.writers) else 0
         return next(w for k, w in self.names.values() if k == number)
 
-    def part(self, row: int | None) -> Part:
-        """The versions of a row (None: of all), for `put`."""
+    def snapshot(self, row: int | None) -> Part:
+        """The versions of a row (None: of all), for `restore`."""
         if row is not None:
             return self.latest, self.whole, self.row(row)
         rows = np.asarray(self.rows)
         written = np.flatnonzero(rows)
         return self.latest, self.whole, (written, rows[written])
 
-    def put(self, row: int | None, part: Part) -> None:
+    def restore(self, row: int | None, part: Part) -> None:
         """What is there is as it was when `part` was taken."""
         if row is not None:
             self.note(row, part[2], self.writers[row] if row < len(self.writers) else 0)
@@ -113,7 +113,7 @@ class Versions:
             return self.latest > since
         return self.whole > since or self.row(row) > since
 
-    def made_again(self, row: int | None, since: int, start: int) -> bool:
+    def rewritten(self, row: int | None, since: int, start: int) -> bool:
         """Whether all that was written after `since` was written again after `start`."""
         if row is None:
             rows = np.asarray(self.rows)
