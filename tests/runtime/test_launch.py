@@ -276,3 +276,34 @@ def test_errors_in_a_launch_leave_everything_usable(cpu):
         warnings.simplefilter("error")
         fill(np.int16(4))
     assert x[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("head", "total"),
+    [
+        ("while k < n[None]:", 45),
+        ("for j in range(n[None]):", 45),
+        ("for j in range(1000000):", 499999500000),
+    ],
+)
+def test_the_first_kernel_of_a_process(tmp_path, head, total):
+    """Whatever its code calls of the run-time library is there before it is loaded."""
+    text = f"""
+        import diffsim as ds
+
+        ds.init(arch=ds.cpu, offline_cache=False)
+        n = ds.field(ds.i64, shape=())
+        r = ds.field(ds.i64, shape=())
+        n[None] = 10
+
+        @ds.kernel
+        def first():
+            k = ds.i64(0)
+            {head}
+                {"r[None] += k" if head.startswith("while") else "r[None] += j"}
+                {"k += 1" if head.startswith("while") else "pass"}
+
+        first()
+        print(r[None])
+    """
+    assert run(tmp_path, text) == f"{total}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from diffsim.backends.cpu import codegen
 from diffsim.backends.cpu.codegen import CpuCode
 from diffsim.backends.native.jit import Library, LLVMError
+from diffsim.backends.native.pool import load_pool
 from diffsim.errors import BackendError
 from diffsim.ir.nodes import Kernel
 from diffsim.passes import pipeline
@@ -50,6 +51,7 @@ class CpuBackend:
             raise CodeRefused(str(problem)) from None
 
     def load(self, image: bytes) -> Library:
+        load_pool(session.jit, session.cache)  # registers the symbols that the code may call
         try:
             library = session.jit.load(image)
             library.address(ENTRY)  # fails where somebody has made up an entry of the disk cache
