@@ -44,7 +44,7 @@ MAY_BE_BARE = {
     "ir/types.py": "turned into a KernelTypeError in the same function",
     "lang/types/arrays.py": "turned into a KernelTypeError by those who take the element",
     "runtime/disk_cache.py": "keys are made by diffsim itself",
-    "runtime/kernels/specialization.py": "a lookup of its own",
+    "runtime/kernels/access_summary.py": "a lookup of its own",
     "runtime/fields/conversions.py": "turned into a FieldError in the same function",
 }
 """Files that raise exceptions of Python's, and why users do not see them so."""

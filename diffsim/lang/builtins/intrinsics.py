@@ -34,7 +34,7 @@ from diffsim.lang.types.matrix import Matrix
 # ---- loops
 
 
-_MOST_TURNS = 1 << 16
+_MOST_UNROLLED = 1 << 16
 
 
 def _static(
@@ -89,10 +89,10 @@ def _static(
             "loop over a tuple of its keys, made outside of the kernel",
         )
     if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
-        if isinstance(thing, Sized) and len(thing) > _MOST_TURNS:
+        if isinstance(thing, Sized) and len(thing) > _MOST_UNROLLED:
             raise cx.syntax(
                 node,
-                f"a loop of {len(thing)} turns is too long to be unrolled",
+                f"a loop of {len(thing)} iterations is too long to be unrolled",
                 "leave ds.static out",
             )
         items = expressions.fold(cx, node, list, thing)
@@ -195,7 +195,7 @@ def _loop_config(
     if not cx.is_outside:
         if block_dim is not None:
             raise tasks.block_dim_error(cx, node)
-        return  # loops here run turn by turn anyway
+        return  # loops here are serial anyway
     options = cx.next_loop = cx.next_loop or LoopOptions(node)
     options.node = node
     options.serialize = bool(kwargs.get("serialize", options.serialize))
@@ -211,7 +211,8 @@ def _loop_config(
 
 loop_config = Intrinsic(
     "loop_config",
-    "Options of the kernel's next outermost loop. `serialize=True` runs it turn by turn. `block_dim=n` gives "
+    "Options of the kernel's next outermost loop. `serialize=True` runs its iterations in order. "
+    "`block_dim=n` gives "
     "the blocks of its GPU launch, and of its adjoint's, n threads: a multiple of 32 up to 1024, or a power "
     "of two; `ds.init(default_gpu_block_dim=n)` is for loops that do not say. That changes "
     "nothing on the CPU. `parallelize` and `name`, which Taichi knows, change nothing at all.",

@@ -1,8 +1,8 @@
-"""What the translator knows while it reads a function: names, captures, the kernel being made.
+"""The state of one translation: the names in scope, what was read from Python, the tasks made so far.
 
-A name is bound to an IR value (a run-time number or vector) or to a Python object (a field, a function, a
-number known at compile time, a list of either). `Undefined` marks names that only some paths bind;
-`KernelLocal` a local at kernel level that lives in memory because several tasks see it.
+Read `values.py` first: it says what names are bound to. Everything that the translation reads from Python
+(a global, an attribute, the result of a call) is recorded as an `Observation`, so that a launch can tell
+whether the kernel would be translated to the same IR today.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given f
 class AdjointTargets:
     """What the gradient given for a func may add to.
 
+    Invariant: each statement that writes memory in the translated gradient is in `added`; others are refused.
+
     Attributes:
         name: the func.
         inputs: what the func's parameters are bound to, by the gradient's names for them.
         types: of those among them that are run-time floats.
-        sums: their adjoints at its end.
-        mems: memories whose gradients it named.
+        sums: their adjoints at the end of the gradient.
+        mems: memories whose gradients it names.
         added: the statements that add to these.
     """
 
@@ -79,7 +81,15 @@ class AdjointTargets:
 
 
 class Frame:
-    """One function under translation: the kernel itself or an inlined func."""
+    """One function under translation: the kernel itself or an inlined func.
+
+    Attributes:
+        parent: the call that is inlined, for messages; None for the kernel.
+        targets: what it may add to, if it is the gradient of a func.
+        cells: the variables of enclosing functions.
+        env: the bindings of its locals; branches and loops replace the dictionary as a whole.
+        locals: the names that it assigns anywhere, which are not looked up outside.
+    """
 
     def __init__(
         self, source: Source, parent: Span | None, targets: AdjointTargets | None = None
@@ -96,7 +106,7 @@ class Frame:
 
 
 class LoopOptions:
-    """What `ds.loop_config` said of the next outermost loop, and where (for the last time)."""
+    """Options that `ds.loop_config` sets for the next outermost loop; `node` is its last call."""
 
     def __init__(self, node: ast.AST) -> None:
         self.node = node
@@ -105,7 +115,21 @@ class LoopOptions:
 
 
 class TranslationContext:
-    """The state of one translation."""
+    """The state of one translation.
+
+    Attributes:
+        mems: the memories that the kernel accesses, in order of their first use.
+        constant_mems: those that the statement `ds.stop_grad(x)` makes constant.
+        running: the funcs that are being inlined, outermost first.
+        level: nesting depth of loops and branches; 0 at kernel level.
+        in_task: whether the body of a parallel loop is under translation.
+        lane_axes: the indices of the current lane.
+        warned_lines: the lines that a warning was about; unrolling translates a line several times.
+        open_gradients: the funcs whose given gradients are under translation, to find recursion.
+        changed_by_calls: locals that funcs changed through `ds.template()` parameters.
+        reference_parameters: per func, the parameters that its callers see changed; see `by_reference`.
+        evaluated_indices: indices that must not be evaluated again; see `indices_once`.
+    """
 
     def __init__(self, builder: Builder, frame: Frame, *, debug: bool = False) -> None:
         self.builder = builder
@@ -141,7 +165,11 @@ class TranslationContext:
 
     @contextlib.contextmanager
     def indices_once(self, node: ast.expr) -> Iterator[None]:
-        """Evaluate the indices along `x[i].y[j]` once, however often the node is looked at meanwhile."""
+        """Evaluate the indices along `x[i].y[j]` once, however often the expression is visited.
+
+        Deciding what a chain means takes several visits (is it a place in a field? a swizzle? a member?), and
+        an index such as `ds.atomic_add(n[None], 1)` has an effect.
+        """
         chain: list[ast.expr] = []
         while isinstance(node, (ast.Attribute, ast.Subscript)):
             if isinstance(node, ast.Subscript) and node not in self.evaluated_indices:
@@ -155,7 +183,7 @@ class TranslationContext:
                 del self.evaluated_indices[one]
 
     def has_changed(self, env: Environment) -> bool:
-        """Whether some name is bound to something else than it is in `env`."""
+        """Return whether some name is bound to something else than it is in `env`."""
         return self.env.keys() != env.keys() or any(self.env[n] is not env[n] for n in env)
 
     def span(self, node: Any) -> Span:
@@ -168,21 +196,25 @@ class TranslationContext:
         return KernelTypeError(message, self.span(node), hint)
 
     def lane_position(self) -> tuple[Value, ...]:
-        """What tells where in a launch a lane is, in order: the task, and the lane's indices."""
+        """Return what orders lanes within a launch: the number of the task, then the lane's indices."""
         return self.builder.const(len(self.tasks), i32), *self.lane_axes
 
     def use(self, mem: Mem) -> Mem:
+        """Declare that the kernel accesses a memory."""
         self.mems[mem] = None
         return mem
 
     # ---- names
 
     def lookup(self, node: ast.Name) -> Any:
-        """What a name is bound to: a local, a variable of an enclosing function, a global, a builtin."""
+        """Return what a name is bound to: a local, an enclosing function's variable, a global, a builtin."""
         return self.resolve(node)[0]
 
     def resolve(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Observation | None]:
-        """What a name is bound to, and the look that found it outside of the function."""
+        """Return what a name is bound to, and the observation that found it outside of the function.
+
+        `strict=False` where only an attribute of the object is read: then its identity does not matter.
+        """
         name = node.id
         frame = self.frame
         if name in frame.env:
@@ -196,6 +228,7 @@ class TranslationContext:
             if isinstance(found, StructVar):
                 return load_struct(self, found, name), None
             return load_local(self, found), None
+        # As in Python, a name that is assigned anywhere in a function is a local in all of it.
         if name in frame.locals:
             raise self._unbound(name, node)
         if name in frame.cells:
@@ -213,6 +246,7 @@ class TranslationContext:
             value = frame.globals[name]
             return value, self.observe(ITEM, frame.globals, name, value, node, strict=strict)
         if hasattr(builtins, name):
+            # A global of this name defined later would hide the builtin, so its absence is observed.
             self.observe(ABSENT, frame.globals, name, False, node)
             return getattr(builtins, name), None
         raise KernelNameError(
@@ -237,7 +271,7 @@ class TranslationContext:
         else:
             message = f"{name} has no value here"
             hint = (
-                "assign it before; what a loop assigns for the first time ends with its turn, and "
+                "assign it before; what a loop assigns for the first time ends with its iteration, and "
                 "what stands outside under this name is another variable"
             )
         return KernelNameError(message, self.span(node), hint)
@@ -253,7 +287,17 @@ class TranslationContext:
         strict: bool = True,
         at: Any = None,
     ) -> Observation:
-        """Remember what the translation asked of Python, and the answer that it is made for."""
+        """Record what the translation read from Python; a launch compares it with what is there then.
+
+        Args:
+            how: ITEM, ATTRIBUTE, ABSENT or CALL.
+            owner: the object that was asked, or the observation that found it.
+            key: the name, the key or the arguments.
+            value: the answer that the kernel is compiled for.
+            node: the expression.
+            strict: whether the answer itself counts, or only what is read from it later.
+            at: where errors point, if not to `node`.
+        """
         at = at or node
         name = getattr(node, "attr", None) or getattr(node, "id", None) or str(key)
         self.check_captured(value, at, name)
@@ -283,14 +327,16 @@ class TranslationContext:
             value.call_it(name)
 
     def evaluate(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The answer of a function known at compile time, which is asked again before each launch.
+        """Call a function at compile time, and record the call if its result may change later.
 
-        That is needed only where an argument can change and stay the same object: the others are watched.
+        The result can change although the arguments stay the same objects: that is so if code of the program
+        decides it (`__len__`, `__eq__`). Arguments that are numbers or containers are observed themselves.
         """
         if function in (zip, enumerate, reversed):  # made anew each time: what it runs over counts
             args = tuple(a if is_settled_outside(a) else self.evaluate(node, list, a) for a in args)
             return function(*args, **kwargs)
         found = function(*args, **kwargs)
+        # These look at the container alone, so objects among its elements need not be settled.
         if function in (list, tuple, len, isinstance):
             settled = is_settled_outside(args[0]) if args else True
         else:
@@ -304,7 +350,7 @@ class TranslationContext:
         return found
 
     def program_error(self, node: Any, problem: Exception) -> KernelTypeError:
-        """The error for code of the program that failed while the kernel asked something of it."""
+        """Return the error for code of the program that failed while the translation ran it."""
         place = ""
         if is_of_program(problem):
             *_, last = traceback.walk_tb(problem.__traceback__)
@@ -321,9 +367,13 @@ class TranslationContext:
     def value(
         self, thing: Evaluated, node: Any, what: str = "this", like: Type | None = None
     ) -> Value:
-        """A run-time value of a thing: numbers, vectors, lists of them, matrices from Python.
+        """Convert an operand to a run-time value: numbers, vectors, lists of them, matrices from Python.
 
-        `like` is the type of the place it goes to: float literals take its precision.
+        Args:
+            thing: the operand.
+            node: where errors point.
+            what: the operand in messages.
+            like: the type of its destination: literals among floats take its precision.
         """
         if isinstance(thing, Value):
             return thing
@@ -333,6 +383,8 @@ class TranslationContext:
             with self.builder.at(self.span(node)):
                 return self.builder.literal(thing)
         strong = False
+        # A matrix made without dtype is a literal, whose precision follows `like`; an array of NumPy that is
+        # not float64 was given its type on purpose, and keeps it.
         untyped = isinstance(thing, Matrix) and not thing.typed
         if isinstance(thing, Matrix):
             strong, thing = thing.typed, thing.entries
@@ -353,7 +405,7 @@ class TranslationContext:
         )
 
     def tensor_of_rows(self, rows: Any, node: Any, like: Type | None = None) -> Value:
-        """A vector of numbers, or a matrix of vectors of equal length."""
+        """Make a vector of numbers, or a matrix of vectors of equal length."""
         flat: list[Any] = []
         widths = set()
         for row in rows:
@@ -395,9 +447,9 @@ def _similar(name: str, cx: TranslationContext) -> str | None:
 
 
 def with_members(env: Environment, names: Iterable[str]) -> list[str]:
-    """The names, and those of the members of the structs among them.
+    """Return the names, and for structs among them the names of all their members.
 
-    "p." stands for the receiver of a method call, which counts if it is a struct.
+    "p." stands for the receiver of a method call, which counts only if it is a struct.
     """
     made: list[str] = []
     for name in names:
@@ -411,7 +463,7 @@ def with_members(env: Environment, names: Iterable[str]) -> list[str]:
 
 
 def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValue:
-    """Return the struct that the local of this name is, loading the members that live in temporaries."""
+    """Return a local struct as a value, loading the members that live in temporaries."""
     members: dict[str, Evaluated] = {}
     for member in var.type.members:
         key = f"{name}.{member}"
@@ -423,5 +475,5 @@ def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValu
 
 
 def load_local(cx: TranslationContext, thing: Evaluated) -> Any:
-    """A local as a value, loaded first if it lives in a temporary."""
+    """Return a local as a value, loading it first if it lives in a temporary."""
     return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing

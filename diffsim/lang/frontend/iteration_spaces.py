@@ -187,7 +187,9 @@ def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value,
             )
         elif not i64.holds(int(x)):
             raise cx.type_error(
-                node, f"{shown(x)} turns are too many for a loop", "bounds of loops have 64 bits"
+                node,
+                f"{shown(x)} iterations are too many for a loop",
+                "bounds of loops have 64 bits",
             )
         elif not i32.holds(int(x)):
             t = i64
@@ -217,11 +219,11 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
     if step == 1:
         return Space([(first, last)], kind="single")
     gap = last - first if step > 0 else first - last
-    turns = cx.builder.named(
+    count = cx.builder.named(
         "max", cx.builder.named("floordiv", gap + (abs(step) - 1), abs(step)), 0
     )
     zero = cx.builder.const(0, first.type)
-    return Space([(zero, turns)], kind="single", start=first, step=step)
+    return Space([(zero, count)], kind="single", start=first, step=step)
 
 
 def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> None:
@@ -243,7 +245,7 @@ def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> No
         n = len(item) if isinstance(item, (tuple, list)) else 1
         raise cx.type_error(
             target,
-            f"each turn of the loop gives {n} value{'s' * (n != 1)}, for {len(target.elts)} names",
+            f"each iteration of the loop gives {n} value{'s' * (n != 1)}, for {len(target.elts)} names",
             f"write as many names as values: for {', '.join('ijklmnop'[:n])} in ...",
         )
     for one, part in zip(target.elts, item, strict=True):

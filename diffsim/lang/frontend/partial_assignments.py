@@ -208,8 +208,8 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     place = ast.Subscript(ast.Name(_FIELD, ast.Load()), at, ast.Store())
     done: ast.stmt = ast.Assign([place], ast.Name(_VALUE, ast.Load()))
     if field._mem.rank:
-        turns = ast.Name(_ELEMENTS, ast.Load())
-        done = ast.For(ast.Name(_AT, ast.Store()), turns, [done], [])
+        elements = ast.Name(_ELEMENTS, ast.Load())
+        done = ast.For(ast.Name(_AT, ast.Store()), elements, [done], [])
     for part in ast.walk(done):
         ast.copy_location(part, node)
     statements.block(cx, [done])

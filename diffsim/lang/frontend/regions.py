@@ -1,8 +1,8 @@
-"""Branches and loops as structured SSA: what the paths bind is merged, what a loop changes is carried.
+"""Branches and loops as structured SSA: merges what the paths bind, carries what a loop changes.
 
-The callers hand in functions that translate a branch or a loop's body; here is only the bookkeeping of
-names. `break`, `continue` and early `return` are boolean locals (BREAK, CONTINUE, RETURN) like any other,
-so they are merged and carried by the same code.
+The callers pass functions that translate a branch or a loop's body; this module only keeps track of names.
+`break`, `continue` and early `return` are boolean locals (BREAK, CONTINUE, RETURN), so that they are merged
+and carried like any other local; `statements.py` guards what follows them.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def if_region(
     (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
     merge = _BranchMerge(cx, cond, then_stmts, else_stmts, node)
     after = then_env | else_env
+    # Most names are bound to the same object on both sides; long functions have many of them.
     for name in after:  # long functions have many names, and branches change few
         if name not in then_env or name not in else_env:
             after[name] = merge.bound_on_one_path(name, then_env, else_env)
@@ -68,7 +69,10 @@ def if_region(
 
 
 class _BranchMerge:
-    """Collects the values that the two branches of an If hand on."""
+    """Collects the values that the two branches of an If yield.
+
+    Invariant: `yields` holds (value of the first branch, value of the second, merged value), all of one type.
+    """
 
     def __init__(
         self, cx: TranslationContext, cond: Value, then: list[Stmt], orelse: list[Stmt], node: Any
@@ -81,6 +85,7 @@ class _BranchMerge:
         self.yields: list[tuple[Value, Value, Value]] = []
 
     def names(self, name: str, a: Evaluated, b: Evaluated) -> Any:
+        """Merge what the branches bind a name to."""
         if isinstance(a, Undefined) or isinstance(b, Undefined):
             return Undefined("has a value on one path only")
         if isinstance(a, StructVar) and a == b:
@@ -96,7 +101,7 @@ class _BranchMerge:
         return self.pair(a, b, name)
 
     def bound_on_one_path(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
-        """A name that one branch alone knows."""
+        """Merge a name that one branch alone binds."""
         if name in _FLAGS:
             return self.flag(a.get(name, False), b.get(name, False))
         if name == RESULT:  # what is returned matters only where RETURN is set
@@ -106,6 +111,7 @@ class _BranchMerge:
         return Undefined("has a value on one path only")
 
     def flag(self, a: Evaluated, b: Evaluated) -> Any:
+        """Merge a control flag without emitting anything where both sides are known."""
         if isinstance(a, bool) and isinstance(b, bool):
             if a == b:
                 return a
@@ -113,6 +119,8 @@ class _BranchMerge:
         return self.pair(a, b, "a condition")
 
     def pair(self, a: Evaluated, b: Evaluated, what: str) -> Any:
+        """Merge two operands: structs and lists part by part, equal constants as one, others as values."""
+        # Also true of a name that no branch assigns, and of a constant known at compile time.
         if a is b:
             return a
         if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
@@ -146,6 +154,7 @@ class _BranchMerge:
         return out
 
     def finish(self, span: Span) -> None:
+        """Emit the If, unless both branches are empty."""
         xs, ys, outs = zip(*self.yields, strict=True) if self.yields else ((), (), ())
         if self.then or self.orelse or outs:
             self.cx.builder.add(
@@ -154,7 +163,7 @@ class _BranchMerge:
 
 
 class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
-    """Emit into an existing list of statements."""
+    """Emit into an existing list of statements, inside of a `with`."""
 
     def __init__(self, builder: Builder, stmts: list[Stmt]) -> None:
         self.builder = builder
@@ -168,7 +177,7 @@ class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
 
 
 def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: Any) -> Type:
-    """The type that both can have: equal shapes, the scalar types promoted."""
+    """Return the type of a merged value: the shapes must be equal, the scalar types are promoted."""
     if a.type is b.type:
         return a.type
     if a.type.shape != b.type.shape and a.type.shape and b.type.shape:
@@ -192,12 +201,12 @@ def _two_types(what: str, a: Value, b: Value) -> str:
 
 
 def fit(builder: Builder, v: Value, t: Type) -> Value:
-    """The value with its scalars in those of a type."""
+    """Cast the scalars of a value to those of a type."""
     return builder.cast(v, t.scalar)
 
 
 def _zeros_like(thing: Evaluated) -> Any:
-    """Something of the same structure and type, to stand where it is never looked at."""
+    """Return an operand of the same structure and types, for a path on which it is never read."""
     if isinstance(thing, Value):
         return zero(thing.type)
     if isinstance(thing, (list, tuple)):
@@ -208,7 +217,15 @@ def _zeros_like(thing: Evaluated) -> Any:
 
 
 class CarriedValues:
-    """The names that a loop carries: bound to parameters inside, to results afterwards."""
+    """The values that a loop carries: names are bound to parameters inside, and to results afterwards.
+
+    Invariant: `names`, flattened, correspond one to one to `inits` and `params`, which have equal types.
+
+    Attributes:
+        before: the bindings at the loop.
+        forms: the structure of results that are several values (RESULT), to rebuild them.
+        invariant_objects: names bound to Python objects, which the body must leave as they are.
+    """
 
     def __init__(self, cx: TranslationContext, names: Iterable[str], node: Any) -> None:
         self.cx = cx
@@ -227,6 +244,7 @@ class CarriedValues:
             if isinstance(thing, StructVar):
                 self.invariant_objects[name] = thing
                 continue
+            # It lives in memory in a parallel loop: `tasks.accumulate` updates it there.
             if isinstance(thing, KernelLocal) and cx.in_task:
                 continue
             thing = load_local(cx, thing)
@@ -241,15 +259,16 @@ class CarriedValues:
                 self.inits.append(cx.value(thing, node, name))
             else:
                 self.invariant_objects[name] = thing
+        # Names of the front end's own, such as %break, are not shown in printed IR.
         hints = ["" if n[0] == "%" else n for n in self.names for _ in range(self._width(n))]
         self.params = tuple(Value(v.type, n) for n, v in zip(hints, self.inits, strict=True))
 
     def _width(self, name: str) -> int:
-        """How many values are carried for a name: several for a result of several."""
+        """Return how many values are carried for a name: several for a result of several."""
         return _count(self.forms[name]) if name in self.forms else 1
 
     def _bound(self, values: Iterable[Value]) -> dict[str, Any]:
-        """The names bound to values in order."""
+        """Bind the names to these values, in order."""
         left = iter(values)
         return {
             n: _unflatten(self.forms[n], left) if n in self.forms else next(left)
@@ -257,14 +276,14 @@ class CarriedValues:
         }
 
     def enter_body(self, extra: dict[str, Any] | None = None) -> None:
-        """Bind the names to the parameters, for the body."""
+        """Bind the names to the loop's parameters, for the translation of the body."""
         env = dict(self.before)
         env.update(self._bound(self.params))
         env.update(extra or {})
         self.cx.frame.env = env
 
     def end_body(self) -> tuple[Value, ...]:
-        """The next values of the carried names, at the end of the body."""
+        """Return what the body yields: the values of the carried names at its end."""
         made: list[Value] = []
         for name in self.names:
             thing = self.cx.env[name]
@@ -289,13 +308,13 @@ class CarriedValues:
             if after is not thing and not (isinstance(thing, StructVar) and after == thing):
                 raise self.cx.type_error(
                     self.node,
-                    f"{name} is {describe(thing)} before the loop and something else after a turn",
+                    f"{name} is {describe(thing)} before the loop and something else after an iteration",
                     "use another name inside of the loop",
                 )
         return tuple(made)
 
     def exit(self) -> tuple[Value, ...]:
-        """Bind the names to the loop's results, for what follows."""
+        """Bind the names to the loop's results, for what follows, and return the results."""
         outs = tuple(Value(p.type, p.hint) for p in self.params)
         env = dict(self.before)
         env.update(self._bound(outs))
@@ -304,7 +323,7 @@ class CarriedValues:
 
 
 def _flatten(cx: TranslationContext, result: Evaluated, node: Any) -> list[Value]:
-    """The values that a function returns, those of structs one by one."""
+    """Return the values that a result consists of, in order."""
     if isinstance(result, StructValue):
         return _flatten(cx, list(result.members.values()), node)
     if isinstance(result, (list, tuple)):
@@ -313,12 +332,13 @@ def _flatten(cx: TranslationContext, result: Evaluated, node: Any) -> list[Value
 
 
 def _count(result: Evaluated) -> int:
+    """Count the values of a flattened result."""
     inner = list(result.members.values()) if isinstance(result, StructValue) else result
     return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
 
 
 def _unflatten(form: Any, values: Iterator[Value]) -> Any:
-    """A result of the same form, of these values."""
+    """Rebuild a result of this structure from values; the inverse of `_flatten`."""
     if isinstance(form, StructValue):
         return StructValue(
             form.type, {m: _unflatten(one, values) for m, one in form.members.items()}
@@ -329,7 +349,7 @@ def _unflatten(form: Any, values: Iterator[Value]) -> Any:
 
 
 def _structure(result: Evaluated) -> Any:
-    """What two results that can stand for each other have in common."""
+    """Return what two results must have in common to be merged."""
     if isinstance(result, StructValue):
         return result.type
     if isinstance(result, (list, tuple)):
@@ -338,7 +358,10 @@ def _structure(result: Evaluated) -> Any:
 
 
 def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -> Value:
-    """The new value of a variable in the type the variable has."""
+    """Convert the new value of a variable to the type that the variable has.
+
+    A local keeps the type it was given first: a loop could not carry it otherwise.
+    """
     if v.type is t:
         return v
     if v.type.shape != t.shape:
@@ -360,7 +383,7 @@ def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -
 
 
 def note_range(cx: TranslationContext, index: Value, lo: Value, hi: Value) -> None:
-    """Remember what numbers a loop's index takes, if that is known."""
+    """Record the range of a loop's index, where its bounds are constants; `narrowing.py` uses it."""
     least = lo.value if isinstance(lo, Const) else lo.type.scalar.limits[0]
     last = hi.value if isinstance(hi, Const) else hi.type.scalar.limits[1]
     cx.builder.ranges[index] = int(least), max(int(least), int(last) - 1)
@@ -375,7 +398,7 @@ def for_region(
     node: Any,
     hint: str,
 ) -> None:
-    """A counted loop without break: `body` translates one turn, given the index."""
+    """Emit a counted loop without break; `body` translates one iteration, given the index."""
     b, span = cx.builder, cx.builder.span
     carried = CarriedValues(cx, (*names, DRAWS), node)
     index = Value(lo.type, hint)
@@ -395,7 +418,11 @@ def for_region(
 def _declare_result(
     cx: TranslationContext, names: Iterable[str], body: Callable[[], None], node: Any
 ) -> None:
-    """Give RESULT the type that a return inside of the loop will store, by translating it once."""
+    """Bind RESULT to zeros of the type that a return inside of the loop gives it.
+
+    The loop carries RESULT from its first iteration on, before any return has run. Its type is found by
+    translating the body once and discarding what that emits.
+    """
     env = dict(cx.env)
     cx.level += 1
     with cx.builder.block():
@@ -418,10 +445,11 @@ def while_region(
     *,
     flags: tuple[str, ...],
 ) -> bool:
-    """A loop that goes on while `test` holds and none of `flags` (BREAK, RETURN) was set.
+    """Emit a loop that continues while `test` holds and none of `flags` (BREAK, RETURN) is set.
 
     Returns:
-        Whether there is one now: none is made if `test` does more than to compute a value.
+        False, with nothing emitted, if the test has effects or binds names: the condition of a While computes
+        a value only, so the caller moves the test into the body.
     """
     b, span = cx.builder, cx.builder.span
     before, outer_break = cx.frame.env.copy(), cx.env.get(BREAK)
@@ -464,6 +492,7 @@ def while_region(
     cx.level -= 1
     outs = carried.exit()
     cx.env.pop(BREAK, None)
+    # A break of this loop must not stop the loop around it.
     if outer_break is not None:
         cx.env[BREAK] = outer_break
     b.add(

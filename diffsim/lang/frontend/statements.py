@@ -1,7 +1,10 @@
 """Statements: each kind of syntax node has one function that translates it.
 
-A loop at kernel level becomes a parallel task; what stands between is serial. Locals that several tasks
-see move into temporaries (`tasks.py` does that).
+A loop at kernel level becomes a parallel task; the statements between such loops are serial. Locals that
+several tasks access move into temporaries (`tasks.py`).
+
+IR has no jumps. `break`, `continue` and `return` set a flag, and the statements after one are translated
+under the condition that no flag is set (`_guard_rest`); loops test the flags where they go on.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from diffsim.lang.host.source import returns
 
 
 def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
-    """Translate statements in order; what follows a possible break, continue or return is guarded."""
+    """Translate statements in order, guarding those after a possible break, continue or return."""
     for k, statement in enumerate(statements):
         outer = cx.builder.span
         cx.builder.span = cx.span(statement)
@@ -44,7 +47,7 @@ def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
 
 
 def _skip_condition(cx: TranslationContext) -> Value | bool:
-    """Whether the rest of the block is skipped: known now, or a run-time condition."""
+    """Return whether the rest of a block is skipped: a bool if that is known, else a condition."""
     found: Value | None = None
     for flag in (BREAK, CONTINUE, RETURN):
         state = cx.env.get(flag, False)
@@ -60,7 +63,9 @@ def _skip_condition(cx: TranslationContext) -> Value | bool:
 def _guard_rest(
     cx: TranslationContext, stop: Value, rest: Callable[[], None], node: ast.stmt
 ) -> None:
-    """Translate what is skipped where a break, continue or return was met."""
+    """Translate the rest of a block under the condition that no flag is set."""
+    # The flags are False where the rest runs, so the rest need not test them again; those that it
+    # does not set get back what they were.
     was = {flag: cx.env[flag] for flag in (BREAK, CONTINUE, RETURN) if flag in cx.env}
 
     def go_on() -> None:
@@ -102,6 +107,7 @@ def _unsupported(cx: TranslationContext, node: ast.stmt) -> Exception:
 
 
 def _if(cx: TranslationContext, node: ast.If) -> None:
+    """Translate `if`; of one whose test is known at compile time, only the branch that is taken."""
     test = condition(cx, node.test)
     if not isinstance(test, Value):
         block(cx, node.body if test else node.orelse)
@@ -110,6 +116,7 @@ def _if(cx: TranslationContext, node: ast.If) -> None:
 
 
 def _while(cx: TranslationContext, node: ast.While) -> None:
+    """Translate `while`, its test as the condition of the loop, or in the body if it has effects."""
     _no_else(cx, node)
 
     def translate(loop: ast.While) -> bool:
@@ -123,12 +130,13 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
             flags=_exits(loop.body),
         )
 
+    # What the test changes (a name, a field) has to happen once per iteration, in the body.
     if not translate(node):
         translate(_with_test_in_body(node))
 
 
 def _with_test_in_body(node: ast.While) -> ast.While:
-    """The same loop, tested in its body: `while True:`, then `if test: pass` with `else: break`."""
+    """Return the same loop as `while True:` that begins with `if test: pass` and `else: break`."""
     go, leave, always = ast.Pass(), ast.Break(), ast.Constant(True)
     test = ast.If(node.test, [go], [leave])
     loop = ast.While(always, [test, *node.body], [])
@@ -138,6 +146,7 @@ def _with_test_in_body(node: ast.While) -> ast.While:
 
 
 def _no_else(cx: TranslationContext, node: ast.For | ast.While) -> None:
+    """Refuse `else` after a loop."""
     if node.orelse:
         raise cx.syntax(
             node.orelse[0],
@@ -147,7 +156,7 @@ def _no_else(cx: TranslationContext, node: ast.For | ast.While) -> None:
 
 
 def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
-    """The first break or continue of this loop (not of loops inside of it)."""
+    """Return the first break or continue that belongs to this loop, not to a loop inside of it."""
     for s in statements:
         if isinstance(s, kind):
             return s
@@ -161,16 +170,18 @@ def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
 
 
 def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
-    """The flags that can end a loop early."""
+    """Return the flags that can end a loop early."""
     flags = (BREAK,) if find(body, ast.Break) else ()
     return (*flags, RETURN) if any(returns(body)) else flags
 
 
 def _for(cx: TranslationContext, node: ast.For) -> None:
+    """Translate `for`: parallel at kernel level, unrolled over `ds.static(...)`, serial otherwise."""
     _no_else(cx, node)
     is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)
     options = tasks.loop_options(cx, node, is_static=is_static)
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
+    # Outermost loops are the parallel ones: that is the whole rule, and users see it in the source.
     if cx.is_outside and not is_static and not options.serialize:
         tasks.parallel_for(cx, node, block, options.block_dim)
     else:
@@ -179,17 +190,18 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
             _static_for(cx, node, space.static)
             return
         _serial_for(cx, node, space)
-    for name in known:  # Python would keep the last index, the value from before is neither
+    # Python would keep the last index here. The binding from before the loop is not that, so none is left.
+    for name in known:
         cx.env[name] = Undefined("is the index of a loop above, and has no value after it")
 
 
 def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
-    """`for ... in ds.static(...)`: the body once for each item, while compiling."""
+    """Unroll `for ... in ds.static(...)`: translate the body once per item."""
     saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
     outer = {n: cx.env[n] for n in (*saved, BREAK, CONTINUE) if n in cx.env}
     cx.env.update({BREAK: False, CONTINUE: False})
 
-    def turn(item: Evaluated) -> None:
+    def iteration(item: Evaluated) -> None:
         iteration_spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
 
@@ -199,15 +211,16 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
         if stop is True:
             break
         if stop is False:
-            turn(item)
+            iteration(item)
         else:
-            _guard_rest(cx, stop, functools.partial(turn, item), node)
+            _guard_rest(cx, stop, functools.partial(iteration, item), node)
     for n in (*saved, BREAK, CONTINUE):
         cx.env.pop(n, None)
     cx.env.update(outer)
 
 
 def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.Space) -> None:
+    """Translate a serial loop, one For per axis."""
     names = sorted(by_reference.changed(cx, node.body))
     if _exits(node.body):
         if len(space.axes) != 1:
@@ -235,7 +248,7 @@ def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.S
 def _breakable_for(
     cx: TranslationContext, node: ast.For, space: iteration_spaces.Space, names: list[str]
 ) -> None:
-    """A counted loop that can be left early: a while with the index carried."""
+    """Translate a counted loop that can end early: a While that carries the index."""
     (lo, hi) = space.axes[0]
     counter = "%index"
     outer = cx.env.get(counter)
@@ -265,8 +278,8 @@ def _break(cx: TranslationContext, node: ast.Break) -> None:
     if BREAK not in cx.env:
         raise cx.syntax(
             node,
-            "break can not leave a parallel loop: its turns run at the same time",
-            "put ds.loop_config(serialize=True) before the loop, or test a condition in every turn",
+            "break can not leave a parallel loop: its iterations run at the same time",
+            "put ds.loop_config(serialize=True) before the loop, or test a condition in every iteration",
         )
     cx.env[BREAK] = True
 
@@ -276,11 +289,12 @@ def _continue(cx: TranslationContext, node: ast.Continue) -> None:
 
 
 def _return(cx: TranslationContext, node: ast.Return) -> None:
+    """Translate `return`: the kernel's result goes to memory, a func's is merged as the local RESULT."""
     if not cx.running:
         if cx.in_task:
             raise cx.syntax(
                 node,
-                "return can not leave a parallel loop: its turns run at the same time",
+                "return can not leave a parallel loop: its iterations run at the same time",
                 "store the result into a 0-D field, or return after the loop",
             )
         tasks.kernel_return(cx, node)
@@ -296,10 +310,12 @@ def _return(cx: TranslationContext, node: ast.Return) -> None:
 
 
 def _pass(cx: TranslationContext, node: ast.stmt) -> None:
+    """Translate `pass`."""
     return
 
 
 def _expression(cx: TranslationContext, node: ast.Expr) -> None:
+    """Translate an expression statement; refuse those without an effect."""
     if isinstance(node.value, ast.Constant):
         return
     if partial_assignments.fill(cx, node.value):
@@ -314,6 +330,7 @@ def _expression(cx: TranslationContext, node: ast.Expr) -> None:
 
 
 def _assert(cx: TranslationContext, node: ast.Assert) -> None:
+    """Translate `assert`: decided now if its test is known, else checked with `debug=True`."""
     test = condition(cx, node.test)
     message = "assertion failed"
     if node.msg is not None:

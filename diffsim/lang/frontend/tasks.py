@@ -1,8 +1,8 @@
 """Kernel level: parallel loops and the serial code between them become tasks.
 
-Tasks are separate functions, so a local that one task makes and another reads moves into a temporary, a
-0-D memory that lives for one launch. In a parallel loop such a local can only be accumulated into
-(`s += x[i]`, atomically); assigning it would be a race between the turns, and is refused.
+Tasks are compiled as separate functions, so a local that one task binds and another reads moves into a
+temporary, a 0-D memory that lives for one launch. In a parallel loop such a local can only be accumulated
+into (`s += x[i]`, atomically); assigning it would be a race between the lanes, and is refused.
 """
 
 from __future__ import annotations
@@ -42,17 +42,20 @@ ATOMIC: dict[type[ast.operator], str] = {
 
 
 def temp(cx: TranslationContext, name: str, t: Type) -> Mem:
-    """A new temporary."""
+    """Make a temporary."""
     return cx.use(Mem(name, t, 0, (), "temp"))
 
 
 def start_random_stream(cx: TranslationContext) -> None:
-    """Random numbers of each task come from a stretch of their own."""
+    """Let each task draw random numbers from a stream of its own.
+
+    The streams are 2**32 draws apart.
+    """
     cx.env[DRAWS] = Const(u64, len(cx.tasks) << 32)
 
 
-def flush(cx: TranslationContext, changed: set[str]) -> None:
-    """End the serial task under construction; its locals move into temporaries."""
+def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
+    """End the serial task under construction; move the locals that later tasks read into temporaries."""
     b = cx.builder
     changed = set(with_members(cx.env, changed))
     for name, thing in list(cx.env.items()):
@@ -69,14 +72,14 @@ def flush(cx: TranslationContext, changed: set[str]) -> None:
         mem = temp(cx, name, thing.type)
         b.store(mem, (), thing)
         cx.env[name] = KernelLocal(mem)
-    end_serial(cx)
+    close_serial_task(cx)
 
 
 def _scalars(things: Any) -> bool:
     return all(not isinstance(e, Value) or not e.type.shape for e in things)
 
 
-def end_serial(cx: TranslationContext) -> None:
+def close_serial_task(cx: TranslationContext) -> None:
     """Make a task of the serial statements so far."""
     b = cx.builder
     if b.stmts:
@@ -86,7 +89,7 @@ def end_serial(cx: TranslationContext) -> None:
 
 
 def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> LoopOptions:
-    """What `ds.loop_config` said of this loop, if it is the next one of the kernel itself."""
+    """Return what `ds.loop_config` said of this loop, if it is the next one of the kernel itself."""
     options = cx.next_loop
     if options is None or cx.running or cx.in_task:
         return LoopOptions(node)
@@ -103,10 +106,10 @@ def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> L
 
 
 def block_dim_error(cx: TranslationContext, node: ast.AST) -> KernelSyntaxError:
-    """The error for block_dim before a loop that is none of the kernel's outermost ones."""
+    """Return the error for block_dim before a loop that is none of the kernel's outermost ones."""
     return cx.syntax(
         node,
-        "block_dim is for loops that run in parallel, and the next one runs turn by turn in one thread",
+        "block_dim is for loops that run in parallel, and the next one runs in order in one thread",
         "put it before an outermost loop of the kernel: one in no func, branch or other loop, and not after "
         "a return",
     )
@@ -118,17 +121,19 @@ def parallel_for(
     translate: Callable[[TranslationContext, list[ast.stmt]], None],
     block_dim: int | None,
 ) -> None:
-    """A loop at kernel level: one task, each turn a lane."""
+    """Translate a loop at kernel level to a task, one lane per iteration."""
     b, span = cx.builder, cx.span(node)
     changed = by_reference.changed(cx, node.body)
-    flush(cx, changed)
+    spill_locals(cx, changed)
+    # Bounds are translated into a block of their own, which must bind nothing.
     entered = cx.env.copy()
     with b.block() as bounds:
         space = iteration_spaces.iteration_space(cx, node.iter)
+    # Bounds are evaluated apart from the loop, and once more for the adjoint: they must have no effect.
     if has_effects(Block(bounds)) or cx.has_changed(entered):
         raise cx.syntax(
             node.iter,
-            "the turns of this parallel loop run at the same time, and finding out how many there are "
+            "the iterations of this parallel loop run at the same time, and finding out how many there are "
             "changes something",
             "do it in a line before the loop: n = ..., then for i in range(n)",
         )
@@ -154,21 +159,22 @@ def parallel_for(
 
 
 def _refuse_reading_reductions(body: Block) -> None:
+    """Refuse a lane that reads a local which other lanes add to: what it reads would depend on timing."""
     found = list(statements(body))
     sums = {s.mem for s in found if isinstance(s, Atomic) and s.mem.kind == "temp"}
     for s in found:
         if isinstance(s, Load) and s.mem in sums:
             raise KernelSyntaxError(
-                f"{s.mem.name} is read in the parallel loop that adds to it: its turns run at the same "
-                "time",
+                f"{s.mem.name} is read in the parallel loop that adds to it: its iterations run at "
+                "the same time",
                 s.span,
-                hint=f"read {s.mem.name} after the loop, or, where each turn goes on from the one before, "
+                hint=f"read {s.mem.name} after the loop, or, where each iteration continues the one before, "
                 "put ds.loop_config(serialize=True) before the loop",
             )
 
 
 def race_error(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxError:
-    """The error for an assignment to a kernel-level local in a parallel loop, or to a part of one."""
+    """Return the error for assigning a kernel-level local, or a part of one, in a parallel loop."""
     if isinstance(node, (ast.Subscript, ast.Attribute)):
         add = f"to sum add to all of {name} at a time, {name} += ..."
     else:
@@ -178,8 +184,8 @@ def race_error(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxErro
         )
     return cx.syntax(
         node,
-        f"{name} belongs to the kernel, and the turns of this parallel loop run at the same time",
-        f"{add}; for a local of the loop take another name; to run turn by turn put "
+        f"{name} belongs to the kernel, and the iterations of this parallel loop run at the same time",
+        f"{add}; for a local of the loop take another name; to run the iterations in order put "
         "ds.loop_config(serialize=True) before the loop",
     )
 
@@ -187,7 +193,7 @@ def race_error(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxErro
 def accumulate(
     cx: TranslationContext, mem: Mem, kind: type[ast.operator], v: Value, node: Any
 ) -> None:
-    """`s += v` in a parallel loop, where s is a local of the kernel."""
+    """Translate `s += v` in a parallel loop, where s is a local of the kernel."""
     if kind not in ATOMIC:
         raise race_error(cx, mem.name, node)
     if mem.dtype.shape and not v.type.shape:
@@ -197,7 +203,7 @@ def accumulate(
 
 
 def kernel_return(cx: TranslationContext, node: ast.Return) -> None:
-    """`return value` of a kernel: stored where the launch picks it up."""
+    """Translate `return value` of a kernel: the value is stored where the launch picks it up."""
     if node.value is None:
         if cx.result is not None:
             raise cx.syntax(

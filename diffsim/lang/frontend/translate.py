@@ -77,7 +77,7 @@ def translate(
             raise InternalError(
                 f"translating this failed with {type(fault).__name__}: {fault}", builder.span
             ) from fault
-        tasks.end_serial(cx)
+        tasks.close_serial_task(cx)
     if cx.next_loop is not None:
         raise cx.syntax(
             cx.next_loop.node,
