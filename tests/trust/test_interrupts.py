@@ -433,7 +433,7 @@ def test_a_daemon_threads_launch_ends_with_the_process(tmp_path):
         """
         import atexit, threading, time
         import diffsim as ds
-        from diffsim.backends import pool
+        from diffsim.backends.native import pool
 
         ds.init(cpu_max_num_threads=2)
         x = ds.field(ds.f32, shape=1 << 22)
