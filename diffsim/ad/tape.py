@@ -121,15 +121,19 @@ class Tape:
         self.hooks: list[Hook] = []
         self.loss = loss
         self.clear_gradients = clear_gradients
-        self._start()
+        self._forget_replay()
         if loss is not None:
             check_loss(loss)
 
-    def _start(self) -> None:
+    def _restart(self) -> None:
+        """Drop the record and begin a new one."""
         self.recorder.restart()
-        self.complete = False
+        self._forget_replay()
+
+    def _forget_replay(self) -> None:
+        self.complete = False  # whether a block has run to its end
         self.generation = session.generation
-        self._again: Replay | None = None
+        self._replay: Replay | None = None
 
     @property
     def entries(self) -> Record:
@@ -151,9 +155,9 @@ class Tape:
                 hint="end the block of the other tape before",
             )
         if self.loss is not None:
-            self._start()
+            self._restart()
             self._clear()
-        self._again = None
+        self._replay = None
         self.complete = False
         if not self.entries:
             self.generation = session.generation
@@ -250,14 +254,14 @@ class Tape:
                 hint="record it anew each time: with tape: ...",
             )
         self.recorder.gaps.check(self.entries.firsts())
-        again = self._again
-        if again is None or not again.complete:
-            again = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
-        again.check()
+        replay = self._replay
+        if replay is None or not replay.complete:
+            replay = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
+        replay.check()
         check_kernels(self.entries)
         self._clear()
-        self._again = again
-        again.forward()
+        self._replay = replay
+        replay.forward()
         self.recorder.gaps.left = session.clock
 
     # ---- the backward pass
@@ -288,36 +292,8 @@ class Tape:
                 Span.of_caller(),
                 hint="write tape.backward(grads={y: seed})",
             )
-        seeds: dict[Field, Any] = {f: of_its_own(seed) for f, seed in (grads or {}).items()}
-        if grads is None and loss is None:
-            loss = self.loss
-        if loss is None and not seeds:
-            raise AutodiffError(
-                "a backward pass starts from a loss or from gradients",
-                Span.of_caller(),
-                hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
-            )
-        if isinstance(loss, Field):
-            check_loss(loss)
-            seeds[loss] = 1
-        elif loss is not None:
-            check_value(loss, self.recorder)
-        self.recorder.gaps.check(self.entries.firsts(), seeds)
-        if not self.complete and not self.entries:
-            raise no_record("differentiate")
-        check_kernels(self.entries)
-        again = self._again
-        known = again is not None and again.chained
-        if not known:
-            check_chain(self.entries)
-            check_seeds(self.entries)
-            mark_inputs(self.entries, self.keeps_inputs)
-        check_cuts(self.entries, seeds, self.recorder.gaps)
-        make_adjoints(self.entries.firsts())
-        if not known or loss is not self.loss:
-            check_reaches(self.entries, loss if isinstance(loss, Field) else None, seeds)
-        if again is not None:
-            again.chained = True
+        loss, seeds = self._starting_gradients(loss, grads)
+        self._check_backward(loss, seeds)
         clock, me = session.clock, threading.get_ident()
         session.passes.add(me)
         try:
@@ -333,25 +309,61 @@ class Tape:
         finally:
             session.passes.discard(me)
 
+    def _starting_gradients(
+        self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
+    ) -> tuple[Field | Recorded | None, dict[Field, Any]]:
+        """The loss, if the pass starts from one, and all gradients of fields that it starts from."""
+        seeds: dict[Field, Any] = {f: of_its_own(seed) for f, seed in (grads or {}).items()}
+        if grads is None and loss is None:
+            loss = self.loss
+        if loss is None and not seeds:
+            raise AutodiffError(
+                "a backward pass starts from a loss or from gradients",
+                Span.of_caller(),
+                hint="write tape.backward(loss) or tape.backward(grads={y: seed})",
+            )
+        if isinstance(loss, Field):
+            check_loss(loss)
+            seeds[loss] = 1
+        elif loss is not None:
+            check_value(loss, self.recorder)
+        return loss, seeds
+
+    def _check_backward(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
+        """Refuse a wrong gradient before the pass touches any: all checks, and all adjoints compiled."""
+        record, gaps, replay = self.recorder.record, self.recorder.gaps, self._replay
+        gaps.check(record.firsts(), seeds)
+        if not self.complete and not record:
+            raise no_record("differentiate")
+        check_kernels(record)
+        known = replay is not None and replay.checked  # the same entries, in the same order
+        if not known:
+            check_chain(record)
+            check_seeds(record)
+            mark_inputs(record, self.keeps_inputs)
+        check_cuts(record, seeds, gaps)
+        make_adjoints(record.firsts())
+        if not known or loss is not self.loss:
+            check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
+        if replay is not None:
+            replay.checked = True
+
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
-        forget_values(self.entries.firsts())
-        again = self._again
-        zeroed = Zeroed(all_written(self.entries.firsts()) if again is None else again.written)
+        recorder, replay = self.recorder, self._replay
+        record = recorder.record
+        forget_values(record.firsts())
+        zeroed = Zeroed(all_written(record.firsts()) if replay is None else replay.written)
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
             start_from(f, seed)
-        if again is None or not again.backward(native=not (self.retained or self.hooks)):
+        if replay is None or not replay.backward(native=not (self.retained or self.hooks)):
             retainer = GradientRetainer(self.retained) if self.retained else None
             run_adjoints(
-                self.entries,
-                self.recorder.gaps,
-                retainer=retainer,
-                nan=self.recorder.nan,
-                hooks=self.hooks,
+                record, recorder.gaps, retainer=retainer, nan=recorder.nan, hooks=self.hooks
             )
         zeroed.add_back()
-        note_inputs(self.entries, self.recorder.gaps, session.clock)
+        note_inputs(record, recorder.gaps, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """The gradients that a backward pass, which began at that reading of the clock, was to compute."""
@@ -384,7 +396,7 @@ class Tape:
     def reset(self) -> None:
         """Forget what was recorded, and set the gradients to 0."""
         self.zero()
-        self._start()
+        self._restart()
 
     def stats(self) -> TapeStats:
         """How much the tape holds."""

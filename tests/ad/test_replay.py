@@ -70,7 +70,7 @@ def test_replayed_is_recorded_anew(cpu):
     assert tape.stats().entries == 31
     tape.backward()
     assert same(p.results(), first)
-    assert tape._again._back.valid  # natively, not entry by entry
+    assert tape._replay._reverse.valid  # natively, not entry by entry
     for seed in range(1, 4):
         p.length.from_numpy(numbers(5, seed=seed, lo=0.5, hi=2.0))
         p.control[3] = 0.1 * seed
@@ -411,7 +411,7 @@ def test_in_place(cpu, layout):
         tape.backward()
         replayed = results()
         tape.backward()  # again: what was put back is as it was
-        assert tape._again._back.valid  # natively
+        assert tape._replay._reverse.valid  # natively
         assert np.array_equal(state.to_numpy(), replayed[1])
         np.testing.assert_allclose(turn.grad.to_numpy(), 2 * replayed[2], rtol=1e-14)
         state.from_numpy(start * (1 + 0.1 * seed))
@@ -770,7 +770,7 @@ def test_a_tape_frees_what_it_held(cpu):
     tape = p.record()
     tape.replay()
     tape.backward()
-    program = weakref.ref(tape._again)
+    program = weakref.ref(tape._replay)
     angle = weakref.ref(p.angle)
     del tape
     assert program() is None
@@ -789,7 +789,7 @@ def test_threads_of_python(cpu):
     def work(k):
         for _ in range(30):
             tapes[k].replay()
-            tapes[k]._again.backward()  # from zero gradients, whatever the others clear
+            tapes[k]._replay.backward()  # from zero gradients, whatever the others clear
         if not np.array_equal(rollouts[k].angle.to_numpy(), expected[k][1]):
             wrong.append(k)
 

@@ -73,8 +73,13 @@ class Launched(Entry):
     # ---- what it uses
 
     def _objects(self, accesses: Iterable[RegionAccess]) -> list[Field]:
-        objects = (self.special.object_of(a.mem, self.args) for a in accesses)
-        return list(dict.fromkeys(f for f in objects if isinstance(f, Field)))
+        found: dict[Field, None] = {}
+        object_of, args = self.special.object_of, self.args
+        for a in accesses:
+            f = object_of(a.mem, args)
+            if isinstance(f, Field):
+                found[f] = None
+        return list(found)
 
     def reads(self) -> list[Field]:
         return self._objects(self.special.accesses.reads)

@@ -8,7 +8,6 @@ not know the kinds of entries. What they offer to entries in return are the prot
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -91,12 +90,14 @@ class ChainSearch(Protocol):
     def wrote(self, entry: Wrote) -> None: ...
 
 
-class Entry(ABC):
+class Entry:
     """One step of a recorded program.
 
     Attributes:
         ticks: whether the clock moved on: not for what only the tape did.
         is_meant: whether what it wrote is a constant because the user said so.
+
+    No abstract base class: `isinstance` of those is many times slower, and records are long.
     """
 
     __slots__ = ()
@@ -153,17 +154,15 @@ class Entry(ABC):
 
     def forget_gradient(self) -> None:
         """Drop what a value that the tape follows has received of an earlier pass."""
-        return
 
-    @abstractmethod
     def backward(self, run: BackwardRun) -> None:
         """Run its adjoint."""
+        raise NotImplementedError(type(self))
 
     # ---- the same as a native program
 
     def check_replay(self) -> None:
         """Raise AutodiffError if it cannot be run again without Python."""
-        return
 
     def record(self, program: ForwardProgram) -> None:
         """Add its commands to a program that runs the record again."""
@@ -177,7 +176,6 @@ class Entry(ABC):
 
     def draw(self, picture: Picture) -> None:
         """Draw it."""
-        return
 
     def may_break_chain(self) -> bool:
         """Whether a value with derivatives may get into a field without gradient."""
@@ -185,7 +183,6 @@ class Entry(ABC):
 
     def follow(self, search: ChainSearch) -> None:
         """Take part in that search."""
-        return
 
 
 def flat(entries: Iterable[Entry]) -> Iterator[Entry]:

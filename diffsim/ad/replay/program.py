@@ -135,7 +135,7 @@ class Replay:
         written: the fields that it wrote.
 
     Attributes:
-        chained: whether the search for broken chains was made.
+        checked: whether the record was searched for broken chains and lost gradients.
 
     Raises:
         AutodiffError: it holds something that can not be run again.
@@ -145,7 +145,7 @@ class Replay:
         self.entries = entries
         self.generation = generation
         self.written = list(written)
-        self.chained = False
+        self.checked = False
         self._count = len(entries)
         self.specials = list(
             dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
@@ -155,8 +155,8 @@ class Replay:
         self._lock = locks.rlock()
         self._base = self._end = 0
         self._torn = False
-        self._ahead: _ForwardProgram | None = None
-        self._back: _BackwardProgram | None = None
+        self._forward: _ForwardProgram | None = None
+        self._reverse: _BackwardProgram | None = None
 
     # ---- forward
 
@@ -210,15 +210,15 @@ class Replay:
     def forward(self) -> None:
         """Run the record."""
         with self._lock:
-            if self._ahead is None:
-                self._ahead = _ForwardProgram(self.entries)
+            if self._forward is None:
+                self._forward = _ForwardProgram(self.entries)
             self._torn = True
             try:
-                self._ahead.program.run()
+                self._forward.program.run()
             finally:
-                self._base = put_all(self._ahead.stamps, self._ahead.readings)
+                self._base = put_all(self._forward.stamps, self._forward.readings)
                 self._end = session.clock
-            for note in self._ahead.notes:
+            for note in self._forward.notes:
                 note.put(self._base)
             self._torn = False
 
@@ -245,22 +245,27 @@ class Replay:
                     Span.of_caller(),
                     hint="record it anew: with tape: ...",
                 )
-            if self._ahead is None or self._torn:
+            if self._forward is None or self._torn:
                 raise AutodiffError(
                     "the last replay of this tape did not run to its end",
                     Span.of_caller(),
                     hint="call tape.replay() again first",
                 )
-            if self._back is None:
-                ahead, self._ahead = self._ahead, None  # its order is used up, also if this fails
-                self._back = _BackwardProgram(self.entries, ahead.order, ahead.saved)
-                del ahead.order, ahead.saved
-                self._ahead = ahead
-            changed = not self._back.valid or any(v.latest > self._end for v in self._back.needed)
+            if self._reverse is None:
+                forward, self._forward = (
+                    self._forward,
+                    None,
+                )  # its order is used up, also if this fails
+                self._reverse = _BackwardProgram(self.entries, forward.order, forward.saved)
+                del forward.order, forward.saved
+                self._forward = forward
+            changed = not self._reverse.valid or any(
+                v.latest > self._end for v in self._reverse.needed
+            )
             if changed or not native:
                 self._date_entries()
                 return False
-            self._back.run()
+            self._reverse.run()
             return True
 
     def _date_entries(self) -> None:
