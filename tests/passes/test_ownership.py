@@ -1,0 +1,95 @@
+"""Ownership, against all pairs of lanes."""
+
+from random import Random
+
+import pytest
+
+import diffsim as ds
+from diffsim.passes.analysis.dependence import accesses_of
+from diffsim.passes.analysis.ownership import Ownership, written_by_others
+from tests.support.trace import ir_of, trace
+
+pytestmark = pytest.mark.usefixtures("cpu")
+
+PLACES = ["i", "j", "i + 1", "j + 1", "n", "0", "1", "k", "i - j + 3"]
+
+
+def rivals(kernel, counted, args=()):
+    """For each access: whether another lane touches an element of it by one of those that count."""
+    found = {}
+    done = trace(kernel, *args).accesses
+    others = [a for a in done if a.stmt in counted]
+    for a in done:
+        meets = any(
+            o.stmt.mem is a.stmt.mem and o.element == a.element and o.lane != a.lane for o in others
+        )
+        found[a.stmt] = found.get(a.stmt, False) or meets
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_own_no_other_lane_touches(seed):
+    random = Random(seed)
+    x = ds.field(ds.f32, shape=(12, 12))
+    lines = []
+    for k in range(4):
+        at = ", ".join(random.choice(PLACES) for _ in range(2))
+        lines.append(f"            x[{at}] {random.choice(['=', '+=', '='])} {k}.0 + x[{at}]\n")
+    body = "    for i, j in ds.ndrange(3, 2):\n        for k in range(2):\n" + "".join(lines)
+    kernel = ir_of(body, x=x)
+    (task,) = kernel.tasks
+    accesses = list(accesses_of(task))
+    counted = random.sample(accesses, random.randint(1, len(accesses)))
+    ownership = Ownership(task, counted)
+    for n in (0, 2):
+        for s, shared in rivals(kernel, counted, (n,)).items():
+            assert not (ownership.is_own(s) and shared)
+
+
+def test_what_is_found_out():
+    """The answers are as sharp as they can be for these, in the order of the statements."""
+    x, y = ds.field(ds.f32, shape=(12, 12)), ds.field(ds.f32, shape=12)
+    kernel = ir_of(
+        "    for i in range(4):\n"
+        "        x[i, 0] += 1.0\n"
+        "        x[i, 1] += 1.0\n"
+        "        x[i, n] += 1.0\n"
+        "        y[i] = 1.0\n"
+        "        y[i + 1] += 1.0\n",
+        x=x,
+        y=y,
+    )
+    (task,) = kernel.tasks
+    accesses = list(accesses_of(task))
+    ownership = written_by_others(task)
+    shared = rivals(kernel, accesses, (2,))
+    assert [ownership.is_own(s) for s in accesses] == [not shared[s] for s in accesses]
+    assert [shared[s] for s in accesses] == [False] * 3 + [True] * 2
+
+
+def test_rows_of_constants_are_told_apart():
+    """Lanes share x[i + 1, 0] and x[i, 0], and neither of them with x[i, 1]."""
+    x = ds.field(ds.f32, shape=(12, 3))
+    kernel = ir_of(
+        "    for i in range(4):\n        x[i, 0] = 1.0\n        x[i + 1, 0] = 2.0\n        x[i, 1] = 3.0\n",
+        x=x,
+    )
+    (task,) = kernel.tasks
+    ownership = written_by_others(task)
+    assert [ownership.is_own(s) for s in accesses_of(task)] == [False, False, True]
+
+
+def test_loads_of_what_nobody_writes_are_own():
+    x, y = ds.field(ds.f32, shape=8), ds.field(ds.f32, shape=8)
+    kernel = ir_of("    for i in y:\n        y[i] = x[0]\n", x=x, y=y)
+    (task,) = kernel.tasks
+    assert all(map(written_by_others(task).is_own, accesses_of(task)))
+    everything = Ownership(task, accesses_of(task))
+    assert [everything.is_own(s) for s in accesses_of(task)] == [False, True]
+
+
+def test_a_serial_task_has_one_lane():
+    x = ds.field(ds.f32, shape=8)
+    kernel = ir_of("    x[0] = 1.0\n    x[n] += 1.0\n", x=x)
+    (task,) = kernel.tasks
+    assert all(map(written_by_others(task).is_own, accesses_of(task)))
