@@ -2,7 +2,7 @@
 
 import re
 
-from diffsim.backends.cuda.codegen import WORK, CudaCode
+from diffsim.backends.cuda.codegen import WORK, SimtCode
 
 _NAME = r"[%@][\w.]+"
 _TOUCH = re.compile(
@@ -10,7 +10,7 @@ _TOUCH = re.compile(
 )
 
 
-def audit(code: CudaCode) -> dict[str, tuple[int, int]]:
+def audit(code: SimtCode) -> dict[str, tuple[int, int]]:
     """How many constant memories, and how many written ones, each entry point has.
 
     A memory is a slot of the parameter block that holds its address, or a word of the work area.

@@ -24,7 +24,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from diffsim.backends.cuda.codegen import ARENA, WORK, CudaCode
+from diffsim.backends.cuda.codegen import ARENA, WORK, SimtCode
 from diffsim.backends.llvm.parameter_block import ERROR, SEED
 from diffsim.backends.native.jit import Jit
 
@@ -390,7 +390,7 @@ def words_of_all(code, params):
 class Blocks:
     """Runs the entry points of a kernel, on arrays."""
 
-    def __init__(self, code: CudaCode, arena: int = 1 << 16, *, watch: bool = True) -> None:
+    def __init__(self, code: SimtCode, arena: int = 1 << 16, *, watch: bool = True) -> None:
         self.code = code
         self.machine = Machine(code.text, watch=watch)
         self.arena = np.zeros(arena // 8)

@@ -227,3 +227,12 @@ def test_without_ptxas_there_is_no_report(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "_toolkits", lambda: iter(()))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("something was run"))
     assert assemble("", 80) is None
+
+
+def test_what_all_gpus_share_names_no_kind_of_gpu():
+    """`backends/simt` asks its target for what has a name of NVIDIA's."""
+    for file in sorted((Path(module.__file__).parents[1] / "simt").glob("*.py")):
+        text = file.read_text(encoding="utf-8").replace("backends/cuda/target.py", "")
+        text = text.replace("for NVIDIA.", "")
+        found = re.findall(r"nvvm|nvptx|\bptx\b|cuda|nvidia|libdevice|addrspace\(\d", text, re.I)
+        assert found == [], file.name

@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from diffsim.backends.simt import distribution, thread
+from diffsim.backends.simt import distribution, parameter_block
 from tests.backends.emulator import Machine, Wrong, words_of_all
 from tests.cuda import fake
 
@@ -128,7 +128,7 @@ class EmulatedDriver(fake.FakeDriver):
             at = int(params[slot])
             if mem.kind != "field" or mem.handle() is None:  # another kernel's, of the same text
                 continue
-            if at % thread.ALIGNMENT:
+            if at % parameter_block.ALIGNMENT:
                 raise Wrong(f"{mem.name} is at {at:#x}")
             fields.append((at, at + mem.handle().storage.layout.nbytes, mem))
         fields.sort(key=lambda f: f[:2])

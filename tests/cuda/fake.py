@@ -42,7 +42,7 @@ from diffsim.runtime import session as context
 from diffsim.runtime.cuda import backend, device, staging
 
 KERNELS = {}
-"""LLVM text of CUDA code -> (kernel, CudaCode), noted when it is made."""
+"""LLVM text of CUDA code -> (kernel, SimtCode), noted when it is made."""
 
 
 DEFAULT_ARCH = context._default_arch

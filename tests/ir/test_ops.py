@@ -14,10 +14,10 @@ import diffsim as ds
 from diffsim.backends import interpreter
 from diffsim.backends.cpu import codegen as cpu_backend
 from diffsim.backends.cpu import libm
+from diffsim.backends.cuda import target as cuda_target
 from diffsim.backends.llvm.parameter_block import ERROR, POOL, RUN, SEED, THREADS
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
-from diffsim.backends.simt import thread
 from diffsim.errors import Span
 from diffsim.ir import builder_stack, ops
 from diffsim.ir.builder import Builder
@@ -176,7 +176,7 @@ def test_public_names_are_rows():
     assert {thing.name for thing in vars(ops).values() if isinstance(thing, Op)} == set(TABLE)
 
 
-TARGETS = {"cpu": libm.FUNCTIONS, "cuda": thread.FUNCTIONS}
+TARGETS = {"cpu": libm.FUNCTIONS, "cuda": cuda_target.FUNCTIONS}
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -69,6 +69,8 @@ class Module:
         """Calls of functions that have no form for vectors, so far."""
         self.loops = 0
         """Loops that are not to be made of vectors."""
+        self.loop_hints: list[str] = []
+        """Metadata of loops that a GPU's threads are to unroll."""
         self.counting: set[int] = set()
         """Tasks whose functions return early where the launch is to stop."""
         self.together: dict[Task, int] = {}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from diffsim.backends.cpu import private_copies
 from diffsim.backends.llvm.lanes import identity
-from diffsim.backends.simt.thread import SHARED, WARP, Thread
+from diffsim.backends.simt.thread import Thread
 from diffsim.ir.nodes import Task, Value
 from diffsim.ir.schedules import Privatized
 from diffsim.ir.types import ScalarType
@@ -37,19 +37,18 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
     values = [_fold(thread, op, t, v, thread.warp) for op, t, v in parts]
     warps = thread.block_dim // thread.warp
     if warps > 1:
-        room = f"@{thread.entry}_sums"
-        size = f"[{warps * len(parts)} x i64]"
-        thread.module.declare(room, f"{room} = internal addrspace(3) global {size} undef, align 8")
-        place = thread.let(f"and i32 {tid}, {WARP - 1}")
-        warp = thread.let(f"zext i32 {thread.let(f'lshr i32 {tid}, 5')} to i64")
+        room = thread.shared_array(f"{thread.entry}_sums", warps * len(parts), "i64")
+        place = thread.let(f"and i32 {tid}, {thread.warp - 1}")
+        shift = thread.warp.bit_length() - 1
+        warp = thread.let(f"zext i32 {thread.let(f'lshr i32 {tid}, {shift}')} to i64")
         together = thread.fork(thread.let(f"icmp eq i32 {place}, 0"))
         for k, ((_, t, _), v) in enumerate(zip(parts, values, strict=True)):
             at = thread.let(f"add nuw nsw i64 {warp}, {k * warps}")
-            thread.put(f"store {t.llvm} {v}, ptr {thread.offset(SHARED + room, at)}")
+            thread.put(f"store {t.llvm} {v}, ptr {thread.offset(room, at)}")
         thread.jump(together)
         thread.start(together)
         thread.barrier()
-    first = thread.let(f"icmp ult i32 {tid}, {WARP}")
+    first = thread.let(f"icmp ult i32 {tid}, {thread.target.warp_size}")
     thread.put(f"br i1 {first}, label %total, label %{leave}")
     thread.start("total")
     if warps > 1:
@@ -58,7 +57,7 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
         there = thread.let(f"icmp ult i32 {tid}, {warps}")
         for k, (op, t, _) in enumerate(parts):
             at = thread.let(f"add nuw nsw i64 {wide}, {k * warps}")
-            v = thread.let(f"load {t.llvm}, ptr {thread.offset(SHARED + room, at)}")
+            v = thread.let(f"load {t.llvm}, ptr {thread.offset(room, at)}")
             v = thread.let(f"select i1 {there}, {t.llvm} {v}, {t.llvm} {identity(op, t)}")
             values[k] = _fold(thread, op, t, v, warps)
     return values
@@ -75,7 +74,7 @@ def _fold(thread: Thread, op: str, t: ScalarType, v: str, width: int) -> str:
 
     Those behind them, up to the next power of two, have what leaves the other operand as it is.
     """
-    everyone = str((1 << thread.warp) - 1 if thread.warp < WARP else -1)
+    everyone = str((1 << thread.warp) - 1 if thread.warp < 32 else -1)  # as i32
     distance = 1 << (width - 1).bit_length() >> 1
     while distance:
         v = thread.combine(op, t, v, thread.shuffle_down(t, v, distance, everyone))
@@ -111,17 +110,14 @@ def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
     """Before the lanes: copies full of zeros."""
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
-        symbol = _symbol(thread, k)
-        size = f"[{p.scalars} x {t.llvm}]"
-        text = f"{symbol} = internal addrspace(3) global {size} undef, align 8"
-        thread.module.declare(symbol, text)
+        copy = _copy(thread, k, p)
         zero = "0.0" if t.is_float else "0"
 
-        def clear(i: str, symbol: str = symbol, t: ScalarType = t, zero: str = zero) -> None:
-            thread.put(f"store {t.llvm} {zero}, ptr {thread.element(SHARED + symbol, t.llvm, i)}")
+        def clear(i: str, copy: str = copy, t: ScalarType = t, zero: str = zero) -> None:
+            thread.put(f"store {t.llvm} {zero}, ptr {thread.element(copy, t.llvm, i)}")
 
         thread.strided(me, str(p.scalars), str(thread.block_dim), clear)
-        thread.copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, SHARED + symbol)))
+        thread.copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, copy)))
     thread.barrier()
 
 
@@ -130,15 +126,14 @@ def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
     thread.barrier()
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
+        copy = _copy(thread, k, p)
         first = private_copies.start(thread, p)
         kind = thread.module.alias(p.mem)
 
         def add(
-            i: str, k: int = k, t: ScalarType = t, first: str = first, kind: str = kind
+            i: str, copy: str = copy, t: ScalarType = t, first: str = first, kind: str = kind
         ) -> None:
-            v = thread.let(
-                f"load {t.llvm}, ptr {thread.element(SHARED + _symbol(thread, k), t.llvm, i)}"
-            )
+            v = thread.let(f"load {t.llvm}, ptr {thread.element(copy, t.llvm, i)}")
             test = "fcmp une" if t.is_float else "icmp ne"
             nothing = "0.0" if t.is_float else "0"
             after = thread.fork(thread.let(f"{test} {t.llvm} {v}, {nothing}"))
@@ -156,5 +151,5 @@ def lead_values(chosen: list[Privatized]) -> tuple[Value, ...]:
     return tuple(v for p in chosen for v, _ in p.lead if v is not None)
 
 
-def _symbol(thread: Thread, k: int) -> str:
-    return f"@{thread.entry}_copy{k}"
+def _copy(thread: Thread, k: int, p: Privatized) -> str:
+    return thread.shared_array(f"{thread.entry}_copy{k}", p.scalars, p.mem.dtype.scalar.llvm)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from diffsim.backends.llvm.lanes import accumulate, count, enter_lane, point
-from diffsim.backends.simt.thread import WARP, Thread
+from diffsim.backends.simt.thread import Thread
 from diffsim.ir.nodes import Const, Load, Store, Task, Value
 from diffsim.ir.simple_tasks import (
     MOST_LOADS,
@@ -22,6 +22,7 @@ from diffsim.ir.simple_tasks import (
 )
 
 _LINE = 32  # f32 numbers in a line of memory
+_NARROWEST = 32  # threads in a block with tiles: they reach over a whole line of memory
 _FEW_LOADS = 8  # of a lane; eight such lanes have room in the registers of a thread
 _LONG_ROW = 512  # lanes, and at least two blocks: rows that are worth tiles
 _NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions are fast
@@ -57,7 +58,7 @@ def is_tiled(task: Task, block_dim: int) -> bool:
     is then in reach; and no line is written by two warps, as in a box inside of a field it would be.
     """
     return (
-        block_dim >= WARP
+        block_dim >= _NARROWEST
         and is_plain(task)
         and len(task.axes) > 1
         and lanes_per_thread(task) > 1

@@ -151,10 +151,11 @@ class ScratchAllocator:
         on_stack = thread.label
         thread.jump(after)
         thread.start(otherwise)
-        module.declare("@malloc", "declare noalias ptr @malloc(i64)")
+        alloc, pointer = thread.target.heap_alloc, f"ptr {thread.in_global}".rstrip()
+        module.declare(alloc, f"declare noalias ptr {alloc}(i64)")
         some = thread.combine_integers("umax", bytes_, "1")
-        generic = thread.let(f"call ptr @malloc(i64 {some})")
-        cast = thread.let(f"addrspacecast ptr {generic} to ptr addrspace(1)")
+        generic = thread.let(f"call ptr {alloc}(i64 {some})")
+        cast = thread.let(f"addrspacecast ptr {generic} to {pointer}")
         on_heap = thread.label
         thread.jump(after)
         thread.start(after)
@@ -162,14 +163,14 @@ class ScratchAllocator:
         def meet(t: str, a: str, b: str) -> str:
             return thread.let(f"phi {t} [ {a}, %{on_stack} ], [ {b}, %{on_heap} ]")
 
-        place = meet("ptr addrspace(1)", base.split()[-1], cast)
+        place = meet(pointer, base.split()[-1], cast)
         step = meet("i64", stride, str(self.cell))
         held = meet("ptr", "null", generic)
         top = meet("i64", new, old)
         thread.put(f"store i64 {top}, ptr {self.top}")
         thread.put(f"store ptr {held}, ptr {self.held[s]}")
-        thread.columns[s.mem] = f"addrspace(1) {place}", step
-        there = thread.let(f"icmp ne ptr addrspace(1) {place}, null")
+        thread.columns[s.mem] = thread.in_global + place, step
+        there = thread.let(f"icmp ne {pointer} {place}, null")
         diagnostics.check(thread, s, there, [bytes_], leave=True)
         return f"{old} {held} {self.held[s]}"
 
@@ -183,9 +184,10 @@ class ScratchAllocator:
 
     def _free(self, held: str) -> None:
         thread = self.thread
-        thread.module.declare("@free", "declare void @free(ptr)")
+        free = thread.target.heap_free
+        thread.module.declare(free, f"declare void {free}(ptr)")
         after = thread.fork(thread.let(f"icmp ne ptr {held}, null"))
-        thread.put(f"call void @free(ptr {held})")
+        thread.put(f"call void {free}(ptr {held})")
         thread.jump(after)
         thread.start(after)
 

@@ -1,9 +1,9 @@
-"""What one GPU thread runs, as LLVM text: the shared lowering with NVIDIA's address spaces and registers.
+"""What one GPU thread runs, as LLVM text: the shared lowering with a GPU's address spaces and registers.
 
-Operands that point to global or shared memory carry their address space: `addrspace(1) %v7` is what
+Operands that point to global or shared memory carry their address space: `addrspace(n) %v7` is what
 follows the word `ptr` wherever the shared lowering writes one. Such addresses have faster loads, stores
 and atomics than those of any kind. Loads of memories that an entry point does not write may go through
-the read-only path (`ld.global.nc`), be moved and be merged.
+the read-only path of the caches, be moved and be merged.
 """
 
 from __future__ import annotations
@@ -13,113 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 from diffsim.backends.llvm.lowering import FunctionLowering, PrivateCopy
 from diffsim.backends.llvm.module import Module
-from diffsim.backends.llvm.parameter_block import POOL, THREADS, ParameterBlock
-from diffsim.backends.llvm.target import LibraryFunction, MathMap, implementation
+from diffsim.backends.llvm.target import implementation
+from diffsim.backends.simt.parameter_block import WORK, SimtParameterBlock
 from diffsim.backends.simt.scratch import ScratchAllocator
+from diffsim.backends.simt.target import SimtTarget
 from diffsim.errors import BackendError
-from diffsim.ir.nodes import Alloca, Atomic, Block, Const, For, Kernel, Let, Mem, Stmt, Store, Value
+from diffsim.ir.nodes import Alloca, Atomic, Block, Const, For, Let, Mem, Stmt, Store, Value
 from diffsim.ir.op import LLVMIntrinsic
 from diffsim.ir.traversal import blocks, statements
 from diffsim.ir.types import ScalarType, f32, size_of
 
-WORK = POOL
-"""Slot of the address of the work area."""
-ARENA = THREADS
-"""Slot of the address of the memory that threads save values of loops in."""
-ALIGNMENT = 16
-"""What the addresses of fields must be multiples of [bytes]; those of arrays need not."""
-GLOBAL = "addrspace(1) "
-SHARED = "addrspace(3) "
-WARP = 32
-_SM_OF_VECTOR_ATOMICS = 90
 _MOST_UNROLLED = 32  # statements of loops that run several turns at once
-_MOST_PARAMETERS = 4096  # bytes; what every driver takes
-# The intrinsics that LLVM has NVIDIA code for; most others would end the process.
-_INTRINSICS = frozenset(
-    "sqrt fabs floor ceil trunc rint round roundeven nearbyint minnum maxnum minimum maximum "
-    "copysign fma smin smax umin umax".split()
-)
-
-
-class CudaLayout(ParameterBlock):
-    """The parameter block of `fixed` slots, and the work area of `work` words of 8 bytes.
-
-    Slot WORK holds the address of the work area, slot ERROR that of the error buffer, and slot ARENA that
-    of the arena if there is one, all in device memory. `temps`, `bounds`, `lanes`, `partials` and `blocks`
-    are words of the work area.
-
-    Attributes:
-        lanes: word of the number of lanes of a parallel task whose bounds an earlier entry computes.
-        blocks: word of the number of blocks that left partial results; `partials`: the first of them.
-        arena: slot of the address of the arena.
-        arena_bytes: slot of the arena's size [bytes]; None: the kernel needs no arena.
-        work: number of words.
-        by_value: whether the block is the entry points' parameter. Otherwise it is too large for that,
-            and the parameter is its address in device memory.
-    """
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel, apart=True)
-        self.partials.clear()
-        self.copies.clear()
-        self.lanes: dict[int, int] = {}
-        self.blocks: dict[int, int] = {}
-        self.arena = ARENA
-        self.arena_bytes: int | None = None
-        if any(isinstance(s, Alloca) for t in kernel.tasks for s in statements(t.body)):
-            self.arena_bytes = self.fixed
-            self.fixed += 1
-        self.by_value = 8 * self.fixed <= _MOST_PARAMETERS
-        self.work = self.size
-
-    def reserve(self, words: int) -> int:
-        """The first of some new words of the work area."""
-        first = self.work
-        self.work += words
-        return first
-
-
-FUNCTIONS: MathMap = {
-    name: LibraryFunction(f"__nv_{name}")
-    for name in (
-        "pow exp exp2 log log2 sin cos tan asin acos atan atan2 sinh cosh tanh erf erfc lgamma fmod rsqrt"
-    ).split()
-}
-"""What NVIDIA GPUs call for each mathematical function of the op table: libdevice."""
-
-
-class CudaTarget:
-    """NVIDIA's answers to what the shared lowering asks."""
-
-    name = "cuda"
-    functions = FUNCTIONS
-
-    def __init__(self, sm: int) -> None:
-        self.vector_atomics = sm >= _SM_OF_VECTOR_ATOMICS
-        self.hints: list[str] = []
-        """Metadata of loops: `!3` is what LLVM is told of them."""
-
-    def in_parts(self, body: FunctionLowering, block: Block) -> bool:
-        return False
-
-    def call_function(
-        self, module: Module, function: LibraryFunction, t: ScalarType, args: str
-    ) -> str:
-        """A call of libdevice."""
-        symbol = f"@{function.symbol(t)}"
-        types = ", ".join([t.llvm] * (args.count(",") + 1))
-        module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
-        return f"call {module.flags} {t.llvm} {symbol}({args})"
-
-    def scratch(self, body: FunctionLowering, s: Alloca) -> str:
-        assert isinstance(body, Thread)
-        assert body.rooms is not None
-        return body.rooms.take(s)
-
-    def release(self, body: FunctionLowering, ticket: str) -> None:
-        assert isinstance(body, Thread)
-        assert body.rooms is not None
-        body.rooms.give_back(ticket)
 
 
 class Thread(FunctionLowering):
@@ -145,21 +49,18 @@ class Thread(FunctionLowering):
         also_written: Iterable[Mem] = (),
     ) -> None:
         layout = module.layout
-        assert isinstance(layout, CudaLayout)
-        assert isinstance(module.target, CudaTarget)
-        how = f"byval([{layout.fixed} x i64])" if layout.by_value else "noalias"
-        head = f"define ptx_kernel void @{name}(ptr {how} align 8 %params)"
-        attributes = f'nounwind "nvvm.maxntid"="{block_dim}"'
-        if "afn" in module.flags:
-            attributes += ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"'
-        super().__init__(module, [f"{head} {attributes} {{", "entry:"])
+        target = module.target
+        assert isinstance(layout, SimtParameterBlock)
+        assert isinstance(target, SimtTarget)
+        parameter = f"[{layout.fixed} x i64]" if layout.by_value else ""
+        head = target.function_head(name, parameter, block_dim, flush="afn" in module.flags)
+        super().__init__(module, [head, "entry:"])
+        self.target = target
         self.layout = layout
         self.entry = name
         self.block_dim = block_dim
-        self.warp = min(WARP, block_dim)
-        self.scope = ' syncscope("device")'
-        self.vector_atomics = module.target.vector_atomics
-        self.hints = module.target.hints
+        self.warp = min(target.warp_size, block_dim)
+        self.scope = f' syncscope("{target.device_scope}")'
         self.written = set(also_written)
         for block in code:
             self.written |= {s.mem for s in statements(block) if isinstance(s, (Store, Atomic))}
@@ -171,6 +72,8 @@ class Thread(FunctionLowering):
         self._together: list[Atomic] = []
         self.uniform: frozenset[Atomic] = frozenset()
         """Atomics that warps fold first: `enter_warp` must be called for each lane."""
+        self.in_global = f"addrspace({target.global_space}) "
+        """What an operand in device memory begins with."""
         self._work = self.base(WORK)
 
     # ---- addresses
@@ -178,8 +81,10 @@ class Thread(FunctionLowering):
     def base(self, k: int, mem: Mem | None = None) -> str:
         """Fields begin at multiples of ALIGNMENT, so their scalars can be loaded several at once."""
         aligned = ", !align !2" if mem is not None and mem.kind == "field" else ""
-        t = "ptr addrspace(1)"
-        return GLOBAL + self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1{aligned}")
+        t = f"ptr {self.in_global}".rstrip()
+        return self.in_global + self.let(
+            f"load {t}, ptr {self.slot(k)}, !invariant.load !1{aligned}"
+        )
 
     def shared_slot(self, k: int) -> str:
         return self.offset(self._work, k)
@@ -212,7 +117,7 @@ class Thread(FunctionLowering):
                 at = self.let(f"mul nsw i64 {at}, {scale}")
             cell = at if cell == "0" else self.let(f"add nsw i64 {cell}, {at}")
         far = self.let(f"mul nsw i64 {cell}, {stride}")
-        return GLOBAL + self.let(f"getelementptr inbounds i8, ptr {base}, i64 {far}")
+        return self.in_global + self.let(f"getelementptr inbounds i8, ptr {base}, i64 {far}")
 
     def load_metadata(self, mem: Mem) -> str:
         found = super().load_metadata(mem)
@@ -229,21 +134,32 @@ class Thread(FunctionLowering):
 
     # ---- what threads know of themselves
 
-    def special_register(self, name: str) -> str:
-        """A 32-bit special register, such as the thread's number."""
-        symbol = f"@llvm.nvvm.read.ptx.sreg.{name}"
+    def thread_index(self) -> str:
+        """The thread's number in its block, as i32."""
+        return self._register(self.target.thread_index)
+
+    def block_index(self) -> str:
+        """The block's number, as i64."""
+        return self.let(f"zext i32 {self._register(self.target.block_index)} to i64")
+
+    def block_count(self) -> str:
+        """The number of blocks, as i64."""
+        return self.let(f"zext i32 {self._register(self.target.block_count)} to i64")
+
+    def _register(self, symbol: str) -> str:
         self.module.declare(symbol, f"declare i32 {symbol}()")
         return self.let(f"call i32 {symbol}()")
 
-    def wide_register(self, name: str) -> str:
-        """A special register in 64 bits."""
-        return self.let(f"zext i32 {self.special_register(name)} to i64")
+    def shared_array(self, name: str, count: int, t: str) -> str:
+        """Declare an array in the block's shared memory, uninitialised; returns its address as an operand."""
+        space = f"addrspace({self.target.shared_space})"
+        text = f"@{name} = internal {space} global [{count} x {t}] undef, align 8"
+        self.module.declare(f"@{name}", text)
+        return f"{space} @{name}"
 
     def barrier(self) -> None:
         """Wait for all threads of the block."""
-        symbol = "@llvm.nvvm.barrier.cta.sync.aligned.all"
-        self.module.declare(symbol, f"declare void {symbol}(i32)")
-        self.put(f"call void {symbol}(i32 0)")
+        self.target.barrier(self)
 
     def combine_integers(self, word: str, a: str, b: str) -> str:
         """smax, smin or umin of two i64."""
@@ -281,14 +197,27 @@ class Thread(FunctionLowering):
         head, entry, *rest = self.lines
         return [head, entry, *self._allocas, *rest, "}"]
 
+    # ---- scratch
+
+    def allocate_scratch(self, s: Alloca) -> str:
+        """Make room for saved values; returns what `free_scratch` needs."""
+        assert self.rooms is not None
+        return self.rooms.take(s)
+
+    def free_scratch(self, ticket: str) -> None:
+        assert self.rooms is not None
+        self.rooms.give_back(ticket)
+
     # ---- statements
 
     def op(self, s: Let) -> str:
-        how = implementation(self.module.target.functions, s.op.lowering)
-        fatal = isinstance(how, LLVMIntrinsic) and any(
-            word is not None and word not in _INTRINSICS for word in (how.f, how.i, how.u)
+        how = implementation(self.target.functions, s.op.lowering)
+        # LLVM ends the whole process on an intrinsic that it has no code for.
+        unknown = isinstance(how, LLVMIntrinsic) and any(
+            word is not None and word not in self.target.intrinsics
+            for word in (how.f, how.i, how.u)
         )
-        if how is None or fatal:
+        if how is None or unknown:
             raise BackendError(
                 f"{s.op.sign} is not there for GPUs",
                 s.span,
@@ -315,8 +244,9 @@ class Thread(FunctionLowering):
             return ""  # LLVM knows better
         if len(inner) > _MOST_UNROLLED or any(blocks(t) or isinstance(t, Atomic) for t in inner):
             return ""
-        number = 11 + 3 * len(self.module.scopes) + len(self.hints)
-        self.hints.append(f"!{number} = distinct !{{!{number}, !3}}")
+        hints = self.module.loop_hints
+        number = 11 + 3 * len(self.module.scopes) + len(hints)
+        hints.append(f"!{number} = distinct !{{!{number}, !3}}")
         return f", !llvm.loop !{number}"
 
     def block(self, block: Block) -> None:
@@ -330,7 +260,7 @@ class Thread(FunctionLowering):
     def _vector_width(self, s: Stmt) -> int:
         """How many neighbouring components an addition to one of them can be made for at once."""
         if not (
-            self.vector_atomics
+            self.target.vector_adds
             and isinstance(s, Atomic)
             and s.op == "add"
             and s.out is None
@@ -358,11 +288,7 @@ class Thread(FunctionLowering):
                 self.atomic(s)
             return
         at = self.address(found[0].mem, found[0].index)
-        values = ", ".join(self.typed(s.value) for s in found)
-        places = ", ".join(f"${k}" for k in range(1, len(found) + 1))
-        text = f"red.relaxed.gpu.global.add.v{len(found)}.f32 [$0], {{{places}}};"
-        kinds = ",".join(["l", *"f" * len(found)])
-        self.put(f'call void asm sideeffect "{text}", "{kinds},~{{memory}}"(ptr {at}, {values})')
+        self.target.add_vector(self, at, [self.typed(s.value) for s in found])
 
     def atomic(self, s: Atomic) -> None:
         if s not in self.uniform:
@@ -398,14 +324,16 @@ class Thread(FunctionLowering):
             end: where the lanes end.
             threads: how many threads take lanes, if not all do.
         """
-        self._place = self.let(f"and i32 {tid}, {WARP - 1}")
+        self._place = self.let(f"and i32 {tid}, {self.target.warp_size - 1}")
         first = self.let(f"sub nsw i64 {lane}, {self.let(f'zext i32 {self._place} to i64')}")
         left = self.let(f"sub nsw i64 {end}, {first}")
         if threads:
             left = self.combine_integers("umin", left, threads)
         some = self.let(f"trunc i64 {self.combine_integers('umin', left, str(self.warp))} to i32")
         self._active = some
-        self._mask = self.let(f"lshr i32 -1, {self.let(f'sub i32 {WARP}, {some}')}")
+        self._mask = self.let(
+            f"lshr i32 -1, {self.let(f'sub i32 {self.target.warp_size}, {some}')}"
+        )
 
     def _fold(self, s: Atomic) -> tuple[str, str]:
         """Fold a value over the warp, and go on with its first thread.
@@ -425,12 +353,9 @@ class Thread(FunctionLowering):
 
     def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str) -> str:
         """The value of the thread that many places higher in the warp, of those whose bit is set."""
-        symbol = "@llvm.nvvm.shfl.sync.down.i32"
-        self.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
 
         def shuffle(word: str) -> str:
-            operands = f"i32 {mask}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
-            return self.let(f"call i32 {symbol}({operands})")
+            return self.target.shuffle_down(self, word, distance, mask)
 
         bits = self.let(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
         if t.bits < 32:
@@ -448,7 +373,8 @@ class Thread(FunctionLowering):
     def shared_add(self, at: str, t: ScalarType, v: str) -> None:
         """Add to an element in the block's shared memory."""
         word = "fadd" if t.is_float else "add"
-        self.put(f'atomicrmw {word} ptr {at}, {t.llvm} {v} syncscope("block") monotonic')
+        scope = f'syncscope("{self.target.block_scope}")'
+        self.put(f"atomicrmw {word} ptr {at}, {t.llvm} {v} {scope} monotonic")
 
 
 def _component(s: Atomic) -> int:

@@ -1,0 +1,272 @@
+"""The functions that a GPU launches: lanes of one task or several, bounds, sums of blocks in order.
+
+`launches.py` decides which tasks are one launch; read it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diffsim.backends.llvm.lanes import bound, count, identity, size, store_bounds
+from diffsim.backends.llvm.module import Module
+from diffsim.backends.simt.block_reduce import (
+    Part,
+    block_totals,
+    close_copies,
+    lead_values,
+    open_copies,
+    shared_copies,
+)
+from diffsim.backends.simt.distribution import (
+    Lanes,
+    is_tiled,
+    lanes_per_thread,
+    rows,
+    run_row,
+    run_tile,
+)
+from diffsim.backends.simt.entry_point import EntryPoint
+from diffsim.backends.simt.scratch import ScratchAllocator
+from diffsim.backends.simt.thread import Thread
+from diffsim.backends.simt.warp_aggregation import folded_atomics
+from diffsim.errors import BackendError, Span
+from diffsim.ir.nodes import Atomic, Block, Task, Value
+from diffsim.ir.types import ScalarType
+
+MOST_BLOCKS = 1024
+"""Blocks that may leave partial results, to be added up in order."""
+_BITWISE = ("and", "or", "xor")
+
+
+def _refuse_atomic(op: str, t: ScalarType, span: Span) -> None:
+    if t.is_bool if op not in _BITWISE else t.is_float:
+        raise BackendError(
+            f"there is no atomic {op} of {t} on GPUs",
+            span,
+            hint="use a field of i32, which GPUs have all atomic updates of",
+        )
+
+
+# ---- tasks on one thread
+
+
+def serial_entry(module: Module, entry: EntryPoint, numbers: Sequence[int]) -> list[str]:
+    """Serial tasks, and the bounds of a parallel task after them."""
+    tasks = [(k, module.kernel.tasks[k]) for k in numbers]
+    code = [task.bounds if task.axes else task.body for _, task in tasks]
+    thread = Thread(module, entry.name, 1, code)
+    thread.enter(code)
+    for k, task in tasks:
+        if task.axes:
+            lanes = store_bounds(thread, k, task)
+            thread.shared_store(thread.layout.lanes[k], "i64", lanes)
+            continue
+        away, after = thread.new_label("gives_up"), thread.new_label("next")
+        thread.exit = f"br label %{away}"
+        thread.rooms = ScratchAllocator(thread, task, "0", "1")
+        thread.block(task.body)
+        thread.jump(after)
+        thread.rooms.give_up(away, after)
+        thread.start(after)
+    return thread.end()
+
+
+# ---- parallel tasks
+
+
+def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
+    """The threads of a block take a row of lanes, `per_thread` each, and go on a whole grid further."""
+    for op, mem, _ in task.reductions:
+        _refuse_atomic(op, mem.dtype.scalar, task.span)
+    alone = entry.kind == "serial"
+    copied = [] if alone else shared_copies(task, entry.lanes, entry.block_dim)
+    indices = tuple(i for _, _, index in task.reductions for i in index)
+    code = [task.body, task.bounds, Block([], (*indices, *lead_values(copied)))]
+    targets = [mem for _, mem, _ in task.reductions]
+    thread = Thread(module, entry.name, entry.block_dim, code, targets)
+    thread.alone = alone
+    sums = _new_sums(thread, task)
+    thread.enter(code, targets)
+    tid = thread.thread_index()
+    me, block = thread.let(f"zext i32 {tid} to i64"), thread.block_index()
+    row = entry.block_dim * entry.per_thread
+    begin = thread.let(f"mul nuw nsw i64 {block}, {row}")
+    stride = thread.let(f"mul nuw nsw i64 {thread.block_count()}, {row}")
+    lows, sizes, total = _box(thread, entry, task)
+    if copied:
+        open_copies(thread, copied, me)
+    lanes = Lanes(thread, task, entry.lanes, lows, sizes, sums)
+    lanes.tid, lanes.total = tid, total
+    if entry.per_thread > 1:
+        thread.strided(
+            begin, total, stride, lambda at: run_row(lanes, entry.per_thread, at, me, total)
+        )
+        thread.jump("done")
+    else:
+        thread.exit = "br label %gives_up"
+        first = thread.let(f"add nuw nsw i64 {begin}, {me}")
+        rooms = thread.rooms = ScratchAllocator(thread, task, first, stride)
+        if rooms.threads != stride:
+            takes = thread.let(f"icmp ult i64 {first}, {rooms.threads}")
+            first = thread.let(f"select i1 {takes}, i64 {first}, i64 {total}")
+        if not alone and rooms.is_fixed:
+            thread.uniform = folded_atomics(task)
+        lanes.threads = "" if rooms.threads == stride else rooms.threads
+        thread.strided(first, total, rooms.threads, lanes.run)
+        thread.jump("done")
+        rooms.give_up("gives_up", "done")
+    thread.start("done")
+    if copied:
+        close_copies(thread, copied, me)
+    if sums:
+        parts = _loaded(thread, task, sums)
+        totals = block_totals(thread, tid, parts, "leave")
+        if entry.task in thread.layout.partials:
+            _leave_partials(thread, entry.task, tid, block, parts, totals)
+        else:
+            # A block's first thread has its first lane: blocks without lanes leave memory alone.
+            works = thread.let(f"icmp slt i64 {begin}, {total}")
+            one = thread.let(f"icmp eq i32 {tid}, 0")
+            _update(thread, task, totals, thread.let(f"and i1 {one}, {works}"))
+        thread.jump("leave")
+        thread.start("leave")
+    return thread.end()
+
+
+def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> list[str]:
+    """Tasks that can run at the same time: each block has a row of lanes of one of them."""
+    code = [block for task in tasks for block in (task.body, task.bounds)]
+    thread = Thread(module, entry.name, entry.block_dim, code)
+    thread.enter(code)
+    me = thread.let(f"zext i32 {thread.thread_index()} to i64")
+    block, blocks = thread.block_index(), thread.block_count()
+    assert entry.lanes is not None
+
+    def row(number: str) -> None:
+        end, done = 0, thread.new_label("row")
+        for k, task in enumerate(tasks):
+            first, end = end, end + rows([task], entry.block_dim) // entry.block_dim
+            otherwise = ""
+            if task is not tasks[-1]:
+                otherwise = thread.fork(thread.let(f"icmp slt i64 {number}, {end}"))
+            thread.int64_names.append({})
+            own = EntryPoint(entry.name, "parallel", entry.task + k, count(task))
+            lows, sizes, total = _box(thread, own, task)
+            lanes = Lanes(thread, task, count(task), lows, sizes, [])
+            per_thread = lanes_per_thread(task)
+            place = thread.let(f"sub nsw i64 {number}, {first}")
+            if is_tiled(task, entry.block_dim):
+                run_tile(lanes, place, me)
+            else:
+                at = thread.let(f"mul nuw nsw i64 {place}, {entry.block_dim * per_thread}")
+                run_row(lanes, per_thread, at, me, total)
+            thread.int64_names.pop()
+            thread.jump(done)
+            if otherwise:
+                thread.start(otherwise)
+        thread.start(done)
+
+    thread.strided(block, str(entry.lanes // entry.block_dim), blocks, row)
+    return thread.end()
+
+
+def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list[str], str]:
+    """The lower bounds and sizes of the axes, and the number of lanes."""
+    k, layout, axes = entry.task, thread.layout, range(len(task.axes))
+    if k in layout.lanes:
+        pairs = [bound(thread, k, task, j) for j in range(2 * len(axes))]
+    else:
+        for s in task.bounds.stmts:
+            thread.stmt(s)
+        pairs = [thread.index64(v) for v in task.bounds.yields]
+    lows = pairs[::2]
+    sizes = [size(thread, lows[a], pairs[2 * a + 1]) for a in axes]
+    if entry.lanes is not None:
+        return lows, sizes, str(entry.lanes)
+    if k in layout.lanes:
+        return lows, sizes, thread.shared_load(layout.lanes[k], "i64")
+    total = "1"
+    for n in sizes:
+        some = n if n.isdigit() else thread.combine_integers("smax", n, "0")
+        total = some if total == "1" else thread.let(f"mul nsw i64 {total}, {some}")
+    return lows, sizes, total
+
+
+def _new_sums(thread: Thread, task: Task) -> list[str]:
+    """Places for the partial results. LLVM makes registers of them, whichever way a lane ends."""
+    sums = []
+    for (op, _, _), v in zip(task.reductions, task.body.yields, strict=True):
+        t = v.type.scalar
+        sums.append(thread.alloca(t.llvm))
+        thread.put(f"store {t.llvm} {identity(op, t)}, ptr {sums[-1]}")
+    return sums
+
+
+def _loaded(thread: Thread, task: Task, sums: list[str]) -> list[Part]:
+    """The partial results of the thread."""
+    parts = []
+    for place, (op, _, _), v in zip(sums, task.reductions, task.body.yields, strict=True):
+        t = v.type.scalar
+        parts.append((op, t, thread.let(f"load {t.llvm}, ptr {place}")))
+    return parts
+
+
+def _update(thread: Thread, task: Task, totals: list[str], condition: str) -> None:
+    """Update memory with the results of a block, in its first thread."""
+    after = thread.fork(condition)
+    for total, (op, mem, index), v in zip(totals, task.reductions, task.body.yields, strict=True):
+        value = Value(v.type)
+        thread.names[value] = total
+        thread.atomic(Atomic(None, op, mem, index, value, task.span))
+    thread.jump(after)
+    thread.start(after)
+
+
+# ---- sums in order
+
+
+def _leave_partials(
+    thread: Thread, k: int, tid: str, block: str, parts: Sequence[Part], totals: list[str]
+) -> None:
+    """Note the results of a block, and how many blocks there are."""
+    layout = thread.layout
+    after = thread.fork(thread.let(f"icmp eq i32 {tid}, 0"))
+    for j, ((_, t, _), total) in enumerate(zip(parts, totals, strict=True)):
+        row = thread.shared_slot(layout.partials[k] + j * MOST_BLOCKS)
+        at = thread.offset(row, block)
+        thread.put(f"store {t.llvm} {total}, ptr {at}{thread.module.alias('block')}")
+    thread.shared_store(layout.blocks[k], "i64", thread.block_count())
+    thread.jump(after)
+    thread.start(after)
+
+
+def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
+    """Fold what the blocks left, always in the same order, and update memory."""
+    k = entry.task
+    targets = [mem for _, mem, _ in task.reductions]
+    code = [Block([], tuple(i for _, _, index in task.reductions for i in index))]
+    thread = Thread(module, entry.name, entry.block_dim, code, targets)
+    layout = thread.layout
+    sums = _new_sums(thread, task)
+    thread.enter(code, targets)
+    tid = thread.thread_index()
+    me = thread.let(f"zext i32 {tid} to i64")
+    blocks = thread.shared_load(layout.blocks[k], "i64")
+
+    def take(number: str) -> None:
+        for j, (place, (op, _, _), v) in enumerate(
+            zip(sums, task.reductions, task.body.yields, strict=True)
+        ):
+            t = v.type.scalar
+            at = thread.offset(thread.shared_slot(layout.partials[k] + j * MOST_BLOCKS), number)
+            more = thread.let(f"load {t.llvm}, ptr {at}{thread.module.alias('block')}")
+            have = thread.let(f"load {t.llvm}, ptr {place}")
+            thread.put(f"store {t.llvm} {thread.combine(op, t, have, more)}, ptr {place}")
+
+    thread.strided(me, blocks, str(entry.block_dim), take)
+    totals = block_totals(thread, tid, _loaded(thread, task, sums), "leave")
+    thread.alone = True
+    _update(thread, task, totals, thread.let(f"icmp eq i32 {tid}, 0"))
+    thread.jump("leave")
+    thread.start("leave")
+    return thread.end()
