@@ -95,7 +95,7 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
         for name, write in (("logs", update_log.chunk), ("merge", update_log.merge)):
             text = [f"define internal void @{name}{k}({_ARGUMENTS}) #0 {{", "entry:"]
             body = FunctionLowering(module, text)
-            body.enter([], update_log.mems_of(task) if name == "merge" else ())
+            body.load_parameters([], update_log.mems_of(task) if name == "merge" else ())
             write(body, k, task)
             lines += [*text, "  ret void", "}"]
     return lines
@@ -108,16 +108,16 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if together > 1:
         body = SimdLowering(module, lines, task, together, jit_of(module))
     in_order = task.order is not None and task.order.serial
-    body.alone, body.looks = kind == "alone" or in_order, True
+    body.single_threaded, body.has_safepoints = kind == "alone" or in_order, True
     entry = len(lines)
-    body.enter([task.body, Block([], task.bounds.yields)])
+    body.load_parameters([task.body, Block([], task.bounds.yields)])
     if isinstance(body, SimdLowering):
-        body.enter_wide()
+        body.open_preamble()
     work = cost(task.body) if kind == "copies" or safepoints.has_long(task.body) else 0
     chunk = chunk_copies(module, task)
     mine = chunk.enter(body, k) if kind == "copies" else ""
     if kind == "logged":
-        update_log.enter(body, k, task)
+        update_log.find_logs(body, k, task)
     if isinstance(body, SimdLowering):
         _store_partials(body, k, task, run_blocks(body, k, task, work))
     elif task.axes:
@@ -127,8 +127,8 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if mine:
         chunk.leave(body, mine)
     if isinstance(body, SimdLowering):
-        body.finish()
-    body.put("ret void")
+        body.close_preamble()
+    body.emit("ret void")
     if safepoints.finish(body, entry):
         module.counting.add(k)
     lines.append("}")
@@ -149,24 +149,24 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
     before = body.label
     head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     flat = body.fresh()
     at = len(body.lines)
     sums = [body.fresh() for _ in task.reductions]
-    more = body.let(f"icmp slt i64 {flat}, %end")
-    body.put(f"br i1 {more}, label %{row}, label %{after}")
-    body.start(row)
+    more = body.assign(f"icmp slt i64 {flat}, %end")
+    body.emit(f"br i1 {more}, label %{row}, label %{after}")
+    body.start_block(row)
     width = sizes[-1]
-    rest = body.let(f"udiv i64 {flat}, {width}")
-    first = body.let(f"urem i64 {flat}, {width}")
-    left = body.let(f"sub nsw i64 %end, {flat}")
-    full = body.let(f"sub nsw i64 {width}, {first}")
+    rest = body.assign(f"udiv i64 {flat}, {width}")
+    first = body.assign(f"urem i64 {flat}, {width}")
+    left = body.assign(f"sub nsw i64 %end, {flat}")
+    full = body.assign(f"sub nsw i64 {width}, {first}")
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    count = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
-    stop = body.let(f"add nsw i64 {first}, {count}")
+    count = body.assign(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
+    stop = body.assign(f"add nsw i64 {first}, {count}")
     wide = point(body, task.axes[:-1], lows, sizes, rest)
     nexts = _inner(body, task, work, lows[-1], (first, stop), wide, sums)
-    advanced = body.let(f"add nsw i64 {flat}, {count}")
+    advanced = body.assign(f"add nsw i64 {flat}, {count}")
     latch = body.label
     body.jump(head)
     phis = [f"  {flat} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
@@ -178,7 +178,7 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
             f"  {name} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{latch} ]"
         )
     body.lines[at:at] = phis
-    body.start(after)
+    body.start_block(after)
     _store_partials(body, k, task, sums)
 
 
@@ -200,14 +200,14 @@ def _inner(
     before = body.label
     head, lane, after = (body.new_label(w) for w in ("lanes", "lane", "end"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     k = body.fresh()
     at = len(body.lines)
     carried = [body.fresh() for _ in values]
-    more = body.let(f"icmp slt i64 {k}, {stop}")
-    body.put(f"br i1 {more}, label %{lane}, label %{after}")
-    body.start(lane)
-    index = k if low == "0" else body.let(f"add nsw i64 {k}, {low}")
+    more = body.assign(f"icmp slt i64 {k}, {stop}")
+    body.emit(f"br i1 {more}, label %{lane}, label %{after}")
+    body.start_block(lane)
+    index = k if low == "0" else body.assign(f"add nsw i64 {k}, {low}")
     enter_lane(body, task, {**wide, task.axes[-1]: index})
     calls = body.module.scalar_calls
     body.block(task.body)
@@ -218,26 +218,26 @@ def _inner(
     body.int64_names.pop()
     if work:
         safepoints.count(body, work)
-    advanced = body.let(f"add nsw i64 {k}, 1")
+    advanced = body.assign(f"add nsw i64 {k}, 1")
     latch = body.label
-    body.put(f"br label %{head}{body.module.as_scalars(calls)}")
+    body.emit(f"br label %{head}{body.module.as_scalars(calls)}")
     phis = [f"  {k} = phi i64 [ {first}, %{before} ], [ {advanced}, %{latch} ]"]
     for c, s, n, v in zip(carried, starts, nexts, values, strict=True):
         phis.append(f"  {c} = phi {v.type.scalar.llvm} [ {s}, %{before} ], [ {n}, %{latch} ]")
     body.lines[at:at] = phis
-    body.start(after)
+    body.start_block(after)
     return carried
 
 
 def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str]) -> None:
     if not sums:
         return
-    base = body.shared_load(body.module.layout.partials[k], "ptr", constant=False)
-    row = body.let(f"mul nsw i64 %chunk, {len(sums)}")
+    base = body.load_task_slot(body.module.layout.partials[k], "ptr", constant=False)
+    row = body.assign(f"mul nsw i64 %chunk, {len(sums)}")
     for j, (s, v) in enumerate(zip(sums, task.body.yields, strict=True)):
-        at = body.let(f"add nsw i64 {row}, {j}")
-        place = body.let(f"getelementptr i64, ptr {base}, i64 {at}")
-        body.put(f"store {v.type.scalar.llvm} {s}, ptr {place}{body.module.alias('scratch')}")
+        at = body.assign(f"add nsw i64 {row}, {j}")
+        place = body.assign(f"getelementptr i64, ptr {base}, i64 {at}")
+        body.emit(f"store {v.type.scalar.llvm} {s}, ptr {place}{body.module.alias('scratch')}")
 
 
 # ---- launch
@@ -256,7 +256,7 @@ def _launch(module: Module) -> list[str]:
     ]
     code += [Block([], lead) for lead in leads]
     mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
-    body.enter(code, [*mems, *(p.mem for t in kernel.tasks for p in t.privatized)])
+    body.load_parameters(code, [*mems, *(p.mem for t in kernel.tasks for p in t.privatized)])
     for k, task in enumerate(kernel.tasks):
         if _follows(module, k):
             continue  # launched with the task before it
@@ -266,7 +266,7 @@ def _launch(module: Module) -> list[str]:
             _launch_parallel(body, k, task)
         else:
             whole(body, k, "task", "1")
-    body.put("ret void")
+    body.emit("ret void")
     lines.append("}")
     return lines
 
@@ -276,16 +276,16 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     together = lanes_together(module, task)
     lanes = store_bounds(body, k, task, together)
     some, after = body.new_label("some"), body.new_label("next")
-    body.put(f"br i1 {body.let(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
-    body.start(some)
+    body.emit(f"br i1 {body.assign(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
+    body.start_block(some)
     body.int64_names.append({})
     chunks = count_chunks(body, lanes, together * cost(task.body))
     n = len(task.reductions)
     if chunks == "1":
         partials = ""
         if n:
-            partials = body.let(f"alloca [{n} x i64]")
-            body.shared_store(module.layout.partials[k], "ptr", partials)
+            partials = body.assign(f"alloca [{n} x i64]")
+            body.store_task_slot(module.layout.partials[k], "ptr", partials)
         kind = "alone" if has_variants(task) else "task"
         whole(body, k, kind, lanes)
         if n:
@@ -294,7 +294,7 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
         spread(body, k, task, lanes, chunks)
     body.int64_names.pop()
     body.jump(after)
-    body.start(after)
+    body.start_block(after)
 
 
 def _follows(module: Module, k: int) -> bool:
@@ -319,29 +319,29 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     rows = size(body, *(body.index64(v) for v in first.bounds.yields[:2]))
     chunks = count_chunks(body, lanes, cost(first.body) + cost(second.body))
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    most = body.let(f"sdiv i64 {rows}, {trailing_task.rows_of_chunk(second.lag)}")
-    chunks = body.let(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {most})")
-    enough = body.let(f"icmp sge i64 {chunks}, {_FEWEST_CHUNKS}")
-    there = body.let(f"icmp sgt i64 {lanes}, 0")
+    most = body.assign(f"sdiv i64 {rows}, {trailing_task.rows_of_chunk(second.lag)}")
+    chunks = body.assign(f"call i64 @llvm.smin.i64(i64 {chunks}, i64 {most})")
+    enough = body.assign(f"icmp sge i64 {chunks}, {_FEWEST_CHUNKS}")
+    there = body.assign(f"icmp sgt i64 {lanes}, 0")
     both, apart, after = (body.new_label(w) for w in ("both", "apart", "next"))
-    body.put(f"br i1 {body.let(f'and i1 {enough}, {there}')}, label %{both}, label %{apart}")
-    body.start(both)
+    body.emit(f"br i1 {body.assign(f'and i1 {enough}, {there}')}, label %{both}, label %{apart}")
+    body.start_block(both)
     for name, text in ARENA.items():
         module.declare(name, text)
-    pool = body.slot_load(POOL, "ptr")
-    mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
-    bytes_ = body.let(f"mul i64 {chunks}, 4")
+    pool = body.load_slot(POOL, "ptr")
+    mark = body.assign(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
+    bytes_ = body.assign(f"mul i64 {chunks}, 4")
     words = alloc(body, pool, bytes_)
     module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    body.put(f"call void @llvm.memset.p0.i64(ptr align 4 {words}, i8 0, i64 {bytes_}, i1 false)")
-    body.put(f"store i32 {body.let(f'trunc i64 {chunks} to i32')}, ptr {words}")
-    body.shared_store(module.layout.borders[k + 1], "ptr", words)
+    body.emit(f"call void @llvm.memset.p0.i64(ptr align 4 {words}, i8 0, i64 {bytes_}, i1 false)")
+    body.emit(f"store i32 {body.assign(f'trunc i64 {chunks} to i32')}, ptr {words}")
+    body.store_task_slot(module.layout.borders[k + 1], "ptr", words)
     pooled(body, f"@behind{k}", (pool, lanes, chunks))
-    body.put(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
+    body.emit(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
     body.jump(after)
     body.int64_names.pop()
-    body.start(apart)
+    body.start_block(apart)
     _launch_parallel(body, k, first)
     _launch_parallel(body, k + 1, second)
     body.jump(after)
-    body.start(after)
+    body.start_block(after)

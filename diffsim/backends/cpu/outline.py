@@ -86,7 +86,7 @@ class _Cut:
         )  # indices that are worked out here are known here alone, as in any block
         for v in self.found:
             if v in self.last_use:
-                self.keep(body, v, frame)
+                self.store_for_later(body, v, frame)
         for k, part in enumerate(self.parts):
             name = f"@part{module.parts}"
             module.parts += 1
@@ -95,12 +95,12 @@ class _Cut:
             module.text += [f"define internal void {name}({params}) noinline nounwind {{", "entry:"]
             module.text += [*lines, "}"]
             passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *handed])
-            body.put(f"call void {name}({passed})")
+            body.emit(f"call void {name}({passed})")
             if counts:
-                safepoints.leave_if_stopped(body)
+                safepoints.return_if_stopped(body)
         for v in dict.fromkeys(self.block.yields):
             if self.made_in.get(v, -1) >= 0:
-                self.fetch(body, v, frame)
+                self.reload(body, v, frame)
                 body.names[v] = body.name(v)
         body.int64_names.pop()
         module.target.release(body, ticket)
@@ -110,8 +110,8 @@ class _Cut:
         body = self.body
         mems = {s.mem: None for s in statements(self.block) if isinstance(s, (Load, Store))}
         found = [body.pointers[m] for m in mems if m.kind == "scratch"]
-        found += {c.base: None for c in body.copies.values()}
-        found += dict.fromkeys(body.logs.values())
+        found += {c.base: None for c in body.private_copies.values()}
+        found += dict.fromkeys(body.update_logs.values())
         handed = [f"ptr {name}" for name in found]
         if isinstance(body, SimdValues) and body.mask:
             handed.append(f"{body.vector('i1')} {body.mask}")
@@ -122,27 +122,29 @@ class _Cut:
         body, lines = self.body, list[str]()
         part = FunctionLowering(body.module, lines)
         if isinstance(body, SimdValues):
-            part = body.another(lines)
+            part = body.new_function(lines)
         part.count = body.count  # no register of the part is named as one that it is called with
-        part.alone, part.copies, part.logs = body.alone, body.copies, body.logs
-        part.looks = body.looks
+        part.single_threaded = body.single_threaded
+        part.private_copies = body.private_copies
+        part.update_logs = body.update_logs
+        part.has_safepoints = body.has_safepoints
         part.pointers.update((m, p) for m, p in body.pointers.items() if m.kind == "scratch")
-        part.enter([Block(stmts)])
+        part.load_parameters([Block(stmts)])
         if isinstance(part, SimdValues):
-            part.enter_wide()
+            part.open_preamble()
         here: set[Value] = set()
         for s, needs in zip(stmts, self.needs[k], strict=True):
             for v in needs:
                 if v not in here and self.made_in[v] != k:
-                    self.fetch(part, v, "%frame")
+                    self.reload(part, v, "%frame")
                     here.add(v)
             part.stmt(s)
             for v in outs(s):
                 if v in self.last_use:
-                    self.keep(part, v, "%frame")
+                    self.store_for_later(part, v, "%frame")
         if isinstance(part, SimdValues):
-            part.finish()
-        part.put("ret void")
+            part.close_preamble()
+        part.emit("ret void")
         return lines, safepoints.finish(part, 0)
 
     # ---- the frame
@@ -159,9 +161,9 @@ class _Cut:
                 continue
             while done < k:  # what was used last in an earlier part
                 for old in dying.get(done, ()):
-                    free.setdefault(self.room(old), []).append(self.places[old])
+                    free.setdefault(self.frame_bytes(old), []).append(self.places[old])
                 done += 1
-            wanted = self.room(v)
+            wanted = self.frame_bytes(v)
             if free.get(wanted):
                 self.places[v] = free[wanted].pop()
             else:
@@ -169,7 +171,7 @@ class _Cut:
                 size += wanted
         return size
 
-    def room(self, v: Value) -> int:
+    def frame_bytes(self, v: Value) -> int:
         """Bytes for a value, in whole words or lines."""
         t = v.type.scalar
         if not self.varies(v):
@@ -178,42 +180,46 @@ class _Cut:
         return (bytes_ + 63) // 64 * 64
 
     def varies(self, v: Value) -> bool:
-        return isinstance(self.body, SimdValues) and v in self.body.varying
+        return isinstance(self.body, SimdValues) and v in self.body.divergent
 
-    def put(self, part: FunctionLowering, frame: str, place: int, t: str, v: str) -> None:
-        at = part.let(f"getelementptr i8, ptr {frame}, i64 {place}")
-        part.put(f"store {t} {v}, ptr {at}, align 8{part.module.alias('scratch')}")
+    def store_value(self, part: FunctionLowering, frame: str, place: int, t: str, v: str) -> None:
+        at = part.assign(f"getelementptr i8, ptr {frame}, i64 {place}")
+        part.emit(f"store {t} {v}, ptr {at}, align 8{part.module.alias('scratch')}")
 
-    def get(self, part: FunctionLowering, frame: str, place: int, t: str) -> str:
-        at = part.let(f"getelementptr i8, ptr {frame}, i64 {place}")
-        return part.let(f"load {t}, ptr {at}, align 8{part.module.alias('scratch')}")
+    def load_value(self, part: FunctionLowering, frame: str, place: int, t: str) -> str:
+        at = part.assign(f"getelementptr i8, ptr {frame}, i64 {place}")
+        return part.assign(f"load {t}, ptr {at}, align 8{part.module.alias('scratch')}")
 
-    def keep(self, part: FunctionLowering, v: Value, frame: str) -> None:
+    def store_for_later(self, part: FunctionLowering, v: Value, frame: str) -> None:
         """Store a value for later parts."""
         place = self.places[v]
         if not v.type.is_int:
-            self.put(part, frame, place, part.type_of(v), part.name(v))
-        elif isinstance(part, SimdValues) and v in part.varying:
+            self.store_value(part, frame, place, part.type_of(v), part.name(v))
+        elif isinstance(part, SimdValues) and v in part.divergent:
             at = self.indices[v] = part.index(v)
             if at.base.startswith("%"):
-                self.put(part, frame, place, "i64", at.base)
+                self.store_value(part, frame, place, "i64", at.base)
             if at.vector:
-                self.put(part, frame, place + 8, part.vector("i64"), at.vector)
+                self.store_value(part, frame, place + 8, part.vector("i64"), at.vector)
         else:
-            self.put(part, frame, place, "i64", part.index64(v))
+            self.store_value(part, frame, place, "i64", part.index64(v))
 
-    def fetch(self, part: FunctionLowering, v: Value, frame: str) -> None:
+    def reload(self, part: FunctionLowering, v: Value, frame: str) -> None:
         """Load a value that an earlier part has kept."""
         place = self.places[v]
         if not v.type.is_int:
-            part.names[v] = self.get(part, frame, place, part.type_of(v))
-        elif isinstance(part, SimdValues) and v in part.varying:
+            part.names[v] = self.load_value(part, frame, place, part.type_of(v))
+        elif isinstance(part, SimdValues) and v in part.divergent:
             at = self.indices[v]
-            base = self.get(part, frame, place, "i64") if at.base.startswith("%") else at.base
-            vector = self.get(part, frame, place + 8, part.vector("i64")) if at.vector else ""
-            part.places[-1][v] = Index(base, at.step, vector)
+            base = (
+                self.load_value(part, frame, place, "i64") if at.base.startswith("%") else at.base
+            )
+            vector = (
+                self.load_value(part, frame, place + 8, part.vector("i64")) if at.vector else ""
+            )
+            part.indices[-1][v] = Index(base, at.step, vector)
         else:
-            part.int64_names[-1][v] = self.get(part, frame, place, "i64")
+            part.int64_names[-1][v] = self.load_value(part, frame, place, "i64")
             if v.type.scalar.bits == 64:
                 part.names[v] = part.int64_names[-1][v]
 

@@ -69,12 +69,12 @@ class Chunk:
             p.slots(min(lanes, register // p.mem.dtype.scalar.bits)) for p in task.privatized
         ]
         self.plain = sum(map(_bytes, task.privatized))
-        self.vectors = sum(n * _bytes(p) for p, n in self._spread())
-        self.bytes = self.plain + self.vectors
+        self.emits_vectors = sum(n * _bytes(p) for p, n in self._spread())
+        self.bytes = self.plain + self.emits_vectors
 
     @property
     def has_slots(self) -> bool:
-        return self.vectors > 0
+        return self.emits_vectors > 0
 
     @property
     def scalars(self) -> int:
@@ -94,16 +94,16 @@ class Chunk:
     def enter(self, body: FunctionLowering, k: int) -> str:
         """At the start of a chunk: find its copies, and set them to 0; returns where they are."""
         base, _ = _block_of(body, k)
-        skip = body.let(f"mul i64 %chunk, {self.bytes}")
-        mine = body.let(f"getelementptr i8, ptr {base}, i64 {skip}")
+        skip = body.assign(f"mul i64 %chunk, {self.bytes}")
+        mine = body.assign(f"getelementptr i8, ptr {base}, i64 {skip}")
         body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        body.put(
+        body.emit(
             f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {self.bytes}, i1 false)"
         )
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
-            place = body.let(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
-            body.copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
+            place = body.assign(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
+            body.private_copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
             at += _bytes(p)
             behind += n * _bytes(p) if n > 1 else 0
         return mine
@@ -113,8 +113,8 @@ class Chunk:
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
             if n > 1:
-                copy = body.let(f"getelementptr i8, ptr {mine}, i64 {at}")
-                vectors = body.let(f"getelementptr i8, ptr {mine}, i64 {behind}")
+                copy = body.assign(f"getelementptr i8, ptr {mine}, i64 {at}")
+                vectors = body.assign(f"getelementptr i8, ptr {mine}, i64 {behind}")
                 _add_slots(body, p, n, copy, vectors)
                 behind += n * _bytes(p)
             at += _bytes(p)
@@ -128,11 +128,11 @@ def _add_slots(body: FunctionLowering, p: Privatized, n: int, copy: str, vectors
     body.module.declare(name, f"declare {t} {name}({f'{t}, ' if scalar.is_float else ''}{kind})")
 
     def add(i: str) -> None:
-        source = body.let(f"getelementptr inbounds {kind}, ptr {vectors}, i64 {i}")
-        target = body.let(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
-        v = body.let(f"load {kind}, ptr {source}")
-        total = body.let(f"call {flags}{t} {name}({start}{kind} {v})")
-        body.put(f"store {t} {total}, ptr {target}")
+        source = body.assign(f"getelementptr inbounds {kind}, ptr {vectors}, i64 {i}")
+        target = body.assign(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
+        v = body.assign(f"load {kind}, ptr {source}")
+        total = body.assign(f"call {flags}{t} {name}({start}{kind} {v})")
+        body.emit(f"store {t} {total}, ptr {target}")
 
     body.count_up("0", str(p.scalars), add)
 
@@ -144,7 +144,7 @@ def add_up(
     copies, used = _block_of(body, k)
     for j, (p, at) in enumerate(chunk.places()):
         if p.scalars < _ALONE:
-            block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+            block = body.assign(f"getelementptr i8, ptr {copies}, i64 {at}")
             _add_one(body, p, block, chunk.bytes, used)
         else:
             extent = _loops(p)[0][0]
@@ -161,9 +161,9 @@ def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[
         lines = [f"define internal void @sum{k}_{j}({arguments}) #0 {{", "entry:"]
         body = FunctionLowering(module, lines)
         leads = tuple(v for v, _ in p.lead if v is not None)
-        body.enter([Block([], leads)], [p.mem])
+        body.load_parameters([Block([], leads)], [p.mem])
         copies, used = _block_of(body, k)
-        block = body.let(f"getelementptr i8, ptr {copies}, i64 {at}")
+        block = body.assign(f"getelementptr i8, ptr {copies}, i64 {at}")
         _add_one(body, p, block, chunk.bytes, used, ("%begin", "%end"))
         text += [*lines, "  ret void", "}"]
     return text
@@ -172,15 +172,15 @@ def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[
 def keep_block(body: FunctionLowering, k: int, copies: str, used: str) -> None:
     """Note where the copies of a task lie, and how many chunks have some."""
     slot = body.module.layout.copies[k]
-    body.shared_store(slot, "ptr", copies)
-    body.shared_store(slot + 1, "i64", used)
+    body.store_task_slot(slot, "ptr", copies)
+    body.store_task_slot(slot + 1, "i64", used)
 
 
 def _block_of(body: FunctionLowering, k: int) -> tuple[str, str]:
     slot = body.module.layout.copies[k]
     return (
-        body.shared_load(slot, "ptr", constant=False),
-        body.shared_load(slot + 1, "i64", constant=False),
+        body.load_task_slot(slot, "ptr", constant=False),
+        body.load_task_slot(slot + 1, "i64", constant=False),
     )
 
 
@@ -193,7 +193,7 @@ def are_there(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterat
         assert p.mem.shape is not None
         for (base, shift), extent in zip(p.lead, p.mem.shape, strict=False):
             if base is not None:
-                yield body.let(f"icmp ult i64 {_lead_index(body, base, shift)}, {extent}")
+                yield body.assign(f"icmp ult i64 {_lead_index(body, base, shift)}, {extent}")
 
 
 def start(body: FunctionLowering, p: Privatized) -> str:
@@ -201,7 +201,7 @@ def start(body: FunctionLowering, p: Privatized) -> str:
     first = body.pointers[p.mem]
     for (base, shift), stride in zip(p.lead, body.element_strides(p.mem), strict=False):
         index = _lead_index(body, base, shift)
-        offset = body.let(f"mul nsw i64 {index}, {stride}")
+        offset = body.assign(f"mul nsw i64 {index}, {stride}")
         first = body.element(first, p.mem.dtype.scalar.llvm, offset)
     return first
 
@@ -219,12 +219,12 @@ def _add_one(
     first = start(body, p)
 
     def chunk(c: str) -> None:
-        offset = body.let(f"mul i64 {c}, {total}")
-        copy = body.let(f"getelementptr i8, ptr {block}, i64 {offset}")
+        offset = body.assign(f"mul i64 {c}, {total}")
+        copy = body.assign(f"getelementptr i8, ptr {block}, i64 {offset}")
 
         def run(loops: list[tuple[int, int, int]], source: str, target: str) -> None:
             if not loops:
-                extra = body.let(f"load {t}, ptr {source}{body.module.alias('scratch')}")
+                extra = body.assign(f"load {t}, ptr {source}{body.module.alias('scratch')}")
                 body.update("add", p.mem, target, extra)
                 return
             extent, here, there = loops[0]
@@ -233,8 +233,8 @@ def _add_one(
             def turn(i: str) -> None:
                 places = []
                 for base, stride in ((source, here), (target, there)):
-                    at = i if stride == 1 else body.let(f"mul nsw i64 {i}, {stride}")
-                    places.append(body.let(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
+                    at = i if stride == 1 else body.assign(f"mul nsw i64 {i}, {stride}")
+                    places.append(body.assign(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
                 run(loops[1:], *places)
 
             body.count_up(*limits, turn)
@@ -261,4 +261,4 @@ def _lead_index(body: FunctionLowering, base: Value | None, shift: int) -> str:
     if base is None:
         return str(shift)
     wide = body.index64(base)
-    return body.let(f"add nsw i64 {wide}, {shift}") if shift else wide
+    return body.assign(f"add nsw i64 {wide}, {shift}") if shift else wide

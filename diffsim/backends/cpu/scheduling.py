@@ -71,7 +71,7 @@ class _Spread:
         self.lanes = lanes
         self.chunks = chunks
         self.module = body.module
-        self.pool = body.slot_load(POOL, "ptr")
+        self.pool = body.load_slot(POOL, "ptr")
         self.work = lanes_together(self.module, task) * cost(task.body)
         self.partials = self.released = ""
         self.free_logs = ""
@@ -86,14 +86,14 @@ class _Spread:
         if n or task.privatized or task.order is not None:
             for name, text in ARENA.items():
                 self.module.declare(name, text)
-            mark = body.let(f"call i64 @ds_arena_mark(ptr {self.pool}, i64 0)")
+            mark = body.assign(f"call i64 @ds_arena_mark(ptr {self.pool}, i64 0)")
             self.released = f"call void @ds_arena_release(ptr {self.pool}, i64 0, i64 {mark})"
         if task.order is not None and task.order.logged:
             self.prepare_logs(task.order.logged)
         if n:
-            bytes_ = body.let(f"mul i64 {self.most or self.chunks}, {8 * n}")
+            bytes_ = body.assign(f"mul i64 {self.most or self.chunks}, {8 * n}")
             self.partials = alloc(body, self.pool, bytes_)
-            body.shared_store(self.module.layout.partials[self.k], "ptr", self.partials)
+            body.store_task_slot(self.module.layout.partials[self.k], "ptr", self.partials)
         self.as_one_chunk()
         if task.privatized:
             self.with_copies()
@@ -101,12 +101,12 @@ class _Spread:
             self.with_logs()
         else:
             self.as_it_is()
-        body.start(self.done)
+        body.start_block(self.done)
         if n:
             sources = ", ".join(f"[ {used}, %{label} ]" for used, label in self.arrivals)
-            combine_partials(body, task, self.partials, body.let(f"phi i64 {sources}"))
+            combine_partials(body, task, self.partials, body.assign(f"phi i64 {sources}"))
         if self.released:
-            body.put(self.released)
+            body.emit(self.released)
 
     def arrive(self, used: str) -> None:
         self.arrivals.append((used, self.body.label))
@@ -116,8 +116,8 @@ class _Spread:
         """Go on where the condition holds; returns the label for where it does not."""
         body = self.body
         yes, no = body.new_label("yes"), body.new_label("no")
-        body.put(f"br i1 {condition}, label %{yes}, label %{no}")
-        body.start(yes)
+        body.emit(f"br i1 {condition}, label %{yes}, label %{no}")
+        body.start_block(yes)
         return no
 
     def pooled(self, function: str, lanes: str, chunks: str) -> None:
@@ -125,28 +125,30 @@ class _Spread:
 
     def as_one_chunk(self) -> None:
         body, k = self.body, self.k
-        otherwise = self.fork(body.let(f"icmp eq i64 {self.chunks}, 1"))
+        otherwise = self.fork(body.assign(f"icmp eq i64 {self.chunks}, 1"))
         kind = "alone" if has_variants(self.task) else "task"
         whole(body, k, kind, self.lanes)
         self.arrive("1")
-        body.start(otherwise)
+        body.start_block(otherwise)
 
     def prepare_logs(self, logged: frozenset[Atomic | Store]) -> None:
         """Cut the lanes so that no chunk logs too much, as `passes/transforms/privatize.py` estimates."""
         body = self.body
         for name, text in _LOGS.items():
             self.module.declare(name, text)
-        mark = body.let(f"call i64 @ds_log_mark(ptr {self.pool})")
+        mark = body.assign(f"call i64 @ds_log_mark(ptr {self.pool})")
         self.free_logs = f"call void @ds_log_release(ptr {self.pool}, i64 {mark})"
         times = iterations(self.task.body)
         bytes_ = sum(times[s] * update_log.record_bytes(s.mem) for s in logged)
-        all_ = body.let(f"mul i64 {self.lanes}, {bytes_ * lanes_together(self.module, self.task)}")
-        wanted = body.let(f"udiv i64 {all_}, {update_log.CHUNK_BYTES}")
+        all_ = body.assign(
+            f"mul i64 {self.lanes}, {bytes_ * lanes_together(self.module, self.task)}"
+        )
+        wanted = body.assign(f"udiv i64 {all_}, {update_log.CHUNK_BYTES}")
         for choice in ("smin", "smax"):
             name = f"@llvm.{choice}.i64"
             self.module.declare(name, f"declare i64 {name}(i64, i64)")
-        wanted = body.let(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {self.lanes})")
-        self.most = body.let(f"call i64 @llvm.smax.i64(i64 {wanted}, i64 {self.chunks})")
+        wanted = body.assign(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {self.lanes})")
+        self.most = body.assign(f"call i64 @llvm.smax.i64(i64 {wanted}, i64 {self.chunks})")
 
     def with_logs(self) -> None:
         """Rounds of chunks that note their updates, which are made at the end of each round."""
@@ -154,27 +156,27 @@ class _Spread:
         size = update_log.state_bytes(self.task)
         slot = self.module.layout.logs[k]
         states = alloc(body, self.pool, str(update_log.CHUNKS * size))
-        body.shared_store(slot + update_log.STATES, "ptr", states)
-        body.shared_store(slot + update_log.LANES, "i64", self.lanes)
-        body.shared_store(slot + update_log.ALL, "i64", self.most)
+        body.store_task_slot(slot + update_log.STATES, "ptr", states)
+        body.store_task_slot(slot + update_log.LANES, "i64", self.lanes)
+        body.store_task_slot(slot + update_log.ALL, "i64", self.most)
         self.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
 
         def one(turn: str) -> None:
-            first = body.let(f"mul nsw i64 {turn}, {update_log.CHUNKS}")
-            left = body.let(f"sub nsw i64 {self.most}, {first}")
-            used = body.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {update_log.CHUNKS})")
-            body.shared_store(slot + update_log.FIRST, "i64", first)
-            body.shared_store(slot + update_log.USED, "i64", used)
-            bytes_ = body.let(f"mul nsw i64 {used}, {size}")
-            body.put(
+            first = body.assign(f"mul nsw i64 {turn}, {update_log.CHUNKS}")
+            left = body.assign(f"sub nsw i64 {self.most}, {first}")
+            used = body.assign(f"call i64 @llvm.smin.i64(i64 {left}, i64 {update_log.CHUNKS})")
+            body.store_task_slot(slot + update_log.FIRST, "i64", first)
+            body.store_task_slot(slot + update_log.USED, "i64", used)
+            bytes_ = body.assign(f"mul nsw i64 {used}, {size}")
+            body.emit(
                 f"call void @llvm.memset.p0.i64(ptr align 64 {states}, i8 0, i64 {bytes_}, i1 false)"
             )
             self.pooled(f"@logs{k}", used, used)
             self.pooled(f"@merge{k}", str(update_log.BINS), str(update_log.BINS))
-            body.put(self.free_logs)
+            body.emit(self.free_logs)
 
-        more = body.let(f"add nsw i64 {self.most}, {update_log.CHUNKS - 1}")
-        body.count_up("0", body.let(f"sdiv i64 {more}, {update_log.CHUNKS}"), one)
+        more = body.assign(f"add nsw i64 {self.most}, {update_log.CHUNKS - 1}")
+        body.count_up("0", body.assign(f"sdiv i64 {more}, {update_log.CHUNKS}"), one)
         self.arrive(self.most)
 
     def with_copies(self) -> None:
@@ -187,15 +189,15 @@ class _Spread:
         if module.deterministic:
             self.with_fixed_copies(chunk)
             return
-        threads = body.slot_load(THREADS, "i64")
-        least = body.let(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
-        room = body.let(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
-        worth = body.let(f"icmp sgt i64 {self.additions()}, {room}")
-        little = body.let(f"icmp sle i64 {least}, {_MOST_COPIED // chunk.bytes}")
-        worth = body.let(f"and i1 {worth}, {little}")
+        threads = body.load_slot(THREADS, "i64")
+        least = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
+        room = body.assign(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
+        worth = body.assign(f"icmp sgt i64 {self.additions()}, {room}")
+        little = body.assign(f"icmp sle i64 {least}, {_MOST_COPIED // chunk.bytes}")
+        worth = body.assign(f"and i1 {worth}, {little}")
         if not chunk.has_slots:  # else it pays on one thread, too
-            several = body.let(f"icmp sgt i64 {threads}, 1")
-            worth = body.let(f"and i1 {worth}, {several}")
+            several = body.assign(f"icmp sgt i64 {threads}, 1")
+            worth = body.assign(f"and i1 {worth}, {several}")
         self.with_copies_if(worth, chunk, least)
 
     def with_fixed_copies(self, chunk: private_copies.Chunk) -> None:
@@ -203,35 +205,35 @@ class _Spread:
         private = {s for p in task.privatized for s in p.atomics}
         if task.order is not None and not task.order.logged <= private:
             return
-        enough = body.let(f"udiv i64 {self.additions()}, {_FIXED_WORK * chunk.scalars}")
+        enough = body.assign(f"udiv i64 {self.additions()}, {_FIXED_WORK * chunk.scalars}")
         most = min(_FIXED_COPIES, _MOST_COPIED // chunk.bytes)
-        used = body.let(f"call i64 @llvm.smin.i64(i64 {enough}, i64 {most})")
-        used = body.let(f"call i64 @llvm.smin.i64(i64 {used}, i64 {self.chunks})")
-        fewest = body.let(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {_FEWEST_COPIES})")
-        worth = body.let(f"icmp sge i64 {used}, {fewest}")
+        used = body.assign(f"call i64 @llvm.smin.i64(i64 {enough}, i64 {most})")
+        used = body.assign(f"call i64 @llvm.smin.i64(i64 {used}, i64 {self.chunks})")
+        fewest = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {_FEWEST_COPIES})")
+        worth = body.assign(f"icmp sge i64 {used}, {fewest}")
         self.with_copies_if(worth, chunk, used)
 
     def with_copies_if(self, worth: str, chunk: private_copies.Chunk, used: str) -> None:
         """Add in copies and be done, where it is worth it and what they are copies of is there."""
         body = self.body
         for there in private_copies.are_there(body, self.task.privatized):
-            worth = body.let(f"and i1 {worth}, {there}")
+            worth = body.assign(f"and i1 {worth}, {there}")
         otherwise = self.fork(worth)
         self.add_in_copies(chunk, used)
-        body.start(otherwise)
+        body.start_block(otherwise)
 
     def additions(self) -> str:
         """The number of additions that copies may take, as `passes/transforms/privatize.py` estimates it."""
         count = lanes_together(self.module, self.task) * sum(p.count for p in self.task.privatized)
-        return self.body.let(f"mul i64 {self.lanes}, {count}")
+        return self.body.assign(f"mul i64 {self.lanes}, {count}")
 
     def add_in_copies(self, chunk: private_copies.Chunk, least: str) -> None:
         """At least so many chunks, each with its copies."""
         body, k = self.body, self.k
         room = _COPIES_ROOM // chunk.bytes
-        most = body.let(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {room})")
+        most = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {room})")
         used = slices(body, self.lanes, self.work, least, most)
-        block = alloc(body, self.pool, body.let(f"mul i64 {used}, {chunk.bytes}"))
+        block = alloc(body, self.pool, body.assign(f"mul i64 {used}, {chunk.bytes}"))
         private_copies.keep_block(body, k, block, used)
         self.pooled(f"@copies{k}", self.lanes, used)
         private_copies.add_up(body, chunk, k, self.pooled)
@@ -242,9 +244,9 @@ class _Spread:
         body, k, order = self.body, self.k, self.task.order
         function = f"@task{k}"
         if has_variants(self.task) and not self.module.deterministic:
-            threads = body.slot_load(THREADS, "i64")
-            one_thread = body.let(f"icmp eq i64 {threads}, 1")
-            function = body.let(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
+            threads = body.load_slot(THREADS, "i64")
+            one_thread = body.assign(f"icmp eq i64 {threads}, 1")
+            function = body.assign(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
         job = (self.pool, self.lanes, self.chunks)
         pooled(body, function, job, serial=order is not None and order.serial)
         self.arrive(self.chunks)
@@ -255,29 +257,29 @@ def combine_partials(body: FunctionLowering, task: Task, partials: str, chunks: 
     before = body.label
     head, step, after = (body.new_label(w) for w in ("fold", "step", "folded"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     c = body.fresh()
     at = len(body.lines)
     carried = [body.fresh() for _ in task.reductions]
-    more = body.let(f"icmp slt i64 {c}, {chunks}")
-    body.put(f"br i1 {more}, label %{step}, label %{after}")
-    body.start(step)
-    row = body.let(f"mul nsw i64 {c}, {len(task.reductions)}")
+    more = body.assign(f"icmp slt i64 {c}, {chunks}")
+    body.emit(f"br i1 {more}, label %{step}, label %{after}")
+    body.start_block(step)
+    row = body.assign(f"mul nsw i64 {c}, {len(task.reductions)}")
     phis = []
     for j, ((op, _, _), v) in enumerate(zip(task.reductions, task.body.yields, strict=True)):
         t = v.type.scalar
-        place = body.let(
-            f"getelementptr i64, ptr {partials}, i64 {body.let(f'add i64 {row}, {j}')}"
+        place = body.assign(
+            f"getelementptr i64, ptr {partials}, i64 {body.assign(f'add i64 {row}, {j}')}"
         )
-        part = body.let(f"load {t.llvm}, ptr {place}{body.module.alias('scratch')}")
+        part = body.assign(f"load {t.llvm}, ptr {place}{body.module.alias('scratch')}")
         new = body.combine(op, t, carried[j], part)
         phis.append(
             f"  {carried[j]} = phi {t.llvm} [ {identity(op, t)}, %{before} ], [ {new}, %{step} ]"
         )
-    advanced = body.let(f"add nsw i64 {c}, 1")
+    advanced = body.assign(f"add nsw i64 {c}, 1")
     body.jump(head)
     phis.append(f"  {c} = phi i64 [ 0, %{before} ], [ {advanced}, %{step} ]")
     body.lines[at:at] = phis
-    body.start(after)
+    body.start_block(after)
     for (op, mem, index), result in zip(task.reductions, carried, strict=True):
         body.update(op, mem, body.address(mem, index), result)

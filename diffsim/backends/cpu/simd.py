@@ -66,7 +66,10 @@ def lanes_at_once(task: Task, jit: Jit) -> int:
         for v in outs(s):
             if v.type.scalar.is_float:
                 bits = max(bits, v.type.scalar.bits)
-    lanes, room = jit.vector_bits // bits, jit.vector_registers // _busiest(task.body, task.simd)
+    lanes, room = (
+        jit.vector_bits // bits,
+        jit.vector_registers // _register_pressure(task.body, task.simd),
+    )
     lanes *= 4 if room >= 4 else 2 if room >= 2 else 1
     extent = _extent(task)
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
@@ -74,16 +77,16 @@ def lanes_at_once(task: Task, jit: Jit) -> int:
     return lanes
 
 
-def _busiest(block: Block, wide: frozenset[Value]) -> int:
+def _register_pressure(block: Block, wide: frozenset[Value]) -> int:
     """The most vectors that are needed at once in an innermost loop of a block, or in one without loops."""
     most = 1
     if not any(blocks(s) for s in block.stmts):
-        most = _held(block, set(), wide)
+        most = _most_live(block, set(), wide)
     for s in block.stmts:
-        most = max([most, *(_busiest(b, wide) for b in blocks(s) if _has_loop(b))])
+        most = max([most, *(_register_pressure(b, wide) for b in blocks(s) if _has_loop(b))])
         if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
             around = {v for v in free_values(s.body) if v in wide}.union(s.params)
-            most = max(most, _held(s.body, around, wide))
+            most = max(most, _most_live(s.body, around, wide))
     return most
 
 
@@ -91,18 +94,18 @@ def _has_loop(block: Block) -> bool:
     return any(isinstance(s, (For, While)) for s in statements(block))
 
 
-def _held(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
+def _most_live(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
     """The most vectors that are needed at once in a block, `around` from its begin to its end."""
     last: dict[Value, int] = {}
     for k, x in enumerate(block.stmts):
         last.update(dict.fromkeys(uses(x), k))
-    held = set(around)
-    last.update(dict.fromkeys((*block.yields, *held), len(block.stmts)))
+    live = set(around)
+    last.update(dict.fromkeys((*block.yields, *live), len(block.stmts)))
     most = 1
     for k, x in enumerate(block.stmts):
-        held.update(v for v in outs(x) if v in wide)
-        most = max(most, len(held))
-        held -= {v for v in uses(x) if last[v] == k}
+        live.update(v for v in outs(x) if v in wide)
+        most = max(most, len(live))
+        live -= {v for v in uses(x) if last[v] == k}
     return most
 
 
@@ -120,33 +123,33 @@ class SimdLowering(SimdValues):
     # ---- statements
 
     def block(self, block: Block) -> None:
-        self.places.append({})
+        self.indices.append({})
         super().block(block)
-        self.places.pop()
+        self.indices.pop()
 
     def stmt(self, s: Stmt) -> None:
         if isinstance(s, Load):
             self.load(s)
         elif isinstance(s, Store):
-            at = self.place(s.mem, s.index)
-            if not at.step and not at.vector and s.value not in self.varying:
+            at = self.index_of(s.mem, s.index)
+            if not at.step and not at.vector and s.value not in self.divergent:
                 self.store(s.mem, at.base, self.name(s.value))
             else:
-                with self.wide_ops():
-                    self.put_lanes(s.mem, at, self.name(s.value))
-        elif isinstance(s, For) and (s.lo in self.varying or s.hi in self.varying):
-            self.uneven_loop(s)
-        elif isinstance(s, While) and s.cond.yields[0] in self.varying:
-            self.uneven_while(s)
-        elif isinstance(s, If) and s.cond in self.varying:
-            self.masked_branch(s)
+                with self.vector_ops():
+                    self.store_lanes(s.mem, at, self.name(s.value))
+        elif isinstance(s, For) and (s.lo in self.divergent or s.hi in self.divergent):
+            self.divergent_for(s)
+        elif isinstance(s, While) and s.cond.yields[0] in self.divergent:
+            self.divergent_while(s)
+        elif isinstance(s, If) and s.cond in self.divergent:
+            self.masked_if(s)
         else:
             super().stmt(s)
 
     def op(self, s: Let) -> str:
-        if s.out not in self.varying:
+        if s.out not in self.divergent:
             return super().op(s)
-        with self.wide_ops():
+        with self.vector_ops():
             product = self.product(s.args[1]) if s.op.name == "accumulate" else None
             if product is not None:
                 t, total = s.out.type.scalar, self.name(s.args[0])
@@ -154,31 +157,31 @@ class SimdLowering(SimdValues):
             return super().op(s)
 
     def load(self, s: Load) -> None:
-        at = self.place(s.mem, s.index)
+        at = self.index_of(s.mem, s.index)
         t = s.mem.dtype.scalar
-        if s.out in self.varying:
-            self.names[s.out] = self.get_lanes(s.mem, at)
+        if s.out in self.divergent:
+            self.names[s.out] = self.load_lanes(s.mem, at)
             return
-        raw = self.let(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
-        self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+        raw = self.assign(f"load {memory_type(t)}, ptr {at.base}{self.module.alias(s.mem)}")
+        self.names[s.out] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw
 
     def atomic(self, s: Atomic) -> None:
-        copy = self.copies.get(s)
-        at = self.place(s.mem, s.index, copy)
+        copy = self.private_copies.get(s)
+        at = self.index_of(s.mem, s.index, copy)
         if copy and copy.slots > 1:
             self.add_to_slots(s, at, copy.slots)
             return
         same, apart = not at.step and not at.vector, at.step and not at.vector
         t = s.mem.dtype.scalar
-        plain = s.exclusive or self.alone or copy is not None
-        with self.wide_ops():
+        plain = s.exclusive or self.single_threaded or copy is not None
+        with self.vector_ops():
             v = self.name(s.value)
-        if s in self.logs:
+        if s in self.update_logs:
             self.log_lanes(s, at, v)
         elif plain and (apart or (s.exclusive and not same)):
-            with self.wide_ops():
-                old = self.get_lanes(s.mem, at)
-                self.put_lanes(s.mem, at, self.combine(s.op, t, old, v))
+            with self.vector_ops():
+                old = self.load_lanes(s.mem, at)
+                self.store_lanes(s.mem, at, self.combine(s.op, t, old, v))
         elif same and s.op == "add":
             self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)
         else:
@@ -186,33 +189,35 @@ class SimdLowering(SimdValues):
             where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
 
             def one(lane: str) -> None:
-                value = self.take(values, t.llvm, lane)
-                pointer = self.take(where, "ptr", lane) if where else at.base
+                value = self.load_lane(values, t.llvm, lane)
+                pointer = self.load_lane(where, "ptr", lane) if where else at.base
                 self.update_once(s, pointer, value, plain=plain)
 
             self.each_lane(one)
-            self.give(t.llvm, values)
+            self.free_array(t.llvm, values)
             if where:
-                self.give("ptr", where)
+                self.free_array("ptr", where)
 
     def log_lanes(self, s: Atomic, at: Index, v: str) -> None:
         """Note what each lane adds, lane after lane, or once what all of them add to one element."""
         t = s.mem.dtype.scalar
         same = not at.step and not at.vector
         if same and s.op == "add":
-            update_log.note(self, s, at.base, self.sum_of_lanes(t, v))
+            update_log.log_update(self, s, at.base, self.sum_of_lanes(t, v))
             return
         values = self.spill(t.llvm, v)
         where = "" if same else self.spill("ptr", self.pointers_of(s.mem, at))
 
         def one(lane: str) -> None:
-            value = self.take(values, t.llvm, lane)
-            update_log.note(self, s, self.take(where, "ptr", lane) if where else at.base, value)
+            value = self.load_lane(values, t.llvm, lane)
+            update_log.log_update(
+                self, s, self.load_lane(where, "ptr", lane) if where else at.base, value
+            )
 
         self.each_lane(one)
-        self.give(t.llvm, values)
+        self.free_array(t.llvm, values)
         if where:
-            self.give("ptr", where)
+            self.free_array("ptr", where)
 
     def add_to_slots(self, s: Atomic, at: Index, slots: int) -> None:
         """Add each lane to its slot: lane k of every `slots` lanes to the k-th number at its place."""
@@ -220,17 +225,17 @@ class SimdLowering(SimdValues):
         if not at.step and not at.vector:
             kind = f"<{slots} x {t.llvm}>"
             how = f"align {slots * t.bytes}{self.module.alias(s.mem)}"
-            old = self.let(f"load {kind}, ptr {at.base}, {how}")
-            self.put(f"store {kind} {self.folded(t, s.value, slots, old)}, ptr {at.base}, {how}")
+            old = self.assign(f"load {kind}, ptr {at.base}, {how}")
+            self.emit(f"store {kind} {self.folded(t, s.value, slots, old)}, ptr {at.base}, {how}")
             return
         own = ", ".join(f"i64 {k % slots}" for k in range(self.lanes))
         at = self.plus(at, Index(vector=f"<{own}>"))
-        with self.wide_ops():
+        with self.vector_ops():
             v = self.name(s.value)
             for first in range(0, self.lanes, slots):  # lanes of two parts may meet in a slot
-                with self.some_lanes(first, slots):
-                    old = self.get_lanes(s.mem, at)
-                    self.put_lanes(s.mem, at, self.combine("add", t, old, v))
+                with self.restricted_to(first, slots):
+                    old = self.load_lanes(s.mem, at)
+                    self.store_lanes(s.mem, at, self.combine("add", t, old, v))
 
     def update_once(self, s: Atomic, at: str, v: str, *, plain: bool) -> None:
         if plain:
@@ -241,18 +246,18 @@ class SimdLowering(SimdValues):
     # ---- regions that lanes run differently
 
     def both(self, a: str, b: str) -> str:
-        return self.let(f"and {self.vector('i1')} {a}, {b}") if a else b
+        return self.assign(f"and {self.vector('i1')} {a}, {b}") if a else b
 
     def any_lane(self, mask: str) -> str:
         name = f"@llvm.vector.reduce.or.v{self.lanes}i1"
         self.module.declare(name, f"declare i1 {name}({self.vector('i1')})")
-        return self.let(f"call i1 {name}({self.vector('i1')} {mask})")
+        return self.assign(f"call i1 {name}({self.vector('i1')} {mask})")
 
     def choose(self, mask: str, like: Value, a: str, b: str) -> str:
         kind = self.vector(like.type.scalar.llvm)
-        return self.let(f"select {self.vector('i1')} {mask}, {kind} {a}, {kind} {b}")
+        return self.assign(f"select {self.vector('i1')} {mask}, {kind} {a}, {kind} {b}")
 
-    def masked_branch(self, s: If) -> None:
+    def masked_if(self, s: If) -> None:
         """Both sides, each if any lane takes it, and a choice between their results."""
         outer, cond = self.mask, self.name(s.cond)
         results = []
@@ -260,12 +265,12 @@ class SimdLowering(SimdValues):
             taken = cond
             if side:
                 every = self.splat("i1", "true", lasting=True)
-                taken = self.let(f"xor {self.vector('i1')} {cond}, {every}")
+                taken = self.assign(f"xor {self.vector('i1')} {cond}, {every}")
             self.mask = self.both(outer, taken)
             if _is_cheap(block):
                 self.block(block)
                 results.append(
-                    [self.name_as(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
+                    [self.name_for(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
                 )
             else:
                 results.append(self._side(s, block))
@@ -277,33 +282,33 @@ class SimdLowering(SimdValues):
         some = self.any_lane(self.mask)
         before = self.label
         side, after = self.new_label("side"), self.new_label("end")
-        self.put(f"br i1 {some}, label %{side}, label %{after}")
-        self.start(side)
+        self.emit(f"br i1 {some}, label %{side}, label %{after}")
+        self.start_block(side)
         self.block(block)
-        names = [self.name_as(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
+        names = [self.name_for(o, v) for o, v in zip(s.outs, block.yields, strict=True)]
         last = self.label
         self.jump(after)
-        self.start(after)
+        self.start_block(after)
         return [
-            self.let(f"phi {self.type_of(o)} [ zeroinitializer, %{before} ], [ {n}, %{last} ]")
+            self.assign(f"phi {self.type_of(o)} [ zeroinitializer, %{before} ], [ {n}, %{last} ]")
             for o, n in zip(s.outs, names, strict=True)
         ]
 
-    def uneven_loop(self, s: For) -> None:
+    def divergent_for(self, s: For) -> None:
         """A loop whose bounds differ between lanes: it runs until all lanes are through."""
         outer = self.mask
         lo, hi = self.index(s.lo), self.index(s.hi)
-        first, kind = self.spread_out(lo), self.vector("i64")
-        last = self.spread_out(hi)
-        turns = self.let(f"sub nsw {kind} {last}, {first}")
+        first, kind = self.as_vector(lo), self.vector("i64")
+        last = self.as_vector(hi)
+        turns = self.assign(f"sub nsw {kind} {last}, {first}")
         if self.mask:
             nothing = self.splat("i64", "0", lasting=True)
-            turns = self.let(
+            turns = self.assign(
                 f"select {self.vector('i1')} {self.mask}, {kind} {turns}, {kind} {nothing}"
             )
         most = stop = self.reduce("max", i64, turns)
-        inits = ["0", *(self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True))]
-        length = safepoints.strip(s) if self.looks else 0
+        inits = ["0", *(self.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True))]
+        length = safepoints.strip(s) if self.has_safepoints else 0
         strips = Strips(self, ["i64", *map(self.type_of, s.params)], inits) if length else None
         if strips:
             inits = strips.first
@@ -311,45 +316,45 @@ class SimdLowering(SimdValues):
         before = self.label
         head, body, after = (self.new_label(w) for w in ("for", "do", "done"))
         self.jump(head)
-        self.start(head)
+        self.start_block(head)
         k, more, latch = self.fresh(), self.fresh(), self.new_label("latch")
-        self.put(f"{k} = phi i64 [ {inits[0]}, %{before} ], [ {more}, %{latch} ]")
+        self.emit(f"{k} = phi i64 [ {inits[0]}, %{before} ], [ {more}, %{latch} ]")
         at = len(self.lines)
         params = [self.bind(p) for p in s.params]
-        inside = self.let(f"icmp slt i64 {k}, {stop}")
-        self.put(f"br i1 {inside}, label %{body}, label %{after}")
-        self.start(body)
+        inside = self.assign(f"icmp slt i64 {k}, {stop}")
+        self.emit(f"br i1 {inside}, label %{body}, label %{after}")
+        self.start_block(body)
         turn = self.splat("i64", k)
-        self.mask = self.both(outer, self.let(f"icmp slt {kind} {turn}, {turns}"))
+        self.mask = self.both(outer, self.assign(f"icmp slt {kind} {turn}, {turns}"))
         if s.reverse:
-            end = self.let(f"sub nsw i64 -1, {k}")
+            end = self.assign(f"sub nsw i64 -1, {k}")
             place = self.plus(hi, Index(end))
         else:
             place = self.plus(lo, Index(k))
-        self.places.append({s.index: place})
+        self.indices.append({s.index: place})
         self.block(s.body)
         nexts = [
-            self.choose(self.mask, p, self.name_as(p, v), name)
+            self.choose(self.mask, p, self.name_for(p, v), name)
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
-        self.places.pop()
-        if self.looks and not strips:
-            safepoints.count(self, safepoints.turn_cost(s))
+        self.indices.pop()
+        if self.has_safepoints and not strips:
+            safepoints.count(self, safepoints.iteration_cost(s))
         self.jump(latch)
-        self.start(latch)
-        self.put(f"{more} = add nsw i64 {k}, 1")
+        self.start_block(latch)
+        self.emit(f"{more} = add nsw i64 {k}, 1")
         self.jump(head)
         self._phis(at, s, params, (inits[1:], before), (nexts, latch))
-        self.start(after)
+        self.start_block(after)
         if strips:
-            strips.finish(self.let(f"icmp slt i64 {k}, {most}"), [k, *params])
+            strips.finish(self.assign(f"icmp slt i64 {k}, {most}"), [k, *params])
         self.mask = outer
 
-    def uneven_while(self, s: While) -> None:
+    def divergent_while(self, s: While) -> None:
         outer = self.mask
-        inits = [self.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
-        firsts = [self.all_lanes(), *inits]
-        length = safepoints.strip(s) if self.looks else 0
+        inits = [self.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+        firsts = [self.active_mask(), *inits]
+        length = safepoints.strip(s) if self.has_safepoints else 0
         types = [self.vector("i1"), *map(self.type_of, s.params)]
         strips = Strips(self, types, firsts) if length else None
         firsts = strips.first if strips else firsts
@@ -357,7 +362,7 @@ class SimdLowering(SimdValues):
         before = self.label
         head, body, after = (self.new_label(w) for w in ("while", "do", "done"))
         self.jump(head)
-        self.start(head)
+        self.start_block(head)
         running = self.fresh()
         at = len(self.lines)
         params = [self.bind(p) for p in s.params]
@@ -366,17 +371,17 @@ class SimdLowering(SimdValues):
         self.mask = go_on = self.both(running, self.name(s.cond.yields[0]))
         some = self.any_lane(go_on)
         inside = limit.inside(some, params) if limit else some
-        self.put(f"br i1 {inside}, label %{body}, label %{after}")
-        self.start(body)
+        self.emit(f"br i1 {inside}, label %{body}, label %{after}")
+        self.start_block(body)
         self.block(s.body)
         nexts = [
-            self.choose(go_on, p, self.name_as(p, v), name)
+            self.choose(go_on, p, self.name_for(p, v), name)
             for p, v, name in zip(s.params, s.body.yields, params, strict=True)
         ]
         if limit:
             limit.count()
-        elif self.looks:
-            safepoints.count(self, safepoints.turn_cost(s))
+        elif self.has_safepoints:
+            safepoints.count(self, safepoints.iteration_cost(s))
         latch = self.label
         self.jump(head)
         self._phis(at, s, params, (firsts[1:], before), (nexts, latch))
@@ -386,7 +391,7 @@ class SimdLowering(SimdValues):
         )
         if limit:
             limit.finish(at, before, latch)
-        self.start(after)
+        self.start_block(after)
         if strips:
             strips.finish(some, [running, *params])
         self.mask = outer
@@ -410,17 +415,17 @@ class SimdLowering(SimdValues):
     def scratch_count(self, s: Alloca) -> str:
         """Elements of scratch to ask for, for all lanes."""
         count = self.index(s.count)
-        if s.count not in self.varying:
+        if s.count not in self.divergent:
             most = count.base
         else:
-            full, kind = self.spread_out(count), self.vector("i64")
+            full, kind = self.as_vector(count), self.vector("i64")
             if self.mask:
                 nothing = self.splat("i64", "0", lasting=True)
-                full = self.let(
+                full = self.assign(
                     f"select {self.vector('i1')} {self.mask}, {kind} {full}, {kind} {nothing}"
                 )
             most = self.reduce("max", i64, full)
-        return self.let(f"mul nsw i64 {most}, {self.lanes}")
+        return self.assign(f"mul nsw i64 {most}, {self.lanes}")
 
 
 def _is_cheap(block: Block) -> bool:
@@ -440,20 +445,20 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     before = body.label
     head, inside, after = (body.new_label(w) for w in ("blocks", "block", "end"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     block = body.fresh()
     at = len(body.lines)
     carried = [body.fresh() for _ in task.reductions]
-    more = body.let(f"icmp slt i64 {block}, %end")
-    body.put(f"br i1 {more}, label %{inside}, label %{after}")
-    body.start(inside)
+    more = body.assign(f"icmp slt i64 {block}, %end")
+    body.emit(f"br i1 {more}, label %{inside}, label %{after}")
+    body.start_block(inside)
     rest, column, around = "0", block, {}
     if len(task.axes) > 1:
-        rest = body.let(f"udiv i64 {block}, {per_row}")
-        column = body.let(f"urem i64 {block}, {per_row}")
+        rest = body.assign(f"udiv i64 {block}, {per_row}")
+        column = body.assign(f"urem i64 {block}, {per_row}")
         around = point(body, task.axes[:-1], lows, sizes, rest)
-    first = body.let(f"mul nsw i64 {column}, {lanes}")
-    base = first if lows[-1] == "0" else body.let(f"add nsw i64 {first}, {lows[-1]}")
+    first = body.assign(f"mul nsw i64 {column}, {lanes}")
+    base = first if lows[-1] == "0" else body.assign(f"add nsw i64 {first}, {lows[-1]}")
     body.int64_names.append(around)
     for axis in task.axes[:-1]:
         if axis.type.scalar.bits == 64:
@@ -461,7 +466,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     extent = sizes[-1]
     left = ""
     if not extent.isdigit() or int(extent) % lanes:
-        left = body.let(f"sub nsw i64 {extent}, {first}")
+        left = body.assign(f"sub nsw i64 {extent}, {first}")
     if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
         nexts = _whole_or_part(body, task, base, left, carried)
     else:
@@ -470,7 +475,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
     body.int64_names.pop()
     if work:
         safepoints.count(body, work)
-    advanced = body.let(f"add nsw i64 {block}, 1")
+    advanced = body.assign(f"add nsw i64 {block}, 1")
     latch = body.label
     body.jump(head)
     phis = [f"  {block} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
@@ -483,7 +488,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
             f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
         )
     body.lines[at:at] = phis
-    body.start(after)
+    body.start_block(after)
     body.mask = ""
     return [
         body.reduce(op, v.type.scalar, c)
@@ -493,18 +498,18 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
 
 def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) -> list[str]:
     """Up to W lanes from `base` on; returns what is carried after them."""
-    body.places.append({task.axes[-1]: Index(base, 1)})
+    body.indices.append({task.axes[-1]: Index(base, 1)})
     body.block(task.body)
     nexts = []
     for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
         t = v.type.scalar
-        with body.wide_ops():
+        with body.vector_ops():
             extra = body.name(v)
             if body.mask:
                 nothing = body.splat(t.llvm, identity(op, t), lasting=True)
                 extra = body.choose(body.mask, v, extra, nothing)
             nexts.append(_accumulated(body, op, t, c, extra))
-    body.places.pop()
+    body.indices.pop()
     return nexts
 
 
@@ -516,18 +521,18 @@ def _whole_or_part(
     Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
     """
     whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
-    full = body.let(f"icmp sge i64 {left}, {body.lanes}")
-    body.put(f"br i1 {full}, label %{whole}, label %{part}")
+    full = body.assign(f"icmp sge i64 {left}, {body.lanes}")
+    body.emit(f"br i1 {full}, label %{whole}, label %{part}")
     sides = []
     for label in (whole, part):
-        body.start(label)
+        body.start_block(label)
         body.mask = _first_lanes(body, left) if label == part else ""
         sides.append((_one_block(body, task, base, carried), body.label))
         body.jump(joined)
-    body.start(joined)
+    body.start_block(joined)
     (xs, a), (ys, b) = sides
     return [
-        body.let(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
+        body.assign(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
         for v, x, y in zip(task.body.yields, xs, ys, strict=True)
     ]
 
@@ -536,11 +541,11 @@ def _first_lanes(body: SimdLowering, count: str) -> str:
     """The mask of the first `count` lanes, of which there is at least one: bits shifted from one word."""
     lanes = body.lanes
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    most = body.let(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
-    bits = body.let(f"lshr i64 -1, {body.let(f'sub nsw i64 64, {most}')}")
+    most = body.assign(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
+    bits = body.assign(f"lshr i64 -1, {body.assign(f'sub nsw i64 64, {most}')}")
     if lanes < 64:
-        bits = body.let(f"trunc i64 {bits} to i{lanes}")
-    return body.let(f"bitcast i{lanes} {bits} to {body.vector('i1')}")
+        bits = body.assign(f"trunc i64 {bits} to i{lanes}")
+    return body.assign(f"bitcast i{lanes} {bits} to {body.vector('i1')}")
 
 
 def _accumulated(body: SimdLowering, op: str, t: ScalarType, carried: str, extra: str) -> str:
@@ -552,5 +557,5 @@ def _accumulated(body: SimdLowering, op: str, t: ScalarType, carried: str, extra
     if op not in ("min", "max") or not t.is_float:
         return body.combine(op, t, carried, extra)
     kind, word = body.vector(t.llvm), "olt" if op == "min" else "ogt"
-    better = body.let(f"fcmp {word} {kind} {extra}, {carried}")
-    return body.let(f"select {body.vector('i1')} {better}, {kind} {extra}, {kind} {carried}")
+    better = body.assign(f"fcmp {word} {kind} {extra}, {carried}")
+    return body.assign(f"select {body.vector('i1')} {better}, {kind} {extra}, {kind} {carried}")

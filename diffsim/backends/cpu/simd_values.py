@@ -42,18 +42,18 @@ class SimdValues(FunctionLowering):
         self.lanes = lanes
         self.jit = jit
         self.task = task
-        self.varying = task.simd or frozenset()
+        self.divergent = task.simd or frozenset()
         self.mask = ""
-        self.places: list[dict[Value, Index]] = [{}]
-        self.vectors = False
+        self.indices: list[dict[Value, Index]] = [{}]
+        self.emits_vectors = False
         """Whether the statement in hand is written with vectors."""
-        self.head: list[str] = []
-        self.head_at = 0
+        self.preamble: list[str] = []
+        self.preamble_at = 0
         self.splats: dict[tuple[str, str], str] = {}
-        self.rooms: dict[str, list[str]] = {}
+        self.free_arrays: dict[str, list[str]] = {}
         """Arrays on the stack that are free, by type."""
 
-    def another(self, lines: list[str]) -> SimdValues:
+    def new_function(self, lines: list[str]) -> SimdValues:
         """A body of another function for the same lanes."""
         made = type(self)(self.module, lines, self.task, self.lanes, self.jit)
         made.mask = self.mask
@@ -61,58 +61,58 @@ class SimdValues(FunctionLowering):
 
     # ---- values
 
-    def enter_wide(self) -> None:
+    def open_preamble(self) -> None:
         """After the leaves are loaded: what is put into `head` from now on comes to stand here."""
-        self.head_at = len(self.lines)
+        self.preamble_at = len(self.lines)
         self.lines.append("")
 
-    def finish(self) -> None:
-        self.lines[self.head_at] = "\n".join(self.head)
+    def close_preamble(self) -> None:
+        self.lines[self.preamble_at] = "\n".join(self.preamble)
 
     def vector(self, t: str) -> str:
         return f"<{self.lanes} x {t}>"
 
     @contextmanager
-    def wide_ops(self) -> Iterator[None]:
-        before, self.vectors = self.vectors, True
+    def vector_ops(self) -> Iterator[None]:
+        before, self.emits_vectors = self.emits_vectors, True
         yield
-        self.vectors = before
+        self.emits_vectors = before
 
     def llvm_type(self, t: ScalarType) -> str:
-        return self.vector(t.llvm) if self.vectors else t.llvm
+        return self.vector(t.llvm) if self.emits_vectors else t.llvm
 
     def suffix(self, t: ScalarType) -> str:
         plain = super().suffix(t)
-        return f"v{self.lanes}{plain}" if self.vectors else plain
+        return f"v{self.lanes}{plain}" if self.emits_vectors else plain
 
     def type_of(self, v: Value) -> str:
         t = v.type.scalar.llvm
-        return self.vector(t) if v in self.varying else t
+        return self.vector(t) if v in self.divergent else t
 
     def name(self, v: Value) -> str:
-        if v in self.varying:
+        if v in self.divergent:
             return self.names.get(v) or self._lane_vector(v)
         plain = super().name(v)
-        if not self.vectors:
+        if not self.emits_vectors:
             return plain
         return self.splat(v.type.scalar.llvm, plain, lasting=isinstance(v, LEAVES))
 
-    def name_as(self, like: Value, v: Value) -> str:
-        if like not in self.varying:
+    def name_for(self, like: Value, v: Value) -> str:
+        if like not in self.divergent:
             return self.name(v)
-        with self.wide_ops():
+        with self.vector_ops():
             return self.name(v)
 
     def splat(self, t: str, v: str, *, lasting: bool = False) -> str:
         """A scalar in all lanes; `lasting` if it is known from the function's start on."""
         if not lasting:
-            one = self.let(f"insertelement {self.vector(t)} poison, {t} {v}, i64 0")
-            return self.let(self._spread(t, one))
+            one = self.assign(f"insertelement {self.vector(t)} poison, {t} {v}, i64 0")
+            return self.assign(self._spread(t, one))
         found = self.splats.get((t, v))
         if found is None:
             one, found = self.fresh(), self.fresh()
-            self.head.append(f"  {one} = insertelement {self.vector(t)} poison, {t} {v}, i64 0")
-            self.head.append(f"  {found} = {self._spread(t, one)}")
+            self.preamble.append(f"  {one} = insertelement {self.vector(t)} poison, {t} {v}, i64 0")
+            self.preamble.append(f"  {found} = {self._spread(t, one)}")
             self.splats[t, v] = found
         return found
 
@@ -123,7 +123,7 @@ class SimdValues(FunctionLowering):
     def iota(self, t: str) -> str:
         return "<" + ", ".join(f"{t} {k}" for k in range(self.lanes)) + ">"
 
-    def all_lanes(self) -> str:
+    def active_mask(self) -> str:
         return self.mask or self.splat("i1", "true", lasting=True)
 
     def _lane_vector(self, v: Value) -> str:
@@ -131,35 +131,35 @@ class SimdValues(FunctionLowering):
         place = self.index(v)
         t = v.type.scalar.llvm
         if place.vector or t == "i64":
-            full = self.spread_out(place)
+            full = self.as_vector(place)
             return (
                 full
                 if t == "i64"
-                else self.let(f"trunc {self.vector('i64')} {full} to {self.vector(t)}")
+                else self.assign(f"trunc {self.vector('i64')} {full} to {self.vector(t)}")
             )
         base = place.base
         if not base.lstrip("-").isdigit():
-            base = self.let(f"trunc i64 {base} to {t}")
+            base = self.assign(f"trunc i64 {base} to {t}")
         steps = "<" + ", ".join(f"{t} {k * place.step}" for k in range(self.lanes)) + ">"
-        return self.let(f"add {self.vector(t)} {self.splat(t, base)}, {steps}")
+        return self.assign(f"add {self.vector(t)} {self.splat(t, base)}, {steps}")
 
     # ---- indices
 
     def index64(self, v: Value) -> str:
-        before, self.vectors = self.vectors, False
+        before, self.emits_vectors = self.emits_vectors, False
         found = super().index64(v)
-        self.vectors = before
+        self.emits_vectors = before
         return found
 
     def index(self, v: Value) -> Index:
         """An index as the lanes have it; additions and multiplications are carried out in 64 bits."""
-        if v not in self.varying:
+        if v not in self.divergent:
             return Index(self.index64(v))
-        for scope in reversed(self.places):
+        for scope in reversed(self.indices):
             if v in scope:
                 return scope[v]
         made = self._index(v)
-        self.places[-1][v] = made
+        self.indices[-1][v] = made
         return made
 
     def _index(self, v: Value) -> Index:
@@ -170,9 +170,9 @@ class SimdValues(FunctionLowering):
                 return self.plus(a, b if let.op.name == "add" else self.times(b, "-1"))
             if let.op.name == "mul":
                 x, y = let.args
-                if x not in self.varying:
+                if x not in self.divergent:
                     x, y = y, x
-                if y not in self.varying:
+                if y not in self.divergent:
                     return self.times(self.index(x), self.index64(y))
         if let is not None and let.op.name == "cast":
             have = let.args[0].type.scalar
@@ -181,17 +181,17 @@ class SimdValues(FunctionLowering):
         full = self.names[v]
         if t.bits < 64:
             word = "sext" if t.kind == "i" else "zext"
-            full = self.let(f"{word} {self.vector(t.llvm)} {full} to {self.vector('i64')}")
+            full = self.assign(f"{word} {self.vector(t.llvm)} {full} to {self.vector('i64')}")
         return Index(vector=full)
 
     def plus(self, a: Index, b: Index) -> Index:
         if a.base == "0" or b.base == "0":
             base = b.base if a.base == "0" else a.base
         else:
-            base = self.let(f"add nsw i64 {a.base}, {b.base}")
+            base = self.assign(f"add nsw i64 {a.base}, {b.base}")
         vector = a.vector or b.vector
         if a.vector and b.vector:
-            vector = self.let(f"add nsw {self.vector('i64')} {a.vector}, {b.vector}")
+            vector = self.assign(f"add nsw {self.vector('i64')} {a.vector}, {b.vector}")
         return Index(base, a.step + b.step, vector)
 
     def times(self, a: Index, factor: str) -> Index:
@@ -200,27 +200,27 @@ class SimdValues(FunctionLowering):
             return a
         known = factor.lstrip("-").isdigit()
         if a.step and not known:
-            a = Index(vector=self.spread_out(a))
+            a = Index(vector=self.as_vector(a))
         base, vector = a.base, a.vector
         if base != "0":
-            base = self.let(f"mul nsw i64 {base}, {factor}")
+            base = self.assign(f"mul nsw i64 {base}, {factor}")
         if vector:
             many = self.splat("i64", factor, lasting=known)
-            vector = self.let(f"mul nsw {self.vector('i64')} {vector}, {many}")
+            vector = self.assign(f"mul nsw {self.vector('i64')} {vector}, {many}")
         return Index(base, a.step * int(factor) if known else 0, vector)
 
-    def spread_out(self, a: Index) -> str:
+    def as_vector(self, a: Index) -> str:
         """An index as a vector."""
         full = a.vector
         if a.step:
             steps = "<" + ", ".join(f"i64 {k * a.step}" for k in range(self.lanes)) + ">"
-            full = self.let(f"add nsw {self.vector('i64')} {full}, {steps}") if full else steps
+            full = self.assign(f"add nsw {self.vector('i64')} {full}, {steps}") if full else steps
         if a.base != "0" or not full:
             base = self.splat("i64", a.base)
-            full = self.let(f"add nsw {self.vector('i64')} {full}, {base}") if full else base
+            full = self.assign(f"add nsw {self.vector('i64')} {full}, {base}") if full else base
         return full
 
-    def place(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> Index:
+    def index_of(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> Index:
         """The lanes' addresses: `base` is a pointer, the rest counts scalars."""
         if mem.kind == "temp":
             return Index(self.address(mem, index))
@@ -235,17 +235,17 @@ class SimdValues(FunctionLowering):
             t = memory_type(mem.dtype.scalar)
             # The first lane may be idle and have no element: no promise about its address.
             inside = "" if at.step or at.vector else "inbounds "
-            pointer = self.let(f"getelementptr {inside}{t}, ptr {pointer}, i64 {at.base}")
+            pointer = self.assign(f"getelementptr {inside}{t}, ptr {pointer}, i64 {at.base}")
         return Index(pointer, at.step, at.vector)
 
     def pointers_of(self, mem: Mem, at: Index) -> str:
-        offsets = self.spread_out(Index("0", at.step, at.vector))
+        offsets = self.as_vector(Index("0", at.step, at.vector))
         t = memory_type(mem.dtype.scalar)
-        return self.let(f"getelementptr {t}, ptr {at.base}, {self.vector('i64')} {offsets}")
+        return self.assign(f"getelementptr {t}, ptr {at.base}, {self.vector('i64')} {offsets}")
 
     # ---- memory
 
-    def get_lanes(self, mem: Mem, at: Index) -> str:
+    def load_lanes(self, mem: Mem, at: Index) -> str:
         t, alias = mem.dtype.scalar, self.module.alias(mem)
         m = memory_type(t)
         kind, mark = (
@@ -254,14 +254,14 @@ class SimdValues(FunctionLowering):
         )
         mask = self.vector("i1")
         if not at.step and not at.vector:
-            raw = self.splat(m, self.let(f"load {m}, ptr {at.base}{alias}"))
+            raw = self.splat(m, self.assign(f"load {m}, ptr {at.base}{alias}"))
         elif at.step == 1 and not at.vector:
             if mem.kind == "scratch" or not self.mask:
-                raw = self.let(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
+                raw = self.assign(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
             else:
                 name = f"@llvm.masked.load.{mark}.p0"
                 self.module.declare(name, f"declare {kind} {name}(ptr, i32, {mask}, {kind})")
-                raw = self.let(
+                raw = self.assign(
                     f"call {kind} {name}(ptr {at.base}, i32 {t.bytes}, {mask} {self.mask}, "
                     f"{kind} zeroinitializer){alias}"
                 )
@@ -269,13 +269,13 @@ class SimdValues(FunctionLowering):
             pointers, many = self.pointers_of(mem, at), self.vector("ptr")
             name = f"@llvm.masked.gather.{mark}.v{self.lanes}p0"
             self.module.declare(name, f"declare {kind} {name}({many}, i32, {mask}, {kind})")
-            raw = self.let(
-                f"call {kind} {name}({many} {pointers}, i32 {t.bytes}, {mask} {self.all_lanes()}, "
+            raw = self.assign(
+                f"call {kind} {name}({many} {pointers}, i32 {t.bytes}, {mask} {self.active_mask()}, "
                 f"{kind} zeroinitializer){alias}"
             )
-        return self.let(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
+        return self.assign(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
 
-    def put_lanes(self, mem: Mem, at: Index, v: str) -> None:
+    def store_lanes(self, mem: Mem, at: Index, v: str) -> None:
         """Store a vector; where lanes meet, the last one stays."""
         t, alias = mem.dtype.scalar, self.module.alias(mem)
         m = memory_type(t)
@@ -285,69 +285,69 @@ class SimdValues(FunctionLowering):
         )
         mask = self.vector("i1")
         if t.is_bool:
-            v = self.let(f"zext {mask} {v} to {kind}")
+            v = self.assign(f"zext {mask} {v} to {kind}")
         if at.step == 1 and not at.vector:
             if mem.kind == "scratch" or not self.mask:
-                self.put(f"store {kind} {v}, ptr {at.base}, align {t.bytes}{alias}")
+                self.emit(f"store {kind} {v}, ptr {at.base}, align {t.bytes}{alias}")
                 return
             name = f"@llvm.masked.store.{mark}.p0"
             self.module.declare(name, f"declare void {name}({kind}, ptr, i32, {mask})")
-            self.put(
+            self.emit(
                 f"call void {name}({kind} {v}, ptr {at.base}, i32 {t.bytes}, {mask} {self.mask}){alias}"
             )
             return
         pointers, many = self.pointers_of(mem, at), self.vector("ptr")
         name = f"@llvm.masked.scatter.{mark}.v{self.lanes}p0"
         self.module.declare(name, f"declare void {name}({kind}, {many}, i32, {mask})")
-        self.put(
+        self.emit(
             f"call void {name}({kind} {v}, {many} {pointers}, i32 {t.bytes}, "
-            f"{mask} {self.all_lanes()}){alias}"
+            f"{mask} {self.active_mask()}){alias}"
         )
 
     def spill(self, t: str, v: str) -> str:
         """A vector in an array, to take single lanes from; `give` the array back after it."""
-        rooms = self.rooms.setdefault(t, [])
+        rooms = self.free_arrays.setdefault(t, [])
         if rooms:
             room = rooms.pop()
         else:
             room = self.fresh()
-            self.head.append(f"  {room} = alloca [{self.lanes} x {t}], align 64")
-        self.put(f"store {self.vector(t)} {v}, ptr {room}, align 64")
+            self.preamble.append(f"  {room} = alloca [{self.lanes} x {t}], align 64")
+        self.emit(f"store {self.vector(t)} {v}, ptr {room}, align 64")
         return room
 
-    def give(self, t: str, room: str) -> None:
-        self.rooms[t].append(room)
+    def free_array(self, t: str, room: str) -> None:
+        self.free_arrays[t].append(room)
 
-    def take(self, array: str, t: str, lane: str) -> str:
+    def load_lane(self, array: str, t: str, lane: str) -> str:
         """One lane of a vector that was spilled."""
-        at = self.let(f"getelementptr {t}, ptr {array}, i64 {lane}")
-        return self.let(f"load {t}, ptr {at}")
+        at = self.assign(f"getelementptr {t}, ptr {array}, i64 {lane}")
+        return self.assign(f"load {t}, ptr {at}")
 
     def each_lane(self, emit: Callable[[str], None]) -> None:
         """A loop over the lanes at work, in order."""
         word = f"i{self.lanes}"
         bits = "-1"
         if self.mask:
-            bits = self.let(f"bitcast {self.vector('i1')} {self.mask} to {word}")
+            bits = self.assign(f"bitcast {self.vector('i1')} {self.mask} to {word}")
         cttz = f"@llvm.cttz.{word}"
         self.module.declare(cttz, f"declare {word} {cttz}({word}, i1)")
         before = self.label
         head, after = self.new_label("lane"), self.new_label("lanes")
         self.jump(head)
-        self.start(head)
+        self.start_block(head)
         left, rest = self.fresh(), self.fresh()
         at = len(self.lines)
-        first = self.let(f"call {word} {cttz}({word} {left}, i1 true)")
+        first = self.assign(f"call {word} {cttz}({word} {left}, i1 true)")
         wider = "zext" if self.lanes < 64 else "bitcast"
-        emit(self.let(f"{wider} {word} {first} to i64"))
-        below = self.let(f"sub {word} {left}, 1")
-        self.put(f"{rest} = and {word} {left}, {below}")
-        done = self.let(f"icmp eq {word} {rest}, 0")
+        emit(self.assign(f"{wider} {word} {first} to i64"))
+        below = self.assign(f"sub {word} {left}, 1")
+        self.emit(f"{rest} = and {word} {left}, {below}")
+        done = self.assign(f"icmp eq {word} {rest}, 0")
         self.lines.insert(
             at, f"  {left} = phi {word} [ {bits}, %{before} ], [ {rest}, %{self.label} ]"
         )
-        self.put(f"br i1 {done}, label %{after}, label %{head}")
-        self.start(after)
+        self.emit(f"br i1 {done}, label %{after}, label %{head}")
+        self.start_block(after)
 
     def sum_of_lanes(self, t: ScalarType, v: str) -> str:
         """The sum over the lanes at work."""
@@ -359,7 +359,7 @@ class SimdValues(FunctionLowering):
             return v
         kind = self.vector(t.llvm)
         nothing = self.splat(t.llvm, identity("add", t), lasting=True)
-        return self.let(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
+        return self.assign(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
 
     def folded(self, t: ScalarType, v: Value, width: int, total: str) -> str:
         """`total`, a vector of `width` lanes, plus the lanes at work of a value, as many at a time."""
@@ -383,7 +383,7 @@ class SimdValues(FunctionLowering):
 
         product = None if self.mask or not total else self.product(v)
         if product is None:
-            with self.wide_ops():
+            with self.vector_ops():
                 extra = part(self.at_work(t, self.name(v)))
             return self.sum_of_two(t, count, total, extra) if total else extra
         x, y = (part(factor) for factor in product)
@@ -394,7 +394,7 @@ class SimdValues(FunctionLowering):
         kind, flags = f"<{lanes} x {t.llvm}>", self.module.flags
         name = f"@llvm.fmuladd.v{lanes}f{t.bits}"
         self.module.declare(name, f"declare {kind} {name}({kind}, {kind}, {kind})")
-        return self.let(f"call {flags} {kind} {name}({kind} {x}, {kind} {y}, {kind} {total})")
+        return self.assign(f"call {flags} {kind} {name}({kind} {x}, {kind} {y}, {kind} {total})")
 
     def product(self, v: Value) -> tuple[str, str] | None:
         """The factors of a value, as vectors, if it is a product, twice one (2 x dx), or minus that.
@@ -416,34 +416,36 @@ class SimdValues(FunctionLowering):
                 return None
         if let is None or let.op.name != "mul":
             return None
-        with self.wide_ops():
+        with self.vector_ops():
             x, y = (self.name(a) for a in let.args)
             t = v.type.scalar
             if twice:
                 x = self.sum_of_two(t, self.lanes, x, x)
             if minus:
-                x = self.let(f"fneg {self.module.flags} {self.vector(t.llvm)} {x}")
+                x = self.assign(f"fneg {self.module.flags} {self.vector(t.llvm)} {x}")
         return x, y
 
     def sum_of_two(self, t: ScalarType, lanes: int, a: str, b: str) -> str:
         word = f"fadd {self.module.flags}" if t.is_float else "add"
-        return self.let(f"{word} <{lanes} x {t.llvm}> {a}, {b}")
+        return self.assign(f"{word} <{lanes} x {t.llvm}> {a}, {b}")
 
     def lanes_of(self, t: ScalarType, v: str, lanes: int, first: int, count: int) -> str:
         """Some lanes of a vector."""
         if count == lanes:
             return v
         kind, picks = f"<{lanes} x {t.llvm}>", ", ".join(f"i32 {first + k}" for k in range(count))
-        return self.let(f"shufflevector {kind} {v}, {kind} poison, <{count} x i32> <{picks}>")
+        return self.assign(f"shufflevector {kind} {v}, {kind} poison, <{count} x i32> <{picks}>")
 
     @contextmanager
-    def some_lanes(self, first: int, count: int) -> Iterator[None]:
+    def restricted_to(self, first: int, count: int) -> Iterator[None]:
         """Only `count` lanes from `first` on are at work."""
         before = self.mask
         if count < self.lanes:
             bits = ", ".join(f"i1 {int(first <= k < first + count)}" for k in range(self.lanes))
             self.mask = (
-                self.let(f"and {self.vector('i1')} {before}, <{bits}>") if before else f"<{bits}>"
+                self.assign(f"and {self.vector('i1')} {before}, <{bits}>")
+                if before
+                else f"<{bits}>"
             )
         yield
         self.mask = before
@@ -455,17 +457,17 @@ class SimdValues(FunctionLowering):
             name = f"@llvm.vector.reduce.fadd.{mark}"
             self.module.declare(name, f"declare {t.llvm} {name}({t.llvm}, {kind})")
             zero = number(Const(t, -0.0))
-            return self.let(f"call reassoc {t.llvm} {name}({t.llvm} {zero}, {kind} {v})")
+            return self.assign(f"call reassoc {t.llvm} {name}({t.llvm} {zero}, {kind} {v})")
         word = {"f": f"f{op}", "u": f"u{op}", "i": f"s{op}"}[t.kind] if op in ("min", "max") else op
         name = f"@llvm.vector.reduce.{word}.{mark}"
         self.module.declare(name, f"declare {t.llvm} {name}({kind})")
-        return self.let(f"call {t.llvm} {name}({kind} {v})")
+        return self.assign(f"call {t.llvm} {name}({kind} {v})")
 
     # ---- functions
 
     def call_function(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
         """A function of libmvec on parts of the vectors; without it, of libm on each lane."""
-        if not self.vectors:
+        if not self.emits_vectors:
             return super().call_function(function, t, args)
         symbol, width = vector_form(self.jit, self.module, function, t, self.lanes)
         if not symbol:
@@ -477,16 +479,18 @@ class SimdValues(FunctionLowering):
             if width < self.lanes:
                 picks = ", ".join(f"i32 {first + k}" for k in range(width))
                 pieces = [
-                    self.let(f"shufflevector {kind} {a}, {kind} poison, <{width} x i32> <{picks}>")
+                    self.assign(
+                        f"shufflevector {kind} {a}, {kind} poison, <{width} x i32> <{picks}>"
+                    )
                     for a in args
                 ]
             operands = ", ".join(f"{part} {p}" for p in pieces)
-            parts.append(self.let(f"call {self.module.flags} {part} @{symbol}({operands})"))
+            parts.append(self.assign(f"call {self.module.flags} {part} @{symbol}({operands})"))
         while len(parts) > 1:
             part, double = f"<{width} x {t.llvm}>", 2 * width
             picks = ", ".join(f"i32 {k}" for k in range(double))
             parts = [
-                self.let(f"shufflevector {part} {a}, {part} {b}, <{double} x i32> <{picks}>")
+                self.assign(f"shufflevector {part} {a}, {part} {b}, <{double} x i32> <{picks}>")
                 for a, b in zip(parts[::2], parts[1::2], strict=True)
             ]
             width = double
@@ -497,13 +501,13 @@ class SimdValues(FunctionLowering):
 
         def one(lane: str) -> None:
             result = FunctionLowering.call_function(
-                self, function, t, [self.take(r, t.llvm, lane) for r in rooms]
+                self, function, t, [self.load_lane(r, t.llvm, lane) for r in rooms]
             )
-            slot = self.let(f"getelementptr {t.llvm}, ptr {rooms[0]}, i64 {lane}")
-            self.put(f"store {t.llvm} {result}, ptr {slot}")
+            slot = self.assign(f"getelementptr {t.llvm}, ptr {rooms[0]}, i64 {lane}")
+            self.emit(f"store {t.llvm} {result}, ptr {slot}")
 
         self.each_lane(one)
-        result = self.let(f"load {self.vector(t.llvm)}, ptr {rooms[0]}, align 64")
+        result = self.assign(f"load {self.vector(t.llvm)}, ptr {rooms[0]}, align 64")
         for room in rooms:
-            self.give(t.llvm, room)
+            self.free_array(t.llvm, room)
         return result

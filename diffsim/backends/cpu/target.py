@@ -41,15 +41,17 @@ class CpuTarget:
             body.module.declare(name, text)
         count = body.scratch_count(s)
         width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
-        bytes_ = body.let(f"mul i64 {count}, {width}")
-        pool = body.slot_load(POOL, "ptr")
-        mark = body.let(f"call i64 @ds_arena_mark(ptr {pool}, i64 %worker)")
-        pointer = body.let(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
+        bytes_ = body.assign(f"mul i64 {count}, {width}")
+        pool = body.load_slot(POOL, "ptr")
+        mark = body.assign(f"call i64 @ds_arena_mark(ptr {pool}, i64 %worker)")
+        pointer = body.assign(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
         body.pointers[s.mem] = pointer
-        missing = body.let(f"icmp eq ptr {pointer}, null")
-        diagnostics.check(body, s, body.let(f"xor i1 {missing}, true"), [bytes_], leave=True)
+        missing = body.assign(f"icmp eq ptr {pointer}, null")
+        diagnostics.lower_check(
+            body, s, body.assign(f"xor i1 {missing}, true"), [bytes_], exits=True
+        )
         return f"{pool} {mark}"
 
     def release(self, body: FunctionLowering, ticket: str) -> None:
         pool, mark = ticket.split()
-        body.put(f"call void @ds_arena_release(ptr {pool}, i64 %worker, i64 {mark})")
+        body.emit(f"call void @ds_arena_release(ptr {pool}, i64 %worker, i64 {mark})")

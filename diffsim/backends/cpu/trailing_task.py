@@ -33,43 +33,43 @@ def chunk(module: Module, k: int) -> list[str]:
     reach = second.lag
     lines = ["entry:"]
     body = FunctionLowering(module, lines)
-    body.put(f"call void @task{k}(ptr %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker)")
-    words = body.shared_load(module.layout.borders[k + 1], "ptr", constant=False)
-    chunks = body.let(f"zext i32 {body.let(f'load i32, ptr {words}')} to i64")
+    body.emit(f"call void @task{k}(ptr %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker)")
+    words = body.load_task_slot(module.layout.borders[k + 1], "ptr", constant=False)
+    chunks = body.assign(f"zext i32 {body.assign(f'load i32, ptr {words}')} to i64")
     low, high = (bound(body, k + 1, second, j) for j in range(2))
-    away = body.let(f"sub nsw i64 {bound(body, k, first, 0)}, {low}")
+    away = body.assign(f"sub nsw i64 {bound(body, k, first, 0)}, {low}")
     row, width = _row(body, k, first), _row(body, k + 1, second)
 
     def row_at(lane: str) -> str:
-        return body.let(f"add nsw i64 {body.let(f'udiv i64 {lane}, {row}')}, {away}")
+        return body.assign(f"add nsw i64 {body.assign(f'udiv i64 {lane}, {row}')}, {away}")
 
     def clear(begin: str, end: str) -> None:
-        a, b = (body.let(f"mul nsw i64 {x}, {width}") for x in (begin, end))
-        body.put(f"call void @task{k + 1}(ptr %params, i64 {a}, i64 {b}, i64 %chunk, i64 %worker)")
+        a, b = (body.assign(f"mul nsw i64 {x}, {width}") for x in (begin, end))
+        body.emit(f"call void @task{k + 1}(ptr %params, i64 {a}, i64 {b}, i64 %chunk, i64 %worker)")
 
     def shifted(a: str, by: int) -> str:
-        return body.let(f"add nsw i64 {a}, {by}")
+        return body.assign(f"add nsw i64 {a}, {by}")
 
     here, there = row_at("%begin"), row_at("%end")
     following = shifted("%chunk", 1)
-    is_first = body.let("icmp eq i64 %chunk, 0")
-    is_last = body.let(f"icmp eq i64 {following}, {chunks}")
-    begin = body.let(f"select i1 {is_first}, i64 0, i64 {shifted(here, reach + 1)}")
-    rows = body.let(f"sub nsw i64 {high}, {low}")
-    clear(begin, body.let(f"select i1 {is_last}, i64 {rows}, i64 {shifted(there, -reach)}"))
+    is_first = body.assign("icmp eq i64 %chunk, 0")
+    is_last = body.assign(f"icmp eq i64 {following}, {chunks}")
+    begin = body.assign(f"select i1 {is_first}, i64 0, i64 {shifted(here, reach + 1)}")
+    rows = body.assign(f"sub nsw i64 {high}, {low}")
+    clear(begin, body.assign(f"select i1 {is_last}, i64 {rows}, i64 {shifted(there, -reach)}"))
     for at, border, is_end in ((here, "%chunk", is_first), (there, following, is_last)):
         inner, later, after = (body.new_label(w) for w in ("border", "later", "after"))
-        body.put(f"br i1 {is_end}, label %{after}, label %{inner}")
-        body.start(inner)
-        word = body.let(f"getelementptr i32, ptr {words}, i64 {border}")
-        done = body.let(f"atomicrmw add ptr {word}, i32 1 acq_rel")
-        both = body.let(f"icmp eq i32 {done}, 1")
-        body.put(f"br i1 {both}, label %{later}, label %{after}")
-        body.start(later)
+        body.emit(f"br i1 {is_end}, label %{after}, label %{inner}")
+        body.start_block(inner)
+        word = body.assign(f"getelementptr i32, ptr {words}, i64 {border}")
+        done = body.assign(f"atomicrmw add ptr {word}, i32 1 acq_rel")
+        both = body.assign(f"icmp eq i32 {done}, 1")
+        body.emit(f"br i1 {both}, label %{later}, label %{after}")
+        body.start_block(later)
         clear(shifted(at, -reach), shifted(at, reach + 1))
         body.jump(after)
-        body.start(after)
-    body.put("ret void")
+        body.start_block(after)
+    body.emit("ret void")
     lines.append("}")
     return lines
 
@@ -79,5 +79,5 @@ def _row(body: FunctionLowering, k: int, task: Task) -> str:
     lanes = "1"
     for a in range(1, len(task.axes)):
         n = size(body, *(bound(body, k, task, 2 * a + j) for j in range(2)))
-        lanes = n if lanes == "1" else body.let(f"mul nsw i64 {lanes}, {n}")
+        lanes = n if lanes == "1" else body.assign(f"mul nsw i64 {lanes}, {n}")
     return lanes

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as a SIMT target: intrinsics and attributes of NVVM, libdevice, PTX that LLVM does not write."""
+"""NVIDIA GPUs as a SIMT target: intrinsics and attributes of NVVM, libdevice, PTX that LLVM lacks."""
 
 from __future__ import annotations
 
@@ -65,13 +65,15 @@ class CudaTarget(SimtTarget):
     def barrier(self, thread: Thread) -> None:
         symbol = "@llvm.nvvm.barrier.cta.sync.aligned.all"
         thread.module.declare(symbol, f"declare void {symbol}(i32)")
-        thread.put(f"call void {symbol}(i32 0)")
+        thread.emit(f"call void {symbol}(i32 0)")
 
     def shuffle_down(self, thread: Thread, word: str, distance: int, mask: str) -> str:
         symbol = "@llvm.nvvm.shfl.sync.down.i32"
         thread.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
         last = self.warp_size - 1
-        return thread.let(f"call i32 {symbol}(i32 {mask}, i32 {word}, i32 {distance}, i32 {last})")
+        return thread.assign(
+            f"call i32 {symbol}(i32 {mask}, i32 {word}, i32 {distance}, i32 {last})"
+        )
 
     def add_vector(self, thread: Thread, at: str, values: Sequence[str]) -> None:
         n = len(values)
@@ -79,6 +81,6 @@ class CudaTarget(SimtTarget):
         text = f"red.relaxed.gpu.global.add.v{n}.f32 [$0], {{{places}}};"
         kinds = ",".join(["l", *"f" * n])
         operands = ", ".join(values)
-        thread.put(
+        thread.emit(
             f'call void asm sideeffect "{text}", "{kinds},~{{memory}}"(ptr {at}, {operands})'
         )

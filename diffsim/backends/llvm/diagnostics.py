@@ -20,31 +20,31 @@ ROOM = (1 << 20) - HEAD
 """Words for the lines of one launch: 8 MiB with the head."""
 
 
-def check(
-    body: FunctionLowering, s: Check | Alloca, ok: str, values: list[str], *, leave: bool = False
+def lower_check(
+    body: FunctionLowering, s: Check | Alloca, ok: str, values: list[str], *, exits: bool = False
 ) -> None:
     """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
     checks = body.module.checks
     checks.append(s)
     fail, first, after = (body.new_label(w) for w in ("fail", "first", "pass"))
-    body.put(f"br i1 {ok}, label %{after}, label %{fail}")
-    body.start(fail)
+    body.emit(f"br i1 {ok}, label %{after}, label %{fail}")
+    body.start_block(fail)
     buffer = body.base(ERROR)
     order = f"{body.scope} monotonic monotonic"
-    pair = body.let(f"cmpxchg ptr {buffer}, i64 0, i64 {len(checks)}{order}")
-    won = body.let(f"extractvalue {{ i64, i1 }} {pair}, 1")
+    pair = body.assign(f"cmpxchg ptr {buffer}, i64 0, i64 {len(checks)}{order}")
+    won = body.assign(f"extractvalue {{ i64, i1 }} {pair}, 1")
     rest = body.new_label("failed")
-    body.put(f"br i1 {won}, label %{first}, label %{rest}")
-    body.start(first)
+    body.emit(f"br i1 {won}, label %{first}, label %{rest}")
+    body.start_block(first)
     for k, v in enumerate(values, 1):
-        body.put(f"store i64 {v}, ptr {body.offset(buffer, k)}")
+        body.emit(f"store i64 {v}, ptr {body.offset(buffer, k)}")
     body.jump(rest)
-    body.start(rest)
-    body.put(body.exit if leave else f"br label %{after}")
-    body.start(after)
+    body.start_block(rest)
+    body.emit(body.exit_branch if exits else f"br label %{after}")
+    body.start_block(after)
 
 
-def show(body: FunctionLowering, s: Print) -> None:
+def lower_print(body: FunctionLowering, s: Print) -> None:
     """Append a line to the printed ones, or count it as lost."""
     prints = body.module.prints
     prints.append(s)
@@ -52,29 +52,29 @@ def show(body: FunctionLowering, s: Print) -> None:
     fits, lost, after = (body.new_label(w) for w in ("fits", "lost", "printed"))
     buffer = body.base(PRINTED)
     order = f"{body.scope} monotonic"
-    at = body.let(f"atomicrmw add ptr {buffer}, i64 {len(words)}{order}")
-    inside = body.let(f"icmp sle i64 {at}, {ROOM - len(words)}")
-    body.put(f"br i1 {inside}, label %{fits}, label %{lost}")
-    body.start(fits)
-    line = body.offset(buffer, body.let(f"add i64 {at}, {HEAD}"))
+    at = body.assign(f"atomicrmw add ptr {buffer}, i64 {len(words)}{order}")
+    inside = body.assign(f"icmp sle i64 {at}, {ROOM - len(words)}")
+    body.emit(f"br i1 {inside}, label %{fits}, label %{lost}")
+    body.start_block(fits)
+    line = body.offset(buffer, body.assign(f"add i64 {at}, {HEAD}"))
     for k, word in enumerate(words):
-        body.put(f"store i64 {word}, ptr {body.offset(line, k)}")
+        body.emit(f"store i64 {word}, ptr {body.offset(line, k)}")
     body.jump(after)
-    body.start(lost)
-    body.let(f"atomicrmw add ptr {body.offset(buffer, 1)}, i64 1{order}")
+    body.start_block(lost)
+    body.assign(f"atomicrmw add ptr {body.offset(buffer, 1)}, i64 1{order}")
     body.jump(after)
-    body.start(after)
+    body.start_block(after)
 
 
 def _bits(body: FunctionLowering, v: Value) -> str:
     """A scalar as a word."""
     t, x = v.type.scalar, body.name(v)
     if t.is_float:
-        x = body.let(f"bitcast {t.llvm} {x} to i{8 * t.bytes}")
+        x = body.assign(f"bitcast {t.llvm} {x} to i{8 * t.bytes}")
     if t.is_bool:
-        return body.let(f"zext i1 {x} to i64")
+        return body.assign(f"zext i1 {x} to i64")
     if t.bytes == 8:
         return x
-    return body.let(
+    return body.assign(
         f"{'zext' if t.is_float or t.kind == 'u' else 'sext'} i{8 * t.bytes} {x} to i64"
     )

@@ -21,14 +21,14 @@ def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
     v = task.bounds.yields[j]
     if isinstance(v, Const):
         return str(int(v.value))
-    return body.shared_load(body.module.layout.bounds[k, j], "i64")
+    return body.load_task_slot(body.module.layout.bounds[k, j], "i64")
 
 
 def size(body: FunctionLowering, lo: str, hi: str) -> str:
     """How many points lo..hi has; not positive where it is empty."""
     if _is_number(lo) and _is_number(hi):
         return str(max(0, int(hi) - int(lo)))
-    return hi if lo == "0" else body.let(f"sub nsw i64 {hi}, {lo}")
+    return hi if lo == "0" else body.assign(f"sub nsw i64 {hi}, {lo}")
 
 
 def groups(body: FunctionLowering, extent: str, together: int) -> str:
@@ -37,7 +37,9 @@ def groups(body: FunctionLowering, extent: str, together: int) -> str:
         return extent
     if extent.isdigit():
         return str(-(-int(extent) // together))
-    return body.let(f"udiv i64 {body.let(f'add nsw i64 {extent}, {together - 1}')}, {together}")
+    return body.assign(
+        f"udiv i64 {body.assign(f'add nsw i64 {extent}, {together - 1}')}, {together}"
+    )
 
 
 def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) -> str:
@@ -54,11 +56,11 @@ def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) 
         lo, hi = (body.index64(task.bounds.yields[2 * a + j]) for j in range(2))
         for j, v in ((2 * a, lo), (2 * a + 1, hi)):
             if (k, j) in module.layout.bounds:
-                body.shared_store(module.layout.bounds[k, j], "i64", v)
+                body.store_task_slot(module.layout.bounds[k, j], "i64", v)
         n = size(body, lo, hi)
         if not n.isdigit():
             module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
-            n = body.let(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
+            n = body.assign(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
         if a == len(task.axes) - 1:
             n = groups(body, n, together)
         lanes = _times(body, lanes, n)
@@ -88,21 +90,21 @@ def point(
     wide: dict[Value, str] = {}
     rest = flat
     if narrow:
-        short = body.let(f"trunc i64 {flat} to i32")
+        short = body.assign(f"trunc i64 {flat} to i32")
         for a in range(len(axes) - 1, -1, -1):
             at = short
             if a:
-                at = body.let(f"urem i32 {short}, {sizes[a]}")
-                short = body.let(f"udiv i32 {short}, {sizes[a]}")
-            at = body.let(f"zext i32 {at} to i64")
-            wide[axes[a]] = at if lows[a] == "0" else body.let(f"add nsw i64 {at}, {lows[a]}")
+                at = body.assign(f"urem i32 {short}, {sizes[a]}")
+                short = body.assign(f"udiv i32 {short}, {sizes[a]}")
+            at = body.assign(f"zext i32 {at} to i64")
+            wide[axes[a]] = at if lows[a] == "0" else body.assign(f"add nsw i64 {at}, {lows[a]}")
         return wide
     for a in range(len(axes) - 1, -1, -1):
         at = rest
         if a:
-            at = body.let(f"urem i64 {rest}, {sizes[a]}")
-            rest = body.let(f"udiv i64 {rest}, {sizes[a]}")
-        wide[axes[a]] = at if lows[a] == "0" else body.let(f"add nsw i64 {at}, {lows[a]}")
+            at = body.assign(f"urem i64 {rest}, {sizes[a]}")
+            rest = body.assign(f"udiv i64 {rest}, {sizes[a]}")
+        wide[axes[a]] = at if lows[a] == "0" else body.assign(f"add nsw i64 {at}, {lows[a]}")
     return wide
 
 
@@ -121,7 +123,7 @@ def accumulate(body: FunctionLowering, op: str, v: Value, carried: str) -> str:
         flags = body.module.flags
         if "reassoc" not in flags:
             flags += " reassoc nsz"
-        return body.let(f"fadd {flags} {t.llvm} {carried}, {body.name(v)}")
+        return body.assign(f"fadd {flags} {t.llvm} {carried}, {body.name(v)}")
     return body.combine(op, t, carried, body.name(v))
 
 
@@ -143,7 +145,7 @@ def _times(body: FunctionLowering, a: str, b: str) -> str:
         return str(int(a) * int(b))
     if "1" in (a, b):
         return b if a == "1" else a
-    return body.let(f"mul nsw i64 {a}, {b}")
+    return body.assign(f"mul nsw i64 {a}, {b}")
 
 
 def _is_number(text: str) -> bool:

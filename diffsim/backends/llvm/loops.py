@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 def lower_for(body: FunctionLowering, s: For) -> None:
     """A loop over a range, and what it carries."""
     lo, hi = body.index64(s.lo), body.index64(s.hi)
-    inits = [body.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+    inits = [body.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
     last = None
     if s.reverse:
-        last = body.let(f"sub i64 {body.let(f'add i64 {lo}, {hi}')}, 1")
-    long = body.looks and safepoints.is_long(s)
+        last = body.assign(f"sub i64 {body.assign(f'add i64 {lo}, {hi}')}, 1")
+    long = body.has_safepoints and safepoints.is_long(s)
     length = safepoints.strip(s) if long else 0
     if length:
         outs = _strips(body, s, (lo, hi), last, inits, length)
     else:
         work = safepoints.cost(s.body) if long else 0
-        _, outs = _turns(body, s, (lo, hi), last, inits, work)
+        _, outs = _iterations(body, s, (lo, hi), last, inits, work)
     body.names.update(zip(s.outs, outs, strict=True))
 
 
-def _turns(
+def _iterations(
     body: FunctionLowering,
     s: For,
     bounds: tuple[str, str],
@@ -41,32 +41,32 @@ def _turns(
     before = body.label
     head, do, after = (body.new_label(w) for w in ("for", "do", "done"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     k, latch_label, latch = body.fresh(), body.new_label("latch"), body.fresh()
-    body.put(f"{k} = phi i64 [ {lo}, %{before} ], [ {latch}, %{latch_label} ]")
+    body.emit(f"{k} = phi i64 [ {lo}, %{before} ], [ {latch}, %{latch_label} ]")
     at = len(body.lines)
     params = [body.bind(p) for p in s.params]
-    inside = body.let(f"icmp slt i64 {k}, {hi}")
-    body.put(f"br i1 {inside}, label %{do}, label %{after}")
-    body.start(do)
-    body.int64_names.append({s.index: body.let(f"sub i64 {last}, {k}") if last else k})
+    inside = body.assign(f"icmp slt i64 {k}, {hi}")
+    body.emit(f"br i1 {inside}, label %{do}, label %{after}")
+    body.start_block(do)
+    body.int64_names.append({s.index: body.assign(f"sub i64 {last}, {k}") if last else k})
     if s.index.type.scalar.bits == 64:
         body.names[s.index] = body.int64_names[-1][s.index]
     calls = body.module.scalar_calls
     body.block(s.body)
-    nexts = [body.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
+    nexts = [body.name_for(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
     body.int64_names.pop()
     if work:
         safepoints.count(body, work)
     body.jump(latch_label)
-    body.start(latch_label)
-    body.put(f"{latch} = add nsw i64 {k}, 1")
-    body.put(f"br label %{head}{body.loop_hint(s) or body.module.as_scalars(calls)}")
+    body.start_block(latch_label)
+    body.emit(f"{latch} = add nsw i64 {k}, 1")
+    body.emit(f"br label %{head}{body.loop_hint(s) or body.module.as_scalars(calls)}")
     body.lines[at:at] = [
         f"  {p} = phi {body.type_of(v)} [ {i}, %{before} ], [ {n}, %{latch_label} ]"
         for p, v, i, n in zip(params, s.params, inits, nexts, strict=True)
     ]
-    body.start(after)
+    body.start_block(after)
     return k, params
 
 
@@ -82,16 +82,16 @@ def _strips(
     lo, hi = bounds
     strips = Strips(body, ["i64", *map(body.type_of, s.params)], [lo, *inits])
     first, *carried = strips.first
-    k, params = _turns(body, s, (first, strip_end(body, first, hi, length)), last, carried, 0)
-    strips.finish(body.let(f"icmp slt i64 {k}, {hi}"), [k, *params])
+    k, params = _iterations(body, s, (first, strip_end(body, first, hi, length)), last, carried, 0)
+    strips.finish(body.assign(f"icmp slt i64 {k}, {hi}"), [k, *params])
     return params
 
 
 def strip_end(body: FunctionLowering, first: str, hi: str, length: int) -> str:
     """Where a strip ends: at the loop's end at the latest."""
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    end = body.let(f"add nsw i64 {first}, {length}")
-    return body.let(f"call i64 @llvm.smin.i64(i64 {end}, i64 {hi})")
+    end = body.assign(f"add nsw i64 {first}, {length}")
+    return body.assign(f"call i64 @llvm.smin.i64(i64 {end}, i64 {hi})")
 
 
 class Strips:
@@ -101,7 +101,7 @@ class Strips:
         self.body, self.types, self.inits = body, types, inits
         self.before, self.head = body.label, body.new_label("strips")
         body.jump(self.head)
-        body.start(self.head)
+        body.start_block(self.head)
         self.at = len(body.lines)
         self.first = [body.fresh() for _ in types]
 
@@ -109,8 +109,8 @@ class Strips:
         """Behind a strip: go on with the next one, if something is left, and look up before it."""
         body = self.body
         more, after = body.new_label("strip"), body.new_label("over")
-        body.put(f"br i1 {left}, label %{more}, label %{after}, {safepoints.RARE}")
-        body.start(more)
+        body.emit(f"br i1 {left}, label %{more}, label %{after}, {safepoints.RARE}")
+        body.start_block(more)
         safepoints.count(body, safepoints.STRIP)
         latch = body.label
         body.jump(self.head)
@@ -118,33 +118,33 @@ class Strips:
             f"  {p} = phi {t} [ {i}, %{self.before} ], [ {n}, %{latch} ]"
             for p, t, i, n in zip(self.first, self.types, self.inits, nexts, strict=True)
         ]
-        body.start(after)
+        body.start_block(after)
 
 
 def lower_while(body: FunctionLowering, s: While) -> None:
     """A loop that runs while its condition holds."""
-    inits = [body.name_as(p, v) for p, v in zip(s.params, s.inits, strict=True)]
-    length = safepoints.strip(s) if body.looks else 0
+    inits = [body.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
+    length = safepoints.strip(s) if body.has_safepoints else 0
     strips = Strips(body, [body.type_of(p) for p in s.params], inits) if length else None
     firsts = strips.first if strips else inits
     limit = Limit(body, firsts, length, safepoints.counts_to(s)) if length else None
     before = body.label
     head, do, after = (body.new_label(w) for w in ("while", "do", "done"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     at = len(body.lines)
     params = [body.bind(p) for p in s.params]
     body.block(s.cond)
     goes_on = body.name(s.cond.yields[0])
     inside = limit.inside(goes_on, params) if limit else goes_on
-    body.put(f"br i1 {inside}, label %{do}, label %{after}")
-    body.start(do)
+    body.emit(f"br i1 {inside}, label %{do}, label %{after}")
+    body.start_block(do)
     body.block(s.body)
-    nexts = [body.name_as(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
+    nexts = [body.name_for(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
     if limit:
         limit.count()
-    elif body.looks:
-        safepoints.count(body, safepoints.turn_cost(s))
+    elif body.has_safepoints:
+        safepoints.count(body, safepoints.iteration_cost(s))
     latch = body.label
     body.jump(head)
     body.lines[at:at] = [
@@ -153,7 +153,7 @@ def lower_while(body: FunctionLowering, s: While) -> None:
     ]
     if limit:
         limit.finish(at, before, latch)
-    body.start(after)
+    body.start_block(after)
     if strips:
         strips.finish(goes_on, params)
     body.names.update(zip(s.outs, params, strict=True))
@@ -186,23 +186,23 @@ class Limit:
         t = self.counter.end.type.scalar
         name = f"@llvm.{'s' if t.kind == 'i' else 'u'}{what}.{t.llvm}"
         self.body.module.declare(name, f"declare {t.llvm} {name}({t.llvm}, {t.llvm})")
-        return self.body.let(f"call {t.llvm} {name}({t.llvm} {a}, {t.llvm} {b})")
+        return self.body.assign(f"call {t.llvm} {name}({t.llvm} {a}, {t.llvm} {b})")
 
     def inside(self, goes_on: str, params: list[str]) -> str:
         """Whether another iteration of this strip follows."""
         counter, body = self.counter, self.body
         if not counter:
-            few = body.let(f"icmp ult i64 {self.turn}, {self.length}")
-            return body.let(f"and i1 {goes_on}, {few}")
+            few = body.assign(f"icmp ult i64 {self.turn}, {self.length}")
+            return body.assign(f"and i1 {goes_on}, {few}")
         t = counter.end.type.scalar
         end = self._call("min" if counter.up else "max", body.name(counter.end), self.near)
         word = ("s" if t.kind == "i" else "u") + ("lt" if counter.up else "gt")
-        return body.let(f"icmp {word} {t.llvm} {params[counter.param]}, {end}")
+        return body.assign(f"icmp {word} {t.llvm} {params[counter.param]}, {end}")
 
     def count(self) -> None:
         """At the end of an iteration."""
         if not self.counter:
-            self.body.put(f"{self.next} = add nuw nsw i64 {self.turn}, 1")
+            self.body.emit(f"{self.next} = add nuw nsw i64 {self.turn}, 1")
 
     def finish(self, at: int, before: str, latch: str) -> None:
         """Behind the loop: what it counts, at its head."""

@@ -60,18 +60,18 @@ class FunctionLowering:
         self.strides: dict[Mem, list[str]] = {}
         self.count = 0
         self.label = "entry"
-        self.exit = "ret void"
+        self.exit_branch = "ret void"
         self.scope = ""
         """Which threads atomics are for: all, unless a backend says so."""
-        self.looks = False
+        self.has_safepoints = False
         """Whether long loops look up from their work (`safepoints.py`)."""
-        self.counts = False
+        self.counts_work = False
         """Whether one does."""
-        self.alone = False
+        self.single_threaded = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
-        self.copies: dict[Atomic, PrivateCopy] = {}
+        self.private_copies: dict[Atomic, PrivateCopy] = {}
         """Atomics that go to a private copy."""
-        self.logs: dict[Stmt, str] = {}
+        self.update_logs: dict[Stmt, str] = {}
         """Updates that are noted, to be made later, and where the chunk has its logs of their memory."""
 
     # ---- text
@@ -84,56 +84,56 @@ class FunctionLowering:
         self.count += 1
         return f"{what}{self.count}"
 
-    def put(self, text: str) -> None:
+    def emit(self, text: str) -> None:
         self.lines.append("  " + text)
 
-    def let(self, text: str) -> str:
+    def assign(self, text: str) -> str:
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def start(self, label: str) -> None:
+    def start_block(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self.label = label
 
     def jump(self, label: str) -> None:
-        self.put(f"br label %{label}")
+        self.emit(f"br label %{label}")
 
     # ---- values
 
-    def slot(self, k: int) -> str:
+    def slot_address(self, k: int) -> str:
         """The address of a slot of the parameter block."""
         return self.offset("%params", k)
 
-    def shared_slot(self, k: int) -> str:
+    def task_slot_address(self, k: int) -> str:
         """The address of a slot that the tasks of a launch write."""
-        return self.slot(k)
+        return self.slot_address(k)
 
-    def slot_load(self, k: int, t: str) -> str:
+    def load_slot(self, k: int, t: str) -> str:
         """What a launch was handed."""
-        return self.let(f"load {t}, ptr {self.slot(k)}, !invariant.load !1")
+        return self.assign(f"load {t}, ptr {self.slot_address(k)}, !invariant.load !1")
 
-    def shared_load(self, k: int, t: str, *, constant: bool = True) -> str:
+    def load_task_slot(self, k: int, t: str, *, constant: bool = True) -> str:
         """What a task (`constant`: an earlier one) left for others."""
         extra = ", !invariant.load !1" if constant else self.module.alias("block")
-        return self.let(f"load {t}, ptr {self.shared_slot(k)}{extra}")
+        return self.assign(f"load {t}, ptr {self.task_slot_address(k)}{extra}")
 
-    def shared_store(self, k: int, t: str, v: str) -> None:
-        self.put(f"store {t} {v}, ptr {self.shared_slot(k)}{self.module.alias('block')}")
+    def store_task_slot(self, k: int, t: str, v: str) -> None:
+        self.emit(f"store {t} {v}, ptr {self.task_slot_address(k)}{self.module.alias('block')}")
 
     def offset(self, base: str, k: int | str) -> str:
         """The address of word k after a base."""
-        return self.let(f"getelementptr i64, ptr {base}, i64 {k}")
+        return self.assign(f"getelementptr i64, ptr {base}, i64 {k}")
 
     def element(self, base: str, t: str, i: str) -> str:
         """The address of scalar i after a base."""
-        return self.let(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
+        return self.assign(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
 
     def base(self, k: int, mem: Mem | None = None) -> str:
         """The address of a memory (or of something else), as it was handed over in a slot."""
-        return self.slot_load(k, "ptr")
+        return self.load_slot(k, "ptr")
 
-    def enter(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
+    def load_parameters(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
         """At the function's start: load the pointers, dimensions and arguments that it uses."""
         mems: dict[Mem, None] = dict.fromkeys(extra)
         leaves: dict[Value, None] = {}
@@ -144,7 +144,7 @@ class FunctionLowering:
             if mem in layout.pointers:
                 self.pointers[mem] = self.base(layout.pointers[mem], mem)
                 if mem.shape is None:
-                    dims = [self.slot_load(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
+                    dims = [self.load_slot(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
                     self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
         for leaf in leaves:
             self._leaf(leaf)
@@ -170,19 +170,21 @@ class FunctionLowering:
         layout = self.module.layout
         if isinstance(v, Arg):
             t = v.type.scalar
-            raw = self.slot_load(layout.args[v], memory_type(t))
-            self.names[v] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+            raw = self.load_slot(layout.args[v], memory_type(t))
+            self.names[v] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(v, Dim):
-            raw = self.slot_load(layout.dims[v.mem] + v.axis, "i64")
+            raw = self.load_slot(layout.dims[v.mem] + v.axis, "i64")
             narrow = v.type.scalar.bits < 64
-            self.names[v] = self.let(f"trunc i64 {raw} to {v.type.scalar.llvm}") if narrow else raw
+            self.names[v] = (
+                self.assign(f"trunc i64 {raw} to {v.type.scalar.llvm}") if narrow else raw
+            )
         elif isinstance(v, RngKey):
-            self.names[v] = self.slot_load(2, "i64")
+            self.names[v] = self.load_slot(2, "i64")
 
     def _c_strides(self, dims: Sequence[str], element: int) -> list[str]:
         strides = [str(element)]
         for d in reversed(dims[1:]):
-            strides.append(self.let(f"mul nsw i64 {strides[-1]}, {d}"))
+            strides.append(self.assign(f"mul nsw i64 {strides[-1]}, {d}"))
         return strides[::-1] if dims else []
 
     def name(self, v: Value) -> str:
@@ -190,9 +192,9 @@ class FunctionLowering:
             return number(v)
         found = self.names.get(v)
         if found is None:
-            wide = self.find_wide(v)
+            wide = self.find_int64(v)
             assert wide is not None, f"{v.hint or v.type} has no name"
-            found = self.let(f"trunc i64 {wide} to {v.type.scalar.llvm}")
+            found = self.assign(f"trunc i64 {wide} to {v.type.scalar.llvm}")
         return found
 
     def llvm_type(self, t: ScalarType) -> str:
@@ -210,7 +212,7 @@ class FunctionLowering:
         """The type of the register that holds a value."""
         return v.type.scalar.llvm
 
-    def name_as(self, like: Value, v: Value) -> str:
+    def name_for(self, like: Value, v: Value) -> str:
         """The name of a value that is handed on as `like`."""
         return self.name(v)
 
@@ -219,7 +221,7 @@ class FunctionLowering:
         name = self.names[v] = f"%v{self.count}"
         return name
 
-    def find_wide(self, v: Value) -> str | None:
+    def find_int64(self, v: Value) -> str | None:
         for scope in reversed(self.int64_names):
             if v in scope:
                 return scope[v]
@@ -230,7 +232,7 @@ class FunctionLowering:
         if isinstance(v, Const):
             return str(int(v.value))
         t = v.type.scalar
-        found = self.find_wide(v)
+        found = self.find_int64(v)
         if found is not None:
             return found
         let = self.made_by.get(v)
@@ -238,7 +240,7 @@ class FunctionLowering:
             return self.name(v)
         if let is not None and t.kind == "i" and let.op.name in ("add", "sub", "mul"):
             a, b = (self.index64(x) for x in let.args)
-            made = self.let(f"{let.op.name} nsw i64 {a}, {b}")
+            made = self.assign(f"{let.op.name} nsw i64 {a}, {b}")
         elif (
             let is not None
             and let.op.name == "cast"
@@ -249,7 +251,7 @@ class FunctionLowering:
             made = self.index64(let.args[0])
         else:
             word = "sext" if t.kind == "i" else "zext"
-            made = self.let(f"{word} {t.llvm} {self.name(v)} to i64")
+            made = self.assign(f"{word} {t.llvm} {self.name(v)} to i64")
         self.int64_names[-1][v] = made
         return made
 
@@ -258,23 +260,23 @@ class FunctionLowering:
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
-            return self.shared_slot(self.module.layout.temps[mem] + k)
+            return self.task_slot_address(self.module.layout.temps[mem] + k)
         constant, terms = 0, []
         for i, stride in self.terms(mem, index, copy):
             at = self.index64(i)
             if isinstance(i, Const) and stride.isdigit():
                 constant += int(at) * int(stride)
             else:
-                terms.append(at if stride == "1" else self.let(f"mul nsw i64 {at}, {stride}"))
+                terms.append(at if stride == "1" else self.assign(f"mul nsw i64 {at}, {stride}"))
         total = terms[0] if terms else str(constant)
         for term in terms[1:]:
-            total = self.let(f"add nsw i64 {total}, {term}")
+            total = self.assign(f"add nsw i64 {total}, {term}")
         if terms and constant:
-            total = self.let(f"add nsw i64 {total}, {constant}")
+            total = self.assign(f"add nsw i64 {total}, {constant}")
         base = copy.base if copy else self.pointers[mem]
         if total == "0":
             return base
-        return self.let(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
+        return self.assign(f"getelementptr inbounds {scalar}, ptr {base}, i64 {total}")
 
     def terms(
         self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None
@@ -325,12 +327,12 @@ class FunctionLowering:
         elif isinstance(s, Load):
             t = s.mem.dtype.scalar
             at = self.address(s.mem, s.index)
-            raw = self.let(f"load {memory_type(t)}, ptr {at}{self.load_metadata(s.mem)}")
-            self.names[s.out] = self.let(f"trunc i8 {raw} to i1") if t.is_bool else raw
+            raw = self.assign(f"load {memory_type(t)}, ptr {at}{self.load_metadata(s.mem)}")
+            self.names[s.out] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(s, Store):
             at, v = self.address(s.mem, s.index), self.name(s.value)
-            if s in self.logs:
-                update_log.note(self, s, at, v)
+            if s in self.update_logs:
+                update_log.log_update(self, s, at, v)
             else:
                 self.store(s.mem, at, v)
         elif isinstance(s, Atomic):
@@ -340,14 +342,16 @@ class FunctionLowering:
         elif isinstance(s, While):
             self.while_loop(s)
         elif isinstance(s, If):
-            self.branch(s)
+            self.lower_if(s)
         elif isinstance(s, InlineLLVM):
             user_llvm.call(self, s)
         elif isinstance(s, Print):
-            diagnostics.show(self, s)
+            diagnostics.lower_print(self, s)
         else:
             assert isinstance(s, Check)
-            diagnostics.check(self, s, self.name(s.cond), [self.index_or_bits(v) for v in s.values])
+            diagnostics.lower_check(
+                self, s, self.name(s.cond), [self.index_or_bits(v) for v in s.values]
+            )
 
     def load_metadata(self, mem: Mem) -> str:
         return self.module.alias(mem)
@@ -355,8 +359,8 @@ class FunctionLowering:
     def store(self, mem: Mem, at: str, v: str) -> None:
         t = mem.dtype.scalar
         if t.is_bool:
-            v = self.let(f"zext i1 {v} to i8")
-        self.put(f"store {memory_type(t)} {v}, ptr {at}{self.module.alias(mem)}")
+            v = self.assign(f"zext i1 {v} to i8")
+        self.emit(f"store {memory_type(t)} {v}, ptr {at}{self.module.alias(mem)}")
 
     def index_or_bits(self, v: Value) -> str:
         return self.index64(v) if v.type.is_int else "0"
@@ -375,8 +379,8 @@ class FunctionLowering:
                 if head in ("fcmp", "icmp"):
                     fast = " " + self.module.flags.replace("contract", "").strip()
                     flags = fast.rstrip() if head == "fcmp" else ""
-                    return self.let(f"{head}{flags} {predicate} {kind} {operands}")
-                return self.let(f"{word}{flags} {kind} {operands}")
+                    return self.assign(f"{head}{flags} {predicate} {kind} {operands}")
+                return self.assign(f"{word}{flags} {kind} {operands}")
         elif isinstance(how, LLVMIntrinsic):
             word = how.of(kind_type.kind)
             if word is not None:
@@ -385,18 +389,18 @@ class FunctionLowering:
                 self.module.declare(symbol, f"declare {out} {symbol}({types})")
                 flags = f"{self.module.flags} " if t.is_float else ""
                 operands = ", ".join(self.typed(a) for a in args)
-                return self.let(f"call {flags}{out} {symbol}({operands})")
+                return self.assign(f"call {flags}{out} {symbol}({operands})")
         elif isinstance(how, LibraryFunction):
             return self.call_function(how, t, [self.name(a) for a in args])
         elif op.name == "cast":
             return self.cast(args[0], t)
         elif op.name == "neg":
             if t.is_float:
-                return self.let(f"fneg {self.module.flags} {self.typed(args[0])}")
+                return self.assign(f"fneg {self.module.flags} {self.typed(args[0])}")
             nothing = self.name(zero(t))
-            return self.let(f"sub {out} {nothing}, {self.name(args[0])}")
+            return self.assign(f"sub {out} {nothing}, {self.name(args[0])}")
         elif op.name == "select":
-            return self.let("select " + ", ".join(self.typed(a) for a in args))
+            return self.assign("select " + ", ".join(self.typed(a) for a in args))
         raise BackendError(
             f"{op.sign} of {kind_type} is not there for this backend",
             s.span,
@@ -413,7 +417,7 @@ class FunctionLowering:
             word = f"fpto{'s' if to.kind == 'i' else 'u'}i.sat"
             symbol = f"@llvm.{word}.{self.suffix(to)}.{self.suffix(have)}"
             self.module.declare(symbol, f"declare {out} {symbol}({self.llvm_type(have)})")
-            return self.let(f"call {out} {symbol}({self.typed(x)})")
+            return self.assign(f"call {out} {symbol}({self.typed(x)})")
         elif to.is_float:
             word = "sitofp" if have.kind == "i" else "uitofp"
         elif to.bits == have.bits:
@@ -421,14 +425,14 @@ class FunctionLowering:
         elif to.bits < have.bits:
             word = "trunc"
         else:
-            if to.bits == 64 and (wide := self.find_wide(x)) is not None and self.is_axis(x):
+            if to.bits == 64 and (wide := self.find_int64(x)) is not None and self.is_axis(x):
                 return wide
             word = "sext" if have.kind == "i" else "zext"
-        return self.let(f"{word} {self.typed(x)} to {out}")
+        return self.assign(f"{word} {self.typed(x)} to {out}")
 
     def call_function(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
         operands = ", ".join(f"{t.llvm} {a}" for a in args)
-        return self.let(self.module.target.call_function(self.module, function, t, operands))
+        return self.assign(self.module.target.call_function(self.module, function, t, operands))
 
     def is_axis(self, v: Value) -> bool:
         """Whether it is an axis or loop index, whose 64-bit form is the value itself."""
@@ -444,13 +448,13 @@ class FunctionLowering:
                 s.span,
                 hint="use a field of i32, which has all atomic updates",
             )
-        copy = self.copies.get(s)
+        copy = self.private_copies.get(s)
         at = self.address(s.mem, s.index, copy)
         v = self.name(s.value)
-        if s in self.logs:
-            update_log.note(self, s, at, v)
+        if s in self.update_logs:
+            update_log.log_update(self, s, at, v)
             return
-        if copy or s.exclusive or self.alone:
+        if copy or s.exclusive or self.single_threaded:
             old = self.update(s.op, s.mem, at, v)
             if s.out is not None:
                 self.names[s.out] = old
@@ -460,17 +464,17 @@ class FunctionLowering:
     def update_atomically(self, s: Atomic, at: str, v: str) -> None:
         t = s.mem.dtype.scalar
         if t.is_bool:
-            v = self.let(f"zext i1 {v} to i8")
-            old = self.let(
+            v = self.assign(f"zext i1 {v} to i8")
+            old = self.assign(
                 f"atomicrmw {s.op} ptr {at}, i8 {v}{self.scope} monotonic{self.module.alias(s.mem)}"
             )
             if s.out is not None:
-                self.names[s.out] = self.let(f"trunc i8 {old} to i1")
+                self.names[s.out] = self.assign(f"trunc i8 {old} to i1")
             return
         word = {"add": "fadd" if t.is_float else "add", "min": "min", "max": "max"}.get(s.op, s.op)
         if word in ("min", "max"):
             word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
-        old = self.let(
+        old = self.assign(
             f"atomicrmw {word} ptr {at}, {t.llvm} {v}{self.scope} monotonic"
             f"{self.module.alias(s.mem)}"
         )
@@ -480,9 +484,9 @@ class FunctionLowering:
     def update(self, op: str, mem: Mem, at: str, v: str) -> str:
         """mem = op(mem, v), not atomically; returns what was there before."""
         t = mem.dtype.scalar
-        old = self.let(f"load {memory_type(t)}, ptr {at}{self.module.alias(mem)}")
+        old = self.assign(f"load {memory_type(t)}, ptr {at}{self.module.alias(mem)}")
         if t.is_bool:
-            old = self.let(f"trunc i8 {old} to i1")
+            old = self.assign(f"trunc i8 {old} to i1")
         self.store(mem, at, self.combine(op, t, old, v))
         return old
 
@@ -492,11 +496,11 @@ class FunctionLowering:
         out = self.llvm_type(t)
         if op in ("add", "and", "or", "xor"):
             word = f"fadd {self.module.flags}" if t.is_float else op
-            return self.let(f"{word} {out} {a}, {b}")
+            return self.assign(f"{word} {out} {a}, {b}")
         word = {"f": f"{op}num", "i": f"s{op}", "u": f"u{op}"}[t.kind]
         symbol = f"@llvm.{word}.{self.suffix(t)}"
         self.module.declare(symbol, f"declare {out} {symbol}({out}, {out})")
-        return self.let(f"call {out} {symbol}({out} {a}, {out} {b})")
+        return self.assign(f"call {out} {symbol}({out} {a}, {out} {b})")
 
     # ---- regions
 
@@ -505,17 +509,19 @@ class FunctionLowering:
         before = self.label
         head, inside, after = (self.new_label(w) for w in ("sum", "add", "summed"))
         self.jump(head)
-        self.start(head)
+        self.start_block(head)
         i, following = self.fresh(), self.fresh()
         place = len(self.lines)
-        self.put(f"br i1 {self.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
-        self.start(inside)
+        self.emit(
+            f"br i1 {self.assign(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}"
+        )
+        self.start_block(inside)
         step(i)
-        self.put(f"{following} = add nuw nsw i64 {i}, 1")
+        self.emit(f"{following} = add nuw nsw i64 {i}, 1")
         phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{self.label} ]"
         self.lines.insert(place, phi)
         self.jump(head)
-        self.start(after)
+        self.start_block(after)
 
     def loop(self, s: For) -> None:
         loops.lower_for(self, s)
@@ -527,20 +533,20 @@ class FunctionLowering:
     def while_loop(self, s: While) -> None:
         loops.lower_while(self, s)
 
-    def branch(self, s: If) -> None:
+    def lower_if(self, s: If) -> None:
         then, orelse, after = (self.new_label(w) for w in ("then", "else", "end"))
-        self.put(f"br i1 {self.name(s.cond)}, label %{then}, label %{orelse}")
+        self.emit(f"br i1 {self.name(s.cond)}, label %{then}, label %{orelse}")
         sides = []
         for label, block in ((then, s.then), (orelse, s.orelse)):
-            self.start(label)
+            self.start_block(label)
             self.block(block)
-            names = [self.name_as(out, v) for out, v in zip(s.outs, block.yields, strict=True)]
+            names = [self.name_for(out, v) for out, v in zip(s.outs, block.yields, strict=True)]
             sides.append((self.label, names))
             self.jump(after)
-        self.start(after)
+        self.start_block(after)
         (a, xs), (b, ys) = sides
         for out, x, y in zip(s.outs, xs, ys, strict=True):
-            self.put(f"{self.bind(out)} = phi {self.type_of(out)} [ {x}, %{a} ], [ {y}, %{b} ]")
+            self.emit(f"{self.bind(out)} = phi {self.type_of(out)} [ {x}, %{a} ], [ {y}, %{b} ]")
 
     def scratch_count(self, s: Alloca) -> str:
         """How many elements to ask for."""

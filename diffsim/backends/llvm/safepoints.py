@@ -30,7 +30,7 @@ STRIP = 1 << 14
 """Estimated operations of a strip; a loop known to have no more is short."""
 _SHORTEST_STRIP = 8
 """Iterations: a loop with more work in each counts them one by one."""
-_UNKNOWN_TURNS = 128  # of a loop: a guess that keeps heavy lanes in chunks of their own
+_UNKNOWN_TRIP_COUNT = 128  # of a loop: a guess that keeps heavy lanes in chunks of their own
 RARE = "!prof !3"
 _LOOK = (
     "declare i64 @ds_look(ptr nocapture, i64) cold nounwind willreturn "
@@ -55,17 +55,17 @@ def cost(block: Block) -> int:
         total += 1
         inner = sum(cost(b) for b in blocks(s))
         if isinstance(s, For):
-            turns = _turns(s)
-            inner *= _UNKNOWN_TURNS if turns is None else turns
+            trips = _trip_count(s)
+            inner *= _UNKNOWN_TRIP_COUNT if trips is None else trips
         elif isinstance(s, While):
-            inner *= _UNKNOWN_TURNS
+            inner *= _UNKNOWN_TRIP_COUNT
         elif isinstance(s, If):
             inner = (inner + 1) // 2
         total += inner
     return total
 
 
-def _turns(s: For) -> int | None:
+def _trip_count(s: For) -> int | None:
     """How many iterations a loop has, where it is known."""
     if isinstance(s.lo, Const) and isinstance(s.hi, Const):
         return max(0, int(s.hi.value) - int(s.lo.value))
@@ -76,8 +76,8 @@ def is_long(s: For | While) -> bool:
     """Whether a loop may take long, for all that is known."""
     if isinstance(s, While) or has_long(s.body):
         return True
-    turns = _turns(s)
-    return turns is None or turns * cost(s.body) > STRIP
+    trips = _trip_count(s)
+    return trips is None or trips * cost(s.body) > STRIP
 
 
 def has_long(block: Block) -> bool:
@@ -89,11 +89,11 @@ def strip(s: For | While) -> int:
     """The iterations of a strip, a power of 2; 0 where each iteration is counted."""
     if has_long(s.body) or (isinstance(s, While) and not all(map(_may_repeat, s.cond.stmts))):
         return 0
-    length = STRIP // max(1, turn_cost(s))
+    length = STRIP // max(1, iteration_cost(s))
     return 1 << length.bit_length() - 1 if length >= _SHORTEST_STRIP else 0
 
 
-def turn_cost(s: For | While) -> int:
+def iteration_cost(s: For | While) -> int:
     """The cost of one iteration."""
     return cost(s.body) + (cost(s.cond) if isinstance(s, While) else 0)
 
@@ -137,35 +137,37 @@ def _is_step(s: Let, k: Value, up: bool) -> bool:
 
 def count(body: FunctionLowering, work: int) -> None:
     """Count some work, and maybe look up: the function returns here if the launch is to stop."""
-    body.counts = True
+    body.counts_work = True
     body.module.declare("@ds_look", _LOOK)
-    left = body.let("load i64, ptr %work")
-    less = body.let(f"sub nsw i64 {left}, {max(1, work)}")
-    body.put(f"store i64 {less}, ptr %work")
+    left = body.assign("load i64, ptr %work")
+    less = body.assign(f"sub nsw i64 {left}, {max(1, work)}")
+    body.emit(f"store i64 {less}, ptr %work")
     look, on = body.new_label("look"), body.new_label("on")
-    body.put(f"br i1 {body.let(f'icmp slt i64 {less}, 0')}, label %{look}, label %{on}, {RARE}")
-    body.start(look)
-    body.put(f"store i64 {_BETWEEN}, ptr %work")
-    answer = body.let("call i64 @ds_look(ptr %params, i64 %worker)")
-    _leave(body, answer, on)
+    body.emit(f"br i1 {body.assign(f'icmp slt i64 {less}, 0')}, label %{look}, label %{on}, {RARE}")
+    body.start_block(look)
+    body.emit(f"store i64 {_BETWEEN}, ptr %work")
+    answer = body.assign("call i64 @ds_look(ptr %params, i64 %worker)")
+    _return_if(body, answer, on)
 
 
-def leave_if_stopped(body: FunctionLowering) -> None:
+def return_if_stopped(body: FunctionLowering) -> None:
     """Return, after a call of a function that counts, if it returned for that."""
-    answer = body.let(f"load atomic i64, ptr {body.slot(STOP)} monotonic, align 8")
-    _leave(body, answer, body.new_label("on"))
+    answer = body.assign(f"load atomic i64, ptr {body.slot_address(STOP)} monotonic, align 8")
+    _return_if(body, answer, body.new_label("on"))
 
 
-def _leave(body: FunctionLowering, answer: str, on: str) -> None:
+def _return_if(body: FunctionLowering, answer: str, on: str) -> None:
     leave = body.new_label("leave")
-    body.put(f"br i1 {body.let(f'icmp ne i64 {answer}, 0')}, label %{leave}, label %{on}, {RARE}")
-    body.start(leave)
-    body.put(body.exit)
-    body.start(on)
+    body.emit(
+        f"br i1 {body.assign(f'icmp ne i64 {answer}, 0')}, label %{leave}, label %{on}, {RARE}"
+    )
+    body.start_block(leave)
+    body.emit(body.exit_branch)
+    body.start_block(on)
 
 
 def finish(body: FunctionLowering, at: int) -> bool:
     """Add the counter to the lines of a function, at its entry; returns whether it has one."""
-    if body.counts:
+    if body.counts_work:
         body.lines[at:at] = ["  %work = alloca i64", f"  store i64 {_BETWEEN}, ptr %work"]
-    return body.counts
+    return body.counts_work

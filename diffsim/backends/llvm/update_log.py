@@ -64,38 +64,40 @@ def record_bytes(mem: Mem) -> int:
     return 8 if last < 1 << 32 else 16
 
 
-def enter(body: FunctionLowering, k: int, task: Task) -> None:
+def find_logs(body: FunctionLowering, k: int, task: Task) -> None:
     """At the start of a chunk: find its logs."""
     assert task.order is not None
     slot = body.module.layout.logs[k]
-    states = body.shared_load(slot + STATES, "ptr", constant=False)
-    first = body.shared_load(slot + FIRST, "i64", constant=False)
-    mine = body.let(f"sub nsw i64 %chunk, {first}")
+    states = body.load_task_slot(slot + STATES, "ptr", constant=False)
+    first = body.load_task_slot(slot + FIRST, "i64", constant=False)
+    mine = body.assign(f"sub nsw i64 %chunk, {first}")
     for j, mem in enumerate(mems_of(task)):
-        skip = body.let(f"mul nsw i64 {mine}, {state_bytes(task)}")
-        at = body.let(f"add nsw i64 {skip}, {j * BINS * _STATE}")
-        log = body.let(f"getelementptr i8, ptr {states}, i64 {at}")
-        body.logs.update((s, log) for s in task.order.logged if s.mem is mem)
+        skip = body.assign(f"mul nsw i64 {mine}, {state_bytes(task)}")
+        at = body.assign(f"add nsw i64 {skip}, {j * BINS * _STATE}")
+        log = body.assign(f"getelementptr i8, ptr {states}, i64 {at}")
+        body.update_logs.update((s, log) for s in task.order.logged if s.mem is mem)
 
 
-def note(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> None:
+def log_update(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> None:
     """Note an update of the scalar at this address, which is made when the round ends."""
     module, scalar = body.module, s.mem.dtype.scalar
-    here, base = (body.let(f"ptrtoint ptr {p} to i64") for p in (at, body.pointers[s.mem]))
-    offset = body.let(f"sdiv exact i64 {body.let(f'sub i64 {here}, {base}')}, {scalar.bytes}")
+    here, base = (body.assign(f"ptrtoint ptr {p} to i64") for p in (at, body.pointers[s.mem]))
+    offset = body.assign(f"sdiv exact i64 {body.assign(f'sub i64 {here}, {base}')}, {scalar.bytes}")
     word = f"i{4 * record_bytes(s.mem)}"
     if scalar.is_float:
-        v = body.let(f"bitcast {scalar.llvm} {v} to i{scalar.bits}")
+        v = body.assign(f"bitcast {scalar.llvm} {v} to i{scalar.bits}")
     have = f"i{scalar.bits}" if scalar.is_float else scalar.llvm
     if have != word:
-        v = body.let(f"zext {have} {v} to {word}")
+        v = body.assign(f"zext {have} {v} to {word}")
     module.declare(f"@note_{word}", _note_function(word, module.alias("scratch")))
     module.declare("@ds_log_grow", "declare i64 @ds_log_grow(ptr, i64, ptr)")
-    pool = body.slot_load(POOL, "ptr")
-    done = body.let(
-        f"call i1 @note_{word}(ptr {body.logs[s]}, i64 {offset}, {word} {v}, ptr {pool}, i64 %worker)"
+    pool = body.load_slot(POOL, "ptr")
+    done = body.assign(
+        f"call i1 @note_{word}(ptr {body.update_logs[s]}, i64 {offset}, {word} {v}, ptr {pool}, i64 %worker)"
     )
-    diagnostics.check(body, Check(Const(bool_, False), NO_LOG, (), s.span), done, [], leave=True)
+    diagnostics.lower_check(
+        body, Check(Const(bool_, False), NO_LOG, (), s.span), done, [], exits=True
+    )
 
 
 def _note_function(word: str, alias: str) -> str:
@@ -138,88 +140,90 @@ def chunk(body: FunctionLowering, k: int, task: Task) -> None:
     """The body of `logs<k>`: chunk %chunk of a round is which one of all, and has these lanes."""
     slot = body.module.layout.logs[k]
     lanes, chunks, first = (
-        body.shared_load(slot + j, "i64", constant=False) for j in (LANES, ALL, FIRST)
+        body.load_task_slot(slot + j, "i64", constant=False) for j in (LANES, ALL, FIRST)
     )
-    each, more = (body.let(f"{op} i64 {lanes}, {chunks}") for op in ("udiv", "urem"))
-    c = body.let(f"add nsw i64 {first}, %chunk")
+    each, more = (body.assign(f"{op} i64 {lanes}, {chunks}") for op in ("udiv", "urem"))
+    c = body.assign(f"add nsw i64 {first}, %chunk")
 
     def start(c: str) -> str:  # c * lanes / chunks, without overflow
-        extra = body.let(f"udiv i64 {body.let(f'mul i64 {c}, {more}')}, {chunks}")
-        return body.let(f"add i64 {body.let(f'mul i64 {c}, {each}')}, {extra}")
+        extra = body.assign(f"udiv i64 {body.assign(f'mul i64 {c}, {more}')}, {chunks}")
+        return body.assign(f"add i64 {body.assign(f'mul i64 {c}, {each}')}, {extra}")
 
-    begin, end = start(c), start(body.let(f"add nsw i64 {c}, 1"))
-    body.put(f"call void @logged{k}(ptr %params, i64 {begin}, i64 {end}, i64 {c}, i64 %worker)")
+    begin, end = start(c), start(body.assign(f"add nsw i64 {c}, 1"))
+    body.emit(f"call void @logged{k}(ptr %params, i64 {begin}, i64 {end}, i64 {c}, i64 %worker)")
 
 
 def merge(body: FunctionLowering, k: int, task: Task) -> None:
     """The body of `merge<k>`: make the updates of bins %begin..%end, chunk after chunk."""
     assert task.order is not None
     slot = body.module.layout.logs[k]
-    states = body.shared_load(slot + STATES, "ptr", constant=False)
-    used = body.shared_load(slot + USED, "i64", constant=False)
+    states = body.load_task_slot(slot + STATES, "ptr", constant=False)
+    used = body.load_task_slot(slot + USED, "i64", constant=False)
     for j, mem in enumerate(mems_of(task)):
         update = next(s for s in task.order.logged if s.mem is mem)
 
         def one(bin_: str, j: int = j, update: Atomic | Store = update) -> None:
             def of_chunk(c: str) -> None:
-                skip = body.let(f"mul nsw i64 {c}, {state_bytes(task)}")
-                skip = body.let(f"add nsw i64 {skip}, {j * BINS * _STATE}")
-                own = body.let(f"add nsw i64 {skip}, {body.let(f'mul nsw i64 {bin_}, {_STATE}')}")
-                _work_off(body, update, body.let(f"getelementptr i8, ptr {states}, i64 {own}"))
+                skip = body.assign(f"mul nsw i64 {c}, {state_bytes(task)}")
+                skip = body.assign(f"add nsw i64 {skip}, {j * BINS * _STATE}")
+                own = body.assign(
+                    f"add nsw i64 {skip}, {body.assign(f'mul nsw i64 {bin_}, {_STATE}')}"
+                )
+                _replay_log(body, update, body.assign(f"getelementptr i8, ptr {states}, i64 {own}"))
 
             body.count_up("0", used, of_chunk)
 
         body.count_up("%begin", "%end", one)
 
 
-def _work_off(body: FunctionLowering, update: Atomic | Store, state: str) -> None:
+def _replay_log(body: FunctionLowering, update: Atomic | Store, state: str) -> None:
     """Make the updates of one log."""
 
     def word(of: str, k: int, t: str) -> str:
-        return body.let(f"load {t}, ptr {body.offset(of, k)}{body.module.alias('scratch')}")
+        return body.assign(f"load {t}, ptr {body.offset(of, k)}{body.module.alias('scratch')}")
 
     cursor, first, last = word(state, 0, "i64"), word(state, 2, "ptr"), word(state, 3, "ptr")
     before = body.label
     head, inside, after = (body.new_label(w) for w in ("block", "records", "done"))
     body.jump(head)
-    body.start(head)
+    body.start_block(head)
     block, following = body.fresh(), body.fresh()
     place = len(body.lines)
-    body.put(f"br i1 {body.let(f'icmp eq ptr {block}, null')}, label %{after}, label %{inside}")
-    body.start(inside)
-    is_last = body.let(f"icmp eq ptr {block}, {last}")
-    stop = body.let(f"select i1 {is_last}, i64 {cursor}, i64 {word(block, 1, 'i64')}")
-    begin = body.let(f"ptrtoint ptr {body.offset(block, 2)} to i64")
+    body.emit(f"br i1 {body.assign(f'icmp eq ptr {block}, null')}, label %{after}, label %{inside}")
+    body.start_block(inside)
+    is_last = body.assign(f"icmp eq ptr {block}, {last}")
+    stop = body.assign(f"select i1 {is_last}, i64 {cursor}, i64 {word(block, 1, 'i64')}")
+    begin = body.assign(f"ptrtoint ptr {body.offset(block, 2)} to i64")
     bytes_ = record_bytes(update.mem)
-    count = body.let(f"sdiv exact i64 {body.let(f'sub i64 {stop}, {begin}')}, {bytes_}")
+    count = body.assign(f"sdiv exact i64 {body.assign(f'sub i64 {stop}, {begin}')}, {bytes_}")
     records = body.offset(block, 2)
-    body.count_up("0", count, lambda i: _make(body, update, records, i))
-    body.put(f"{following} = load ptr, ptr {block}{body.module.alias('scratch')}")
+    body.count_up("0", count, lambda i: _apply(body, update, records, i))
+    body.emit(f"{following} = load ptr, ptr {block}{body.module.alias('scratch')}")
     body.lines.insert(
         place, f"  {block} = phi ptr [ {first}, %{before} ], [ {following}, %{body.label} ]"
     )
     body.jump(head)
-    body.start(after)
+    body.start_block(after)
 
 
-def _make(body: FunctionLowering, update: Atomic | Store, records: str, i: str) -> None:
+def _apply(body: FunctionLowering, update: Atomic | Store, records: str, i: str) -> None:
     """Make the update of record i."""
     mem, alias = update.mem, body.module.alias("scratch")
     scalar, kept = mem.dtype.scalar, memory_type(mem.dtype.scalar)
     word = f"i{4 * record_bytes(mem)}"
-    pair = body.let(f"getelementptr [2 x {word}], ptr {records}, i64 {i}")
-    offset = body.let(f"load {word}, ptr {pair}{alias}")
+    pair = body.assign(f"getelementptr [2 x {word}], ptr {records}, i64 {i}")
+    offset = body.assign(f"load {word}, ptr {pair}{alias}")
     if word != "i64":
-        offset = body.let(f"zext {word} {offset} to i64")
-    value = body.let(f"getelementptr {word}, ptr {pair}, i64 1")
-    v = body.let(f"load {word}, ptr {value}{alias}")
+        offset = body.assign(f"zext {word} {offset} to i64")
+    value = body.assign(f"getelementptr {word}, ptr {pair}, i64 1")
+    v = body.assign(f"load {word}, ptr {value}{alias}")
     bits = 8 * scalar.bytes
     if word != f"i{bits}":
-        v = body.let(f"trunc {word} {v} to i{bits}")
+        v = body.assign(f"trunc {word} {v} to i{bits}")
     if scalar.is_float:
-        v = body.let(f"bitcast i{bits} {v} to {kept}")
+        v = body.assign(f"bitcast i{bits} {v} to {kept}")
     at = body.element(body.pointers[mem], kept, offset)
     if isinstance(update, Atomic):
         body.update(update.op, mem, at, v)
     else:
-        body.put(f"store {kept} {v}, ptr {at}{body.module.alias(mem)}")
+        body.emit(f"store {kept} {v}, ptr {at}{body.module.alias(mem)}")

@@ -99,9 +99,9 @@ def _ret(s: InlineLLVM) -> str:
 def call(body: FunctionLowering, s: InlineLLVM) -> None:
     """A call of a function made of the user's text."""
     symbol, result = define(body.module, s)
-    found = body.let(f"call {result} {symbol}({', '.join(map(body.typed, s.args))})")
+    found = body.assign(f"call {result} {symbol}({', '.join(map(body.typed, s.args))})")
     if len(s.outs) == 1:
         body.names[s.outs[0]] = found
         return
     for k, out in enumerate(s.outs):
-        body.names[out] = body.let(f"extractvalue {result} {found}, {k}")
+        body.names[out] = body.assign(f"extractvalue {result} {found}, {k}")

@@ -32,33 +32,33 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
     """
     if thread.block_dim == 1:
         thread.jump("total")
-        thread.start("total")
+        thread.start_block("total")
         return [v for _, _, v in parts]
     values = [_fold(thread, op, t, v, thread.warp) for op, t, v in parts]
     warps = thread.block_dim // thread.warp
     if warps > 1:
         room = thread.shared_array(f"{thread.entry}_sums", warps * len(parts), "i64")
-        place = thread.let(f"and i32 {tid}, {thread.warp - 1}")
+        place = thread.assign(f"and i32 {tid}, {thread.warp - 1}")
         shift = thread.warp.bit_length() - 1
-        warp = thread.let(f"zext i32 {thread.let(f'lshr i32 {tid}, {shift}')} to i64")
-        together = thread.fork(thread.let(f"icmp eq i32 {place}, 0"))
+        warp = thread.assign(f"zext i32 {thread.assign(f'lshr i32 {tid}, {shift}')} to i64")
+        together = thread.branch_if(thread.assign(f"icmp eq i32 {place}, 0"))
         for k, ((_, t, _), v) in enumerate(zip(parts, values, strict=True)):
-            at = thread.let(f"add nuw nsw i64 {warp}, {k * warps}")
-            thread.put(f"store {t.llvm} {v}, ptr {thread.offset(room, at)}")
+            at = thread.assign(f"add nuw nsw i64 {warp}, {k * warps}")
+            thread.emit(f"store {t.llvm} {v}, ptr {thread.offset(room, at)}")
         thread.jump(together)
-        thread.start(together)
+        thread.start_block(together)
         thread.barrier()
-    first = thread.let(f"icmp ult i32 {tid}, {thread.target.warp_size}")
-    thread.put(f"br i1 {first}, label %total, label %{leave}")
-    thread.start("total")
+    first = thread.assign(f"icmp ult i32 {tid}, {thread.target.warp_size}")
+    thread.emit(f"br i1 {first}, label %total, label %{leave}")
+    thread.start_block("total")
     if warps > 1:
-        mine = thread.let(f"call i32 {_umin(thread)}(i32 {tid}, i32 {warps - 1})")
-        wide = thread.let(f"zext i32 {mine} to i64")
-        there = thread.let(f"icmp ult i32 {tid}, {warps}")
+        mine = thread.assign(f"call i32 {_umin(thread)}(i32 {tid}, i32 {warps - 1})")
+        wide = thread.assign(f"zext i32 {mine} to i64")
+        there = thread.assign(f"icmp ult i32 {tid}, {warps}")
         for k, (op, t, _) in enumerate(parts):
-            at = thread.let(f"add nuw nsw i64 {wide}, {k * warps}")
-            v = thread.let(f"load {t.llvm}, ptr {thread.offset(room, at)}")
-            v = thread.let(f"select i1 {there}, {t.llvm} {v}, {t.llvm} {identity(op, t)}")
+            at = thread.assign(f"add nuw nsw i64 {wide}, {k * warps}")
+            v = thread.assign(f"load {t.llvm}, ptr {thread.offset(room, at)}")
+            v = thread.assign(f"select i1 {there}, {t.llvm} {v}, {t.llvm} {identity(op, t)}")
             values[k] = _fold(thread, op, t, v, warps)
     return values
 
@@ -114,10 +114,10 @@ def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
         zero = "0.0" if t.is_float else "0"
 
         def clear(i: str, copy: str = copy, t: ScalarType = t, zero: str = zero) -> None:
-            thread.put(f"store {t.llvm} {zero}, ptr {thread.element(copy, t.llvm, i)}")
+            thread.emit(f"store {t.llvm} {zero}, ptr {thread.element(copy, t.llvm, i)}")
 
         thread.strided(me, str(p.scalars), str(thread.block_dim), clear)
-        thread.copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, copy)))
+        thread.private_copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, copy)))
     thread.barrier()
 
 
@@ -133,15 +133,15 @@ def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
         def add(
             i: str, copy: str = copy, t: ScalarType = t, first: str = first, kind: str = kind
         ) -> None:
-            v = thread.let(f"load {t.llvm}, ptr {thread.element(copy, t.llvm, i)}")
+            v = thread.assign(f"load {t.llvm}, ptr {thread.element(copy, t.llvm, i)}")
             test = "fcmp une" if t.is_float else "icmp ne"
             nothing = "0.0" if t.is_float else "0"
-            after = thread.fork(thread.let(f"{test} {t.llvm} {v}, {nothing}"))
+            after = thread.branch_if(thread.assign(f"{test} {t.llvm} {v}, {nothing}"))
             word = "fadd" if t.is_float else "add"
             at = thread.element(first, t.llvm, i)
-            thread.put(f"atomicrmw {word} ptr {at}, {t.llvm} {v}{thread.scope} monotonic{kind}")
+            thread.emit(f"atomicrmw {word} ptr {at}, {t.llvm} {v}{thread.scope} monotonic{kind}")
             thread.jump(after)
-            thread.start(after)
+            thread.start_block(after)
 
         thread.strided(me, str(p.scalars), str(thread.block_dim), add)
 

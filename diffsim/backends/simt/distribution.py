@@ -32,23 +32,23 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
     """A block's lanes from `at` on: side by side, or one by one if the row is not a whole one."""
     thread = lanes.thread
     dim = thread.block_dim
-    first = thread.let(f"add nuw nsw i64 {at}, {me}")
+    first = thread.assign(f"add nuw nsw i64 {at}, {me}")
     if per_thread == 1:
-        after = thread.fork(thread.let(f"icmp slt i64 {first}, {total}"))
+        after = thread.branch_if(thread.assign(f"icmp slt i64 {first}, {total}"))
         lanes.run(first)
         thread.jump(after)
-        thread.start(after)
+        thread.start_block(after)
         return
-    end = thread.let(f"add nuw nsw i64 {at}, {dim * per_thread}")
+    end = thread.assign(f"add nuw nsw i64 {at}, {dim * per_thread}")
     after = thread.new_label("row")
-    otherwise = thread.fork(thread.let(f"icmp sle i64 {end}, {total}"))
+    otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {end}, {total}"))
     steps = range(0, dim * per_thread, dim)
-    lanes.run_together([thread.let(f"add nuw nsw i64 {first}, {step}") for step in steps])
+    lanes.run_together([thread.assign(f"add nuw nsw i64 {first}, {step}") for step in steps])
     thread.jump(after)
-    thread.start(otherwise)
+    thread.start_block(otherwise)
     thread.strided(first, total, str(dim), lanes.run)
     thread.jump(after)
-    thread.start(after)
+    thread.start_block(after)
 
 
 def is_tiled(task: Task, block_dim: int) -> bool:
@@ -106,38 +106,38 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
     height, width = _sizes(lanes.task)[-2:]
     skipped = _left_of(lanes.task)
     across, down = -(-(skipped + width) // thread.block_dim), -(-height // tall)
-    short = thread.let(f"trunc i64 {number} to i32")
-    rest = thread.let(f"udiv i32 {short}, {across}")
+    short = thread.assign(f"trunc i64 {number} to i32")
+    rest = thread.assign(f"udiv i32 {short}, {across}")
     wide = [
-        thread.let(f"zext i32 {v} to i64")
+        thread.assign(f"zext i32 {v} to i64")
         for v in (
-            thread.let(f"urem i32 {short}, {across}"),
-            thread.let(f"urem i32 {rest}, {down}"),
-            thread.let(f"udiv i32 {rest}, {down}"),
+            thread.assign(f"urem i32 {short}, {across}"),
+            thread.assign(f"urem i32 {rest}, {down}"),
+            thread.assign(f"udiv i32 {rest}, {down}"),
         )
     ]
-    left = thread.let(f"mul nuw nsw i64 {wide[0]}, {thread.block_dim}")
-    column = thread.let(f"add nuw nsw i64 {left}, {me}")
-    top = thread.let(f"mul nuw nsw i64 {wide[1]}, {tall}")
-    bottom = thread.let(f"add nuw nsw i64 {top}, {tall}")
+    left = thread.assign(f"mul nuw nsw i64 {wide[0]}, {thread.block_dim}")
+    column = thread.assign(f"add nuw nsw i64 {left}, {me}")
+    top = thread.assign(f"mul nuw nsw i64 {wide[1]}, {tall}")
+    bottom = thread.assign(f"add nuw nsw i64 {top}, {tall}")
     outer = point(thread, axes[:-2], lows[:-2], lanes.sizes[:-2], wide[2])
     if skipped:
-        column = thread.let(f"sub nsw i64 {column}, {skipped}")
-    outer[axes[-1]] = thread.let(f"add nsw i64 {column}, {lows[-1]}")
+        column = thread.assign(f"sub nsw i64 {column}, {skipped}")
+    outer[axes[-1]] = thread.assign(f"add nsw i64 {column}, {lows[-1]}")
 
     def place(row: str) -> dict[Value, str]:
-        return {**outer, axes[-2]: thread.let(f"add nsw i64 {row}, {lows[-2]}")}
+        return {**outer, axes[-2]: thread.assign(f"add nsw i64 {row}, {lows[-2]}")}
 
     # As a whole number without sign, a column left of the box is large.
-    after = thread.fork(thread.let(f"icmp ult i64 {column}, {width}"))
-    otherwise = thread.fork(thread.let(f"icmp sle i64 {bottom}, {height}"))
-    rows = [thread.let(f"add nuw nsw i64 {top}, {k}") for k in range(tall)]
+    after = thread.branch_if(thread.assign(f"icmp ult i64 {column}, {width}"))
+    otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {bottom}, {height}"))
+    rows = [thread.assign(f"add nuw nsw i64 {top}, {k}") for k in range(tall)]
     lanes.run_together([place(row) for row in rows])
     thread.jump(after)
-    thread.start(otherwise)
+    thread.start_block(otherwise)
     thread.strided(top, str(height), "1", lambda row: lanes.run(place(row)))
     thread.jump(after)
-    thread.start(after)
+    thread.start_block(after)
 
 
 class Lanes:
@@ -170,13 +170,13 @@ class Lanes:
         thread, task = self.thread, self.task
         for place, (op, _, _), v in zip(self.sums, task.reductions, task.body.yields, strict=True):
             t = v.type.scalar.llvm
-            carried = thread.let(f"load {t}, ptr {place}")
-            thread.put(f"store {t} {accumulate(thread, op, v, carried)}, ptr {place}")
+            carried = thread.assign(f"load {t}, ptr {place}")
+            thread.emit(f"store {t} {accumulate(thread, op, v, carried)}, ptr {place}")
 
     def run(self, number: str | dict[Value, str]) -> None:
         """One lane: its number, or the values of its axes."""
         thread = self.thread
-        if thread.uniform:
+        if thread.aggregated:
             assert isinstance(number, str)
             thread.enter_warp(self.tid, number, self.total, self.threads)
         self._enter(number)

@@ -55,19 +55,19 @@ def serial_entry(module: Module, entry: EntryPoint, numbers: Sequence[int]) -> l
     tasks = [(k, module.kernel.tasks[k]) for k in numbers]
     code = [task.bounds if task.axes else task.body for _, task in tasks]
     thread = Thread(module, entry.name, 1, code)
-    thread.enter(code)
+    thread.load_parameters(code)
     for k, task in tasks:
         if task.axes:
             lanes = store_bounds(thread, k, task)
-            thread.shared_store(thread.layout.lanes[k], "i64", lanes)
+            thread.store_task_slot(thread.layout.lanes[k], "i64", lanes)
             continue
         away, after = thread.new_label("gives_up"), thread.new_label("next")
-        thread.exit = f"br label %{away}"
-        thread.rooms = ScratchAllocator(thread, task, "0", "1")
+        thread.exit_branch = f"br label %{away}"
+        thread.scratch = ScratchAllocator(thread, task, "0", "1")
         thread.block(task.body)
         thread.jump(after)
-        thread.rooms.give_up(away, after)
-        thread.start(after)
+        thread.scratch.free_all(away, after)
+        thread.start_block(after)
     return thread.end()
 
 
@@ -84,14 +84,14 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     code = [task.body, task.bounds, Block([], (*indices, *lead_values(copied)))]
     targets = [mem for _, mem, _ in task.reductions]
     thread = Thread(module, entry.name, entry.block_dim, code, targets)
-    thread.alone = alone
+    thread.single_threaded = alone
     sums = _new_sums(thread, task)
-    thread.enter(code, targets)
+    thread.load_parameters(code, targets)
     tid = thread.thread_index()
-    me, block = thread.let(f"zext i32 {tid} to i64"), thread.block_index()
+    me, block = thread.assign(f"zext i32 {tid} to i64"), thread.block_index()
     row = entry.block_dim * entry.per_thread
-    begin = thread.let(f"mul nuw nsw i64 {block}, {row}")
-    stride = thread.let(f"mul nuw nsw i64 {thread.block_count()}, {row}")
+    begin = thread.assign(f"mul nuw nsw i64 {block}, {row}")
+    stride = thread.assign(f"mul nuw nsw i64 {thread.block_count()}, {row}")
     lows, sizes, total = _box(thread, entry, task)
     if copied:
         open_copies(thread, copied, me)
@@ -103,19 +103,19 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
         )
         thread.jump("done")
     else:
-        thread.exit = "br label %gives_up"
-        first = thread.let(f"add nuw nsw i64 {begin}, {me}")
-        rooms = thread.rooms = ScratchAllocator(thread, task, first, stride)
-        if rooms.threads != stride:
-            takes = thread.let(f"icmp ult i64 {first}, {rooms.threads}")
-            first = thread.let(f"select i1 {takes}, i64 {first}, i64 {total}")
-        if not alone and rooms.is_fixed:
-            thread.uniform = folded_atomics(task)
-        lanes.threads = "" if rooms.threads == stride else rooms.threads
-        thread.strided(first, total, rooms.threads, lanes.run)
+        thread.exit_branch = "br label %gives_up"
+        first = thread.assign(f"add nuw nsw i64 {begin}, {me}")
+        scratch = thread.scratch = ScratchAllocator(thread, task, first, stride)
+        if scratch.threads != stride:
+            takes = thread.assign(f"icmp ult i64 {first}, {scratch.threads}")
+            first = thread.assign(f"select i1 {takes}, i64 {first}, i64 {total}")
+        if not alone and scratch.is_fixed:
+            thread.aggregated = folded_atomics(task)
+        lanes.threads = "" if scratch.threads == stride else scratch.threads
+        thread.strided(first, total, scratch.threads, lanes.run)
         thread.jump("done")
-        rooms.give_up("gives_up", "done")
-    thread.start("done")
+        scratch.free_all("gives_up", "done")
+    thread.start_block("done")
     if copied:
         close_copies(thread, copied, me)
     if sums:
@@ -125,11 +125,11 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
             _leave_partials(thread, entry.task, tid, block, parts, totals)
         else:
             # A block's first thread has its first lane: blocks without lanes leave memory alone.
-            works = thread.let(f"icmp slt i64 {begin}, {total}")
-            one = thread.let(f"icmp eq i32 {tid}, 0")
-            _update(thread, task, totals, thread.let(f"and i1 {one}, {works}"))
+            works = thread.assign(f"icmp slt i64 {begin}, {total}")
+            one = thread.assign(f"icmp eq i32 {tid}, 0")
+            _update(thread, task, totals, thread.assign(f"and i1 {one}, {works}"))
         thread.jump("leave")
-        thread.start("leave")
+        thread.start_block("leave")
     return thread.end()
 
 
@@ -137,8 +137,8 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
     """Tasks that can run at the same time: each block has a row of lanes of one of them."""
     code = [block for task in tasks for block in (task.body, task.bounds)]
     thread = Thread(module, entry.name, entry.block_dim, code)
-    thread.enter(code)
-    me = thread.let(f"zext i32 {thread.thread_index()} to i64")
+    thread.load_parameters(code)
+    me = thread.assign(f"zext i32 {thread.thread_index()} to i64")
     block, blocks = thread.block_index(), thread.block_count()
     assert entry.lanes is not None
 
@@ -148,23 +148,23 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
             first, end = end, end + rows([task], entry.block_dim) // entry.block_dim
             otherwise = ""
             if task is not tasks[-1]:
-                otherwise = thread.fork(thread.let(f"icmp slt i64 {number}, {end}"))
+                otherwise = thread.branch_if(thread.assign(f"icmp slt i64 {number}, {end}"))
             thread.int64_names.append({})
             own = EntryPoint(entry.name, "parallel", entry.task + k, count(task))
             lows, sizes, total = _box(thread, own, task)
             lanes = Lanes(thread, task, count(task), lows, sizes, [])
             per_thread = lanes_per_thread(task)
-            place = thread.let(f"sub nsw i64 {number}, {first}")
+            place = thread.assign(f"sub nsw i64 {number}, {first}")
             if is_tiled(task, entry.block_dim):
                 run_tile(lanes, place, me)
             else:
-                at = thread.let(f"mul nuw nsw i64 {place}, {entry.block_dim * per_thread}")
+                at = thread.assign(f"mul nuw nsw i64 {place}, {entry.block_dim * per_thread}")
                 run_row(lanes, per_thread, at, me, total)
             thread.int64_names.pop()
             thread.jump(done)
             if otherwise:
-                thread.start(otherwise)
-        thread.start(done)
+                thread.start_block(otherwise)
+        thread.start_block(done)
 
     thread.strided(block, str(entry.lanes // entry.block_dim), blocks, row)
     return thread.end()
@@ -184,11 +184,11 @@ def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list
     if entry.lanes is not None:
         return lows, sizes, str(entry.lanes)
     if k in layout.lanes:
-        return lows, sizes, thread.shared_load(layout.lanes[k], "i64")
+        return lows, sizes, thread.load_task_slot(layout.lanes[k], "i64")
     total = "1"
     for n in sizes:
         some = n if n.isdigit() else thread.combine_integers("smax", n, "0")
-        total = some if total == "1" else thread.let(f"mul nsw i64 {total}, {some}")
+        total = some if total == "1" else thread.assign(f"mul nsw i64 {total}, {some}")
     return lows, sizes, total
 
 
@@ -198,7 +198,7 @@ def _new_sums(thread: Thread, task: Task) -> list[str]:
     for (op, _, _), v in zip(task.reductions, task.body.yields, strict=True):
         t = v.type.scalar
         sums.append(thread.alloca(t.llvm))
-        thread.put(f"store {t.llvm} {identity(op, t)}, ptr {sums[-1]}")
+        thread.emit(f"store {t.llvm} {identity(op, t)}, ptr {sums[-1]}")
     return sums
 
 
@@ -207,19 +207,19 @@ def _loaded(thread: Thread, task: Task, sums: list[str]) -> list[Part]:
     parts = []
     for place, (op, _, _), v in zip(sums, task.reductions, task.body.yields, strict=True):
         t = v.type.scalar
-        parts.append((op, t, thread.let(f"load {t.llvm}, ptr {place}")))
+        parts.append((op, t, thread.assign(f"load {t.llvm}, ptr {place}")))
     return parts
 
 
 def _update(thread: Thread, task: Task, totals: list[str], condition: str) -> None:
     """Update memory with the results of a block, in its first thread."""
-    after = thread.fork(condition)
+    after = thread.branch_if(condition)
     for total, (op, mem, index), v in zip(totals, task.reductions, task.body.yields, strict=True):
         value = Value(v.type)
         thread.names[value] = total
         thread.atomic(Atomic(None, op, mem, index, value, task.span))
     thread.jump(after)
-    thread.start(after)
+    thread.start_block(after)
 
 
 # ---- sums in order
@@ -230,14 +230,14 @@ def _leave_partials(
 ) -> None:
     """Note the results of a block, and how many blocks there are."""
     layout = thread.layout
-    after = thread.fork(thread.let(f"icmp eq i32 {tid}, 0"))
+    after = thread.branch_if(thread.assign(f"icmp eq i32 {tid}, 0"))
     for j, ((_, t, _), total) in enumerate(zip(parts, totals, strict=True)):
-        row = thread.shared_slot(layout.partials[k] + j * MOST_BLOCKS)
+        row = thread.task_slot_address(layout.partials[k] + j * MOST_BLOCKS)
         at = thread.offset(row, block)
-        thread.put(f"store {t.llvm} {total}, ptr {at}{thread.module.alias('block')}")
-    thread.shared_store(layout.blocks[k], "i64", thread.block_count())
+        thread.emit(f"store {t.llvm} {total}, ptr {at}{thread.module.alias('block')}")
+    thread.store_task_slot(layout.blocks[k], "i64", thread.block_count())
     thread.jump(after)
-    thread.start(after)
+    thread.start_block(after)
 
 
 def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
@@ -248,25 +248,27 @@ def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     thread = Thread(module, entry.name, entry.block_dim, code, targets)
     layout = thread.layout
     sums = _new_sums(thread, task)
-    thread.enter(code, targets)
+    thread.load_parameters(code, targets)
     tid = thread.thread_index()
-    me = thread.let(f"zext i32 {tid} to i64")
-    blocks = thread.shared_load(layout.blocks[k], "i64")
+    me = thread.assign(f"zext i32 {tid} to i64")
+    blocks = thread.load_task_slot(layout.blocks[k], "i64")
 
     def take(number: str) -> None:
         for j, (place, (op, _, _), v) in enumerate(
             zip(sums, task.reductions, task.body.yields, strict=True)
         ):
             t = v.type.scalar
-            at = thread.offset(thread.shared_slot(layout.partials[k] + j * MOST_BLOCKS), number)
-            more = thread.let(f"load {t.llvm}, ptr {at}{thread.module.alias('block')}")
-            have = thread.let(f"load {t.llvm}, ptr {place}")
-            thread.put(f"store {t.llvm} {thread.combine(op, t, have, more)}, ptr {place}")
+            at = thread.offset(
+                thread.task_slot_address(layout.partials[k] + j * MOST_BLOCKS), number
+            )
+            more = thread.assign(f"load {t.llvm}, ptr {at}{thread.module.alias('block')}")
+            have = thread.assign(f"load {t.llvm}, ptr {place}")
+            thread.emit(f"store {t.llvm} {thread.combine(op, t, have, more)}, ptr {place}")
 
     thread.strided(me, blocks, str(entry.block_dim), take)
     totals = block_totals(thread, tid, _loaded(thread, task, sums), "leave")
-    thread.alone = True
-    _update(thread, task, totals, thread.let(f"icmp eq i32 {tid}, 0"))
+    thread.single_threaded = True
+    _update(thread, task, totals, thread.assign(f"icmp eq i32 {tid}, 0"))
     thread.jump("leave")
-    thread.start("leave")
+    thread.start_block("leave")
     return thread.end()

@@ -144,7 +144,7 @@ class Launches:
             if not group[0].axes:
                 self.waiting.append(k)
             elif len(group) > 1 or is_tiled(group[0], self._dim(group[0])):
-                self._together(k, group)
+                self._pending(k, group)
             else:
                 self._alone(k, group[0])
             k += len(group)
@@ -173,7 +173,7 @@ class Launches:
             self._add(entry, serial_entry(self.module, entry, self.waiting))
             self.waiting = []
 
-    def _together(self, k: int, group: list[Task]) -> None:
+    def _pending(self, k: int, group: list[Task]) -> None:
         self._flush()
         dim = self._dim(group[0])
         entry = EntryPoint(f"{self.name}_task{k}", "parallel", k, rows(group, dim), dim)

@@ -50,7 +50,7 @@ class ScratchAllocator:
         self.local = _small(found)
         kept = [s for s in found if s not in self.local]
         self.offsets: dict[Alloca, str] = {}
-        self.held: dict[Alloca, str] = {}
+        self.heap_pointers: dict[Alloca, str] = {}
         self.is_fixed = True
         if not kept:
             return
@@ -58,7 +58,7 @@ class ScratchAllocator:
         assert slot is not None
         self.cell = max(4, max(s.mem.dtype.scalar.bytes for s in kept))
         self.arena = thread.base(thread.layout.arena)
-        room = thread.let(f"udiv i64 {thread.slot_load(slot, 'i64')}, {self.cell}")
+        room = thread.assign(f"udiv i64 {thread.load_slot(slot, 'i64')}, {self.cell}")
         made = {s.out: s for s in statements(body) if isinstance(s, (Let, Load))}
         hoistable = frozenset() if task.uniform is None else task.uniform.counts
         if all(isinstance(s.count, LEAVES) or s.count in hoistable for s in kept):
@@ -87,40 +87,40 @@ class ScratchAllocator:
         for s in kept:
             self.offsets[s] = cells
             n = self._cells(s)
-            cells = n if cells == "0" else thread.let(f"add nsw i64 {cells}, {n}")
+            cells = n if cells == "0" else thread.assign(f"add nsw i64 {cells}, {n}")
         one = thread.combine_integers("umax", cells, "1")
-        fit = thread.let(f"udiv i64 {room}, {one}")
+        fit = thread.assign(f"udiv i64 {room}, {one}")
         fit = thread.combine_integers("umin", fit, self.threads)
         if self.threads != "1":
-            whole = thread.let(f"and i64 {fit}, {-thread.warp}")
-            some = thread.let(f"icmp ne i64 {whole}, 0")
-            fit = thread.let(f"select i1 {some}, i64 {whole}, i64 {fit}")
+            whole = thread.assign(f"and i64 {fit}, {-thread.warp}")
+            some = thread.assign(f"icmp ne i64 {whole}, 0")
+            fit = thread.assign(f"select i1 {some}, i64 {whole}, i64 {fit}")
         self.threads = fit
-        bytes_ = thread.let(f"mul nsw i64 {cells}, {self.cell}")
-        diagnostics.check(
-            thread, kept[0], thread.let(f"icmp ne i64 {fit}, 0"), [bytes_], leave=True
+        bytes_ = thread.assign(f"mul nsw i64 {cells}, {self.cell}")
+        diagnostics.lower_check(
+            thread, kept[0], thread.assign(f"icmp ne i64 {fit}, 0"), [bytes_], exits=True
         )
 
     def _stack(self, kept: list[Alloca], room: str) -> None:
         thread = self.thread
-        self.height = thread.let(f"udiv i64 {room}, {self.threads}")
+        self.height = thread.assign(f"udiv i64 {room}, {self.threads}")
         self.top = thread.alloca("i64")
-        thread.put(f"store i64 0, ptr {self.top}")
+        thread.emit(f"store i64 0, ptr {self.top}")
         for s in kept:
-            self.held[s] = thread.alloca("ptr")
-            thread.put(f"store ptr null, ptr {self.held[s]}")
+            self.heap_pointers[s] = thread.alloca("ptr")
+            thread.emit(f"store ptr null, ptr {self.heap_pointers[s]}")
 
     def _cells(self, s: Alloca) -> str:
         count = self.thread.index64(s.count)
         if not count.isdigit():
             count = self.thread.combine_integers("smax", count, "0")
         n = size_of(s.mem.dtype)
-        return count if n == 1 else self.thread.let(f"mul nsw i64 {count}, {n}")
+        return count if n == 1 else self.thread.assign(f"mul nsw i64 {count}, {n}")
 
     # ---- what the code asks for
 
-    def take(self, s: Alloca) -> str:
-        """Make room; returns what `give_back` needs."""
+    def allocate(self, s: Alloca) -> str:
+        """Make room; returns what `free` needs."""
         if s in self.local:
             t = memory_type(s.mem.dtype.scalar)
             self.thread.pointers[s.mem] = self.thread.alloca(f"[{_scalars(s)} x {t}]")
@@ -133,69 +133,69 @@ class ScratchAllocator:
     def _place(self, mem: Mem, first: str) -> None:
         """The column of this thread from a cell on."""
         thread = self.thread
-        row = thread.let(f"mul nuw nsw i64 {first}, {self.threads}")
-        cell = thread.let(f"add nuw nsw i64 {row}, {self.me}")
+        row = thread.assign(f"mul nuw nsw i64 {first}, {self.threads}")
+        cell = thread.assign(f"add nuw nsw i64 {row}, {self.me}")
         at = thread.element(self.arena, f"[{self.cell} x i8]", cell)
-        thread.columns[mem] = at, thread.let(f"mul nuw nsw i64 {self.threads}, {self.cell}")
+        thread.columns[mem] = at, thread.assign(f"mul nuw nsw i64 {self.threads}, {self.cell}")
 
     def _push(self, s: Alloca) -> str:
         thread, module = self.thread, self.thread.module
         cells = self._cells(s)
-        old = thread.let(f"load i64, ptr {self.top}")
-        new = thread.let(f"add nuw nsw i64 {old}, {cells}")
+        old = thread.assign(f"load i64, ptr {self.top}")
+        new = thread.assign(f"add nuw nsw i64 {old}, {cells}")
         after = thread.new_label("room")
-        bytes_ = thread.let(f"mul nsw i64 {cells}, {self.cell}")
-        otherwise = thread.fork(thread.let(f"icmp ule i64 {new}, {self.height}"))
+        bytes_ = thread.assign(f"mul nsw i64 {cells}, {self.cell}")
+        otherwise = thread.branch_if(thread.assign(f"icmp ule i64 {new}, {self.height}"))
         self._place(s.mem, old)
         base, stride = thread.columns[s.mem]
         on_stack = thread.label
         thread.jump(after)
-        thread.start(otherwise)
+        thread.start_block(otherwise)
         alloc, pointer = thread.target.heap_alloc, f"ptr {thread.in_global}".rstrip()
         module.declare(alloc, f"declare noalias ptr {alloc}(i64)")
         some = thread.combine_integers("umax", bytes_, "1")
-        generic = thread.let(f"call ptr {alloc}(i64 {some})")
-        cast = thread.let(f"addrspacecast ptr {generic} to {pointer}")
+        generic = thread.assign(f"call ptr {alloc}(i64 {some})")
+        cast = thread.assign(f"addrspacecast ptr {generic} to {pointer}")
         on_heap = thread.label
         thread.jump(after)
-        thread.start(after)
+        thread.start_block(after)
 
         def meet(t: str, a: str, b: str) -> str:
-            return thread.let(f"phi {t} [ {a}, %{on_stack} ], [ {b}, %{on_heap} ]")
+            return thread.assign(f"phi {t} [ {a}, %{on_stack} ], [ {b}, %{on_heap} ]")
 
         place = meet(pointer, base.split()[-1], cast)
         step = meet("i64", stride, str(self.cell))
         held = meet("ptr", "null", generic)
         top = meet("i64", new, old)
-        thread.put(f"store i64 {top}, ptr {self.top}")
-        thread.put(f"store ptr {held}, ptr {self.held[s]}")
+        thread.emit(f"store i64 {top}, ptr {self.top}")
+        thread.emit(f"store ptr {held}, ptr {self.heap_pointers[s]}")
         thread.columns[s.mem] = thread.in_global + place, step
-        there = thread.let(f"icmp ne {pointer} {place}, null")
-        diagnostics.check(thread, s, there, [bytes_], leave=True)
-        return f"{old} {held} {self.held[s]}"
+        there = thread.assign(f"icmp ne {pointer} {place}, null")
+        diagnostics.lower_check(thread, s, there, [bytes_], exits=True)
+        return f"{old} {held} {self.heap_pointers[s]}"
 
-    def give_back(self, ticket: str) -> None:
+    def free(self, ticket: str) -> None:
         """The end of that room's life."""
         if ticket:
             old, held, note = ticket.split()
-            self.thread.put(f"store i64 {old}, ptr {self.top}")
+            self.thread.emit(f"store i64 {old}, ptr {self.top}")
             self._free(held)
-            self.thread.put(f"store ptr null, ptr {note}")
+            self.thread.emit(f"store ptr null, ptr {note}")
 
     def _free(self, held: str) -> None:
         thread = self.thread
         free = thread.target.heap_free
         thread.module.declare(free, f"declare void {free}(ptr)")
-        after = thread.fork(thread.let(f"icmp ne ptr {held}, null"))
-        thread.put(f"call void {free}(ptr {held})")
+        after = thread.branch_if(thread.assign(f"icmp ne ptr {held}, null"))
+        thread.emit(f"call void {free}(ptr {held})")
         thread.jump(after)
-        thread.start(after)
+        thread.start_block(after)
 
-    def give_up(self, label: str, then: str) -> None:
+    def free_all(self, label: str, then: str) -> None:
         """Write the place where a thread goes that gets no room: it frees what it has."""
-        self.thread.start(label)
-        for note in self.held.values():
-            self._free(self.thread.let(f"load ptr, ptr {note}"))
+        self.thread.start_block(label)
+        for note in self.heap_pointers.values():
+            self._free(self.thread.assign(f"load ptr, ptr {note}"))
         self.thread.jump(then)
 
 

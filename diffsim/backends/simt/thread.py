@@ -37,7 +37,7 @@ class Thread(FunctionLowering):
         also_written: memories that it writes besides.
 
     Attributes:
-        warp: the number of threads in a warp: fewer than `WARP` in a block that is smaller than one.
+        warp: the number of threads in a warp: fewer than the target has in a block that is smaller than one.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Thread(FunctionLowering):
         for block in code:
             self.written |= {s.mem for s in statements(block) if isinstance(s, (Store, Atomic))}
         self._writes_arrays = any(m.kind == "array" for m in self.written)
-        self.rooms: ScratchAllocator | None = None
+        self.scratch: ScratchAllocator | None = None
         self.columns: dict[Mem, tuple[str, str]] = {}
         """Scratch in the arena: where this thread has it, and the bytes to the next cell."""
         self._allocas: list[str] = []
-        self._together: list[Atomic] = []
-        self.uniform: frozenset[Atomic] = frozenset()
+        self._pending: list[Atomic] = []
+        self.aggregated: frozenset[Atomic] = frozenset()
         """Atomics that warps fold first: `enter_warp` must be called for each lane."""
         self.in_global = f"addrspace({target.global_space}) "
         """What an operand in device memory begins with."""
@@ -82,11 +82,11 @@ class Thread(FunctionLowering):
         """Fields begin at multiples of ALIGNMENT, so their scalars can be loaded several at once."""
         aligned = ", !align !2" if mem is not None and mem.kind == "field" else ""
         t = f"ptr {self.in_global}".rstrip()
-        return self.in_global + self.let(
-            f"load {t}, ptr {self.slot(k)}, !invariant.load !1{aligned}"
+        return self.in_global + self.assign(
+            f"load {t}, ptr {self.slot_address(k)}, !invariant.load !1{aligned}"
         )
 
-    def shared_slot(self, k: int) -> str:
+    def task_slot_address(self, k: int) -> str:
         return self.offset(self._work, k)
 
     def offset(self, base: str, k: int | str) -> str:
@@ -114,10 +114,10 @@ class Thread(FunctionLowering):
             if at.lstrip("-").isdigit():
                 at = str(int(at) * scale)
             elif scale > 1:
-                at = self.let(f"mul nsw i64 {at}, {scale}")
-            cell = at if cell == "0" else self.let(f"add nsw i64 {cell}, {at}")
-        far = self.let(f"mul nsw i64 {cell}, {stride}")
-        return self.in_global + self.let(f"getelementptr inbounds i8, ptr {base}, i64 {far}")
+                at = self.assign(f"mul nsw i64 {at}, {scale}")
+            cell = at if cell == "0" else self.assign(f"add nsw i64 {cell}, {at}")
+        far = self.assign(f"mul nsw i64 {cell}, {stride}")
+        return self.in_global + self.assign(f"getelementptr inbounds i8, ptr {base}, i64 {far}")
 
     def load_metadata(self, mem: Mem) -> str:
         found = super().load_metadata(mem)
@@ -140,15 +140,15 @@ class Thread(FunctionLowering):
 
     def block_index(self) -> str:
         """The block's number, as i64."""
-        return self.let(f"zext i32 {self._register(self.target.block_index)} to i64")
+        return self.assign(f"zext i32 {self._register(self.target.block_index)} to i64")
 
     def block_count(self) -> str:
         """The number of blocks, as i64."""
-        return self.let(f"zext i32 {self._register(self.target.block_count)} to i64")
+        return self.assign(f"zext i32 {self._register(self.target.block_count)} to i64")
 
     def _register(self, symbol: str) -> str:
         self.module.declare(symbol, f"declare i32 {symbol}()")
-        return self.let(f"call i32 {symbol}()")
+        return self.assign(f"call i32 {symbol}()")
 
     def shared_array(self, name: str, count: int, t: str) -> str:
         """Declare an array in the block's shared memory, uninitialised; returns its address as an operand."""
@@ -165,13 +165,13 @@ class Thread(FunctionLowering):
         """smax, smin or umin of two i64."""
         symbol = f"@llvm.{word}.i64"
         self.module.declare(symbol, f"declare i64 {symbol}(i64, i64)")
-        return self.let(f"call i64 {symbol}(i64 {a}, i64 {b})")
+        return self.assign(f"call i64 {symbol}(i64 {a}, i64 {b})")
 
-    def fork(self, condition: str, yes: str = "yes", no: str = "no") -> str:
+    def branch_if(self, condition: str, yes: str = "yes", no: str = "no") -> str:
         """Go on where a condition holds; returns the label for where it does not."""
         there, elsewhere = self.new_label(yes), self.new_label(no)
-        self.put(f"br i1 {condition}, label %{there}, label %{elsewhere}")
-        self.start(there)
+        self.emit(f"br i1 {condition}, label %{there}, label %{elsewhere}")
+        self.start_block(there)
         return elsewhere
 
     def strided(self, first: str, limit: str, stride: str, step: Callable[[str], None]) -> None:
@@ -180,20 +180,22 @@ class Thread(FunctionLowering):
         head, inside, after = (self.new_label(w) for w in ("turn", "step", "after"))
         i, following = self.fresh(), self.fresh()
         self.jump(head)
-        self.start(head)
+        self.start_block(head)
         place = len(self.lines)
-        self.put(f"br i1 {self.let(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}")
-        self.start(inside)
+        self.emit(
+            f"br i1 {self.assign(f'icmp slt i64 {i}, {limit}')}, label %{inside}, label %{after}"
+        )
+        self.start_block(inside)
         step(i)
-        self.put(f"{following} = add nuw nsw i64 {i}, {stride}")
+        self.emit(f"{following} = add nuw nsw i64 {i}, {stride}")
         phi = f"  {i} = phi i64 [ {first}, %{before} ], [ {following}, %{self.label} ]"
         self.lines.insert(place, phi)
         self.jump(head)
-        self.start(after)
+        self.start_block(after)
 
     def end(self) -> list[str]:
         """The finished text."""
-        self.put("ret void")
+        self.emit("ret void")
         head, entry, *rest = self.lines
         return [head, entry, *self._allocas, *rest, "}"]
 
@@ -201,12 +203,12 @@ class Thread(FunctionLowering):
 
     def allocate_scratch(self, s: Alloca) -> str:
         """Make room for saved values; returns what `free_scratch` needs."""
-        assert self.rooms is not None
-        return self.rooms.take(s)
+        assert self.scratch is not None
+        return self.scratch.allocate(s)
 
     def free_scratch(self, ticket: str) -> None:
-        assert self.rooms is not None
-        self.rooms.give_back(ticket)
+        assert self.scratch is not None
+        self.scratch.free(ticket)
 
     # ---- statements
 
@@ -227,12 +229,12 @@ class Thread(FunctionLowering):
 
     def stmt(self, s: Stmt) -> None:
         width = self._vector_width(s)
-        if self._together and not (width and _follows(self._together, s)):
+        if self._pending and not (width and _follows(self._pending, s)):
             self._add_together()
         if width:
             assert isinstance(s, Atomic)
-            self._together.append(s)
-            if len(self._together) == width:
+            self._pending.append(s)
+            if len(self._pending) == width:
                 self._add_together()
         else:
             super().stmt(s)
@@ -264,7 +266,12 @@ class Thread(FunctionLowering):
             and isinstance(s, Atomic)
             and s.op == "add"
             and s.out is None
-            and not (s.exclusive or self.alone or s in self.copies or s in self.uniform)
+            and not (
+                s.exclusive
+                or self.single_threaded
+                or s in self.private_copies
+                or s in self.aggregated
+            )
             and s.mem.kind == "field"
             and s.mem.dtype.scalar is f32
             and s.mem.component_stride == 1
@@ -274,7 +281,7 @@ class Thread(FunctionLowering):
         strides = [int(n) for n in self.element_strides(s.mem)]
         for width in (4, 2):
             if size_of(s.mem.dtype) >= width and all(n % width == 0 for n in strides):
-                first = self._together[0] if self._together else s
+                first = self._pending[0] if self._pending else s
                 start = _component(first)
                 if start % width == 0 and start + width <= size_of(s.mem.dtype):
                     return width
@@ -282,7 +289,7 @@ class Thread(FunctionLowering):
 
     def _add_together(self) -> None:
         """Make the additions that were put off: with one instruction if they fill a vector."""
-        found, self._together = self._together, []
+        found, self._pending = self._pending, []
         if len(found) not in (2, 4):
             for s in found:
                 self.atomic(s)
@@ -291,26 +298,26 @@ class Thread(FunctionLowering):
         self.target.add_vector(self, at, [self.typed(s.value) for s in found])
 
     def atomic(self, s: Atomic) -> None:
-        if s not in self.uniform:
+        if s not in self.aggregated:
             self._one_atomic(s)
             return
         v, after = self._fold(s)
         folded = Value(s.value.type)
         self.names[folded] = v
         one = Atomic(None, s.op, s.mem, s.index, folded, s.span)
-        if s in self.copies:
-            self.copies[one] = self.copies[s]
+        if s in self.private_copies:
+            self.private_copies[one] = self.private_copies[s]
         self.int64_names.append({})
         self._one_atomic(one)
         self.int64_names.pop()
         self.jump(after)
-        self.start(after)
+        self.start_block(after)
 
     def _one_atomic(self, s: Atomic) -> None:
-        if s not in self.copies:
+        if s not in self.private_copies:
             super().atomic(s)
             return
-        at = self.address(s.mem, s.index, self.copies[s])
+        at = self.address(s.mem, s.index, self.private_copies[s])
         self.shared_add(at, s.mem.dtype.scalar, self.name(s.value))
 
     # ---- warps
@@ -324,15 +331,17 @@ class Thread(FunctionLowering):
             end: where the lanes end.
             threads: how many threads take lanes, if not all do.
         """
-        self._place = self.let(f"and i32 {tid}, {self.target.warp_size - 1}")
-        first = self.let(f"sub nsw i64 {lane}, {self.let(f'zext i32 {self._place} to i64')}")
-        left = self.let(f"sub nsw i64 {end}, {first}")
+        self._place = self.assign(f"and i32 {tid}, {self.target.warp_size - 1}")
+        first = self.assign(f"sub nsw i64 {lane}, {self.assign(f'zext i32 {self._place} to i64')}")
+        left = self.assign(f"sub nsw i64 {end}, {first}")
         if threads:
             left = self.combine_integers("umin", left, threads)
-        some = self.let(f"trunc i64 {self.combine_integers('umin', left, str(self.warp))} to i32")
+        some = self.assign(
+            f"trunc i64 {self.combine_integers('umin', left, str(self.warp))} to i32"
+        )
         self._active = some
-        self._mask = self.let(
-            f"lshr i32 -1, {self.let(f'sub i32 {self.target.warp_size}, {some}')}"
+        self._mask = self.assign(
+            f"lshr i32 -1, {self.assign(f'sub i32 {self.target.warp_size}, {some}')}"
         )
 
     def _fold(self, s: Atomic) -> tuple[str, str]:
@@ -344,12 +353,12 @@ class Thread(FunctionLowering):
         distance = self.warp // 2
         while distance:
             other = self.shuffle_down(t, v, distance, self._mask)
-            there = self.let(f"add nuw nsw i32 {self._place}, {distance}")
-            there = self.let(f"icmp ult i32 {there}, {self._active}")
+            there = self.assign(f"add nuw nsw i32 {self._place}, {distance}")
+            there = self.assign(f"icmp ult i32 {there}, {self._active}")
             both = self.combine(s.op, t, v, other)
-            v = self.let(f"select i1 {there}, {t.llvm} {both}, {t.llvm} {v}")
+            v = self.assign(f"select i1 {there}, {t.llvm} {both}, {t.llvm} {v}")
             distance //= 2
-        return v, self.fork(self.let(f"icmp eq i32 {self._place}, 0"))
+        return v, self.branch_if(self.assign(f"icmp eq i32 {self._place}, 0"))
 
     def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str) -> str:
         """The value of the thread that many places higher in the warp, of those whose bit is set."""
@@ -357,24 +366,24 @@ class Thread(FunctionLowering):
         def shuffle(word: str) -> str:
             return self.target.shuffle_down(self, word, distance, mask)
 
-        bits = self.let(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
+        bits = self.assign(f"bitcast {t.llvm} {v} to i{t.bits}") if t.is_float else v
         if t.bits < 32:
-            word = shuffle(self.let(f"zext i{t.bits} {bits} to i32"))
-            return self.let(f"trunc i32 {word} to i{t.bits}")
+            word = shuffle(self.assign(f"zext i{t.bits} {bits} to i32"))
+            return self.assign(f"trunc i32 {word} to i{t.bits}")
         if t.bits == 32:
             got = shuffle(bits)
         else:
-            upper = self.let(f"lshr i64 {bits}, 32")
-            halves = [shuffle(self.let(f"trunc i64 {half} to i32")) for half in (bits, upper)]
-            low, high = (self.let(f"zext i32 {half} to i64") for half in halves)
-            got = self.let(f"or i64 {self.let(f'shl i64 {high}, 32')}, {low}")
-        return self.let(f"bitcast i{t.bits} {got} to {t.llvm}") if t.is_float else got
+            upper = self.assign(f"lshr i64 {bits}, 32")
+            halves = [shuffle(self.assign(f"trunc i64 {half} to i32")) for half in (bits, upper)]
+            low, high = (self.assign(f"zext i32 {half} to i64") for half in halves)
+            got = self.assign(f"or i64 {self.assign(f'shl i64 {high}, 32')}, {low}")
+        return self.assign(f"bitcast i{t.bits} {got} to {t.llvm}") if t.is_float else got
 
     def shared_add(self, at: str, t: ScalarType, v: str) -> None:
         """Add to an element in the block's shared memory."""
         word = "fadd" if t.is_float else "add"
         scope = f'syncscope("{self.target.block_scope}")'
-        self.put(f"atomicrmw {word} ptr {at}, {t.llvm} {v} {scope} monotonic")
+        self.emit(f"atomicrmw {word} ptr {at}, {t.llvm} {v} {scope} monotonic")
 
 
 def _component(s: Atomic) -> int:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from diffsim.backends.cuda import codegen
-from diffsim.backends.cuda.codegen import CudaCode
+from diffsim.backends.cuda.codegen import SimtCode
 from diffsim.backends.cuda.libcuda import DriverError
 from diffsim.backends.cuda.ptx import PtxError
 from diffsim.errors import BackendError
@@ -38,7 +38,7 @@ class CudaBackend:
     def lowering(self) -> Stages:
         return pipeline.lower_cuda(debug=session.options.debug)
 
-    def generate(self, lowered: Kernel) -> CudaCode:
+    def generate(self, lowered: Kernel) -> SimtCode:
         options = session.options
         return codegen.lower(
             lowered,
@@ -59,7 +59,7 @@ class CudaBackend:
         with _refusing():
             return CudaModule(self.device, image)
 
-    def link(self, lowered: Kernel, code: CudaCode, image: CudaModule) -> CudaExecutable:
+    def link(self, lowered: Kernel, code: SimtCode, image: CudaModule) -> CudaExecutable:
         return CudaExecutable(lowered, code, image, self.device)
 
     def refusal(self, kernel: Kernel, reason: str) -> BackendError:

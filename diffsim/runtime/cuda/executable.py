@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from diffsim import locks
-from diffsim.backends.cuda.codegen import WORK, CudaCode, EntryPoint
+from diffsim.backends.cuda.codegen import WORK, EntryPoint, SimtCode
 from diffsim.backends.cuda.driver import Launch
 from diffsim.backends.cuda.libcuda import DriverError
 from diffsim.backends.llvm.diagnostics import HEAD
@@ -70,7 +70,7 @@ class CudaExecutable:
 
     explain: Callable[[DiffsimError, Check | Alloca, list[int]], DiffsimError]
 
-    def __init__(self, lowered: Kernel, code: CudaCode, module: CudaModule, device: Device) -> None:
+    def __init__(self, lowered: Kernel, code: SimtCode, module: CudaModule, device: Device) -> None:
         self.device = device
         self.name = lowered.name
         options = session.options
