@@ -179,7 +179,7 @@ class _Rollout:
         self.other_bytes = self.own_bytes
         self.kept: dict[int, Snapshot] = {}
         self.written: list[Field] = []
-        self.gaps = RecordIntegrity()
+        self.integrity = RecordIntegrity()
 
     # ---- forward
 
@@ -292,7 +292,7 @@ class _Rollout:
 
     def backward(self) -> None:
         """The adjoint of the rollout: gradients of the state go from its end to its start."""
-        self.gaps.check([])
+        self.integrity.check([])
         for (field, row), span in self.inputs.items():
             if field.versions.changed(row, self.now):
                 raise _changed(field, row, span)
@@ -314,7 +314,7 @@ class _Rollout:
                 hi = lo
         finally:
             session.launches = launches
-            self.gaps.put_back(final)
+            self.integrity.put_back(final)
         self.other_bytes = self.own_bytes
         if self.progress:
             sys.stderr.write("\n")
@@ -353,14 +353,14 @@ class _Rollout:
         """Run a step once more, only to get to the next one."""
         session.launches = self.launches[t]
         session.tape = trace = StepTrace()
-        gaps = RecordIntegrity()
-        hearing = session.begin_hearing(gaps)
+        integrity = RecordIntegrity()
+        hearing = session.begin_hearing(integrity)
         try:
             self.run_again(t)
         finally:
             session.end_hearing(hearing)
             session.tape = None
-        gaps.check([], (*self.state, *self.written))
+        integrity.check([], (*self.state, *self.written))
         self.compare(t, trace)
 
     def compare(self, t: int, trace: StepTrace) -> None:
@@ -386,7 +386,7 @@ class _Rollout:
                 Span.of_caller(),
                 hint="give it more memory, or fewer snapshots",
             )
-        sweep(recorder.record, recorder.gaps)
+        sweep(recorder.record, recorder.integrity)
         if self.progress:
             done = self.n - lo
             bar = "#" * (30 * done // self.n)

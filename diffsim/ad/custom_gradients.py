@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.gradcheck import run_moved
-from diffsim.ad.record.elements import Box, Index, held, put_held
+from diffsim.ad.gradcheck import run_perturbed
+from diffsim.ad.record.elements import Box, Index, read_elements, write_elements
 from diffsim.ad.record.entries import Wrote
 from diffsim.ad.record.entry import Entry, flat
 from diffsim.ad.record.record import Record
@@ -98,14 +98,14 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
 
     def _note_write(self, field: Field, index: Index) -> None:
         if self.script is not None:
-            self.script.append(functools.partial(_put, field, index, held(field, index)))
+            self.script.append(functools.partial(_put, field, index, read_elements(field, index)))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         if self.trace is not None:
             self.trace.copied(target, source, to, at)
         self.body.copied(target, source, to, at)
         if self.script is not None:
-            self.script.append(lambda: _put(target, to, held(source, at)))
+            self.script.append(lambda: _put(target, to, read_elements(source, at)))
 
     def writing(self, field: Field, row: int | None) -> None:
         self.body.writing(field, row)
@@ -134,7 +134,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
 
 
 def _put(field: Field, index: Index, values: np.ndarray) -> None:
-    put_held(field, index, values)
+    write_elements(field, index, values)
     field._touch()
 
 
@@ -320,7 +320,7 @@ class Comparison:
             found += float((got * u).sum())
             by[f] = h * u
         ends = [
-            run_moved(self.forward, self.start, {f: s * d for f, d in by.items()}, self.outputs)
+            run_perturbed(self.forward, self.start, {f: s * d for f, d in by.items()}, self.outputs)
             for s in (1, -1)
         ]
         slopes = [
@@ -444,10 +444,10 @@ class _DetachedRecorder(ForwardingRecorder):
         self.inner.wrote(field, index, value)
         record = self.inner.record
         if isinstance(record, Record) and record and isinstance(last := record[-1], Wrote):
-            last.meant = True
+            last.declared_constant = True
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.wrote(target, to, source if to is None else held(target, to))
+        self.wrote(target, to, source if to is None else read_elements(target, to))
 
     def declared_constant(self) -> None:
         """Nothing: here everything is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Run, held, put_held
+from diffsim.ad.record.elements import Run, read_elements, write_elements
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an
@@ -80,7 +80,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
     tape = session.listener
     if tape is not None and tape.intercepts:
         tape.writing(dst, row)
-    put_held(dst, runs[0], held(src, runs[1]))
+    write_elements(dst, runs[0], read_elements(src, runs[1]))
     dst._touch(row)
     if tape is not None:
         tape.copied(dst, src, *runs)

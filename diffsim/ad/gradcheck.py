@@ -10,7 +10,7 @@ import numpy as np
 
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.overwrite_saves import Saved
-from diffsim.ad.record.snapshot import StartSnapshot, moved
+from diffsim.ad.record.snapshot import StartSnapshot, perturb
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, need_function, need_number, need_whole
@@ -337,13 +337,15 @@ def _differences(
             for step in (h, -h):
                 by = np.zeros(i.storage.layout.count)
                 by[column] = step
-                ends.append(run_moved(function, start, {i: by.reshape(i.shape + i.element)}, outs))
+                ends.append(
+                    run_perturbed(function, start, {i: by.reshape(i.shape + i.element)}, outs)
+                )
             for o, one, other in zip(outs, *ends, strict=True):
                 made[i, o][:, column] = (one - other).reshape(-1) / (2 * h)
     return made
 
 
-def run_moved(
+def run_perturbed(
     function: Callable[[], Any],
     start: StartSnapshot,
     by: dict[Field, np.ndarray],
@@ -351,7 +353,7 @@ def run_moved(
 ) -> list[np.ndarray]:
     """What the function makes of outputs, started with fields moved by so much; then all is undone."""
     with start.again():
-        moved(start, by)
+        perturb(start, by)
         function()
         return [f.to_numpy(dtype=np.float64) for f in outs]
 

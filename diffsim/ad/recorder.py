@@ -16,8 +16,8 @@ import numpy as np
 from diffsim.ad.checks.access_validation import Validator
 from diffsim.ad.checks.integrity import RecordIntegrity
 from diffsim.ad.checks.nan_search import NanWatch
-from diffsim.ad.record.arguments import UNCHANGING, constant
-from diffsim.ad.record.elements import Box, Index, held
+from diffsim.ad.record.arguments import IMMUTABLE, frozen
+from diffsim.ad.record.elements import Box, Index, read_elements
 from diffsim.ad.record.entries import (
     Computed,
     Copied,
@@ -127,7 +127,7 @@ class TapeRecorder(EnclosingRecorder):
 
     Attributes:
         record: the entries, and facts about the program that no entry tells.
-        gaps: what the record lacks.
+        integrity: what the record lacks.
         saver: copies what is overwritten, if `saving`.
         snapshot: keeps what fields held before they were written to, if somebody wants to go back.
     """
@@ -147,7 +147,7 @@ class TapeRecorder(EnclosingRecorder):
     def restart(self) -> None:
         """Begin a new record."""
         self.record = Record()
-        self.gaps = RecordIntegrity()
+        self.integrity = RecordIntegrity()
         self.saver = OverwriteSaver()
         self._own_saves: list[Saved] = []
         self.validator = Validator() if self.validating else None
@@ -162,7 +162,7 @@ class TapeRecorder(EnclosingRecorder):
         Args:
             front: hears them first, and passes them on.
         """
-        self.gaps.look(self.record)
+        self.integrity.check_unchanged(self.record)
         self._front: Recorder = front or self
         session.tape = self._front
         self._hearing: tuple[int, Witness] = session.begin_hearing(self)
@@ -173,7 +173,7 @@ class TapeRecorder(EnclosingRecorder):
         session.end_hearing(self._hearing)
         del self._hearing, self._front  # no cycles: a record goes at once when it is dropped
         session.tape = None
-        self.gaps.left = session.clock
+        self.integrity.ended_at = session.clock
         return whole
 
     # ---- launches
@@ -196,8 +196,8 @@ class TapeRecorder(EnclosingRecorder):
             record.alive[special] = special.dependencies.alive()  # the adjoint will need them
         given = args
         for a in args:
-            if a.__class__ not in UNCHANGING:
-                args = tuple(map(constant, args))
+            if a.__class__ not in IMMUTABLE:
+                args = tuple(map(frozen, args))
                 break
         if self.saving:
             special = special.in_place
@@ -227,7 +227,7 @@ class TapeRecorder(EnclosingRecorder):
             self.record.extend(self.saver.before_write(field, row))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        seeds = field.is_grad and bool(held(field, index).any())
+        seeds = field.is_grad and bool(read_elements(field, index).any())
         self.record.seeded |= seeds
         self.record.append((Seeded if seeds else Wrote)(field, index, value))
         self._check_write(field, index)
@@ -236,9 +236,9 @@ class TapeRecorder(EnclosingRecorder):
         entry = self.record[-1]
         assert isinstance(entry, Wrote)
         if entry.field.grad is None:
-            entry.lost = Span.of_caller()
+            entry.lost_at = Span.of_caller()
         else:
-            entry.taken = source.field, Span.of_caller()
+            entry.array_source = source.field, Span.of_caller()
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
         self.record.append(Stored(field, index, value))
@@ -273,11 +273,11 @@ class TapeRecorder(EnclosingRecorder):
         self.record.declares_constants = True
 
     def cut_short(self, what: str, span: Span | None) -> None:
-        self.gaps.cut_short(what, span)
+        self.integrity.cut_short(what, span)
 
     def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
         """Note that another thread has written to a field meanwhile (`Witness`)."""
-        self.gaps.written_elsewhere(f, who, span)
+        self.integrity.written_elsewhere(f, who, span)
 
     # ---- code inside of the block with recorders of its own
 

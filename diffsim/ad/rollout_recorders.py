@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Box, Index, held
+from diffsim.ad.record.elements import Box, Index, read_elements
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import OverwriteSaver
 from diffsim.ad.record.record import Record
@@ -182,7 +182,9 @@ class CarryWatch(NullRecorder):
         if isinstance(value, Field):
             self._read((value, None), Span.of_caller())
         if field.is_grad:
-            self._writes_gradient(field, Span.of_caller(), seeds=bool(held(field, index).any()))
+            self._writes_gradient(
+                field, Span.of_caller(), seeds=bool(read_elements(field, index).any())
+            )
         self._written_whole(field, index)
 
     def _writes_gradient(self, gradient: Field, span: Span | None, *, seeds: bool) -> None:

@@ -23,9 +23,15 @@ from diffsim.ad.record.overwrite_saves import Saved, TapeStats
 from diffsim.ad.record.record import Record
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.program import Replay
-from diffsim.ad.reverse.backward import Hook, Zeroed, forget_values, make_adjoints, run_adjoints
+from diffsim.ad.reverse.backward import (
+    ClearedGradients,
+    Hook,
+    forget_values,
+    make_adjoints,
+    run_adjoints,
+)
 from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
-from diffsim.ad.reverse.retain_grad import GradientRetainer, checked_wish
+from diffsim.ad.reverse.retain_grad import GradientRetainer, parse_retain_grad
 from diffsim.ad.reverse.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.copying import refuse
@@ -116,7 +122,7 @@ class Tape:
                 Span.of_caller(),
                 hint="leave one of them out",
             )
-        self.retained = checked_wish(retain_grad)
+        self.retained = parse_retain_grad(retain_grad)
         self.recorder = TapeRecorder(saving=saving, validating=validation, checking_nan=check_nan)
         self.hooks: list[Hook] = []
         self.loss = loss
@@ -253,7 +259,7 @@ class Tape:
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
-        self.recorder.gaps.check(self.entries.firsts())
+        self.recorder.integrity.check(self.entries.firsts())
         replay = self._replay
         if replay is None or not replay.complete:
             replay = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
@@ -262,7 +268,7 @@ class Tape:
         self._clear()
         self._replay = replay
         replay.forward()
-        self.recorder.gaps.left = session.clock
+        self.recorder.integrity.ended_at = session.clock
 
     # ---- the backward pass
 
@@ -331,8 +337,8 @@ class Tape:
 
     def _check_backward(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         """Refuse a wrong gradient before the pass touches any: all checks, and all adjoints compiled."""
-        record, gaps, replay = self.recorder.record, self.recorder.gaps, self._replay
-        gaps.check(record.firsts(), seeds)
+        record, integrity, replay = self.recorder.record, self.recorder.integrity, self._replay
+        integrity.check(record.firsts(), seeds)
         if not self.complete and not record:
             raise no_record("differentiate")
         check_kernels(record)
@@ -341,7 +347,7 @@ class Tape:
             check_chain(record)
             check_seeds(record)
             mark_inputs(record, self.keeps_inputs)
-        check_cuts(record, seeds, gaps)
+        check_cuts(record, seeds, integrity)
         make_adjoints(record.firsts())
         if not known or loss is not self.loss:
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
@@ -352,7 +358,9 @@ class Tape:
         recorder, replay = self.recorder, self._replay
         record = recorder.record
         forget_values(record.firsts())
-        zeroed = Zeroed(all_written(record.firsts()) if replay is None else replay.written)
+        cleared = ClearedGradients(
+            all_written(record.firsts()) if replay is None else replay.written
+        )
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
@@ -360,10 +368,10 @@ class Tape:
         if replay is None or not replay.backward(native=not (self.retained or self.hooks)):
             retainer = GradientRetainer(self.retained) if self.retained else None
             run_adjoints(
-                record, recorder.gaps, retainer=retainer, nan=recorder.nan, hooks=self.hooks
+                record, recorder.integrity, retainer=retainer, nan=recorder.nan, hooks=self.hooks
             )
-        zeroed.add_back()
-        note_inputs(record, recorder.gaps, session.clock)
+        cleared.restore()
+        note_inputs(record, recorder.integrity, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """The gradients that a backward pass, which began at that reading of the clock, was to compute."""

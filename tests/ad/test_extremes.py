@@ -637,7 +637,7 @@ def test_allowed(name, in_place):
         space["k"]()
     for n, f in fields.items():
         f.grad.from_numpy(weights[n])
-    sweep(tape.entries, tape.recorder.gaps)
+    sweep(tape.entries, tape.recorder.integrity)
     for n, f in fields.items():
         found = f.grad.to_numpy()
         for j in range(found.size):

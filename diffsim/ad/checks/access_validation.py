@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Index, look, part
+from diffsim.ad.record.elements import Index, numpy_index, values_of
 from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, Span
 from diffsim.ir import types
 from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store
@@ -129,8 +129,8 @@ class Validator:
         beside = self.notes.get(field)
         if beside is None or field.is_grad:
             return
-        read = look(beside["read"])
-        notes = read[part(field, index)]
+        read = values_of(beside["read"])
+        notes = read[numpy_index(field, index)]
         if notes.any():
             where = _first(field, index, read != 0)
             message = f"{field.name}[{where or 'None'}] {OVERWRITTEN}"
@@ -156,6 +156,6 @@ def _array(dtype: types.ScalarType, element: tuple[int, ...], shape: tuple[int, 
 def _first(field: Field, index: Index, found: np.ndarray) -> str:
     """The first of these elements where something was found."""
     inside = np.zeros(found.shape, bool)
-    inside[part(field, index)] = True
+    inside[numpy_index(field, index)] = True
     at = np.argwhere((found & inside).reshape(*field.shape, -1).any(axis=-1))[0]
     return ", ".join(map(str, at))

@@ -80,8 +80,8 @@ class _Search:
     def wrote(self, entry: Wrote) -> None:
         if entry.index is None:
             self.broken.pop(key(entry.field), None)
-        if entry.lost is not None:
-            self.broken.setdefault(key(entry.field), (entry.field, entry.lost, False))
+        if entry.lost_at is not None:
+            self.broken.setdefault(key(entry.field), (entry.field, entry.lost_at, False))
 
     def copied(self, entry: Copied) -> None:
         target, source = entry.target, entry.source

@@ -23,11 +23,11 @@ class RecordIntegrity:
     """Looks for gaps in one record.
 
     Attributes:
-        left: the clock's reading when the last block ended.
+        ended_at: the clock's reading when the last block ended.
     """
 
     def __init__(self) -> None:
-        self.left = 0
+        self.ended_at = 0
         self._error: AutodiffError | None = None
         self._fields: dict[Field, None] = {}
         self._seen = 0
@@ -89,7 +89,7 @@ class RecordIntegrity:
                     "thread, with fields of its own",
                 )
 
-    def look(self, entries: Sequence[Entry]) -> None:
+    def check_unchanged(self, entries: Sequence[Entry]) -> None:
         """The record is about to go on.
 
         Raises:
@@ -100,12 +100,12 @@ class RecordIntegrity:
                 if f.grad is not None:
                     self._fields[f] = None
         self._seen = len(entries)
-        changed = [f for f in self._fields if f.versions.latest > self.left]
+        changed = [f for f in self._fields if f.versions.latest > self.ended_at]
         if not changed:
             return
         for entry in flat(entries):
             for f, row in entry.boxes():
-                if f in changed and f.versions.changed(row, self.left):
+                if f in changed and f.versions.changed(row, self.ended_at):
                     raise _between(f, row)
 
 

@@ -95,7 +95,7 @@ def _check_loss(record: Record, loss: Field) -> None:
                 return  # the user's own gradient knows
         elif loss not in entry.writes():
             continue
-        elif isinstance(entry, Stored) or entry.is_meant:
+        elif isinstance(entry, Stored) or entry.is_declared_constant:
             return
         elif isinstance(entry, Wrote):
             if not computed:
@@ -146,7 +146,7 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
         elif wanted.isdisjoint(entry.writes()):
             continue
         elif isinstance(entry, Wrote):
-            if entry.taken is not None:
+            if entry.array_source is not None:
                 _check_taken(entry, explained)
             elif number >= first and entry.is_given():
                 found.append((number, entry))
@@ -167,11 +167,11 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
 
 def _check_taken(entry: Wrote, explained: list[set[Field]]) -> None:
     """Raise AutodiffError unless the user recorded how the gradient flows through what NumPy did."""
-    assert entry.taken is not None
-    source, span = entry.taken
+    assert entry.array_source is not None
+    source, span = entry.array_source
     if (
         source is None
-        or entry.meant
+        or entry.declared_constant
         or any({source, entry.field} <= fields for fields in explained)
     ):
         return
@@ -199,7 +199,9 @@ def _refuse(source: Any, entry: Wrote) -> None:
 
 def _is_cut(entry: Entry) -> bool:
     """Whether the user says that something is a constant, which what is made of it is then, too."""
-    return entry.is_meant or (isinstance(entry, Wrote) and isinstance(entry.value, Field))
+    return entry.is_declared_constant or (
+        isinstance(entry, Wrote) and isinstance(entry.value, Field)
+    )
 
 
 def _read_outs(record: Record) -> list[Any]:

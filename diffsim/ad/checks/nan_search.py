@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Index, look, part
+from diffsim.ad.record.elements import Index, numpy_index, values_of
 from diffsim.ad.record.entries import Launched
 from diffsim.errors import AutodiffError, Span
 from diffsim.passes.analysis.regions import RegionAccess
@@ -55,7 +55,7 @@ class NanWatch:
         """Look at what Python wrote."""
         if not field.dtype.is_float:
             return
-        array, there = look(field), part(field, index)
+        array, there = values_of(field), numpy_index(field, index)
         made = np.zeros(array.shape, bool)
         made[there] = np.isnan(array[there])
         if made.any():
@@ -84,8 +84,8 @@ def _rows(f: Field, row: int | None) -> np.ndarray:
     """The row of a field's time axis (None: all of it)."""
     axis = f.versions.axis
     if row is None or axis is None or not 0 <= row < f.shape[axis]:
-        return look(f)
-    found: np.ndarray = look(f)[(slice(None),) * axis + (slice(row, row + 1),)]
+        return values_of(f)
+    found: np.ndarray = values_of(f)[(slice(None),) * axis + (slice(row, row + 1),)]
     return found
 
 

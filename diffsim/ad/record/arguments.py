@@ -16,11 +16,11 @@ from diffsim.runtime.kernels.aliasing import shares
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
-UNCHANGING = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
+IMMUTABLE = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
 """Kinds of arguments that stay what they are."""
 
 
-def constant(a: Any) -> Any:
+def frozen(a: Any) -> Any:
     """An argument as it is now, whatever happens to it later.
 
     Raises:

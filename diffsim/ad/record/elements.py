@@ -26,7 +26,7 @@ Index = tuple[int, ...] | Run | None
 """Which elements of a field: one, some, or (None) all."""
 
 
-def part(field: Field, index: Index) -> Any:
+def numpy_index(field: Field, index: Index) -> Any:
     """These elements as an index into the field's array."""
     if index is None or not field.shape:
         return ...
@@ -35,38 +35,38 @@ def part(field: Field, index: Index) -> Any:
     return index
 
 
-def look(field: Field) -> np.ndarray:
+def values_of(field: Field) -> np.ndarray:
     """What a field holds, to be read: an array of shape `shape` + (components,)."""
     storage = field.storage
     return field._array if storage.device is HOST else storage.to_numpy()
 
 
 @contextlib.contextmanager
-def edited(field: Field) -> Iterator[np.ndarray]:
+def editing(field: Field) -> Iterator[np.ndarray]:
     """The same to be changed; wherever the field lies, the changes get there at the end."""
-    array = look(field)
+    array = values_of(field)
     yield array
     if field.storage.device is not HOST:
         field.storage.from_numpy(array)
 
 
-def held(field: Field, index: Index) -> np.ndarray:
+def read_elements(field: Field, index: Index) -> np.ndarray:
     """A copy of what stands in these elements."""
     if isinstance(index, tuple) and not isinstance(index, Run):
         return np.array(field.storage.element(field._place(index)))
-    return np.array(look(field)[part(field, index)])
+    return np.array(values_of(field)[numpy_index(field, index)])
 
 
-def put_held(field: Field, index: Index, values: Any) -> None:
+def write_elements(field: Field, index: Index, values: Any) -> None:
     """Set these elements, which nobody is told of."""
     if isinstance(index, tuple) and not isinstance(index, Run):
         field.storage.set_element(field._place(index), np.asarray(values))
         return
-    with edited(field) as array:
-        array[part(field, index)] = values
+    with editing(field) as array:
+        array[numpy_index(field, index)] = values
 
 
-def add_held(field: Field, index: Index, values: Any) -> None:
+def add_elements(field: Field, index: Index, values: Any) -> None:
     """Add to these elements, which nobody is told of."""
-    with edited(field) as array:
-        array[part(field, index)] += values
+    with editing(field) as array:
+        array[numpy_index(field, index)] += values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Box, Index, Run, add_held, held, put_held
+from diffsim.ad.record.elements import Box, Index, Run, add_elements, read_elements, write_elements
 from diffsim.ad.record.entry import (
     BackwardRun,
     ChainSearch,
@@ -67,7 +67,7 @@ class Launched(Entry):
         return f"{self.special.kernel.source.name}({', '.join(shown)})"
 
     @property
-    def is_meant(self) -> bool:
+    def is_declared_constant(self) -> bool:
         return self.special.mode.is_detached
 
     # ---- what it uses
@@ -199,7 +199,16 @@ class Wrote(Entry):
     before.
     """
 
-    __slots__ = ("field", "index", "is_input", "lost", "meant", "taken", "value", "writer")
+    __slots__ = (
+        "array_source",
+        "declared_constant",
+        "field",
+        "index",
+        "is_input",
+        "lost_at",
+        "value",
+        "writer",
+    )
     may_be_input = True  # whether it is a plain constant, which an input of the program can be
     retained = True  # whether its adjoint takes a gradient that the user may want to see
 
@@ -208,9 +217,9 @@ class Wrote(Entry):
         self.index = index
         self.value = value
         self.is_input = False
-        self.lost: Span | None = None
-        self.meant = False
-        self.taken: tuple[Field | None, Span | None] | None = None
+        self.lost_at: Span | None = None
+        self.declared_constant = False
+        self.array_source: tuple[Field | None, Span | None] | None = None
         self.writer = field.versions.writer_of(self.row)
 
     @property
@@ -222,12 +231,12 @@ class Wrote(Entry):
         return self.index[axis]
 
     @property
-    def is_meant(self) -> bool:
-        return self.meant
+    def is_declared_constant(self) -> bool:
+        return self.declared_constant
 
     def is_given(self) -> bool:
         """Whether it is a constant that Python may have computed, for a field with a gradient."""
-        if self.meant or not self.may_be_input or self.field.grad is None:
+        if self.declared_constant or not self.may_be_input or self.field.grad is None:
             return False
         if isinstance(self.value, np.ndarray):
             return bool(self.value.any())
@@ -235,7 +244,7 @@ class Wrote(Entry):
 
     def input_place(self) -> tuple[Field, Index] | None:
         """Where it wrote a constant that an input can be."""
-        if not self.may_be_input or self.meant or self.taken is not None:
+        if not self.may_be_input or self.declared_constant or self.array_source is not None:
             return None
         return None if self.field.grad is None else (self.field, self.index)
 
@@ -258,7 +267,7 @@ class Wrote(Entry):
         if self.index is None:
             grad.clear()
         else:
-            put_held(grad, self.index, 0)
+            write_elements(grad, self.index, 0)
             grad._touch()
 
     def check_replay(self) -> None:
@@ -275,7 +284,7 @@ class Wrote(Entry):
         picture.step("written in Python", [], [self.field])
 
     def may_break_chain(self) -> bool:
-        return self.lost is not None
+        return self.lost_at is not None
 
     def follow(self, search: ChainSearch) -> None:
         search.wrote(self)
@@ -302,7 +311,7 @@ class Stopped(Wrote):
     may_be_input = retained = False
 
     @property
-    def is_meant(self) -> bool:
+    def is_declared_constant(self) -> bool:
         return True
 
     def check_replay(self) -> None:
@@ -366,7 +375,7 @@ class Computed(Entry):
                 continue
             field, index = source
             if field is not None and field.grad is not None:
-                add_held(field.grad, index, own.sum())
+                add_elements(field.grad, index, own.sum())
                 field.grad._touch()
 
 
@@ -413,11 +422,11 @@ class Copied(Entry):
         if target is None or self.is_input:
             return
         run.takes(self.target, self.to)
-        flowing = held(target, self.to)
-        put_held(target, self.to, 0)
+        flowing = read_elements(target, self.to)
+        write_elements(target, self.to, 0)
         target._touch()
         if source is not None:
-            add_held(source, self.at, flowing)
+            add_elements(source, self.at, flowing)
             source._touch()
 
     def check_replay(self) -> None:

@@ -95,7 +95,7 @@ class Entry:
 
     Attributes:
         ticks: whether the clock moved on: not for what only the tape did.
-        is_meant: whether what it wrote is a constant because the user said so.
+        is_declared_constant: whether what it wrote is a constant because the user said so.
 
     No abstract base class: `isinstance` of those is many times slower, and records are long.
     """
@@ -104,7 +104,7 @@ class Entry:
     ticks: ClassVar[bool] = True
 
     @property
-    def is_meant(self) -> bool:
+    def is_declared_constant(self) -> bool:
         return False
 
     # ---- what it uses

@@ -54,7 +54,7 @@ class StartSnapshot:
                 saved.restore()
 
 
-def moved(start: StartSnapshot, by: Mapping[Field, np.ndarray]) -> None:
+def perturb(start: StartSnapshot, by: Mapping[Field, np.ndarray]) -> None:
     """Move fields away from where they were at the start."""
     for f, step in by.items():
         f.from_numpy((start.values(f) + step).astype(f.dtype.numpy))

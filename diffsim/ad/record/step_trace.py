@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Index, held
+from diffsim.ad.record.elements import Index, read_elements
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
@@ -45,7 +45,7 @@ class StepTrace(NullRecorder):
         self.number = hash((self.number, special.identity, *map(_mark, args)))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
-        self.number = hash((self.number, field.number, index, _mark(held(field, index))))
+        self.number = hash((self.number, field.number, index, _mark(read_elements(field, index))))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.number = hash((self.number, target.number, source.number, to, at))

@@ -21,7 +21,7 @@ from diffsim import locks
 from diffsim.ad.record.entries import Copied, Launched, Wrote, own_saves
 from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.ad.record.record import Record
-from diffsim.ad.replay.version_order import Extent, VersionOrder, put_all, reaches
+from diffsim.ad.replay.version_order import Extent, VersionOrder, apply_stamps, extents
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.backend import CommandList
 from diffsim.runtime.fields.field import Field
@@ -216,7 +216,7 @@ class Replay:
             try:
                 self._forward.program.run()
             finally:
-                self._base = put_all(self._forward.stamps, self._forward.readings)
+                self._base = apply_stamps(self._forward.stamps, self._forward.readings)
                 self._end = session.clock
             for note in self._forward.notes:
                 note.put(self._base)
@@ -313,7 +313,7 @@ class _ForwardProgram:
         self.order.tick()
         found = self._writes.get(special)
         if found is None:
-            writes = reaches(special, special.accesses.writes)
+            writes = extents(special, special.accesses.writes)
             found = self._writes[special] = writes, special.kernel.source.head()
         for reach in found[0]:
             box = reach.box(entry.args)
@@ -431,7 +431,7 @@ class _BackwardProgram:
         found = self._reads.get(special)
         if found is None:
             accesses, head = special.derivative.accesses, special.kernel.source.head()
-            read, written = (reaches(special, a) for a in (accesses.reads, accesses.writes))
+            read, written = (extents(special, a) for a in (accesses.reads, accesses.writes))
             found = self._reads[special] = read, written, head
         reads, writes, head = found
         for reach in reads:
@@ -478,7 +478,7 @@ class _BackwardProgram:
                     self.program.run_one(there)
             raise
         finally:
-            put_all(self.stamps, self.readings)
+            apply_stamps(self.stamps, self.readings)
 
 
 def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:

@@ -60,7 +60,7 @@ class Extent:
         return f, shift if number is None else int(args[number]) + shift
 
 
-def reaches(special: Specialization, accesses: Iterable[RegionAccess]) -> list[Extent]:
+def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[Extent]:
     """Where several accesses go; each place once."""
     found = {}
     for a in accesses:
@@ -146,7 +146,7 @@ class Stamp:
         v.dirty = True
 
 
-def put_all(stamps: list[Stamp], readings: int) -> int:
+def apply_stamps(stamps: list[Stamp], readings: int) -> int:
     """Note that a program of so many launches and writes has run; returns the clock before it."""
     base = session.clock
     session.clock = base + readings

@@ -29,7 +29,7 @@ Hook = Callable[[int, dict[Field, Field]], Any]
 
 def run_adjoints(
     entries: Sequence[Entry],
-    gaps: RecordIntegrity,
+    integrity: RecordIntegrity,
     *,
     retainer: GradientRetainer | None = None,
     nan: NanWatch | None = None,
@@ -40,20 +40,20 @@ def run_adjoints(
 
     Args:
         entries: the record.
-        gaps: hears of saved values that were lost on the way.
+        integrity: hears of saved values that were lost on the way.
         retainer: keeps gradients of what is stored into.
         nan: looks for NaN after each adjoint.
         hooks: called after the adjoint of each launch.
         put_back: whether values that were overwritten return to what they are now at the end.
     """
-    run = _EntryRun(entries, gaps, retainer, nan, hooks, put_back=put_back)
+    run = _EntryRun(entries, integrity, retainer, nan, hooks, put_back=put_back)
     try:
         for entry in reversed(entries):
             entry.backward(run)
         if retainer is not None:
             retainer.finish()
     finally:
-        gaps.put_back(run.final)
+        integrity.put_back(run.final)
 
 
 class _EntryRun:
@@ -66,14 +66,14 @@ class _EntryRun:
     def __init__(
         self,
         entries: Sequence[Entry],
-        gaps: RecordIntegrity,
+        integrity: RecordIntegrity,
         retainer: GradientRetainer | None,
         nan: NanWatch | None,
         hooks: Sequence[Hook],
         *,
         put_back: bool,
     ) -> None:
-        self.gaps = gaps
+        self.integrity = integrity
         self.retainer = retainer
         self.nan = nan
         self.hooks = hooks
@@ -113,7 +113,7 @@ class _EntryRun:
             self.final.append(Saved(saved.box))
             saved.restore()
         else:
-            with self.gaps.if_cut_short(saved.box[0]):
+            with self.integrity.if_cut_short(saved.box[0]):
                 saved.restore()
 
     def _call_hooks(self, entry: Entry) -> None:
@@ -124,16 +124,16 @@ class _EntryRun:
                 hook(self._step, grads)
 
 
-def sweep(record: Record, gaps: RecordIntegrity) -> None:
+def sweep(record: Record, integrity: RecordIntegrity) -> None:
     """Run the adjoints from the gradients as they are: one part of a longer program.
 
     Values that were overwritten stay as they were at the start of that part.
     """
-    gaps.check(record.firsts())
+    integrity.check(record.firsts())
     check_kernels(record)
     check_chain(record)
     check_seeds(record)
-    run_adjoints(record, gaps, put_back=False)
+    run_adjoints(record, integrity, put_back=False)
 
 
 def make_adjoints(entries: Iterable[Entry]) -> None:
@@ -149,7 +149,7 @@ def forget_values(entries: Iterable[Entry]) -> None:
         entry.forget_gradient()
 
 
-class Zeroed:
+class ClearedGradients:
     """The gradients of all that was written: set to 0, and what they were is added at the end."""
 
     def __init__(self, written: Iterable[Field]) -> None:
@@ -162,7 +162,7 @@ class Zeroed:
                     self.before.append((grad, was, grad.versions.cuts))
                 grad.clear()
 
-    def add_back(self) -> None:
+    def restore(self) -> None:
         """The pass has ended."""
         for grad, was, cuts in self.before:
             grad.storage.add(was)

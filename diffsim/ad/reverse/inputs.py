@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ad.record.elements import Index, Run, part
+from diffsim.ad.record.elements import Index, Run, numpy_index
 from diffsim.ad.record.entries import Copied, Launched, Wrote, all_written
 from diffsim.ad.record.entry import Entry
 from diffsim.runtime.fields.conversions import array_of
@@ -131,16 +131,16 @@ def note_inputs(entries: Record, record: object, now: int) -> None:
             cuts = f.grad.versions.cuts
             if cuts is None:
                 cuts = f.grad.versions.cuts = {}
-            cuts[type(index), index] = Cut(now, record, part(f, index), entry.writer)
+            cuts[type(index), index] = Cut(now, record, numpy_index(f, index), entry.writer)
 
 
-def check_cuts(entries: Record, seeds: Mapping[Field, Any], gaps: RecordIntegrity) -> None:
+def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordIntegrity) -> None:
     """Refuse to start from the gradient of what was set, after this record, in another tape's block.
 
     Args:
         entries: the record.
         seeds: what the pass starts from.
-        gaps: those of the record, which know when it ended.
+        integrity: those of the record, which know when it ended.
 
     Raises:
         AutodiffError: with the statement that set it.
@@ -148,7 +148,7 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], gaps: RecordIntegrit
     for f, seed in seeds.items():
         grad = f.grad if isinstance(f, Field) else None
         cuts = [] if grad is None else list((grad.versions.cuts or {}).values())
-        cuts = [c for c in cuts if c.record is not gaps and c.now > gaps.left]
+        cuts = [c for c in cuts if c.record is not integrity and c.now > integrity.ended_at]
         if grad is None or not cuts or f not in all_written(entries.firsts()):
             continue
         array = seed.to_numpy() if isinstance(seed, Field) else array_of(seed)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Index, edited, look, part
+from diffsim.ad.record.elements import Index, editing, numpy_index, values_of
 from diffsim.ad.record.entries import Replaced
 from diffsim.ad.record.entry import flat
 from diffsim.errors import (
@@ -38,7 +38,7 @@ _HINT = (
 )
 
 
-def checked_wish(wish: Any) -> bool | frozenset[Field]:
+def parse_retain_grad(wish: Any) -> bool | frozenset[Field]:
     """The fields whose gradients are to be kept (True: all), as the user gave them."""
     if isinstance(wish, bool):
         return wish
@@ -152,14 +152,14 @@ class GradientRetainer:
         """The adjoint of a write from Python is about to take the gradient of these elements."""
         if self.wants(f):
             assert f.grad is not None
-            there = part(f, index)
-            self._add(f, there, look(f.grad)[there], span)
+            there = numpy_index(f, index)
+            self._add(f, there, values_of(f.grad)[there], span)
 
     def _add(self, f: Field, there: Any, taken: np.ndarray, span: Span | None) -> None:
         if not taken.any():
             return
         kept = self._of(f, span)
-        with edited(kept) as array:
+        with editing(kept) as array:
             both = np.zeros(array.shape, bool)
             both[there] = (array[there] != 0) & (taken != 0)
             self._refuse(f, both)
@@ -174,13 +174,15 @@ class GradientRetainer:
     def before(self, entry: Replaced) -> dict[Field, np.ndarray]:
         """The gradients that a function with a gradient of its own may take."""
         fields = [f for e in flat([entry]) for f in e.writes()]
-        return {f: np.array(look(f.grad)) for f in fields if self.wants(f) and f.grad is not None}
+        return {
+            f: np.array(values_of(f.grad)) for f in fields if self.wants(f) and f.grad is not None
+        }
 
     def after(self, before: dict[Field, np.ndarray] | None) -> None:
         """Keep what it took."""
         for f, old in (before or {}).items():
             assert f.grad is not None
-            now = look(f.grad)
+            now = values_of(f.grad)
             changed = now != old
             self._refuse(f, changed & (old != 0) & (now != 0))
             self._add(f, ..., np.where(changed, old, 0), None)
@@ -189,6 +191,6 @@ class GradientRetainer:
         """Put the kept gradients where the user looks for them."""
         for f, kept in self.kept.items():
             assert f.grad is not None
-            self._refuse(f, (look(kept) != 0) & (look(f.grad) != 0))
+            self._refuse(f, (values_of(kept) != 0) & (values_of(f.grad) != 0))
             f.grad.storage.add(kept.storage)
             f.grad._touch()
