@@ -5,6 +5,7 @@ import pytest
 
 from diffsim.backends.llvm import safepoints
 from diffsim.runtime.session import session
+from tests.support.processes import run
 
 TURNS = (0, 1, 7, 8, 9, 16, 17, 100, 1000)
 MOST = 2**31 - 1
@@ -273,3 +274,20 @@ def test_loops_that_count_are_vectorized(cpu, how):
     text = kernel.llvm()
     assert "@ds_look" in text
     assert "llvm.vector.reduce.add" in session.jit.optimized(text)
+
+
+@pytest.mark.host
+def test_the_first_kernel_of_a_process_may_be_one_that_looks(tmp_path):
+    """What its code calls is loaded before it, and not by another kernel that happened to come first."""
+    text = """
+        import diffsim as ds
+        ds.init(arch=ds.cpu, offline_cache=False)
+        @ds.kernel
+        def count(n: int) -> int:
+            k = 0
+            while k < n:
+                k += 1
+            return k
+        print(count(100_000))
+    """
+    assert run(tmp_path, text) == "100000\n"
