@@ -35,14 +35,14 @@ from diffsim.lang.types.matrix import Matrix
 
 
 def assign(cx: TranslationContext, node: ast.Assign) -> None:
-    """`a = b = thing`."""
+    """Translate `a = b = thing`."""
     thing = expr(cx, node.value)
     for target in node.targets:
         assign_to(cx, target, thing, node.value)
 
 
 def annotated(cx: TranslationContext, node: ast.AnnAssign) -> None:
-    """`a: ds.f64 = thing`."""
+    """Translate `a: ds.f64 = thing`."""
     if node.value is None:
         raise cx.syntax(node, "a declaration without a value", "give it a value")
     t = expr(cx, node.annotation)
@@ -53,9 +53,9 @@ def annotated(cx: TranslationContext, node: ast.AnnAssign) -> None:
 def assign_to(
     cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr | None = None
 ) -> None:
-    """`target = thing` for a name, an element or component, or a tuple of targets.
+    """Assign to a name, an element or component, or a tuple of targets.
 
-    `source` is where the thing comes from, for errors about it.
+    `source` is the expression of the assigned operand, for errors about it.
     """
     source = source or target
     if isinstance(target, ast.Name):
@@ -83,8 +83,9 @@ def assign_to(
 def _unpack(
     cx: TranslationContext, target: ast.Tuple | ast.List, parts: list[Any], source: ast.expr
 ) -> None:
-    """`a, b = parts`; of `a, *b = parts` b is the list of those that no other name takes."""
+    """Assign `a, b = parts`; of `a, *b = parts`, b is the list of those that no other name takes."""
     targets = target.elts
+    # Errors then point at the element of `a, b = x, y` that is meant.
     is_written = isinstance(source, (ast.Tuple, ast.List)) and len(source.elts) == len(parts)
     given: list[ast.expr] = source.elts if is_written else [source] * len(parts)  # type: ignore[attr-defined]
     stars = [k for k, one in enumerate(targets) if isinstance(one, ast.Starred)]
@@ -104,7 +105,7 @@ def _unpack(
 
 
 def _is_discarded(cx: TranslationContext, target: ast.expr) -> bool:
-    """Whether it is an underscore that nobody reads, which takes values of any type."""
+    """Return whether the target is an underscore that nobody reads; such a name takes any type."""
     is_underscore = isinstance(target, ast.Name) and target.id == "_"
     return is_underscore and "_" not in cx.frame.source.reads
 
@@ -112,7 +113,7 @@ def _is_discarded(cx: TranslationContext, target: ast.expr) -> bool:
 def _assign_part(
     cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr
 ) -> None:
-    """`target = thing` for an element, or for several of a vector or matrix."""
+    """Assign to an element, or to several of a vector or matrix."""
     several = partial_assignments.component_places(cx, target)
     if several:
         places, shape = several
@@ -133,7 +134,7 @@ def _assign_part(
 
 
 def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: ast.expr) -> None:
-    """`name = thing`, where "p.pos" is the name of a member of the local p."""
+    """Assign to a local; "p.pos" is the name of a member of the local p."""
     env = cx.env
     old = env.get(name)
     thing = structs.as_value(cx, thing, target)
@@ -146,6 +147,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
             f"{name} is {describe(old)} and can not become {describe(thing)}",
             f"name a member: {', '.join(f'{name}.{m}' for m in old.type.members)}",
         )
+    # A member of a struct has a declared type; other locals take that of their first value.
     if "." in name and isinstance(old, (Value, KernelLocal)):
         want = old.mem.dtype if isinstance(old, KernelLocal) else old.type
         thing = cx.value(thing, target, name, want)
@@ -182,7 +184,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
 def stored(
     cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Evaluated, node: Any
 ) -> Value:
-    """The value to store: of the memory's type, scalars spread over vectors, narrowing reported."""
+    """Convert an operand to the type of the memory it is stored into; report what that may lose."""
     want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
     have = cx.value(thing, node, "the value", want)
     if have.type.shape != want.shape:
@@ -203,7 +205,7 @@ def stored(
 
 
 def augmented(cx: TranslationContext, node: ast.AugAssign) -> None:
-    """`x[i] += v` is atomic on memory; on locals it is `a = a + v`."""
+    """Translate `x[i] += v`: atomic on memory; on locals it is `a = a + v`."""
     if custom_derivatives.add_to_adjoint(cx, node):
         return
     with cx.indices_once(node.target):
@@ -211,6 +213,7 @@ def augmented(cx: TranslationContext, node: ast.AugAssign) -> None:
 
 
 def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
+    """Translate an augmented assignment whose indices are evaluated once."""
     target, kind = node.target, type(node.op)
     several = partial_assignments.component_places(cx, target)
     if several:
@@ -245,9 +248,10 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
 def _values_before(
     cx: TranslationContext, node: ast.AugAssign, places: list[partial_assignments.Place]
 ) -> Iterator[list[Value | None]]:
-    """What stands at the places of `x[i] *= f()` before its right side is evaluated in the `with`.
+    """Load what is at the places of `x[i] *= f()` before the right side is evaluated in the `with`.
 
-    None where the update is atomic and finds what is there by then: that must be the same.
+    None for an atomic update, which reads memory later than Python would: the right side must not write
+    there.
     """
     if type(node.op) not in tasks.ATOMIC:
         yield [cx.builder.load(*place) for place in places]
@@ -269,7 +273,7 @@ _SIGNS = {ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
 
 
 def _may_alias(place: partial_assignments.Place, s: Store | Atomic) -> bool:
-    """Whether a statement may write to a place: not if some index is known to be another one."""
+    """Return whether a statement may write to a place: not if a constant index differs."""
     mem, index = place
     pairs = zip(index, s.index, strict=False)
     return mem is s.mem and not any(
@@ -284,6 +288,7 @@ def _augment_place(
     old: Value | None,
     thing: Evaluated,
 ) -> None:
+    """Update an element: atomically if the operator allows, else by load and store."""
     (mem, index), kind = place, type(node.op)
     if old is None:
         v = stored(cx, mem, index, thing, node.value)

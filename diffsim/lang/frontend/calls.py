@@ -1,4 +1,8 @@
-"""Calls and conversions."""
+"""Calls and conversions.
+
+A call is dispatched by what is called: an intrinsic, an op, a func, a type, a method, a function of Python.
+Functions of Python run at compile time, on constants only.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ from diffsim.lang.types.vector import Vector
 
 
 def call(cx: TranslationContext, node: ast.Call) -> Any:
-    """A call: of a func, an op, a method, a type, or of Python's own functions."""
+    """Translate a call."""
     function = expressions.expr(cx, node.func)
     if isinstance(function, Intrinsic) and function.lazy:
         return function.in_kernel(cx, node, node.args, {})
@@ -72,7 +76,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
 
 
 def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
-    """The positional arguments of a call, lists spread out by `*`."""
+    """Evaluate the positional arguments of a call; `*` spreads lists and vectors."""
     args: list[Evaluated] = []
     for a in node.args:
         if isinstance(a, ast.Starred):
@@ -96,6 +100,7 @@ def _dispatch(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> Any:
+    """Translate a call of an evaluated function with evaluated arguments."""
     function = as_of_now(function)
     if isinstance(function, (Intrinsic, Given, custom_derivatives.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
@@ -152,6 +157,7 @@ def _func(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> Any:
+    """Inline a func."""
     return inlining.inline(cx, node, function, args, kwargs)
 
 
@@ -162,19 +168,22 @@ def _bound_func(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> Any:
+    """Inline a func taken from an object, which is its first argument."""
     return inlining.inline(cx, node, function.func, [function.owner, *args], kwargs)
 
 
 def _hashable(thing: Evaluated) -> bool:
+    """Return whether an object can be looked up in a table; arrays and lists can not."""
     return getattr(type(thing), "__hash__", None) is not None
 
 
 def is_python_type(t: Any) -> bool:
-    """Whether it is `float`, `int` or `bool`."""
+    """Return whether it is `float`, `int` or `bool`."""
     return any(t is python for python in (float, int, bool))
 
 
 def _no_keywords(cx: TranslationContext, node: ast.Call, kwargs: dict[str, Any], name: str) -> None:
+    """Refuse keyword arguments."""
     if kwargs:
         raise cx.type_error(
             node, f"{name} takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
@@ -182,12 +191,12 @@ def _no_keywords(cx: TranslationContext, node: ast.Call, kwargs: dict[str, Any],
 
 
 def count(n: int) -> str:
-    """`1 argument`, `2 arguments`."""
+    """Write a number of arguments: `1 argument`, `2 arguments`."""
     return f"{n} argument{'s' * (n != 1)}"
 
 
 def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> Any:
-    """An op of the table on values, numbers and lists."""
+    """Apply an op of the table; numbers alone are folded."""
     if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
         # as 9**9: a number that no type holds is an error
         return expressions.binary(cx, ast.Pow, args[0], args[1], node)
@@ -200,6 +209,7 @@ def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> A
             f"{op.name}: {op.__doc__}",
         )
     if all(isinstance(a, (bool, int, float)) for a in args) and op.name != "cast":
+        # 1 / 0 is inf in a kernel at run time too, without a warning.
         with np.errstate(all="ignore"):
             result = expressions.fold(cx, node, op.ref, *args)
         return result.item() if isinstance(result, (np.generic, np.ndarray)) else result
@@ -214,6 +224,7 @@ def _method(
     args: list[Evaluated],
     kwargs: dict[str, PythonObject],
 ) -> Any:
+    """Translate a call of a method of a vector or matrix."""
     if method.name == "cast":
         if len(args) != 1 or kwargs:
             raise cx.type_error(node, "cast takes the type", "write v.cast(ds.f32)")
@@ -244,9 +255,9 @@ def _method(
 
 
 def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigned: str = "") -> Any:
-    """`ds.cast(thing, t)`: scalars and the elements of vectors and matrices.
+    """Convert an operand to a type, element by element: `ds.cast(thing, t)`.
 
-    `assigned` names what the thing is assigned to, where no cast is written: what is lost is warned about.
+    `assigned` names the destination of an implicit conversion: what it may lose is warned about.
     """
     t = as_of_now(t)
     if is_python_type(t):
@@ -274,7 +285,7 @@ def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigne
 
 
 def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[Evaluated]) -> Value:
-    """`vec3(x, y, z)`, `vec3(0)`, `vec3(v2, z)`, `mat2([a, b], [c, d])`."""
+    """Translate a call of a vector or matrix type: `vec3(x, y, z)`, `vec3(0)`, `mat2([a, b], [c, d])`."""
     flat: list[Any] = []
     for a in args:
         if isinstance(a, (list, tuple, Matrix, np.ndarray)):
@@ -302,6 +313,7 @@ def _matrix(
     *,
     vector: bool,
 ) -> Any:
+    """Translate `ds.Vector([...])` and `ds.Matrix([...])`."""
     dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)
     if kwargs or not 1 <= len(args) <= 2:
         raise cx.type_error(
@@ -316,13 +328,14 @@ def _matrix(
         raise cx.type_error(
             node, "a vector has one axis", hint="for rows and columns use ds.Matrix"
         )
+    # It stays a constant, so that it takes the precision of what it meets.
     if dt is None and is_literal(args[0]):
         return Matrix(args[0])  # takes the precision of what it meets
     return made if dt is None else convert(cx, made, dt, node)
 
 
 def is_literal(thing: Evaluated) -> bool:
-    """Whether it is a number or a list of numbers known while compiling, of no certain type."""
+    """Return whether it is a number or a list of numbers without a type of their own."""
     if isinstance(thing, (list, tuple)):
         return all(map(is_literal, thing))
     return type(thing) in (bool, int, float)
@@ -491,7 +504,7 @@ def _python_call(
     args: list[Evaluated],
     kwargs: dict[str, PythonObject],
 ) -> Any:
-    """A call of Python's own: allowed where everything is known while compiling."""
+    """Call a function of Python at compile time; refuse functions that kernels can not call."""
     name = name_of(function)
     module = home_of(function)
     home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
@@ -576,6 +589,7 @@ _OF_NUMBERS = frozenset(
 
 
 def _holds_value(thing: Evaluated) -> bool:
+    """Return whether a run-time value is among the operand's parts."""
     if isinstance(thing, StructValue):
         return True
     if isinstance(thing, (list, tuple)):

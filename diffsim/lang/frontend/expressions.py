@@ -1,7 +1,7 @@
-"""Expressions: each kind of syntax node has one function that turns it into a value or a Python object.
+"""Expressions: each kind of syntax node has one function that evaluates it to an `Evaluated`.
 
-Numbers known at compile time stay Python numbers as long as they meet no run-time value, so constants are
-folded in double precision and `0.1 * x` means f64's 0.1 where x is f64.
+Numbers known at compile time stay Python numbers until they meet a run-time value: constants are folded in
+double precision, and `0.1 * x` means f64's 0.1 where x is f64. Read `values.py` first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
 
 
 class ArrayRef(FieldLike):
-    """An array argument inside of a kernel; its shape is known at run time."""
+    """An array argument inside of a kernel; its shape is known at run time only."""
 
     _mem: Mem
     shape: tuple[Dim, ...]
@@ -48,7 +48,7 @@ class ArrayRef(FieldLike):
         self.dtype = mem.dtype.scalar
 
     def in_words(self) -> str:
-        """What messages call it."""
+        """Name it in messages."""
         return f"the array {self._mem.name}"
 
     @property
@@ -73,7 +73,7 @@ class Method:
 
 
 def expr(cx: TranslationContext, node: ast.expr) -> Evaluated:
-    """The value or Python object an expression stands for."""
+    """Evaluate an expression to a value or a Python object."""
     handler = _EXPRESSIONS.get(type(node))
     if handler is None:
         word, hint = _UNSUPPORTED.get(type(node), ("this", "write it with numbers and vectors"))
@@ -84,7 +84,7 @@ def expr(cx: TranslationContext, node: ast.expr) -> Evaluated:
 def _at(
     cx: TranslationContext, node: ast.expr, handler: Callable[[TranslationContext, Any], Any]
 ) -> Any:
-    """What the handler makes of an expression; statements that it emits are at the expression's place."""
+    """Evaluate an expression by its handler, with emitted statements placed at the expression's line."""
     outer = cx.builder.span
     cx.builder.span = cx.span(node)
     try:
@@ -121,12 +121,12 @@ _UNSUPPORTED: dict[type[ast.expr], tuple[str, str]] = {
 
 
 def value(cx: TranslationContext, node: ast.expr, what: str = "this") -> Value:
-    """An expression that must be a run-time number, vector or matrix."""
+    """Evaluate an expression that must be a run-time number, vector or matrix."""
     return cx.value(expr(cx, node), node, what)
 
 
 def condition(cx: TranslationContext, node: ast.expr) -> Value | bool:
-    """An expression used as a condition: a boolean value, or a bool if it is known now."""
+    """Evaluate a condition: a bool if it is known at compile time, else a boolean value."""
     if isinstance(node, ast.BoolOp):  # of which only the truth is asked for
         found: Value | bool = _at(cx, node, short_circuit.truth_of)
         return found
@@ -134,7 +134,7 @@ def condition(cx: TranslationContext, node: ast.expr) -> Value | bool:
 
 
 def truth(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Value | bool:
-    """A thing as a condition: a boolean value, or a bool if it is known now."""
+    """Return the truth of an operand: a bool if it is known at compile time, else a boolean value."""
     if isinstance(thing, Value):
         if thing.type.shape:
             raise cx.type_error(
@@ -162,6 +162,7 @@ def truth(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Value | b
 
 
 def _constant(cx: TranslationContext, node: ast.Constant) -> Any:
+    """Evaluate a literal."""
     if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
         raise cx.syntax(
             node, f"{node.value!r} can not be used in a kernel", "kernels compute with real numbers"
@@ -204,7 +205,7 @@ def _binary(cx: TranslationContext, node: ast.BinOp) -> Evaluated:
 def binary(
     cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
 ) -> Evaluated:
-    """`a <kind> b` of values or Python objects."""
+    """Apply a binary operator to values or Python objects."""
     name, python = _BINARY[kind]
     if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
         repeated = _repeated(cx, node, a, b)
@@ -240,7 +241,7 @@ _MOST_BITS = 1 << 12
 def _check_size(
     cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
 ) -> None:
-    """Refuse whole numbers of any number of digits before Python computes them: `9**9**9`."""
+    """Refuse integers of arbitrarily many digits before Python computes them: `9**9**9`."""
     if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
         return
     bits = 0
@@ -259,7 +260,10 @@ def _check_size(
 
 
 def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
-    """Report a 0 among the components. The check is a statement, so it stays where the program has it."""
+    """Emit a check that no component is 0 (`debug=True`).
+
+    A check is a statement, so it stays where the program has the division, whatever becomes of the op.
+    """
     if not isinstance(divisor, Value):
         divisor = cx.builder.const(divisor, i64)
     for place in itertools.product(*map(range, divisor.type.shape)):
@@ -270,7 +274,7 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
 
 
 def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> Any:
-    """`[0.0] * 3`, the elements several times, as in Python; None if the number is no integer."""
+    """Evaluate `[0.0] * 3` as Python does; return None if the number is no integer."""
     things: PythonObject
     things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)
     times = times.value if isinstance(times, Const) else times
@@ -292,7 +296,7 @@ def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> 
 
 
 def operands(cx: TranslationContext, node: Any, *things: Evaluated) -> list[Operand]:
-    """Values for an operator; literals among them take the precision of the float they meet."""
+    """Convert the operands of an operator; literals take the precision of the floats among them."""
     floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
     like = max(floats, key=lambda t: t.scalar.bits, default=None)
     made: list[Any] = [  # NumPy's numbers among them: the builder takes them as Python's
@@ -309,7 +313,10 @@ def fold(
     asked: bool = True,
     **kwargs: Any,
 ) -> PythonObject:
-    """An operation on things known at compile time; `asked`: objects among them are asked again later."""
+    """Compute an operation on objects known at compile time.
+
+    With `asked`, the call is observed where code of the program decides the result, which may change then.
+    """
     try:
         return cx.evaluate(node, function, *args, **kwargs) if asked else function(*args, **kwargs)
     except DiffsimError as problem:
@@ -329,6 +336,8 @@ def fold(
 
 
 def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
+    """Translate `a ** b`: by multiplications for small constant exponents, else by an op."""
+    # exp(b * log(a)) has derivative NaN at a = 0; products have the right one.
     whole = isinstance(b, int) or (isinstance(b, float) and b.is_integer() and abs(b) <= 16)
     if not isinstance(b, Value) and whole and abs(int(b)) <= 64 and isinstance(a, Value):
         if isinstance(b, float) and not a.type.is_float:
@@ -354,7 +363,7 @@ def _negative_power(cx: TranslationContext, node: Any) -> Exception:
 
 
 def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
-    """a ** n by repeated squaring: exact derivative at 0, and fast."""
+    """Translate `a ** n` by repeated squaring: exact derivative at 0, and fast."""
     if n < 0:
         if not a.type.is_float:
             raise _negative_power(cx, node)
@@ -372,6 +381,7 @@ def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
 
 
 def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
+    """Translate `a @ b`."""
     left, right = _tensor_operand(cx, a, node), _tensor_operand(cx, b, node)
     if len(left.type.shape) == 1 and len(right.type.shape) == 2:  # a row vector
         return cx.builder.op(matmul, (cx.builder.op(transpose, (right,)), left))
@@ -401,6 +411,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 
 
 def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
+    """Translate a unary operator."""
     x = expr(cx, node.operand)
     if isinstance(node.op, ast.Not):
         known = truth(cx, x, node.operand)
@@ -424,11 +435,12 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def _compare(cx: TranslationContext, node: ast.Compare) -> Evaluated:
+    """Translate a comparison."""
     return _chain(cx, node, expr(cx, node.left), 0)
 
 
 def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Value | PythonObject:
-    """The comparisons of `a < b < c` from the k-th on; each is evaluated only where it decides."""
+    """Translate the comparisons of `a < b < c` from the k-th on, each evaluated only where it decides."""
     right = expr(cx, node.comparators[k])
     first = _compare_two(cx, type(node.ops[k]), left, right, node)
     if isinstance(first, Const) and first.type is bool_:
@@ -439,6 +451,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Valu
     def rest() -> Value | PythonObject:
         return _chain(cx, node, right, k + 1)
 
+    # A select is cheaper than a branch where evaluating the rest has no effect and can not fail.
     cheap = all(short_circuit.is_cheap(cx, later) for later in node.comparators[k + 1 :])
     if not isinstance(first, Value) or first.type.shape or cheap:
         return _both(cx, first, rest())
@@ -449,6 +462,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Valu
 def _compare_two(
     cx: TranslationContext, kind: type[ast.cmpop], a: Evaluated, b: Evaluated, node: Any
 ) -> Value | PythonObject:
+    """Translate one comparison."""
     known = not isinstance(a, Value) and not isinstance(b, Value)
     if kind in (ast.Is, ast.IsNot, ast.In, ast.NotIn):
         if not known:
@@ -482,6 +496,7 @@ def _compare_two(
 
 
 def _is_in(x: PythonObject, y: PythonObject) -> bool:
+    """Return `x in y`; `operator.contains` takes them in the other order."""
     return x in y
 
 
@@ -492,6 +507,7 @@ def _is_not_in(x: PythonObject, y: PythonObject) -> bool:
 def _both(
     cx: TranslationContext, a: Value | PythonObject, b: Value | PythonObject
 ) -> Value | PythonObject:
+    """Combine two comparisons by `and`."""
     for x, other in ((a, b), (b, a)):
         if not isinstance(x, Value):
             return other if x else False
@@ -518,6 +534,7 @@ def _call(cx: TranslationContext, node: ast.Call) -> Evaluated:
 
 
 def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
+    """Unroll a list comprehension over things known at compile time."""
     if len(node.generators) != 1 or node.generators[0].is_async:
         raise cx.syntax(
             node,
@@ -537,6 +554,7 @@ def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
     if not isinstance(items, (list, tuple, iteration_spaces.Static, iteration_spaces.NdRange)):
         items = fold(cx, generator.iter, list, items)
     made = []
+    # As in Python, the target's names are local to the comprehension.
     names = [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]
     saved = {n: cx.env[n] for n in names if n in cx.env}
     for item in items:

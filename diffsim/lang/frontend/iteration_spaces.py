@@ -21,7 +21,15 @@ from diffsim.lang.types.matrix import Matrix
 
 
 class Space:
-    """A box of indices, or items known while compiling (`static`)."""
+    """What a loop runs over: a box of indices, or items known at compile time (`static`).
+
+    Attributes:
+        axes: the bounds of each index, of one integer type each.
+        kind: "single", "tuple" or "grouped": how the target receives the indices.
+        static: the items, if they are known at compile time; then there are no axes.
+        start: of a range with a step, the first number; the axis counts iterations then.
+        step: of such a range.
+    """
 
     def __init__(
         self,
@@ -39,7 +47,7 @@ class Space:
         self.step = step
 
     def item(self, cx: TranslationContext, indices: list[Value]) -> Any:
-        """What the loop's target is bound to in the turn with these indices."""
+        """Return what the loop's target is bound to in the iteration with these indices."""
         if self.start is not None:
             return self.start + indices[0] * self.step
         if self.kind == "grouped":
@@ -47,7 +55,7 @@ class Space:
         return indices[0] if self.kind == "single" else tuple(indices)
 
     def hint(self, target: ast.expr, k: int) -> str:
-        """The name of the k-th index in printed IR."""
+        """Return the name of the k-th index in printed IR."""
         if isinstance(target, ast.Name):
             return target.id if len(self.axes) == 1 else f"{target.id}{k}"
         if isinstance(target, (ast.Tuple, ast.List)) and k < len(target.elts):
@@ -57,7 +65,7 @@ class Space:
 
 
 class Grouped:
-    """What `ds.grouped(...)` stands for while compiling."""
+    """What `ds.grouped(...)` evaluates to."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -67,7 +75,7 @@ class Grouped:
 
 
 class NdRange:
-    """What `ds.ndrange(...)` stands for: bounds that may be run-time values."""
+    """What `ds.ndrange(...)` evaluates to: bounds that may be run-time values."""
 
     def __init__(self, bounds: list[tuple[Any, ...]]) -> None:
         self.bounds = bounds
@@ -85,7 +93,7 @@ class NdRange:
 
 
 def is_static(cx: TranslationContext, node: ast.expr) -> bool:
-    """Whether a loop runs over things known while compiling, by its head."""
+    """Return whether a loop runs over things known at compile time, by its head alone."""
     if not isinstance(node, ast.Call):
         return isinstance(node, (ast.List, ast.Tuple))
     head = node.func
@@ -96,7 +104,7 @@ def is_static(cx: TranslationContext, node: ast.expr) -> bool:
 
 
 def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
-    """What a `for` runs over."""
+    """Evaluate what a `for` runs over."""
     called = node.func if isinstance(node, ast.Call) else None
     if isinstance(called, ast.Name) and expressions.expr(cx, called) is range:
         assert isinstance(node, ast.Call)
@@ -145,7 +153,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
 
 
 class Static:
-    """What `ds.static(things)` stands for in a `for`."""
+    """What `ds.static(things)` evaluates to in a `for`."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -164,7 +172,7 @@ class Static:
 
 
 def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value, Value]:
-    """Bounds as values of one integer type: i32, or i64 where that is not enough."""
+    """Convert bounds to values of one integer type: i32, or i64 where that is not enough."""
     t: Type = i32
     for x in (lo, hi):
         if isinstance(x, Value):
@@ -200,6 +208,7 @@ def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value,
 
 
 def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
+    """Evaluate `range(...)`; one with a step counts iterations from 0."""
     args = calls.arguments(cx, node)
     if node.keywords or not 1 <= len(args) <= 3:
         raise cx.type_error(
@@ -227,7 +236,7 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
 
 
 def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> None:
-    """Bind a loop's target to its item: names, nested tuples of names."""
+    """Bind a loop's target to its item: a name, or nested tuples of names."""
     if isinstance(target, ast.Name):
         if isinstance(item, Value) and not item.hint and not isinstance(item, Const):
             item.hint = target.id

@@ -1,7 +1,7 @@
-"""Assignments to a narrower type: what may be lost is warned about, once a line.
+"""Implicit conversions to a narrower type: what they may lose is warned about, once per line.
 
-What counts is the rule of promotion: `i8 = i32` may lose something; `u32 = i32` does not count, since a sum
-of the two is a u32. What is known about an integer (a constant, a loop's index, `x & 255`) is made use of.
+The criterion is type promotion: `i8 = i32` may lose something; `u32 = i32` does not count, since a sum of the
+two is a u32. A range analysis of integers (constants, loop indices, `x & 255`) avoids false warnings.
 With `debug=True` an integer that does not fit is an error where it is assigned.
 """
 
@@ -15,7 +15,7 @@ from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.types import ScalarType, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
 
-_DEPTH = 6
+_DEPTH = 6  # of expressions that the range analysis follows; each level may double its work
 
 
 class PrecisionLoss(UserWarning):
@@ -23,7 +23,7 @@ class PrecisionLoss(UserWarning):
 
 
 def narrowed(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> Value:
-    """The value in the type of the place it is assigned to, `name` in messages."""
+    """Convert a value to the type of its destination, which is `name` in messages."""
     have = v.type.scalar
     if have is not to and not to.is_bool:
         if isinstance(v, Const):
@@ -34,12 +34,14 @@ def narrowed(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> Val
 
 
 def _constant(cx: TranslationContext, v: Const, to: ScalarType, name: str) -> None:
+    """Warn of a constant integer that does not fit."""
     if to.is_int and not to.holds(v.value):
         told = f"{name} holds {to}: {v.value} does not fit and becomes {converted(v.value, to)}"
         _warn(cx, f"{told}; if that is meant: ds.cast({v.value}, ds.{to})")
 
 
 def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> None:
+    """Warn of a run-time value that may not fit; check integers with `debug=True`."""
     have = v.type.scalar
     if to.is_float:
         _warn(cx, f"{name} holds {to}: storing {have} loses precision")
@@ -66,6 +68,7 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
 
 
 def _warn(cx: TranslationContext, message: str) -> None:
+    """Warn, once per line."""
     span = cx.builder.span
     if (
         span.file,
@@ -76,14 +79,14 @@ def _warn(cx: TranslationContext, message: str) -> None:
 
 
 def note_merged_range(cx: TranslationContext, out: Value, a: Value, b: Value) -> None:
-    """Remember what is known of an integer that is one of two."""
+    """Record the range of an integer that is one of two."""
     if out.type.is_int:
         (least, largest), (low, high) = _range(cx, a), _range(cx, b)
         cx.builder.ranges[out] = min(least, low), max(largest, high)
 
 
 def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, int]:
-    """The least and the largest number that an integer may be."""
+    """Return the least and the largest number that an integer may be, by interval arithmetic."""
     t = v.type.scalar
     if isinstance(v, Const):
         return int(v.value), int(v.value)
@@ -118,6 +121,7 @@ def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, 
         ends = {"add": (a + c, b + d), "sub": (a - d, b - c)}.get(name)
         products = a * c, a * d, b * c, b * d
         found = ends or (min(products), max(products))
+    # Where the result may not fit it wraps around, and can be anything.
     if found is None or not (t.holds(found[0]) and t.holds(found[1])):
         return whole
     return found

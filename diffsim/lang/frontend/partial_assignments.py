@@ -1,4 +1,7 @@
-"""Assignment to parts of vectors and matrices: `v[0] = x`, `v.y = x`, `v.xy = w`, `v.fill(0)`."""
+"""Assignment to parts of vectors and matrices: `v[0] = x`, `v.y = x`, `v.xy = w`, `v.fill(0)`.
+
+Vectors are SSA values, so assigning to a part of a local binds the local to a new vector.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Place = tuple[Mem, tuple[Value, ...]]
 
 
 def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr) -> None:
-    """`v[0] = x`, `A[i, j] = x`, `v.y = x`, `v.zx = w` of a local, `p.pos = x` of a struct."""
+    """Assign to a part of a local: `v[0] = x`, `A[i, j] = x`, `v.y = x`, `v.zx = w`, `p.pos = x`."""
     custom_derivatives.refuse_assignment(cx, target)
     member = structs.local_name(cx, target)
     if member is not None:
@@ -89,7 +92,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
 def _assign_slice(
     cx: TranslationContext, target: ast.Subscript, thing: Evaluated, source: ast.expr
 ) -> bool:
-    """`v[:2] = w`, `A[:, 0] = w`, `A[1] = w` of a local; False if `target` is no such thing."""
+    """Assign to a slice of a local: `v[:2] = w`, `A[:, 0] = w`, `A[1] = w`; False if the target is none."""
     name = structs.local_name(cx, target.value)
     owner = None if name is None else expr(cx, target.value)
     if isinstance(owner, (list, Matrix)) and subscripts.slices(target):
@@ -106,7 +109,7 @@ def _assign_slice(
 
 
 def _is_slice(cx: TranslationContext, target: ast.Subscript, owner: Type) -> bool:
-    """Whether `owner[...]` names several elements."""
+    """Return whether `owner[...]` names several elements."""
     if not owner.shape:
         return False
     return subscripts.slices(target) or len(subscripts.index_list(cx, target)) < len(owner.shape)
@@ -115,7 +118,7 @@ def _is_slice(cx: TranslationContext, target: ast.Subscript, owner: Type) -> boo
 def spread(
     cx: TranslationContext, thing: Evaluated, shape: tuple[int, ...], source: ast.expr
 ) -> list[Any]:
-    """What is assigned to each element of a slice."""
+    """Return what is assigned to each element of a slice."""
     if len(shape) == 1:
         return split(cx, thing, shape[0], source)
     v = cx.value(thing, source)
@@ -129,7 +132,7 @@ def spread(
 
 
 def _chosen(cx: TranslationContext, target: ast.Attribute) -> list[int]:
-    """The elements that `.y` or `.zx` names for an assignment; none for other names."""
+    """Return the elements that `.y` or `.zx` names for an assignment; none for other names."""
     first = linalg.COMPONENTS.get(target.attr)
     chosen = linalg.swizzle(target.attr) or ([] if first is None else [first])
     if len(set(chosen)) < len(chosen):
@@ -142,7 +145,7 @@ def _chosen(cx: TranslationContext, target: ast.Attribute) -> list[int]:
 def component_places(
     cx: TranslationContext, target: ast.expr
 ) -> tuple[list[Place], tuple[int, ...]] | None:
-    """The places that `x[i].zx`, `x[i][:2]` or `A[i][0]` names in a field, and their shape, else None."""
+    """Return the places that `x[i].zx`, `x[i][:2]` or `A[i][0]` names in a field, and their shape."""
     if structs.local_name(cx, target) is not None or subscripts.is_member(cx, target):
         return None
     swizzle = isinstance(target, ast.Attribute) and linalg.swizzle(target.attr) is not None
@@ -169,7 +172,7 @@ def component_places(
 
 
 def split(cx: TranslationContext, thing: Evaluated, n: int, source: ast.expr) -> list[Any]:
-    """What is assigned to each of n elements: those of a vector or list, or one number to all."""
+    """Return what is assigned to each of n elements: those of a vector or list, or one number for all."""
     if isinstance(thing, Value) and len(thing.type.shape) == 1:
         thing = linalg.elements(thing)
     elif isinstance(thing, Matrix):
@@ -190,7 +193,7 @@ _FIELD, _VALUE, _ELEMENTS, _AT = "fill:field", "fill:value", "fill:elements", "f
 
 
 def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> bool:
-    """Do the statement `x.fill(0)` of a field, a loop over it; False if it is no field."""
+    """Translate the statement `x.fill(0)` of a field as a loop over it; False if it is no field."""
     if not isinstance(target, (ast.Name, ast.Attribute)):
         return False
     field = expr(cx, target)
@@ -203,6 +206,7 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     if dtype.shape and isinstance(number, Value) and not number.type.shape:
         number = keep_type(cx, number, dtype.scalar, field._mem.name, node.args[0])
         number = cx.builder.broadcast(number, dtype)
+    # The loop is written as syntax with reserved names, so that it becomes a task like any other loop.
     cx.env.update({_FIELD: field, _VALUE: number, _ELEMENTS: iteration_spaces.Grouped(field)})
     at = ast.Name(_AT, ast.Load()) if field._mem.rank else ast.Constant(None)
     place = ast.Subscript(ast.Name(_FIELD, ast.Load()), at, ast.Store())
@@ -219,14 +223,14 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
 
 
 def _filling(cx: TranslationContext, node: ast.Call) -> Any:
-    """The argument of `.fill`."""
+    """Evaluate the argument of `.fill`."""
     if len(node.args) != 1 or node.keywords:
         raise cx.type_error(node, ".fill takes one number", "write v.fill(0.0)")
     return expr(cx, node.args[0])
 
 
 def fill(cx: TranslationContext, node: ast.expr) -> bool:
-    """Do the statement `v.fill(0)` of a local or an element of a field; False if `node` is no such thing."""
+    """Translate the statement `v.fill(0)` of a local or an element; False if `node` is no such call."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     target = node.func.value

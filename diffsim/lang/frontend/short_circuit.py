@@ -1,4 +1,7 @@
-"""`and`, `or` and `a if c else b`: what is evaluated only where it counts."""
+"""`and`, `or` and `a if c else b`: operands that are evaluated only where they count.
+
+Each becomes an If, or a plain op where evaluating both sides is cheap and can not fail.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from diffsim.lang.frontend.values import Evaluated
 
 
 def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
-    """`a and b`, `a or b`: one of the operands, as in Python; b is evaluated only where it is the one."""
+    """Translate `a and b`, `a or b` to one of the operands, as in Python."""
     is_and = isinstance(node.op, ast.And)
     first, *others = node.values
     left = expressions.expr(cx, first)
@@ -57,7 +60,7 @@ def _as_bool(cx: TranslationContext, thing: Value | bool) -> Value:
 
 
 def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
-    """The truth of `a and b`, `a or b`: the right side is evaluated only where it decides."""
+    """Translate `a and b`, `a or b` of which only the truth matters."""
     is_and = isinstance(node.op, ast.And)
     left = expressions.condition(cx, node.values[0])
     for k, right_node in enumerate(node.values[1:], 1):
@@ -90,7 +93,7 @@ def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
 
 
 def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
-    """Whether an expression may as well be evaluated where its value does not count."""
+    """Return whether an expression may be evaluated where its value does not count."""
     dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
     if cx.debug:
         dear += (ast.FloorDiv, ast.Mod, ast.Pow)  # they are checked
@@ -98,7 +101,7 @@ def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
 
 
 def if_expression(cx: TranslationContext, node: ast.IfExp) -> Any:
-    """`a if c else b`: the one that counts."""
+    """Translate `a if c else b`."""
     test = expressions.condition(cx, node.test)
     if not isinstance(test, Value):
         return expressions.expr(cx, node.body if test else node.orelse)

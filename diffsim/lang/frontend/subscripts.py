@@ -1,4 +1,8 @@
-"""Attributes and elements: `v.x`, `x[i]`, `A[i][0, 1]`, of fields, vectors and Python objects."""
+"""Attributes and elements: `v.x`, `x[i]`, `A[i][0, 1]`, of fields, vectors and Python objects.
+
+The order of the questions matters: a chain such as `particles[i].pos.x` is first resolved to a place in
+memory (`resolve_place`), so that one component is loaded and not the element; what is no place is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +31,14 @@ from diffsim.lang.types.matrix import Matrix
 
 
 def attribute_node(cx: TranslationContext, node: ast.Attribute) -> Any:
-    """`v.x`, `particles[i].pos`: of an element of a field, or an attribute."""
+    """Evaluate an attribute: of an element of a field, of a value, or of a Python object."""
     return _attribute(cx, node, strict=True)[0]
 
 
 def _attribute(
     cx: TranslationContext, node: ast.Attribute, *, strict: bool
 ) -> tuple[Any, Observation | None]:
+    """Evaluate an attribute, and return the observation that found it; see `TranslationContext.resolve`."""
     with cx.indices_once(node):
         if node.attr in linalg.COMPONENTS or is_member(cx, node):
             place = resolve_place(cx, node)
@@ -46,7 +51,7 @@ def _attribute(
 
 
 def _evaluate_owner(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observation | None]:
-    """What an expression is of which only a part is asked for, and the look that found it."""
+    """Evaluate an expression of which only an attribute is read, and return its observation."""
     if isinstance(node, ast.Name):
         return cx.resolve(node, strict=False)
     if isinstance(node, ast.Attribute):
@@ -55,7 +60,7 @@ def _evaluate_owner(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observ
 
 
 def attribute(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
-    """An attribute of a value or a Python object."""
+    """Evaluate an attribute of a value or a Python object."""
     return _attribute_of(cx, owner, None, node, strict=True)[0]
 
 
@@ -67,7 +72,9 @@ def _attribute_of(
     *,
     strict: bool,
 ) -> tuple[Any, Observation | None]:
+    """Evaluate an attribute of an owner that is evaluated already."""
     name = node.attr
+    # The attributes of an object of diffsim do not change, so observing the object itself is enough.
     if look is not None and is_ours(owner):  # what it is made of does not change
         look.strict = True
     if isinstance(owner, StructValue):
@@ -108,6 +115,7 @@ def _attribute_of(
 
 
 def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
+    """Read an attribute of a Python object; report errors of the program's code with the line."""
     name = node.attr
     try:
         return getattr(owner, name)
@@ -118,6 +126,7 @@ def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
         raise
     except Exception as problem:
         raise cx.program_error(node, problem) from None
+    # A `__dir__` of the program's own could fail, or have effects.
     known = object.__dir__(owner) if not isinstance(owner, (type, types.ModuleType)) else dir(owner)
     close = close_to(name, [k for k in known if not k.startswith("_")])
     raise KernelNameError(
@@ -132,7 +141,7 @@ def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
 
 
 def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
-    """A component, a method or the size of a value of the kernel."""
+    """Return a component, a method or the size of a value of the kernel."""
     name = node.attr
     if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
         if not owner.type.shape and name != "cast":
@@ -162,6 +171,7 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
 
 
 def _component(cx: TranslationContext, owner: Value, k: int, node: ast.expr) -> Value:
+    """Extract an element of a vector by a constant index."""
     if k >= owner.type.shape[0]:
         raise cx.type_error(
             node,
@@ -172,7 +182,7 @@ def _component(cx: TranslationContext, owner: Value, k: int, node: ast.expr) -> 
 
 
 def resolve_component(cx: TranslationContext, node: ast.expr) -> Place | None:
-    """The memory and index that `x[i]`, `x[i][k]` or `x[i].y` means, if x is a field or array."""
+    """Return the place that `x[i]`, `x[i][k]` or `x[i].y` names if x is a field; refuse whole structs."""
     place = resolve_place(cx, node)
     if isinstance(place, structs.StructPlace):
         raise cx.type_error(
@@ -184,7 +194,10 @@ def resolve_component(cx: TranslationContext, node: ast.expr) -> Place | None:
 
 
 def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace | Place | None:
-    """The place of a number, vector or struct in a field: `x[i]`, `x[i].y`, `particles[i].pos`."""
+    """Return the place in a field that `x[i]`, `x[i].y` or `particles[i].pos` names.
+
+    None if the expression is no such chain: then it is evaluated as a value.
+    """
     if isinstance(node, ast.Attribute):
         inner = resolve_place(cx, node.value) if _reaches_element(cx, node) else None
         if isinstance(inner, structs.StructPlace):
@@ -213,7 +226,7 @@ def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace
 def _field_place(
     cx: TranslationContext, node: ast.Subscript, owner: Evaluated
 ) -> structs.StructPlace | Place | None:
-    """The place that `owner[i]` means, if owner is a field or array."""
+    """Return the place that `owner[i]` names, if owner is a field or array."""
     if is_struct_field(owner):
         index = index_list(cx, node)
         _check_index(cx, node, owner.name, owner.shape, index)
@@ -222,11 +235,12 @@ def _field_place(
 
 
 def _in_container(cx: TranslationContext, node: ast.expr) -> Any:
-    """What `fields[0]` or `options["x"][1]` names, a chain without calls; None if it is no such thing."""
+    """Evaluate `fields[0]` or `options["x"][1]`, a chain without calls; None for other expressions."""
     if isinstance(node, (ast.Name, ast.Attribute)):
         return expressions.expr(cx, node)
     if not isinstance(node, ast.Subscript):
         return None
+    # The chain is evaluated again if it turns out to be no place; a call must not run twice.
     if any(isinstance(n, ast.Call) for n in ast.walk(node)):  # is not to be done twice
         return None
     owner = _in_container(cx, node.value)
@@ -234,7 +248,7 @@ def _in_container(cx: TranslationContext, node: ast.expr) -> Any:
 
 
 def element_place(cx: TranslationContext, node: ast.Subscript, owner: FieldLike) -> Place:
-    """Return the memory and index that `owner[i]` means."""
+    """Return the place of `owner[i]`; refuse a wrong number of indices, and constants out of bounds."""
     mem = cx.use(owner._mem)
     index = index_list(cx, node)
     if len(index) != mem.rank:
@@ -249,14 +263,14 @@ def element_place(cx: TranslationContext, node: ast.Subscript, owner: FieldLike)
 
 
 def _reaches_element(cx: TranslationContext, node: ast.Attribute) -> bool:
-    """Whether `node` names a part of an element of a field: `x[i].y`, `particles[i].pos`."""
+    """Return whether an attribute names a part of an element of a field: `x[i].y`, `particles[i].pos`."""
     if node.attr in linalg.COMPONENTS and isinstance(node.value, ast.Subscript):
         return True
     return is_member(cx, node)
 
 
 def is_member(cx: TranslationContext, node: ast.expr) -> bool:
-    """Whether `particles[i].a.b` names a place in a field of structs (nothing is emitted)."""
+    """Return whether `particles[i].a.b` names a place in a field of structs; emits nothing."""
     names: list[str] = []
     base: ast.expr = node
     while isinstance(base, ast.Attribute):
@@ -287,7 +301,7 @@ def _check_index(
     shape: tuple[int, ...],
     index: list[Value],
 ) -> None:
-    """Refuse constant indices outside of the shape, and a wrong number of them."""
+    """Refuse constant indices outside of the shape, and a wrong number of indices."""
     if len(index) != len(shape):
         raise cx.type_error(
             node,
@@ -310,7 +324,7 @@ def component_place(
     index: tuple[Any, ...],
     node: ast.expr,
 ) -> Place | None:
-    """The place of a component of that element; None for a row of a matrix."""
+    """Return the place of a component of an element; None for a row of a matrix."""
     mem, outer = inner
     dims = mem.dtype.shape
     if len(outer) > mem.rank or not dims:
@@ -341,7 +355,7 @@ def component_place(
 
 
 def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
-    """The indices between the brackets as whole-number values; vectors are spread out."""
+    """Evaluate the indices between brackets to integer values; vectors among them are spread."""
     made = cx.evaluated_indices.get(node)
     if made is None:
         made = _indices(cx, node, expressions.expr(cx, node.slice))
@@ -351,6 +365,7 @@ def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
 
 
 def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Value]:
+    """Convert evaluated indices to integer values."""
     if found is None:
         return []
     if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
@@ -371,7 +386,7 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Va
 
 
 def _checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Value:
-    """An index, checked."""
+    """Return an index; refuse what is no integer."""
     if not index.type.is_int or index.type.shape:
         raise cx.type_error(
             node,
@@ -382,7 +397,7 @@ def _checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Valu
 
 
 def subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
-    """`x[i]`, of a field or of anything else."""
+    """Evaluate `x[i]`, of a field or of anything else."""
     with cx.indices_once(node):
         if slices(node):
             owner = expressions.expr(cx, node.value)
@@ -397,7 +412,7 @@ def subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
 
 
 def slices(node: ast.expr) -> bool:
-    """Whether it is `v[:3]` or `A[:3, 0]`."""
+    """Return whether the expression is a slice, such as `v[:3]` or `A[:3, 0]`."""
     if not isinstance(node, ast.Subscript):
         return False
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -405,7 +420,7 @@ def slices(node: ast.expr) -> bool:
 
 
 def _sliced(cx: TranslationContext, owner: Value, node: ast.Subscript) -> Value:
-    """`v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; the bounds mean what they mean in Python."""
+    """Evaluate `v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; bounds mean what they do in Python."""
     places, shape = slice_of(cx, node, owner.type)
     taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in places]
     return cx.builder.tensor_of(taken, shape)
@@ -414,7 +429,7 @@ def _sliced(cx: TranslationContext, owner: Value, node: ast.Subscript) -> Value:
 def slice_of(
     cx: TranslationContext, node: ast.Subscript, owner: Type
 ) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
-    """The indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
+    """Return the indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
     if isinstance(cx.evaluated_indices.get(node), tuple):
         return cx.evaluated_indices[node]
     if not slices(node):  # a row
@@ -447,7 +462,7 @@ def slice_of(
 
 
 def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
-    """`owner[...]` of a local vector, matrix, list or Python object, or of a field that came from one."""
+    """Evaluate `owner[...]` of an evaluated owner: a vector, a list, a field or another object."""
     place = _field_place(cx, node, owner)
     if isinstance(place, structs.StructPlace):
         return place.load(cx, node)
@@ -501,6 +516,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
 
 
 def _item(owner: PythonObject, key: PythonObject) -> PythonObject:
+    """Return `owner[key]`; report a missing key of a dictionary with the closest one."""
     try:
         return owner[key]
     except KeyError:
@@ -519,7 +535,7 @@ def _item(owner: PythonObject, key: PythonObject) -> PythonObject:
 
 
 def slice_node(cx: TranslationContext, node: ast.Slice) -> Any:
-    """`a:b:c` between brackets."""
+    """Evaluate `a:b:c` between brackets."""
     parts = [
         None if p is None else expressions.expr(cx, p) for p in (node.lower, node.upper, node.step)
     ]

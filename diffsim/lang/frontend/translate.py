@@ -1,7 +1,7 @@
-"""From a Python function and the kinds of its arguments to a kernel in IR: the frontend's entry.
+"""The front end's entry: from a Python function and the kinds of its arguments to a kernel in IR.
 
-Read first: this file, then `statements.py` and `expressions.py` (one function for each kind of syntax
-node), `regions.py` (loops and branches), `tasks.py` (what runs in parallel).
+Read this file first, then `values.py` (what names are bound to), `statements.py` and `expressions.py` (one
+function per kind of syntax node), `regions.py` (branches and loops), `tasks.py` (what runs in parallel).
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from diffsim.lang.host.source import Source
 
 
 class Translation:
-    """A kernel in IR, and what it took from outside."""
+    """A kernel in IR, and what it depends on.
+
+    Attributes:
+        observations: what was read from Python; the kernel is stale if any of it changes.
+        uses_random: whether it draws random numbers.
+    """
 
     def __init__(self, kernel: Kernel, looks: list[Observation], *, uses_random: bool) -> None:
         self.kernel = kernel
@@ -98,7 +103,7 @@ def translate(
 
 
 class _Constants(Rewriter):
-    """Makes constants of what is read from memories: the statement `ds.stop_grad(x)`."""
+    """Stops derivatives at everything loaded from certain memories: the statement `ds.stop_grad(x)`."""
 
     def __init__(self, mems: set[Mem]) -> None:
         super().__init__()

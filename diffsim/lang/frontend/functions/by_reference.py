@@ -1,7 +1,7 @@
-"""Parameters annotated `ds.template()` that a func changes: what it makes of them is what was passed.
+"""`ds.template()` parameters that a func changes: passing by reference, by copying in and out.
 
-A func is translated in place, with its parameters bound to values. What it makes of such a parameter is
-assigned to the argument after the call. That has to be a local, or a part of one.
+A func is inlined with its parameters bound to values. What such a parameter is bound to at the end is
+assigned to the argument, which must be a local or a part of one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from diffsim.lang.types import linalg
 
 
 def changed(cx: TranslationContext, body: list[ast.stmt], frame: Frame | None = None) -> set[str]:
-    """The names that statements bind or change, by themselves or in funcs that they call by name.
+    """Return the names that statements bind or change, themselves or in funcs that they call by name.
 
-    They change v in `v[0] = `, `v.fill(0)`, `atomic_max(v, x)`. "p." is the receiver of a method call, a name
-    that counts only if p is a struct. `frame` is the function they stand in (by default the one under
-    translation).
+    A loop carries these. `v[0] = `, `v.fill(0)` and `atomic_max(v, x)` change v. "p." is the receiver of a
+    method call, which counts only if p is a struct. `frame` is the function that the statements are in (by
+    default the one under translation).
     """
     frame = frame or cx.frame
     names: set[str] = set()
@@ -55,7 +55,7 @@ def changed(cx: TranslationContext, body: list[ast.stmt], frame: Frame | None = 
 
 
 def _changed_by_call(cx: TranslationContext, node: ast.Call, frame: Frame) -> Iterator[str]:
-    """The names that a call may change: its receiver's, that of an atomic update, those passed to a func."""
+    """Yield the names that a call may change: the receiver, an atomic's target, arguments of a func."""
     called: str = getattr(node.func, "attr", getattr(node.func, "id", ""))
     if isinstance(node.func, ast.Attribute):
         receiver: ast.expr = node.func.value
@@ -74,7 +74,7 @@ def _changed_by_call(cx: TranslationContext, node: ast.Call, frame: Frame) -> It
 
 
 def parameters(cx: TranslationContext, func: Func) -> dict[str, str]:
-    """The parameters annotated `ds.template()` that a func changes; with "." if only where it is a struct."""
+    """Return the `ds.template()` parameters that a func changes; "." if only where they are structs."""
     known = cx.reference_parameters.get(func)
     if known is None:
         cx.reference_parameters[
@@ -95,10 +95,15 @@ def assign(
     after: Environment,
     shift: int,
 ) -> None:
-    """Assign to the arguments of a call what the func has made of them.
+    """Assign to the arguments of a call what the func has made of its parameters.
 
-    `bound` is what its parameters were, `after` its names at its end, and `shift` how many parameters stand
-    before the first argument: one for `self`.
+    Args:
+        cx: the translation.
+        node: the call.
+        func: the func.
+        bound: what its parameters were bound to.
+        after: its bindings at its end.
+        shift: how many parameters are bound before the first argument: one for `self`.
     """
     passed = _passed(func, node, shift)
     new: dict[str, Any] = {}
@@ -141,7 +146,7 @@ def loop_body(
     carried: Iterable[str],
     block: Callable[[TranslationContext, list[ast.stmt]], None],
 ) -> None:
-    """Translate a loop's body; refuse a change by a func that the loop did not expect."""
+    """Translate a loop's body; refuse a change by a func that the loop does not carry."""
     before = dict(cx.env)
     block(cx, node.body)
     known = with_members(before, carried)
@@ -157,7 +162,7 @@ def loop_body(
 
 
 def _same(a: Evaluated, b: Evaluated) -> bool:
-    """Whether nothing was assigned."""
+    """Return whether nothing was assigned in between."""
     members, others = getattr(a, "members", None), getattr(b, "members", None)
     if isinstance(members, dict) and isinstance(others, dict):
         return all(_same(members[m], others[m]) for m in members)
@@ -170,25 +175,26 @@ def _names(func: Func) -> list[str]:
 
 
 def _is_template(func: Func, name: str) -> bool:
+    """Return whether a parameter is annotated `ds.template()`."""
     return isinstance(func.source.annotations().get(name), Template)
 
 
 def _passed(func: Func, node: ast.Call, shift: int) -> dict[str, ast.expr]:
-    """What a call passes for each parameter, as far as that can be seen."""
+    """Return the expression passed for each parameter, as far as the syntax tells."""
     plain = itertools.takewhile(lambda e: not isinstance(e, ast.Starred), node.args)
     found = dict(zip(_names(func)[shift:], plain, strict=False))
     return found | {k.arg: k.value for k in node.keywords if k.arg is not None}
 
 
 def _root(node: ast.expr) -> str:
-    """The name that `u`, `u.x`, `m[0, 1]` or `p.pos[k]` starts with; "" for other expressions."""
+    """Return the name that `u`, `u.x`, `m[0, 1]` or `p.pos[k]` starts with; "" for other expressions."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_disjoint(cx: TranslationContext, target: ast.expr, other: ast.expr) -> bool:
-    """Whether a change of the target leaves alone what the other expression means."""
+    """Return whether assigning to the target leaves unchanged what the other expression means."""
     names = [n.id for n in ast.walk(other) if isinstance(n, ast.Name)]
     if _root(target) not in names or not _root(other):
         return True  # an expression that is no place was evaluated before
@@ -208,20 +214,20 @@ def _is_disjoint(cx: TranslationContext, target: ast.expr, other: ast.expr) -> b
 
 
 def _known(index: Any) -> list[Any]:
-    """The integers of an index that are known; None for others."""
+    """Return the integers of an index, with None for those known at run time only."""
     parts = index if isinstance(index, tuple) else (index,)
     return [k.value if isinstance(k, Const) else k if isinstance(k, int) else None for k in parts]
 
 
 def _steps(node: ast.expr) -> list[ast.expr]:
-    """`m[0]` and `m[0].x` for `m[0].x`."""
+    """Return the chain of attributes and subscripts: `m[0]` and `m[0].x` for `m[0].x`."""
     if isinstance(node, (ast.Attribute, ast.Subscript)):
         return [*_steps(node.value), node]
     return []
 
 
 def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
-    """The func that a chain of names stands for in a function, and how many parameters it has taken."""
+    """Return the func that a chain of names means, and how many of its parameters are bound already."""
     trail: list[str] = []
     while isinstance(node, ast.Attribute):
         trail.append(node.attr)

@@ -1,9 +1,9 @@
-"""Gradients and replays that the user gives for a func, `ds.adjoint`, and gradients that kernels ask for.
+"""Custom derivatives: `@ds.func_grad`, `@ds.func_replay`, `ds.adjoint`, and `ds.grad` inside of kernels.
 
-A call of such a func becomes a `CustomCall` statement: the func's own body, and beside it what
-`@ds.func_grad` and `@ds.func_replay` say, translated for the same arguments. While a gradient is
-translated, the adjoint of each parameter is a local of it (ADJOINT and the parameter's name), so that
-branches merge it and loops carry it like any other; that of a field is its memory.
+A call of a func that has one becomes a `CustomCall`: the func's own body, and beside it its gradient and its
+replay, translated for the same arguments. While a gradient is translated, the adjoint of each parameter is
+a local (ADJOINT and the parameter's name), so that branches merge it and loops carry it like any other; the
+adjoint of a field is its memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from diffsim.lang.types.matrix import Matrix
 
 
 class Adjoint:
-    """`ds.adjoint[x] += v`, in a gradient given for a func: adds to the adjoint of its parameter x."""
+    """The type of `ds.adjoint`: `ds.adjoint[x] += v` adds to the adjoint of the parameter x."""
 
     def __getitem__(self, key: Any) -> Any:
         raise DiffsimError(
@@ -78,6 +78,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
         result, drew = _detect_draws(cx, lambda: inlining.body(cx, node, func, bound))
         found = _values(cx, node, result)
     yields = found
+    # A replay or an adjoint that repeats the call must draw the same numbers again.
     if drew and not isinstance(cx.env[DRAWS], Const):  # how many it drew is a result too
         yields = (*found, cx.env[DRAWS])
     made = CustomCall(
@@ -114,7 +115,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
 
 
 def _values(cx: TranslationContext, node: ast.Call, result: Evaluated) -> tuple[Value, ...]:
-    """What a func returns, as run-time values."""
+    """Convert the result of a func to run-time values."""
     if result is None:
         return ()
     many = result if isinstance(result, (list, tuple)) else (result,)
@@ -122,12 +123,13 @@ def _values(cx: TranslationContext, node: ast.Call, result: Evaluated) -> tuple[
 
 
 def _params(source: Source) -> list[str]:
+    """Return the names of a function's parameters."""
     spec = source.node.args
     return [p.arg for p in (*spec.posonlyargs, *spec.args)]
 
 
 def _detect_draws(cx: TranslationContext, translate: Callable[[], Any]) -> tuple[Any, bool]:
-    """Translate something; returns its result, and whether it drew random numbers."""
+    """Translate something; return its result, and whether it drew random numbers."""
     before, cx.uses_random = (cx.env[DRAWS], cx.uses_random), False
     result = translate()
     drew = cx.uses_random
@@ -143,7 +145,7 @@ def _run(
     env: Environment,
     targets: AdjointTargets | None = None,
 ) -> Any:
-    """Translate what stands beside a func; it draws no random numbers."""
+    """Translate a gradient or replay; refuse random numbers in it."""
     result, drew = _detect_draws(
         cx, lambda: inlining.run(cx, node, given.source, env, targets=targets)
     )
@@ -164,6 +166,7 @@ def _add_replay(
     bound: Environment,
     made: CustomCall,
 ) -> None:
+    """Translate the replay of a func, and check that it returns what the func returns."""
     with cx.builder.block() as stmts:
         result = _run(
             cx, node, given, dict(zip(_params(given.source), bound.values(), strict=True))
@@ -188,6 +191,7 @@ def _add_replay(
 
 
 def _words(types: list[Any]) -> str:
+    """Write types in a message."""
     return ", ".join(map(an, types)) or "nothing"
 
 
@@ -200,6 +204,7 @@ def _add_gradient(
     made: CustomCall,
     count: int,
 ) -> None:
+    """Translate the gradient of a func, and check that it only adds to adjoints."""
     names, n, outs = _params(given.source), len(bound), made.outs[:count]
     with_results = len(names) == n + 2 * count and count > 0
     if not count or (len(names) != n + count and not with_results):
@@ -244,7 +249,7 @@ def _add_gradient(
 
 
 class GradOf:
-    """`ds.grad(f)` in a kernel."""
+    """What `ds.grad(f)` evaluates to in a kernel."""
 
     def __init__(self, func: Func, owner: tuple[Any, ...]) -> None:
         self.func = func
@@ -266,7 +271,7 @@ class GradOf:
 def grad_of(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> GradOf:
-    """`ds.grad(f)`."""
+    """Translate `ds.grad(f)`."""
     (thing,) = args if len(args) == 1 and not kwargs else (None,)
     if isinstance(thing, BoundFunc):
         return GradOf(thing.func, (thing.owner,))
@@ -286,7 +291,7 @@ def _gradient(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> Any:
-    """`ds.grad(f)(x, ...)`: the derivative of f with respect to each float among its arguments."""
+    """Translate `ds.grad(f)(x, ...)`: the derivatives with respect to the floats among the arguments."""
     b, func = cx.builder, of.func
     names = _params(func.source)
     count = len(names) - len(of.owner)
@@ -338,7 +343,7 @@ def _gradient(
 def _seeds(
     cx: TranslationContext, node: ast.Call, name: str, found: tuple[Value, ...], given: list[Any]
 ) -> tuple[Value, ...]:
-    """The adjoints of what a func returns, one for each float among it."""
+    """Return the seeds of a func's results, one per float: 1, or what the call gives."""
     floats = [v for v in found if v.type.is_float]
     if len(floats) == 1 and not floats[0].type.shape and not given:
         return (Const(floats[0].type, 1.0),)
@@ -376,7 +381,7 @@ grad = Intrinsic(
 
 
 def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
-    """Translate `ds.adjoint[...] += v`; False if it is something else."""
+    """Translate `ds.adjoint[...] += v`; False if the statement is something else."""
     target: ast.expr = node.target
     trail: list[Any] = []
     while isinstance(target, (ast.Subscript, ast.Attribute)):
@@ -413,7 +418,7 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
 
 
 def _is_constant(cx: TranslationContext, name: str, thing: Evaluated) -> bool:
-    """Whether a parameter got numbers without a derivative in this call; one of integers never has any."""
+    """Return whether a parameter got numbers without a derivative in this call."""
     t = cx.frame.source.annotations().get(name)
     whole = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
     return not whole and isinstance(thing, (Value, Matrix, *expressions.Number))
@@ -432,7 +437,7 @@ def refuse_assignment(cx: TranslationContext, target: ast.expr) -> None:
 
 
 def is_adjoint(cx: TranslationContext, node: ast.expr) -> bool:
-    """Whether an expression is `ds.adjoint`."""
+    """Return whether an expression is `ds.adjoint`."""
     named = (isinstance(node, ast.Attribute) and node.attr == "adjoint") or (
         isinstance(node, ast.Name) and node.id not in cx.env and node.id not in cx.frame.locals
     )
@@ -440,6 +445,7 @@ def is_adjoint(cx: TranslationContext, node: ast.expr) -> bool:
 
 
 def _add_to_local(cx: TranslationContext, node: ast.AugAssign, key: str, trail: list[Any]) -> None:
+    """Add to the adjoint of a float parameter, or to an element of it."""
     b, old = cx.builder, cx.env[key]
     index: list[Any] = []
     for step in trail:
@@ -471,6 +477,7 @@ def _add_to_memory(
     thing: FieldLike,
     trail: list[Any],
 ) -> None:
+    """Add to the gradient of a field's element."""
     mem = thing._mem
     if not trail or not mem.dtype.is_float:
         raise cx.type_error(

@@ -1,7 +1,7 @@
 """Functions in LLVM text: `@ds.func_native`.
 
-A call is a Native statement; where it can have a derivative, inside of a Custom whose adjoint (and
-replay) are Native statements too.
+A call is an InlineLLVM statement; where it can have a derivative, it is wrapped into a CustomCall whose
+adjoint and replay are InlineLLVM statements too.
 """
 
 from __future__ import annotations

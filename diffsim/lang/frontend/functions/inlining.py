@@ -1,4 +1,4 @@
-"""Funcs: each call is translated in place, with the parameters bound to the call's arguments."""
+"""Inlining: each call of a func is translated in place, its parameters bound to the arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from diffsim.lang.host.observations import ATTRIBUTE
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.structs import StructType
 
-_DEEPEST = 256
+_DEEPEST = (
+    256  # calls; Python's own stack ends soon after, with a RecursionError that names no line
+)
 
 
 def inline(
@@ -39,7 +41,7 @@ def inline(
     kwargs: dict[str, Evaluated],
     env: Environment | None = None,
 ) -> Any:
-    """Translate a func in place of its call; `env` receives its names as they are at the end."""
+    """Translate a call of a func; `env` receives its bindings at the end."""
     if len(cx.running) >= _DEEPEST:
         name = func.source.name
         if func.source in cx.running:
@@ -81,7 +83,7 @@ def body(
     *,
     after: Environment | None = None,
 ) -> Any:
-    """What a func computes itself."""
+    """Translate the func's own body, not its replay or gradient."""
     if func.native is not None:
         return inline_llvm.call(cx, func, bound)
     return run(cx, node, func.source, bound, after=after)
@@ -96,9 +98,15 @@ def run(
     targets: AdjointTargets | None = None,
     after: Environment | None = None,
 ) -> Any:
-    """Translate a function's statements with its parameters bound; returns what it returns.
+    """Translate a function's statements with its parameters bound; return its result.
 
-    `targets`: what it may add to, if it is the gradient of a func. `after` gets its names at its end.
+    Args:
+        cx: the translation.
+        node: the call.
+        source: the function.
+        env: what its parameters are bound to.
+        targets: what it may add to, if it is the gradient of a func.
+        after: receives its bindings at its end.
     """
     frame = Frame(source, cx.span(node), targets)
     for name, thing in env.items():
@@ -144,6 +152,7 @@ def check_returns(cx: TranslationContext, source: Source) -> None:
 
 
 def _always_returns(body: list[ast.stmt]) -> bool:
+    """Return whether every path through these statements ends with a return."""
     for s in body:
         if isinstance(s, ast.Return):
             return True
@@ -166,7 +175,7 @@ def bind(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> dict[str, Any]:
-    """The parameters of a func bound to the call's arguments."""
+    """Bind the parameters of a func to the arguments of a call."""
     spec = func.source.node.args
     name = func.source.name
     if spec.vararg or spec.kwarg or spec.kwonlyargs:
@@ -213,7 +222,7 @@ def bind(
 def _parameter(
     cx: TranslationContext, node: ast.Call, func: Func, name: str, given: Any, t: Any
 ) -> Any:
-    """An argument in the type of its parameter, which may not lose anything on the way."""
+    """Convert an argument to the annotated type of its parameter; refuse what would lose something."""
     v = cx.value(given, node, f"the argument {name}")
     shape = t.shape if isinstance(t, TensorType) else ()
     to_int = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
@@ -226,4 +235,5 @@ def _parameter(
 
 
 def _head(func: Func) -> str:
+    """Write the func's definition, for hints."""
     return f"its definition is def {func.source.name}({ast.unparse(func.source.node.args)})"

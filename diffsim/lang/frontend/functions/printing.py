@@ -1,4 +1,4 @@
-"""`print` in kernels: what is known at compile time becomes text, with places in it for run-time values."""
+"""`print` in kernels: a line of texts known at compile time, with places for run-time values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KNOWN = (str, bool, int, float, np.generic, Matrix, ScalarType, TensorType, typ
 
 
 def show(cx: TranslationContext, node: ast.Call) -> None:
-    """A call of `print`."""
+    """Translate a call of `print`."""
     line = _Line(cx)
     separator, end = _texts(cx, node, {"sep": " ", "end": "\n"})
     first = True
@@ -38,13 +38,13 @@ def show(cx: TranslationContext, node: ast.Call) -> None:
             if isinstance(thing, ast.JoinedStr):
                 line.formatted(thing)
             else:
-                line.put(place, thing)
+                line.operand(place, thing)
     line.text(end)
     cx.builder.add(Print(cx.lane_position(), tuple(line.pieces), tuple(line.values), cx.span(node)))
 
 
 def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> list[str]:
-    """The keywords that are texts."""
+    """Evaluate the keyword arguments sep and end."""
     for k in node.keywords:
         if k.arg not in known:
             raise cx.syntax(
@@ -61,7 +61,10 @@ def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> lis
 
 
 class _Line:
-    """What is printed, as far as it is known: texts and places for values."""
+    """The line under construction.
+
+    Invariant: `values` are the run-time values of the `Shown` places among `pieces`, in order.
+    """
 
     def __init__(self, cx: TranslationContext) -> None:
         self.cx = cx
@@ -69,13 +72,14 @@ class _Line:
         self.values: list[Value] = []
 
     def text(self, text: str) -> None:
+        """Append a text."""
         if self.pieces and isinstance(self.pieces[-1], str):
             self.pieces[-1] += text
         elif text:
             self.pieces.append(text)
 
     def formatted(self, node: ast.JoinedStr) -> None:
-        """An f-string."""
+        """Append an f-string."""
         for part in node.values:
             if isinstance(part, ast.Constant):
                 self.text(str(part.value))
@@ -84,10 +88,10 @@ class _Line:
             thing = expressions.expr(self.cx, part.value)
             if part.conversion in (ord("r"), ord("a")) and isinstance(thing, str):
                 thing = repr(thing) if part.conversion == ord("r") else ascii(thing)
-            self.put(part.value, thing, self.spec(part))
+            self.operand(part.value, thing, self.spec(part))
 
     def spec(self, part: ast.FormattedValue) -> str:
-        """The format specification, which may hold what is known now."""
+        """Evaluate a format specification, which must be known at compile time."""
         if part.format_spec is None:
             return ""
         inner = _Line(self.cx)
@@ -101,8 +105,8 @@ class _Line:
             )
         return "".join(map(str, inner.pieces))
 
-    def put(self, node: ast.expr, thing: Evaluated, spec: str = "") -> None:
-        """One thing; the parts of a struct or list one by one."""
+    def operand(self, node: ast.expr, thing: Evaluated, spec: str = "") -> None:
+        """Append an operand, structs and lists part by part."""
         if isinstance(thing, Value):
             shown = Shown(thing.type, spec)
             try:
@@ -116,11 +120,11 @@ class _Line:
             self.pieces.append(shown)
             self.values.append(thing)
         elif isinstance(thing, StructValue):
-            self.all(node, thing.members, spec, thing.type.__name__ + "(", ")")
+            self.parts(node, thing.members, spec, thing.type.__name__ + "(", ")")
         elif isinstance(thing, (list, tuple)):
             closing = ",)" if isinstance(thing, tuple) and len(thing) == 1 else ")"
             around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
-            self.all(node, dict(enumerate(thing)), spec, *around)
+            self.parts(node, dict(enumerate(thing)), spec, *around)
         elif isinstance(thing, _KNOWN):
             if any(len(digits) > 4 for digits in re.findall(r"\d+", spec)):
                 raise self.cx.type_error(
@@ -141,10 +145,10 @@ class _Line:
                 "print its elements, or numbers, vectors, structs and texts",
             )
 
-    def all(self, node: ast.expr, parts: dict[Any, Any], spec: str, start: str, end: str) -> None:
-        """Several things between brackets, members with their names."""
+    def parts(self, node: ast.expr, parts: dict[Any, Any], spec: str, start: str, end: str) -> None:
+        """Append parts between brackets, members with their names."""
         self.text(start)
         for k, (name, thing) in enumerate(parts.items()):
             self.text((", " if k else "") + (f"{name}=" if isinstance(name, str) else ""))
-            self.put(node, thing, spec)
+            self.operand(node, thing, spec)
         self.text(end)

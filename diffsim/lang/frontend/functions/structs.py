@@ -42,7 +42,10 @@ class StructMethod:
 
 
 class StructPlace:
-    """An element of a field of structs, or a struct inside of it."""
+    """An element of a field of structs, or a struct inside of one.
+
+    Invariant: `fields` has the members of `type`, and `index` is an index into each of them.
+    """
 
     def __init__(
         self, fields: Mapping[str, AnyField], type_: StructType, index: tuple[Value, ...]
@@ -54,7 +57,7 @@ class StructPlace:
     def member(
         self, cx: TranslationContext, name: str, node: ast.expr
     ) -> StructPlace | tuple[Mem, tuple[Value, ...]]:
-        """The place of a member."""
+        """Return the place of a member."""
         if name not in self.fields:
             raise _no_member(cx, self.type, name, node)
         found = self.fields[name]
@@ -63,7 +66,7 @@ class StructPlace:
         return cx.use(found._mem), self.index
 
     def load(self, cx: TranslationContext, node: ast.expr) -> StructValue:
-        """The struct that stands there."""
+        """Load the struct."""
         members: dict[str, Any] = {}
         for name in self.fields:
             place = self.member(cx, name, node)
@@ -75,13 +78,14 @@ class StructPlace:
 
 
 def _no_member(cx: TranslationContext, t: StructType, name: str, node: ast.expr) -> KernelTypeError:
+    """Return the error for a member that a struct does not have."""
     return cx.type_error(node, f"a {t.__name__} has no member {name}", t.advice(name))
 
 
 def of_type(
     cx: TranslationContext, thing: Evaluated, want: StructType, what: str, node: ast.expr
 ) -> StructValue:
-    """The thing as a struct of that type."""
+    """Convert an operand to a struct of this type; refuse others."""
     thing = as_value(cx, thing, node)
     if not isinstance(thing, StructValue) or thing.type is not want:
         raise cx.type_error(
@@ -93,7 +97,7 @@ def of_type(
 
 
 def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Any:
-    """A struct of Python as one of the kernel; other things as they are."""
+    """Convert a struct of Python to one of the kernel; return other operands as they are."""
     if not isinstance(thing, Struct):
         return thing
     members: dict[str, Any] = {}
@@ -115,7 +119,7 @@ def zero_of(t: Type | StructType) -> Value | StructValue:
 
 
 def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -> Any:
-    """`p.pos`, `p.method`."""
+    """Evaluate `p.pos` or `p.method` of a struct."""
     if node.attr in owner.members:
         return owner.members[node.attr]
     method = owner.type.methods.get(node.attr)
@@ -125,7 +129,7 @@ def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -
 
 
 def spread(env: Environment, name: str, value: StructValue) -> None:
-    """Bind a name that had no value to a struct."""
+    """Bind a name without a value to a struct, and its members to theirs."""
     env[name] = StructVar(value.type)
     for member, thing in value.members.items():
         if isinstance(thing, StructValue):
@@ -135,7 +139,7 @@ def spread(env: Environment, name: str, value: StructValue) -> None:
 
 
 def local_name(cx: TranslationContext, node: ast.expr) -> str | None:
-    """The name that `p`, `p.pos` or `p.body.pos` is bound to, for a local p."""
+    """Return the name that `p`, `p.pos` or `p.body.pos` is bound to, for a local p; None for others."""
     if isinstance(node, ast.Name):
         return node.id if node.id in cx.env else None
     if isinstance(node, ast.Attribute):
@@ -158,7 +162,7 @@ def make(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> StructValue:
-    """`Particle(pos, mass=m)` in a kernel."""
+    """Translate `Particle(pos, mass=m)`."""
     given = t.bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
     members: dict[str, Any] = {}
     for name, want in t.members.items():
@@ -178,6 +182,7 @@ def _fitting(
     want: Type,
     what: str,
 ) -> Value:
+    """Convert the value of a member to the member's type."""
     v = cx.value(thing, node, what, want)
     if want.shape and not v.type.shape:
         v = cx.builder.broadcast(v, want)
@@ -221,7 +226,10 @@ def call_method(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
 ) -> Any:
-    """`p.method(...)`: what it assigns to members of `self` is assigned to those of p."""
+    """Translate `p.method(...)`; what the method assigns to members of `self` is assigned to those of p.
+
+    The method is inlined on a copy of p, which is then assigned back: p may be an element of a field.
+    """
     func = method.func
     if not assigns_self(func.source):
         return inlining.inline(cx, node, func, [method.owner, *args], kwargs)
@@ -251,7 +259,10 @@ def call_method(
 
 
 def assigns_self(source: Source) -> bool:
-    """Whether a method changes the struct it is called on."""
+    """Return whether a method may change the struct it is called on.
+
+    A call of another method counts, as that may.
+    """
     name = source.node.args.args[0].arg if source.node.args.args else ""
     for node in ast.walk(source.node):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
