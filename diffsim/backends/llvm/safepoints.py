@@ -24,8 +24,9 @@ from diffsim.ir.traversal import blocks, statements
 if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
 
-_BETWEEN = 1 << 17
-"""Estimated operations between two looks: some 0.1 ms. A look costs some 0.03 us."""
+_BETWEEN = 1 << 19
+"""Estimated operations between two polls: some 0.4 ms, and 0.2 s if all are as slow as `pow`. A poll reads the
+clock, which takes 0.03 us, but 1 us on virtual machines that ask the system for it."""
 STRIP = 1 << 14
 """Estimated operations of a strip; a loop known to have no more is short."""
 _SHORTEST_STRIP = 8
