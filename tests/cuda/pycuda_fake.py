@@ -25,6 +25,7 @@ class Contexts:
         self.retained = []
         self.local = threading.local()
         self.streams = []
+        self.called = []  # names, each with the context that was current
 
     @property
     def stack(self):
@@ -42,6 +43,7 @@ class Contexts:
     def __getitem__(self, name):
         def call(*args):
             assert len(args) == len(libcuda.CALLS[name])
+            self.called.append((name, self.stack[-1] if self.stack else None))
             return getattr(self, name, lambda *_: 0)(*args) or 0
 
         return call

@@ -5,6 +5,7 @@ import gc
 import importlib
 import inspect
 import logging
+import re
 import sys
 import weakref
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from diffsim.backends.cuda import driver, pycuda_context
+from diffsim.backends.cuda import driver, libcuda, pycuda_context
 from tests.cuda import pycuda_fake
 
 
@@ -81,6 +82,96 @@ def test_calls_put_back_what_others_made_current(library, pycuda):
     with opened.current():
         assert library.stack == [made.handle]
     assert (library.stack, pycuda.own) == ([], [])
+
+
+def without_pycuda(library, pycuda, monkeypatch):
+    monkeypatch.setattr(pycuda_context, "find", lambda: None)
+
+
+def with_pycuda(library, pycuda, monkeypatch):
+    pass
+
+
+def with_a_context_of_the_program(library, pycuda, monkeypatch):
+    pycuda.init()
+    pycuda.Device(0).make_context()
+
+
+PROVIDERS = [without_pycuda, with_pycuda, with_a_context_of_the_program]
+
+
+def use_everything(opened):
+    """Ask for memory, copies, events, waits, code and graphs."""
+    at, host = opened.alloc(64), opened.page_locked(64)
+    opened.copy_in(at, b"x" * 8, 8)
+    opened.send(at, host, 8)
+    opened.copy(at, at + 8, 8)
+    opened.copy_rows(at, 16, at + 8, 16, 8, 2)
+    for width in (1, 2, 4):
+        opened.set_words(at, 0, width, 4)
+    event = opened.event()
+    opened.mark(event)
+    assert opened.is_done(event)
+    opened.wait_for_event(event)
+    opened.fetch(host, at, 8)
+    opened.copy_out(host, at, 8)
+    module = opened.load(opened.link("text"))
+    opened.blocks_at_once(opened.function(module, "f"), 256)
+    opened.set_heap(1 << 20)
+    graph = opened.record(lambda recorder: recorder.copy(at, at + 8, 8))
+    opened.run_graph(graph)
+    opened.drop_graph(graph)
+    opened.unload(module)
+    opened.wait_for(3)
+    opened.free_memory()
+    opened.free(at)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "beside_another"])
+def test_calls_are_the_same_whoever_made_the_context(
+    library, pycuda, monkeypatch, provider, *, other
+):
+    """They go to one table, each with that context current, and leave what was current before."""
+    provider(library, pycuda, monkeypatch)
+    opened = driver.Driver()
+    if other:
+        library.make(1)
+    before, own = list(library.stack), list(pycuda.own)
+    library.called = []
+    use_everything(opened)
+    assert (library.stack, pycuda.own) == (before, own)
+    asked = [(name, at) for name, at in library.called if not name.startswith("cuCtxPush")]
+    asked = [
+        (name, at) for name, at in asked if name not in ("cuCtxGetCurrent", "cuCtxPopCurrent_v2")
+    ]
+    assert {at for _, at in asked} == {opened._context}
+    assert [name for name, _ in asked] == CALLED
+
+
+CALLED = """
+    cuMemAlloc_v2 cuMemHostAlloc cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2 cuMemcpyDtoDAsync_v2
+    cuMemcpy2DAsync_v2
+    cuMemsetD8Async cuMemsetD16Async cuMemsetD32Async cuEventCreate cuEventRecord cuEventQuery cuEventQuery
+    cuMemcpyDtoHAsync_v2 cuStreamQuery cuMemcpyDtoHAsync_v2 cuStreamSynchronize
+    cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy cuModuleLoadData cuModuleGetFunction
+    cuOccupancyMaxActiveBlocksPerMultiprocessor cuCtxSetLimit
+    cuStreamCreate cuStreamBeginCapture_v2 cuMemcpyDtoDAsync_v2 cuStreamEndCapture cuGraphInstantiateWithFlags
+    cuStreamDestroy_v2 cuGraphLaunch cuGraphExecDestroy cuModuleUnload cuStreamQuery cuMemGetInfo_v2
+    cuMemFree_v2
+""".split()
+
+
+def test_the_table_holds_what_is_called_and_no_more():
+    """A call that is missing there would fail at its first use only, on a machine with a GPU."""
+    text = inspect.getsource(driver)
+    named = set(
+        re.findall(r'_functions\[\s*"(\w+)"|run\["(\w+)"\]|_(?:call|wait|number)\(\s*"(\w+)"', text)
+    )
+    called = {name for names in named for name in names if name}
+    called |= {f"cuMemsetD{bits}Async" for bits in (8, 16, 32)}
+    called |= {"cuGetErrorName", "cuGetErrorString", *driver._STARTS_WITH}
+    assert called == set(libcuda.CALLS)
 
 
 def test_memory_of_other_contexts_is_not_reached(library, pycuda):
