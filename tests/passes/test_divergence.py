@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.ir.nodes import Alloca, Atomic, For
+from diffsim.errors import Span
+from diffsim.ir.nodes import Alloca, Atomic, Block, Const, For, Load, Mem, Store, Task, Value
 from diffsim.ir.traversal import outs, statements
+from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
 from diffsim.passes.analysis.divergence import (
     divergent_anywhere,
@@ -44,6 +46,16 @@ BODIES = {
         for m in range(i):
             u = u + s
         k[i, j] = s + t + u
+""",
+    "bounds": """
+    for i, j in ds.ndrange(4, 4):
+        a = 0
+        b = 0
+        for m in range(j, j + 2):
+            a = m * 2
+        for m in range(i, i + 2):
+            b = m * 2
+        k[i, j] = a + b
 """,
     "while": """
     for i, j in ds.ndrange(4, 4):
@@ -108,7 +120,7 @@ def test_what_is_uniform_is_one_number(name):
     assert divergent_values(task) <= divergent_anywhere(task)
 
 
-@pytest.mark.parametrize("name", ["branches", "loops", "while", "late"])
+@pytest.mark.parametrize("name", ["branches", "loops", "bounds", "while", "late"])
 def test_what_is_called_divergent_differs(name):
     """In these programs nothing outside of loops is called divergent without reason."""
     kernel, _fields = kernel_of(name)
@@ -174,3 +186,15 @@ def test_sizes_of_scratch_that_are_known_before_the_lanes():
         assert rooms
         answers.append(all(s.count in hoistable_counts(task) for s in rooms))
     assert answers == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_sizes_that_the_task_itself_writes_are_not_known_before(writes):
+    span = Span("here.py", 1)
+    r, saved = Mem("r", i32, 1, (8,)), Mem("saved", f32, 1, None, "scratch")
+    axis, n = Value(i32, "i"), Value(i32, "n")
+    one = Const(i32, 1)
+    store = [Store(r, (axis,), one, span)] if writes else []
+    body = Block([Load(n, r, (one,), span), Alloca(saved, n, span), *store])
+    task = Task((axis,), Block([], (Const(i32, 0), Const(i32, 8))), body, span)
+    assert hoistable_counts(task) == (frozenset() if writes else {n})

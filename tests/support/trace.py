@@ -55,13 +55,16 @@ class _Tracer(_Interpreter):
         return self.trace
 
     def lane(self):
-        return tuple(int(self.env[a]) for a in self.current.axes)
+        bound = all(a in self.env for a in self.current.axes)  # not so in the task's bounds
+        return tuple(int(self.env[a]) for a in self.current.axes) if bound else ()
 
     def where(self):
-        """The loops around, each with its iteration."""
-        return tuple(
-            (s, n if isinstance(s, While) else int(self.env[s.index])) for s, n in self.path
-        )
+        """The loops around, each with the number of the iteration, counted from 0."""
+        return tuple((s, n if isinstance(s, While) else self.iteration(s)) for s, n in self.path)
+
+    def iteration(self, s):
+        lo, hi, index = (int(self.value(v)) for v in (s.lo, s.hi, s.index))
+        return hi - 1 - index if s.reverse else index - lo
 
     def stmt(self, s):
         if isinstance(s, (Load, Store, Atomic)):
