@@ -82,7 +82,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
         if not own.mode.is_detached:
             entry.undetached = own
         if self.script is not None:
-            self.script.append(functools.partial(own.launch, *entry.args))
+            self.script.append(functools.partial(own.launch_again, *entry.args))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         if self.trace is not None:

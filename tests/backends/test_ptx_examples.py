@@ -25,8 +25,8 @@ def launched(cpu, monkeypatch):
     found = {}
     specialize = Kernel.specialize
 
-    def noting(kernel, args, kwargs, **how):
-        special, values = specialize(kernel, args, kwargs, **how)
+    def noting(kernel, args, **how):
+        special, values = specialize(kernel, args, **how)
         found[kernel.__name__] = kernel
         return special, values
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,10 +72,29 @@ class Signature:
         self.names = [p.name for p in self.parameters if p.kind != "self"]
         self.plain = all(p.kind == "value" for p in self.parameters)
         self.defaults = inspect.signature(function)
+        self.binder = self._new_binder()
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], offset: int) -> tuple[Any, ...]:
-        """Positional values of a call that had keywords or left out defaults."""
-        names = [p.name for p in self.parameters][offset:]
+    def _new_binder(self) -> Callable[..., tuple[Any, ...]]:
+        """A function with the kernel's parameters and defaults that returns its arguments."""
+        space: dict[str, Any] = {}
+        texts = []
+        for n in self.names:
+            default = self.defaults.parameters[n].default
+            if default is not inspect.Parameter.empty:
+                # A default is evaluated outside of the function, so no parameter can hide this name.
+                space[f"default_of_{n}"] = default
+                n = f"{n}=default_of_{n}"
+            texts.append(n)
+        made = "".join(f"{n}, " for n in self.names)
+        return eval(f"lambda {', '.join(texts)}: ({made})", space)
+
+    def bind_by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Do what `binder` does in small steps, to say what is wrong with a call.
+
+        Raises:
+            KernelTypeError: the call does not fit.
+        """
+        names = self.names
         given = dict(zip(names, args, strict=False))
         where = Span.of_caller()
         name = self.source.name

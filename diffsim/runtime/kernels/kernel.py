@@ -94,6 +94,7 @@ class Kernel(Named):
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._signature = None
+        self._count = -1  # that of no call: the first one is bound, which asks for the signature
 
     def drop(self, special: Specialization) -> None:
         """A field that it was compiled for with some arguments is gone."""
@@ -144,86 +145,94 @@ class Kernel(Named):
                         hint=f"call it on an object of {self.function.__qualname__.split('.')[-2]}",
                     )
             self._signature = Signature(self.source, method=method)
+            self._count = len(self._signature.names)
         return self._signature
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._launch(*args, **kwargs)
-        except TypeError as problem:
-            if isinstance(problem, launch_function.GivenFields):
-                return self._by_field(args, kwargs)
-            if not launch_function.about_the_call(problem):
-                raise
-        args = self.bind(args, kwargs)
+        # A launch costs half a microsecond: a complete positional call goes straight to `_launch`, and the
+        # try block costs nothing unless something is raised.
+        if kwargs or len(args) != self._count:
+            args = self.bind(args, kwargs)
         try:
             return self._launch(*args)
-        except launch_function.GivenFields:
-            return self._by_field(args, {})
-
-    def _by_field(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Launch with fields in place of floats: their elements are read, and get gradients."""
-        offset = 1 if self.owner is not None else 0
-        if kwargs or len(args) != len(self.signature.parameters) - offset:
-            args = self.bind(args, kwargs)
-        made = list(args)
-        for k, (p, a) in enumerate(zip(self.signature.parameters[offset:], args, strict=True)):
-            if p.kind == "value" and isinstance(a, Recorded):
-                made[k] = _as_argument(p, a)
-        return self._run(tuple(made), {}, by_field=True)
+        except launch_function.FieldArgument:
+            by_field = True
+        except launch_function.Outdated:
+            by_field = self.gives_fields(args)
+            self.forget()
+        return self._run(args, by_field=by_field)
 
     def gives_fields(self, args: tuple[Any, ...]) -> bool:
-        """Whether there are fields, or values of a tape, in place of numbers among positional arguments."""
-        offset = 1 if self.owner is not None else 0
+        """Whether there are fields, or values of a tape, in place of numbers among the arguments."""
         return any(
             takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
-            for p, a in zip(self.signature.parameters[offset:], args, strict=False)
+            for p, a in zip(self._parameters, args, strict=False)
         )
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Positional values of a call that may have keywords or leave out defaults."""
-        offset = 1 if self.owner is not None else 0
-        if kwargs or len(args) != len(self.signature.parameters) - offset:
-            return self.signature.bind(args, kwargs, offset)
-        return args
+    @property
+    def _parameters(self) -> list[Parameter]:
+        """The parameters that a call gives: all but `self`."""
+        return self.signature.parameters[0 if self.owner is None else 1 :]
 
-    def _first(self, *args: Any, **kwargs: Any) -> Any:
-        """The first call: compile, and from then on call the written launch function."""
-        if kwargs:
-            args, kwargs = self.bind(args, kwargs), {}
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """One argument for each parameter, in order, of a call with keywords or without defaults.
+
+        Raises:
+            KernelTypeError: the call does not fit the signature.
+        """
+        signature = self._signature or self.signature
+        try:
+            return signature.binder(*args, **kwargs)
+        except TypeError:  # the binder does nothing but bind: Python refused the call
+            return signature.bind_by_name(args, kwargs)
+
+    def _first(self, *args: Any) -> Any:
+        """The first call: compile, and from then on call the launch function directly."""
         if self.gives_fields(args):
-            return self._by_field(args, kwargs)
-        special, values = self.specialize(args, kwargs)
-        if not self.signature.plain:
+            return self._run(args, by_field=True)
+        special, values = self.specialize(args)
+        if not self.signature.plain:  # compiled-in arguments choose the specialization at each call
             self._launch = self._dispatch
-            return self._dispatch(*args, **kwargs)
+            return self._dispatch(*args)
         self._launch = special.launch
         return special.launch(*values)
 
-    def _dispatch(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(args, kwargs)
+    def _dispatch(self, *args: Any) -> Any:
+        special, values = self.specialize(args)
+        return special.launch(*values)
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, by_field: bool = False) -> Any:
-        special, values = self.specialize(args, kwargs, by_field=by_field)
-        try:
-            return special.launch(*values)
-        except launch_function.Anew:
-            special, values = self.specialize(args, kwargs, by_field=by_field)
-            return special.launch(*values)
+    def _run(self, args: tuple[Any, ...], *, by_field: bool) -> Any:
+        """Launch, compiling as often as captured values turn out to have changed.
+
+        Args:
+            args: one for each parameter.
+            by_field: whether there are fields in place of floats: their elements are read, and get
+                gradients.
+        """
+        if by_field:
+            args = tuple(
+                _as_argument(p, a) if p.kind == "value" and isinstance(a, Recorded) else a
+                for p, a in zip(self._parameters, args, strict=True)
+            )
+        while True:
+            special, values = self.specialize(args, by_field=by_field)
+            try:
+                return special.launch(*values)
+            except launch_function.Outdated:
+                self.forget()
 
     # ---- specialising
 
     def specialize(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, by_field: bool = False
+        self, args: tuple[Any, ...], *, by_field: bool = False
     ) -> tuple[Specialization, tuple[Any, ...]]:
         """The kernel compiled for these arguments, and the arguments that a launch passes.
 
-        `by_field`: whether there may be fields in place of floats.
+        Args:
+            args: one for each parameter.
+            by_field: whether there may be fields in place of floats.
         """
-        signature = self.signature
-        offset = 1 if self.owner is not None else 0
-        parameters = signature.parameters[offset:]
-        if kwargs or len(args) != len(parameters):
-            args = signature.bind(args, kwargs, offset)
+        parameters = self._parameters
         key: list[Any] = []
         values: list[Any] = []
         arrays: list[Any] = []
@@ -330,8 +339,10 @@ class Kernel(Named):
                     Span.of_caller(),
                     hint=f"{self.source.name}.ir(args=(...)), or call it once before",
                 )
+            if args:
+                args = self.bind(args, {})
             blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
-            return self.specialize(args or blank, {}, by_field=self.gives_fields(args))[0]
+            return self.specialize(args or blank, by_field=self.gives_fields(args))[0]
         return next(reversed(self.specializations.values()))
 
     def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
@@ -416,7 +427,7 @@ class GradKernel:
 
     def _first(self, *args: Any, returned: Any = None) -> None:
         by_field = self.kernel.gives_fields(args)
-        special, values = self.kernel.specialize(args, {}, by_field=by_field)
+        special, values = self.kernel.specialize(args, by_field=by_field)
         if not special.differentiable:
             raise MissingGradientError(
                 f"nothing that {self.kernel.source.name} reads or writes has a gradient",

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from diffsim.errors import DiffsimError
 from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
@@ -97,12 +96,12 @@ class Writer:
 # ---- arguments
 
 
-class Anew(Exception):
-    """A kernel is to be compiled anew, for arguments that its launch does not get."""
+class Outdated(Exception):
+    """Something that the kernel was compiled for is another object now; nothing was launched."""
 
 
-class GivenFields(TypeError):
-    """A launch was given fields in place of floats."""
+class FieldArgument(Exception):
+    """A launch was given a field in place of a float; nothing was launched."""
 
 
 def _followed(a: Any) -> bool:
@@ -113,12 +112,12 @@ def _coerced(arguments: LaunchArguments, *args: Any) -> list[Any]:
     """The scalars of the arguments, checked one by one.
 
     Raises:
-        GivenFields: one is a field, or a value of a tape, in place of a float: another variant of the
+        FieldArgument: one is a field, or a value of a tape, in place of a float: another variant of the
             kernel reads it.
     """
     values = [p for p in arguments.parameters if p.kind == "value"]
     if any(_followed(a) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
-        raise GivenFields
+        raise FieldArgument
     flat: list[Any] = []
     for p, a in zip(values, args, strict=True):
         flat += flatten(p, a, arguments.kernel)
@@ -295,9 +294,9 @@ def forward(special: Specialization) -> Callable[..., Any]:
     compiled = special.executable
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name, params)
-    w.space["$again"] = special.again
+    w.space["$Outdated"] = Outdated
     _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
-    captures.write_checks(w, special, f"return $again({', '.join(params)})")
+    captures.write_checks(w, special, "raise $Outdated")
     me = w.use(special.recorded_as, "special")
     if special.accesses.writes and special.is_announced:
         w.put(_LISTENER, "if $tape and $tape.intercepts:")
@@ -431,9 +430,3 @@ def derivative(of: Derivative) -> Callable[..., None]:
     if params or of.returns_active or compiled.prints:
         w.guard(start, compiled.lock)
     return w.finish()
-
-
-def about_the_call(problem: TypeError) -> bool:
-    """Whether Python complains about the number or names of arguments of the call itself."""
-    trace = problem.__traceback__
-    return trace is not None and trace.tb_next is None and not isinstance(problem, DiffsimError)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from diffsim.errors import KernelStateError
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Mem
 from diffsim.ir.types import TensorType
@@ -192,6 +193,21 @@ class Specialization:
         """The launch function (`launch_function.py`)."""
         return launch_function.forward(self)
 
+    def launch_again(self, *args: Any) -> Any:
+        """Repeat a recorded launch.
+
+        Raises:
+            KernelStateError: a captured name stands for another object now.
+        """
+        try:
+            return self.launch(*args)
+        except launch_function.Outdated:
+            raise KernelStateError(
+                f"{self.name} can not be launched again: something that it uses was made anew since",
+                self.kernel.source.head(),
+                hint="run the program again from its start",
+            ) from None
+
     def returned(self) -> Any:
         """What the last launch returned."""
         executable = self.executable
@@ -237,17 +253,6 @@ class Specialization:
             del self.launch
         if self.kernel.signature.plain:
             self.kernel.forget_launch()
-
-    def again(self, *args: Any) -> Any:
-        """Launch after compiling anew.
-
-        Raises:
-            launch.Anew: only the caller knows the arguments that were compiled in.
-        """
-        self.kernel.forget()
-        if any(p.kind == "template" for p in self.kernel.signature.parameters):
-            raise launch_function.Anew
-        return self.kernel(*args)
 
     # ---- derivative
 
