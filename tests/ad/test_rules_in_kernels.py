@@ -5,10 +5,10 @@ import pytest
 
 import diffsim as ds
 from diffsim.errors import (
-    AutodiffError,
     GlobalDataAccessError,
 )
 from tests.support.gradients import check, field, numbers
+from tests.support.rules import refused, summed
 from tests.support.source import line_of
 
 
@@ -17,26 +17,6 @@ def _f64():
     ds.init(default_fp=ds.f64)
     yield
     ds.reset()
-
-
-def refused(program, loss, kind=AutodiffError):
-    """The error of a program under a tape."""
-    with pytest.raises(kind) as caught:
-        with ds.Tape(loss):
-            program()
-    assert caught.value.span is not None
-    return caught.value
-
-
-def summed(y, loss):
-    """A kernel that adds up a field."""
-
-    @ds.kernel
-    def total():
-        for I in ds.grouped(y):
-            loss[None] += y[I]
-
-    return total
 
 
 # ---- inside of one kernel
