@@ -64,6 +64,7 @@ class Span:
         return _span_of, (rows,)
 
     def _and_callers(self) -> list[Span]:
+        """Return the span and those of the calls that inlined it, innermost first."""
         found: list[Span] = []
         span: Span | None = self
         while span is not None:
@@ -80,6 +81,7 @@ class Span:
         return "\n  called from\n".join(shown)
 
     def _line(self) -> str:
+        """Write one place: file and line, the source line, carets."""
         where = f", in {self.where}" if self.where else ""
         lines = [f'  File "{self.file}", line {self.line}{where}']
         source = linecache.getline(self.file, self.line).rstrip("\n")
@@ -96,7 +98,7 @@ class Span:
 
     @staticmethod
     def of_caller() -> Span | None:
-        """The innermost line of the running Python program that is not diffsim's own."""
+        """Return the innermost line of the running Python program that is not diffsim's own."""
         return Caller().span()
 
 
@@ -111,9 +113,10 @@ class Caller:
         self.instruction, self.line = (0, 0) if frame is None else (frame.f_lasti, frame.f_lineno)
 
     def span(self) -> Span | None:
-        """Its place in the source."""
+        """Return its place in the source."""
         if self.code is None:
             return None
+        # Instructions are 2 bytes each; `co_positions` has one row per instruction.
         for at, (line, end_line, col, end_col) in enumerate(self.code.co_positions()):
             if at * 2 == self.instruction and line is not None:
                 where = self.code.co_name
@@ -123,7 +126,7 @@ class Caller:
 
 
 def _caller() -> FrameType | None:
-    """The innermost frame of the running Python program that is not diffsim's own."""
+    """Return the innermost frame of the running Python program that is not diffsim's own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
@@ -157,7 +160,7 @@ def warn(message: str, category: type[Warning], span: Span | None = None) -> Non
 
 
 def _span_of(rows: list[tuple[str, int, int, int, int | None, str]]) -> Span:
-    """A span that was pickled, from its rows: its own and those of its callers."""
+    """Rebuild a pickled span from its rows: its own and those of its callers."""
     span: Span | None = None
     for row in reversed(rows):
         span = Span(*row, span)
@@ -166,11 +169,12 @@ def _span_of(rows: list[tuple[str, int, int, int, int | None, str]]) -> Span:
 
 
 def _characters(source: str, column: int) -> int:
-    """Python's columns count bytes; this counts the characters before one."""
+    """Return how many characters are before a column, which Python counts in bytes."""
     return len(source.encode()[:column].decode(errors="replace"))
 
 
 def _render(message: str, span: Span | None, hint: str | None) -> str:
+    """Compose the text of an error."""
     parts = [message]
     if span is not None:
         parts.append(span.text())
@@ -180,7 +184,7 @@ def _render(message: str, span: Span | None, hint: str | None) -> str:
 
 
 def memory_size(nbytes: int) -> str:
-    """An amount of memory in words, such as "1.5 GiB"."""
+    """Write an amount of memory, such as "1.5 GiB"."""
     if nbytes >= 2**80:
         return f"more than 2**{nbytes.bit_length() - 1} bytes"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -194,7 +198,7 @@ _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
 
 
 def shown(value: object) -> str:
-    """What a user handed over, as a short line of a message; whatever its `repr` may be or do."""
+    """Write a value that a user passed as a short line of a message, whatever its `repr` may be or do."""
     kind = type(value)
     name = getattr(value, "__name__", None)
     if isinstance(value, type):
@@ -242,7 +246,7 @@ class DiffsimError(Exception):
 
 
 def _error_of(cls: type[DiffsimError], args: tuple[Any, ...]) -> DiffsimError:
-    """An error that was pickled; its attributes are set after this."""
+    """Rebuild a pickled error; its attributes are set after this."""
     # cls.__new__ can be that of another base than the one whose instances these are, and is refused then.
     native: Any = cls
     while "__new__" not in vars(native):

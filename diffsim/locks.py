@@ -1,8 +1,9 @@
 """Locks, and what becomes of them in the child of a fork.
 
 A fork copies the memory of a process, but of its threads only the one that forks. A lock that another
-thread holds would stay locked in the child for ever. So the locks of this module are open in the child, but
-for those that the forking thread holds itself; and a fork waits for what must not be copied half done.
+thread holds would stay locked in the child for ever. So the locks of this module are reset in the child,
+except those that the forking thread holds itself; and a fork waits for work that must not be copied
+half done.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ _held: list[Any] = []
 
 
 def lock() -> Any:
-    """A lock, open in the child of a fork."""
+    """Make a lock that is reset in the child of a fork."""
     return _noted(threading.Lock())
 
 
 def rlock() -> Any:
-    """One that a thread may take several times."""
+    """Make a reentrant one."""
     return _noted(threading.RLock())
 
 
 def _noted(made: Any) -> Any:
+    """Register a lock."""
     _known.add(made)
     return made
 
 
 class cached(functools.cached_property[Any]):  # noqa: N801
-    """A cached property; before Python 3.12 it has a lock."""
+    """A cached property; before Python 3.12 it has a lock, which is registered."""
 
     def __init__(self, func: Callable[[Any], Any]) -> None:
         super().__init__(func)
@@ -47,11 +49,12 @@ class cached(functools.cached_property[Any]):  # noqa: N801
 
 
 def finish_before_fork(find: Callable[[], Any]) -> None:
-    """Let forks wait until no other thread holds the reentrant lock that `find` returns, later ones first."""
+    """Let forks wait for the reentrant lock that `find` returns; the last one registered first."""
     _awaited.append(find)
 
 
 def _before_fork() -> None:
+    """Acquire the awaited locks, each for a limited time, so that no fork waits for ever."""
     held = []
     for find in reversed(_awaited):
         awaited = find()
@@ -61,11 +64,13 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
+    """Release them, in the parent and in the child."""
     while _held:
         _held.pop(0).release()
 
 
 def _in_child() -> None:
+    """Reset every lock that the forking thread does not hold."""
     _after_fork()
     for known in list(_known):
         if not (hasattr(known, "_is_owned") and known._is_owned()):

@@ -1,4 +1,7 @@
-"""Functions of the language that are not ops: `ds.static`, `ds.ndrange`, `ds.atomic_add`, `ds.random`..."""
+"""Intrinsics: functions of the language that are not ops, such as `ds.static`, `ds.ndrange`, `ds.atomic_add`.
+
+Each is an `Intrinsic` with two sides: what a call emits in a kernel, and what it does in Python.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,7 @@ def _static(
     args: list[PythonObject],
     kwargs: dict[str, PythonObject],
 ) -> Any:
+    """Evaluate `ds.static(...)`: items to unroll, or a constant."""
     if not args:
         raise cx.type_error(
             node,
@@ -170,6 +174,7 @@ def _loop_config(
     args: list[PythonObject],
     kwargs: dict[str, PythonObject],
 ) -> None:
+    """Record the options of the next outermost loop."""
     known = {"serialize", "parallelize", "block_dim", "name"}
     unknown = set(kwargs) - known
     if args or unknown:
@@ -250,6 +255,8 @@ cast = Intrinsic(
 
 
 def _atomic(op: str, name: str, doc: str) -> Intrinsic:
+    """Make the intrinsic of an atomic update."""
+
     def handler(
         cx: TranslationContext, node: ast.Call, args: list[ast.expr], kwargs: dict[str, Evaluated]
     ) -> Any:
@@ -284,7 +291,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
 def _on_local(
     cx: TranslationContext, node: ast.Call, op: str, name: str, target: ast.expr, thing: Evaluated
 ) -> Value:
-    """An atomic on a local: memory if several lanes see it, else plain arithmetic."""
+    """Update a local atomically if several lanes see it, else by plain arithmetic."""
     if not isinstance(target, ast.Name):
         raise cx.syntax(
             target,
@@ -328,6 +335,8 @@ atomic_xor = _atomic("xor", "atomic_xor", _DOC.format("xor bits into", "atomic_x
 
 
 def _like(name: str, number: int) -> Intrinsic:
+    """Make the intrinsic that returns a number in the type of its argument."""
+
     def in_kernel(
         cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
     ) -> Value:
@@ -360,10 +369,11 @@ one = _like("one", 1)
 
 
 def _bits(cx: TranslationContext) -> Value:
-    """64 random bits: the next ones of this lane."""
+    """Draw 64 random bits of the lane's stream."""
     b = cx.builder
     lane: Value = Const(u64, 0)
     for axis in cx.lane_axes:
+        # Combines the indices of a lane to one number, by the prime of the FNV hash.
         lane = lane * 0x100000001B3 + b.cast(b.cast(axis, i64), u64)
     draws = cx.env[DRAWS]
     cx.env[DRAWS] = draws + b.const(1, u64)
@@ -372,8 +382,10 @@ def _bits(cx: TranslationContext) -> Value:
 
 
 def _uniform(cx: TranslationContext, t: ScalarType) -> Value:
+    """Draw a uniform number: floats in [0, 1) from the upper bits, integers over their whole range."""
     b, bits = cx.builder, _bits(cx)
     if t is f32:
+        # A float has 24 significant bits, so each of these numbers is exact and below 1.
         top = b.cast(b.named("shr", bits, b.const(40, u64)), u32)
         return b.cast(b.cast(top, i32), f32) * 2.0**-24
     if t is f64:
@@ -410,10 +422,12 @@ random = Intrinsic(
 def _randn(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Value:
+    """Draw a normal number by the Box-Muller transform."""
     t = args[0] if args else cx.builder.default_fp
     t = cx.builder.default_fp if t is float else t
     if t not in (f32, f64):
         raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}", "write ds.randn()")
+    # 1 - u is in (0, 1], so the logarithm is finite.
     radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, t)))
     return radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, t))
 
@@ -432,6 +446,7 @@ randn = Intrinsic(
 def _stop_grad(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Any:
+    """Emit `ds.stop_grad` of a value; of a field, make everything that the kernel loads from it constant."""
     if kwargs:
         raise cx.type_error(
             node, "ds.stop_grad takes no keyword arguments", f"leave {next(iter(kwargs))}= out"

@@ -478,8 +478,8 @@ def _compare_two(
             ast.NotIn: _is_not_in,
         }[kind]
         if kind in (ast.Is, ast.IsNot):
-            cx.observations.exactly(a)
-            cx.observations.exactly(b)
+            cx.observations.note_identity(a)
+            cx.observations.note_identity(b)
             return test(a, b)
         return fold(cx, node, test, a, b)
     name, python = _COMPARE[kind]

@@ -14,23 +14,23 @@ from diffsim.lang.host.hooks import runtime
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An argument that the kernel is compiled for: a field, a number, a function, any object."""
+    """Annotation of an argument that the kernel is compiled for: a field, a number, a function, an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayAnnotation:
-    """A NumPy array or `ds.ndarray` of any size; the type and number of axes are checked where given."""
+    """Annotation of an array of any size; type and number of axes are checked where given."""
 
     dtype: Any = None
     ndim: int | None = None
 
 
 class DefaultTensor:
-    """A vector or matrix type of the default float or integer, whatever that is where it is used.
+    """A vector or matrix type of the default float or integer, resolved where it is used.
 
     Args:
         name: what users call it.
-        kind: of its scalars: "f" the default float, "i" the default integer, "u" that without sign.
+        kind: of its scalars: "f" the default float, "i" the default integer, "u" the unsigned one.
         shape: (n,) or (n, m).
     """
 
@@ -72,7 +72,7 @@ class DefaultTensor:
 
 
 def as_of_now(t: Any) -> Any:
-    """A type given by a user; one that follows the defaults as it is now."""
+    """Return a type given by a user, with types that follow the defaults resolved."""
     if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
         return ArrayAnnotation(t.dtype.now, t.ndim)
     return t.now if isinstance(t, DefaultTensor) else t
@@ -84,7 +84,7 @@ def template() -> Template:
 
 
 def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
-    """A tensor type, its shape and dtype checked."""
+    """Make a tensor type; check its shape and dtype."""
     if any(isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16 for n in shape):
         raise FieldError(
             f"a vector or matrix has at least one element along each axis, not {shown(shape)}",
@@ -97,7 +97,7 @@ def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
 
 
 def scalar_type(dtype: Any) -> ScalarType:
-    """The scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
+    """Return the scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
     if isinstance(dtype, ScalarType):
         return dtype
     if dtype is float:
@@ -114,7 +114,7 @@ def scalar_type(dtype: Any) -> ScalarType:
 
 
 def _in_words(thing: Any) -> str:
-    """What was given in place of a type."""
+    """Describe what was given in place of a type."""
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
     if thing is None or isinstance(thing, (str, int, float, list, tuple, np.dtype)):
@@ -126,7 +126,7 @@ def _in_words(thing: Any) -> str:
 
 
 def _advice(thing: Any) -> str:
-    """Which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
+    """Return which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
     name = getattr(thing, "__name__", thing)
     if not isinstance(thing, (str, type, np.dtype)):
         return "use ds.f32, ds.f64, ds.i32, ..., without quotes"

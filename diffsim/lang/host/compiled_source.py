@@ -1,4 +1,8 @@
-"""Whether a text is that of a function that Python has compiled, and names as classes change them."""
+"""Whether a text is that of a function that Python has compiled; names as classes mangle them.
+
+A kernel is translated from its source, but Python runs its bytecode. Where the file was edited after the
+import they differ, and translating the text would compile another program without a word.
+"""
 
 from __future__ import annotations
 import __future__
@@ -28,10 +32,10 @@ _PLAIN_LOADERS = ("builtins", "_frozen_importlib", "_frozen_importlib_external",
 
 
 def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
-    """Whether Python would make this function of the text: the file may have changed since it was loaded.
+    """Return whether Python would compile the text to this function.
 
-    Of a function that a tool has rewritten (pytest's assertions, typeguard, beartype) only the names and
-    constants are compared: such tools add code, and what else an edit changes can not be told from that.
+    Of a function that a tool has rewritten (pytest's assertions, typeguard, beartype) only names and
+    constants are compared: such tools add code, which can not be told from what else an edit changes.
     """
     made, code = _compiled(node, function), function.__code__
     if made is None or _is_same(made, code):
@@ -40,7 +44,7 @@ def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
 
 
 def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
-    """What Python makes of the text in the place where the function stands; None if it makes nothing."""
+    """Compile the text as if at the function's place; None if that fails."""
     code = function.__code__
     bare: ast.stmt = ast.copy_location(ast.parse(f"def {node.name}(): pass").body[0], node)
     assert isinstance(bare, ast.FunctionDef)
@@ -72,7 +76,7 @@ def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
 
 
 def _is_rewritten(function: FunctionType, made: CodeType) -> bool:
-    """Whether a tool may have changed the function: by how its module was loaded, and what it holds."""
+    """Return whether a tool may have changed the function: by its module's loader, and what it holds."""
     spec = function.__globals__.get("__spec__")
     if type(getattr(spec, "loader", None)).__module__ not in _PLAIN_LOADERS:
         return True
@@ -82,7 +86,7 @@ def _is_rewritten(function: FunctionType, made: CodeType) -> bool:
 
 
 def _is_within(made: CodeType, code: CodeType) -> bool:
-    """Whether a function has the parameters, names and constants of another one, and maybe more."""
+    """Return whether a function has the parameters, names and constants of another one, and maybe more."""
     counts = (made.co_argcount, made.co_kwonlyargcount, made.co_flags & _KIND)
     if counts != (code.co_argcount, code.co_kwonlyargcount, code.co_flags & _KIND):
         return False
@@ -91,7 +95,7 @@ def _is_within(made: CodeType, code: CodeType) -> bool:
 
 
 def _content(code: CodeType) -> set[tuple[str, str]]:
-    """All names in a code and the codes in it, and its constants with their classes."""
+    """Return all names in a code object and those inside of it, and its constants with their classes."""
     names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
     found = {(name, "") for name in names}
     rest = list(code.co_consts)
@@ -114,7 +118,7 @@ def _around(text: str, inner: ast.stmt) -> ast.stmt:
 
 
 def _without_values(args: ast.arguments) -> ast.arguments:
-    """Parameters without annotations and defaults, which are evaluated elsewhere."""
+    """Return parameters without annotations and defaults, which are evaluated elsewhere."""
 
     def bare(a: ast.arg) -> ast.arg:
         return ast.copy_location(ast.arg(a.arg), a)
@@ -134,7 +138,7 @@ def _without_values(args: ast.arguments) -> ast.arguments:
 
 
 def _is_same(a: CodeType, b: CodeType) -> bool:
-    """Whether two codes do the same, wherever they stand."""
+    """Return whether two code objects do the same, wherever they stand."""
     heads = [
         (c.co_argcount, c.co_kwonlyargcount, c.co_flags & _KIND, c.co_varnames, c.co_freevars)
         for c in (a, b)
@@ -161,7 +165,7 @@ _AROUND_CALLS = frozenset(("CACHE", "PRECALL", "PUSH_NULL", "NOP", "RESUME", "EX
 
 
 def _steps(code: CodeType) -> list[tuple[str, Any]]:
-    """The instructions, without those that only prepare a call; jumps by the instruction they lead to."""
+    """Return the instructions without those that only prepare a call; jumps by their target instruction."""
     found = list(dis.get_instructions(code))
     kept = [k for k, i in enumerate(found) if i.opname not in _AROUND_CALLS]
     number = {found[k].offset: n for n, k in enumerate(kept)}
@@ -183,7 +187,7 @@ def _steps(code: CodeType) -> list[tuple[str, Any]]:
 
 
 def class_around(code: CodeType) -> str | None:
-    """The name of the innermost class whose body a function stands in, also within other functions."""
+    """Return the innermost class whose body a function is defined in, also within other functions."""
     *around, _ = code.co_qualname.split(".")
     while around:
         name = around.pop()

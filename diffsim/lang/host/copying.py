@@ -1,7 +1,7 @@
 """What `copy`, `deepcopy` and `pickle` (with it `multiprocessing`) make of diffsim's objects.
 
-Vectors, matrices and structs are values, and copied. What stands under a name in a module, as functions and
-classes do, is handed on by that name. What holds memory, or is known by its identity, is refused.
+Vectors, matrices and structs are values, and copied. Kernels, funcs and struct types are found by their name
+in a module, as functions and classes are. What owns memory, or is known by identity, is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COPY_INSTEAD = "ds.clone(x) makes another field; what can be pickled is x.to_num
 
 
 class Named:
-    """A thing that is copied and pickled as functions are: it is its own copy, and pickled by its name."""
+    """Base of objects that are their own copy, and pickled by name."""
 
     def __copy__(self) -> Any:
         return self
@@ -41,7 +41,7 @@ class Named:
 
 
 class Bound:
-    """A method taken from an object: copied with the object, as Python's methods are."""
+    """Base of methods taken from an object: copied with the object, as Python's methods are."""
 
     __slots__ = ()
     owner: Any
@@ -55,7 +55,7 @@ class Bound:
 
 
 def refuse(what: str, because: str, hint: str) -> FieldError:
-    """The error for a thing that has no copies."""
+    """Return the error for an object that has no copies."""
     return FieldError(
         f"{what} can not be copied by copy or deepcopy, nor pickled: {because}",
         Span.of_caller(),

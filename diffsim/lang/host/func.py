@@ -1,4 +1,4 @@
-"""`@ds.func`, and `@ds.data_oriented`."""
+"""`@ds.func`, its derivatives `@ds.func_grad` and `@ds.func_replay`, and `@ds.data_oriented`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ C = TypeVar("C", bound=type)
 
 
 class Func(Named):
-    """A function for use inside of kernels; each call is translated in place."""
+    """A function for use inside of kernels; each call is inlined.
+
+    Attributes:
+        gradient: what `@ds.func_grad` gives for it.
+        replay: what `@ds.func_replay` gives for it.
+        native: its LLVM text, if `@ds.func_native` made it.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.source = Source(function, "func")
@@ -40,7 +46,7 @@ class Func(Named):
 
 
 class NativeText:
-    """What a func in LLVM text is made of: the types of its parameters and result, a text by backend."""
+    """A func in LLVM text: the types of its parameters and result, one text per backend."""
 
     def __init__(
         self,
@@ -83,7 +89,7 @@ class Given:
 
 
 class BoundFunc(Bound, CompiledByValue):
-    """A func taken from an object: `self` is that object."""
+    """A func taken from an object, which is its `self`."""
 
     def in_words(self) -> str:
         return f"the func {self.func.source.name}"
@@ -94,7 +100,7 @@ class BoundFunc(Bound, CompiledByValue):
         self.__name__ = func.source.name
 
     def _as_constant(self) -> Any:
-        """What a kernel that uses it is compiled for; it is made anew each time it is asked for."""
+        """Return its parts: Python makes a new object each time the attribute is read."""
         return self.func, self.owner
 
     @staticmethod
@@ -168,6 +174,7 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
 
 
 def _check_func(func: Any, what: str) -> None:
+    """Refuse what is no func."""
     if not isinstance(func, Func):
         name = getattr(func, "__name__", shown(func))
         raise AutodiffError(
@@ -180,6 +187,7 @@ def _check_func(func: Any, what: str) -> None:
 
 
 def _twice(func: Func, old: Given, new: Given) -> AutodiffError:
+    """Return the error for a second gradient or replay."""
     what = "gradient" if old.what == "func_grad" else "replay"
     return AutodiffError(
         f"{func.source.name} has a {what} already:\n{old.source.head().text()}\n  and another one here:",
@@ -189,7 +197,7 @@ def _twice(func: Func, old: Given, new: Given) -> AutodiffError:
 
 
 def _check_parameters(func: Func, given: Given, *, more: bool) -> None:
-    """The parameters of a func, and after them (`more`) at least one adjoint."""
+    """Check that a gradient has the func's parameters and then adjoints (`more`), a replay exactly these."""
     mine, theirs = (
         [p.arg for p in (*s.node.args.posonlyargs, *s.node.args.args)]
         for s in (given.source, func.source)

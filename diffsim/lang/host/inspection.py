@@ -1,4 +1,4 @@
-"""What can be told of any object without asking it: its own `__getattr__` may do anything."""
+"""What can be told of any object without running its code: its own `__getattr__` may do anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIBRARIES = (_PACKAGE, os.path.dirname(os.__file__), os.path.dirname(np.__file_
 
 
 def is_ours(thing: Any) -> bool:
-    """Whether it is diffsim's own, or one of its modules: programs do not change these."""
+    """Return whether it is diffsim's own object, class or module, which programs do not change."""
     if isinstance(thing, types.ModuleType):
         return thing.__name__.partition(".")[0] == "diffsim"
     kind = thing if isinstance(thing, type) else type(thing)
@@ -30,7 +30,7 @@ def is_ours(thing: Any) -> bool:
 
 
 def name_of(function: Any) -> str:
-    """The name of a function or class; objects of the program are not asked."""
+    """Return the name of a function or class; of an object of the program, the name of its class."""
     known = isinstance(function, (type, *_NAMED)) or is_ours(function)
     return str(
         getattr(function, "__name__", type(function).__name__) if known else type(function).__name__
@@ -38,7 +38,7 @@ def name_of(function: Any) -> str:
 
 
 def home_of(function: Any) -> str:
-    """The package that a function or class is from; "" if that can not be told without asking it."""
+    """Return the package that a function or class is from; "" if only its own code could tell."""
     if isinstance(function, (np.ufunc, _ARRAY_FUNCTION)):
         return "numpy"
     if isinstance(function, (type, *_NAMED)) or is_ours(function):
@@ -47,7 +47,7 @@ def home_of(function: Any) -> str:
 
 
 def is_of_program(problem: Exception) -> bool:
-    """Whether code of the program raised it: a property, or a method such as `__bool__`."""
+    """Return whether code of the program raised it: a property, or a method such as `__bool__`."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,9 +1,9 @@
-"""What a translation asked of Python, and whether Python would still give the same answer.
+"""What a translation read from Python, and whether Python would still give the same answers.
 
-A kernel is compiled for the answers: what stands under a name, an attribute, an item, what `==` or `in` or
-a call said at compile time. Each question is a `Observation`. Before a launch it is asked again, and the
-new answer is compared with the old one: numbers, strings and containers of them by their values, all other
-objects by identity.
+A kernel is compiled for the answers: what a name, an attribute or an item was, what `==`, `in` or a call
+gave at compile time. Each question is an `Observation`. Before a launch it is asked again, and the new answer
+is compared with the frozen old one: numbers, strings and containers of them by value, all other objects by
+identity. Objects of the program are held weakly, so that a compiled kernel keeps none of them alive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ITEM, ATTRIBUTE, ABSENT, CALL = "item", "attribute", "absent", "call"
 
 
 class _Gone:
-    """The answer to a question that can not be asked any more."""
+    """The type of GONE, the answer to a question that can not be asked any more."""
 
     def __repr__(self) -> str:
         return "gone"
@@ -68,7 +68,7 @@ class Ref(weakref.ref):
 
 
 def hold(thing: Any) -> Any:
-    """The thing, by a weak reference if it is an object whose life is the program's own business."""
+    """Return the object, or a weak reference to it if it is the program's own."""
     if isinstance(thing, _SOLID) or type(thing).__module__.startswith(
         ("diffsim.lang", "diffsim.ir")
     ):
@@ -80,17 +80,17 @@ def hold(thing: Any) -> Any:
 
 
 def held(thing: Any) -> Any:
-    """What `hold` was given; None if it is gone."""
+    """Return what `hold` was given; None if it has been collected."""
     return thing() if isinstance(thing, Ref) else thing
 
 
 def is_atom(thing: Any) -> bool:
-    """Whether it is a constant without parts."""
+    """Return whether it is a constant without parts."""
     return type(thing) in _ATOMS or isinstance(thing, (int, float, str, np.generic))
 
 
 def is_constant(thing: Any) -> bool:
-    """Whether it counts by its value."""
+    """Return whether it is compared by value."""
     kinds = (*_CONTAINERS, np.ndarray, enum.Enum)
     return is_atom(thing) or isinstance(thing, kinds) or is_compiled_by_value(thing)
 
@@ -101,7 +101,10 @@ def is_compiled_by_value(thing: object) -> TypeGuard[CompiledByValue]:
 
 
 def is_settled(thing: Any) -> bool:
-    """Whether its value, which is watched, decides how it answers to an operation."""
+    """Return whether nothing but its value, which is observed, decides how it answers an operation.
+
+    False for objects whose operators are code of the program: those are called again before each launch.
+    """
     kind = type(thing)
     if kind in _ATOMS or kind is np.ndarray or isinstance(thing, np.generic):
         return True
@@ -116,12 +119,12 @@ def is_settled(thing: Any) -> bool:
 
 
 def is_settled_outside(thing: Any) -> bool:
-    """The same, for operations that do not ask the elements of a container."""
+    """Return the same for operations that do not reach the elements of a container."""
     return type(thing) in (list, tuple, set, frozenset) or is_settled(thing)
 
 
 def has_code(thing: Any) -> bool:
-    """Whether code of the program may decide how it answers."""
+    """Return whether code of the program may decide how it answers."""
     return not is_settled(thing) and not isinstance(thing, (*_SOLID, types.BuiltinFunctionType))
 
 
@@ -129,12 +132,12 @@ def has_code(thing: Any) -> bool:
 
 
 class Frozen:
-    """A container or array as it was.
+    """A container, array or object compiled by value, as it was.
 
     Attributes:
         kind: its class.
         parts: its elements, frozen; of an array its type, shape and bytes.
-        bare: whether the elements are atoms, which are kept as they are.
+        bare: whether the elements are atoms, which are stored as they are.
         thing: the object itself, where its identity counts too.
     """
 
@@ -158,6 +161,7 @@ class Frozen:
             self.parts = freeze(value._as_constant(), exact=exact)
 
     def compare(self, now: Any) -> int:
+        """Return SAME, CHANGED or REPLACED for what the object is now."""
         if type(now) is not self.kind:
             return CHANGED if is_constant(now) else REPLACED
         if self.thing is not None and now is not held(self.thing):
@@ -203,7 +207,7 @@ def _set_parts(value: Any) -> frozenset[Any]:
 
 
 def freeze(value: Any, *, exact: bool = False) -> Any:
-    """An answer, to compare later ones with; `exact`: they must be the same object, if it is no number."""
+    """Freeze an answer, to compare later ones with; `exact`: identity counts even for containers."""
     if is_atom(value):
         return value
     if isinstance(value, (*_CONTAINERS, np.ndarray)) or is_compiled_by_value(value):
@@ -214,7 +218,7 @@ def freeze(value: Any, *, exact: bool = False) -> Any:
 
 
 class _Method:
-    """A method taken from an object."""
+    """A bound method: Python makes a new object each time one is read, so owner and function are compared."""
 
     __slots__ = ("name", "owner")
 
@@ -223,6 +227,7 @@ class _Method:
         self.name = getattr(method, "__func__", method.__name__)
 
     def compare(self, now: Any) -> int:
+        """Return SAME or REPLACED."""
         if not isinstance(now, (types.MethodType, types.BuiltinMethodType)):
             return REPLACED
         same = now.__self__ is held(self.owner)
@@ -230,7 +235,7 @@ class _Method:
 
 
 def compare(now: Any, kept: Any) -> int:
-    """What became of a frozen answer."""
+    """Compare an answer with a frozen one."""
     if isinstance(kept, (Frozen, _Method)):
         return kept.compare(now)
     if isinstance(kept, Ref):
@@ -245,7 +250,10 @@ def compare(now: Any, kept: Any) -> int:
 
 
 def identities(kept: Any) -> tuple[int, ...]:
-    """What tells a frozen answer from others of which nobody would say that a constant has changed."""
+    """Return the ids of the objects in a frozen answer.
+
+    Answers with other objects belong to other specializations: that is no change of a constant.
+    """
     if isinstance(kept, Frozen):
         if issubclass(kept.kind, (*_CONTAINERS, np.ndarray)):
             return ()
@@ -255,6 +263,7 @@ def identities(kept: Any) -> tuple[int, ...]:
 
 def _same_atom(a: Any, b: Any) -> bool:
     # What Python reads while a tape records is of a class of its own, and otherwise a float.
+    """Return whether two atoms are the same: -0.0 is not 0.0, and NaN is NaN."""
     kinds = {float if isinstance(x, Tracked) and isinstance(x, float) else type(x) for x in (a, b)}
     if len(kinds) > 1:
         return False
@@ -273,12 +282,13 @@ class Observation:
     """A question that the translation asked, and the answer that the kernel is compiled for.
 
     Attributes:
-        how: ITEM: `owner[key]`; ATTRIBUTE: `owner.key`; ABSENT: whether `key in owner`, where it was not;
+        how: ITEM: `owner[key]`; ATTRIBUTE: `owner.key`; ABSENT: `key in owner`, where it was not;
             CALL: `owner(*key)`.
-        owner: an object, or the look that found it.
-        seen: the answer while the kernel is translated; then, as `kept`, frozen.
-        strict: whether the answer counts; it does not where it only was looked into: `config` of `config.dt`.
-        exact: whether it must be the very object even if it is a list or an array, which `is` asks for.
+        owner: an object, or the observation that found it.
+        seen: the answer during the translation.
+        kept: the answer, frozen, after it.
+        strict: whether the answer counts; not for `config` in `config.dt`.
+        exact: whether identity counts even for a list or an array, as the kernel uses `is`.
         moves: how often another object with the same value was found.
     """
 
@@ -299,10 +309,11 @@ class Observation:
 
     @property
     def text(self) -> str:
+        """The expression that asked."""
         return self.node if isinstance(self.node, str) else ast.unparse(self.node)
 
     def has_other(self, value: Any) -> bool:
-        """Whether a constant is another one than it was when this was asked before."""
+        """Return whether a constant differs from the answer to the same question before."""
         seen = self.seen
         return (
             value is not seen
@@ -313,11 +324,11 @@ class Observation:
 
     @property
     def object(self) -> Any:
-        """The object that the answer was, if it is one that the kernel does not keep alive."""
+        """The object that the answer was, if the kernel does not keep it alive."""
         return self.kept() if isinstance(self.kept, Ref) else None
 
     def settle(self) -> None:
-        """The translation is done: freeze the answer, and keep alive nothing that only the program owns."""
+        """Freeze the answer at the end of the translation, and release the program's objects."""
         self.kept = freeze(self.seen, exact=self.exact) if self.strict else None
         self.seen = None
         if not isinstance(self.owner, (Observation, dict)):
@@ -326,7 +337,7 @@ class Observation:
             self.key = tuple(map(hold, self.key))
 
     def now(self) -> Any:
-        """The answer now; GONE if the question makes no sense any more."""
+        """Ask again; GONE if that is not possible any more."""
         owner = self.owner.now() if isinstance(self.owner, Observation) else held(self.owner)
         if owner is GONE:
             return GONE
@@ -342,11 +353,15 @@ class Observation:
             return GONE
 
     def compare(self, now: Any) -> int:
+        """Compare a new answer with the frozen one."""
         return REPLACED if now is GONE else compare(now, self.kept)
 
 
 class Observations:
-    """All questions of one translation."""
+    """The observations of one translation; asking the same question twice makes one observation.
+
+    Invariant: owners and keys are kept alive during the translation, as they are told apart by their ids.
+    """
 
     def __init__(self) -> None:
         self._found: dict[Any, Observation] = {}
@@ -366,7 +381,7 @@ class Observations:
         *,
         strict: bool,
     ) -> Observation:
-        """Remember a question and its answer; `strict`: whether the answer itself counts."""
+        """Add a question and its answer; `strict`: whether the answer itself counts."""
         if how == CALL:
             name: Any = tuple(map(id, key))
         else:
@@ -379,8 +394,8 @@ class Observations:
         look.strict |= strict
         return look
 
-    def exactly(self, thing: Any) -> None:
-        """The identity of a thing was asked for."""
+    def note_identity(self, thing: Any) -> None:
+        """Record that the kernel asked for an object's identity."""
         if is_atom(thing):
             return
         for look in self:
@@ -390,7 +405,7 @@ class Observations:
                 look.exact = look.strict = True
 
     def settled(self) -> list[Observation]:
-        """The questions whose answers count, frozen."""
+        """Freeze the answers; return the observations that count."""
         found = list(self)
         for look in found:
             look.settle()

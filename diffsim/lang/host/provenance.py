@@ -1,6 +1,7 @@
 """Where a number or vector that Python holds was read from while a tape records.
 
-`runtime/fields/read_values.py` fills it in.
+A value read from a field carries a `Provenance` (`runtime/fields/read_values.py`). Computing with it in
+Python would lose its gradient, so whoever consumes such a value asks here first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from diffsim.lang.host.observations import is_compiled_by_value
 
 
 def holds_field(thing: Any) -> bool:
-    """Whether a thing is a field, or a list with fields in it, which NumPy would read unseen."""
+    """Return whether it is a field or a list with fields in it, which NumPy would read unrecorded."""
     if isinstance(thing, (list, tuple)):
         return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
     return is_any_field(thing)
@@ -25,12 +26,12 @@ _BARE = frozenset((float, int, bool, str, np.ndarray))
 
 
 def source_of(thing: Any) -> Any:
-    """What a number, a vector, or one in a list was read from on the tape that records now, or None."""
+    """Return what an object, or one in a list, was read from on the recording tape; None if nothing."""
     if thing.__class__ in _BARE:
         return None
     try:
         return _source_of(thing)
-    except RecursionError:  # a list that holds itself, which is refused where numbers are wanted
+    except RecursionError:  # a list that contains itself: refused where numbers are wanted
         return None
 
 
@@ -50,7 +51,7 @@ def _source_of(thing: Any) -> Any:
 
 
 def marked(made: Any, *origins: Any) -> Any:
-    """The result, which remembers what the operands were read from."""
+    """Return the result, marked with what the operands were read from."""
     for origin in origins:
         if origin.__class__ not in _BARE and (source := source_of(origin)) is not None:
             return source.mark(made)

@@ -1,4 +1,4 @@
-"""Calls that do not fit a function's parameters: errors with the user's line, and the name that was meant."""
+"""Checks of arguments that users pass: errors with the user's line, and the name that was meant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ C = TypeVar("C", bound=type)
 
 
 def checked(function: F) -> F:
-    """Decorate a function that users call."""
+    """Decorate a function that users call: a call that does not fit its parameters is reported at their line.
+
+    Only a TypeError of the call itself is replaced, not one from inside of the function.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -54,6 +57,7 @@ def checked_methods(names: str) -> Callable[[C], C]:
 def _misfit(
     function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], problem: str
 ) -> KernelTypeError:
+    """Return the error for a call that does not fit."""
     signature = inspect.signature(function)
     known = [p for p in signature.parameters.values() if p.name != "self"]
     name = function.__qualname__.removesuffix(".__init__")
@@ -83,14 +87,14 @@ def need_function(thing: Any, what: str, hint: str) -> None:
 
 
 def need_number(thing: Any, what: str, hint: str = "give a number, such as 1e-3") -> None:
-    """Refuse what is no number (None stands for a default)."""
+    """Refuse what is no number; None means the default."""
     right = isinstance(thing, (int, float, np.integer, np.floating)) and not isinstance(thing, bool)
     if thing is not None and not (right and abs(thing) < 1e300):
         raise FieldError(f"{what} is a number, not {shown(thing)}", Span.of_caller(), hint)
 
 
 def need_whole(thing: Any, what: str, hint: str = "give a whole number") -> None:
-    """Refuse what is no whole number (None stands for a default)."""
+    """Refuse what is no integer; None means the default."""
     if thing is not None and (isinstance(thing, bool) or not isinstance(thing, (int, np.integer))):
         raise FieldError(f"{what} is a whole number, not {shown(thing)}", Span.of_caller(), hint)
 
@@ -104,7 +108,7 @@ def need_bool(thing: Any, what: str) -> None:
 
 
 def need_size(n: Any) -> None:
-    """Refuse what can not be the number of elements of a vector or matrix along an axis."""
+    """Refuse what is no size of a vector or matrix."""
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n < 2**16:
         raise FieldError(
             f"a vector or matrix has 1 or more elements along an axis, not {shown(n)}",
@@ -114,7 +118,7 @@ def need_size(n: Any) -> None:
 
 
 def is_one_of(thing: Any, *choices: str) -> bool:
-    """Whether a thing is one of these texts; arrays, too, can be asked."""
+    """Return whether it is one of these texts; arrays, whose `==` is no bool, may be asked too."""
     return isinstance(thing, str) and thing in choices
 
 

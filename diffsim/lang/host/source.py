@@ -25,7 +25,9 @@ _newest: WeakValueDictionary[tuple[str, str], Source] = WeakValueDictionary()
 
 
 class Source:
-    """The syntax tree of a function and where it stands.
+    """The syntax tree of a function and its place in the user's file.
+
+    Invariant: the tree is that of the code which Python compiled, checked against the function's bytecode.
 
     Args:
         function: what the decorator was applied to.
@@ -70,10 +72,10 @@ class Source:
             function.__annotations__  # noqa: B018  # from Python 3.14 on they are evaluated only now
 
     def _read(self, function: FunctionType) -> tuple[Any, int]:
-        """The syntax of a function, and what to add to its line numbers.
+        """Return the syntax of a function, and what to add to its line numbers.
 
-        The file may have changed since Python compiled it. The text as it was first read from there, or as
-        it is now, is taken if Python would make the function of it.
+        The file may have changed since Python compiled it: the text as it was first read and as it is now are
+        both tried, and the one that the function was compiled from is used.
         """
         file = self.file
         known = linecache.cache.get(file)
@@ -91,6 +93,7 @@ class Source:
             raise problem from None
 
     def _parse(self, lines: list[str], function: FunctionType) -> tuple[Any, int]:
+        """Parse a function among the lines of its file, and check that it is the compiled one."""
         code, place = function.__code__, Span(self.file, self.first, where=self.where)
         if len(lines) < self.first:
             raise KernelSyntaxError(
@@ -128,7 +131,7 @@ class Source:
         return node, self.first - 1 - nested
 
     def replaced_by(self) -> Source | None:
-        """What was defined later under the same name with another text, as in a notebook's edited cell."""
+        """Return what was defined later under the same name, as in a notebook's edited cell."""
         newest = _newest.get(self.known_as)
         if (
             newest is None
@@ -139,7 +142,7 @@ class Source:
         return None if ast.dump(newest.node) == ast.dump(self.node) else newest
 
     def span(self, node: Any, parent: Span | None = None) -> Span:
-        """The place of a syntax node in the user's file."""
+        """Return the place of a syntax node in the user's file."""
         return Span(
             self.file,
             node.lineno + self.shift,
@@ -152,7 +155,7 @@ class Source:
 
     @functools.cached_property
     def locals(self) -> frozenset[str]:
-        """The names that its statements bind. These are looked at once, however often a func is called."""
+        """The names that its statements bind."""
         return self._names[0]
 
     @functools.cached_property
@@ -172,7 +175,7 @@ class Source:
         return next((r for r in returns(self.node.body) if r.value is None), None)
 
     def annotations(self) -> dict[str, Any]:
-        """The annotations by name ("return": of the result), those written as text evaluated."""
+        """Return the annotations by name ("return": of the result), evaluating those written as text."""
         hints = dict(self.function.__annotations__)
         for name, hint in hints.items():
             while isinstance(hint, str):  # twice where quotes stand under `from __future__`
@@ -188,7 +191,7 @@ class Source:
         return hints
 
     def parameter(self, name: str) -> Span:
-        """A parameter with its annotation ("return": the annotation of the result)."""
+        """Return the place of a parameter with its annotation ("return": that of the result)."""
         a = self.node.args
         every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
         found = [p for p in every if p is not None and p.arg == name]
@@ -197,12 +200,12 @@ class Source:
         return self.span(found[0]) if found else self.head()
 
     def head(self, parent: Span | None = None) -> Span:
-        """The `def` line."""
+        """Return the place of the `def` line."""
         return Span(self.file, self.node.lineno + self.shift, where=self.where, parent=parent)
 
 
 def is_passive(function: Any) -> bool:
-    """Whether a call of a function only makes something that would run it: `async def`, or one with yield."""
+    """Return whether a call only makes something that would run the function: `async def`, or `yield`."""
     function = inspect.unwrap(function) if inspect.isroutine(function) else function
     tests = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(test(function) for test in tests)
@@ -217,7 +220,7 @@ def _passive_in_words(function: Any) -> str:
 
 
 def check_runs(function: Any, what: str) -> None:
-    """Refuse a function of the user that a call would not run: it would be left out without a word.
+    """Refuse a function of the user that a call would not run, so that it is not skipped silently.
 
     Raises:
         FieldError: it is an async function or a generator.
@@ -247,7 +250,7 @@ def _described(thing: Any) -> str:
 
 
 def walk(statements: list[ast.stmt]) -> Iterator[ast.AST]:
-    """All syntax nodes of statements, in no order that matters: `ast.walk` takes three times as long."""
+    """Yield all syntax nodes of statements, in any order; `ast.walk` takes three times as long."""
     todo: list[ast.AST] = list(statements)
     while todo:
         node = todo.pop()
@@ -261,7 +264,7 @@ def walk(statements: list[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def returns(statements: list[ast.stmt]) -> Iterator[ast.Return]:
-    """The returns among statements and in loops and branches there, in the order of the text."""
+    """Yield the returns among statements and in loops and branches there, in the order of the text."""
     todo = statements[::-1]
     while todo:
         s = todo.pop()

@@ -70,7 +70,7 @@ ABSENT: dict[str, str] = {
 
 
 def close_to(name: str, known: list[str]) -> str | None:
-    """The known name that is most like this one."""
+    """Return the known name that is most like this one."""
     for one in known:
         if sorted(one) == sorted(name):  # letters exchanged
             return one
@@ -89,7 +89,7 @@ def refuse_duals(needs_dual: object) -> None:
 
 
 def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
-    """The error for a name that a module of diffsim does not have."""
+    """Return the error for a name that a module of diffsim does not have."""
     what = f"module {module!r} has no attribute {name!r}"
     if name.startswith("_"):
         return AttributeError(what)
@@ -99,7 +99,7 @@ def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
 
 
 def no_attribute(words: str, name: str, known: Iterable[str], hint: str = "") -> AttributeError:
-    """The error for a name that an object does not have.
+    """Return the error for a name that an object does not have.
 
     Args:
         words: the object in the user's words.
@@ -116,7 +116,7 @@ def no_attribute(words: str, name: str, known: Iterable[str], hint: str = "") ->
 
 
 def no_assignment(words: str, name: str, known: Iterable[str], hint: str = "") -> AttributeError:
-    """The error for a name of an object that can not be assigned."""
+    """Return the error for assigning an attribute that can not be assigned."""
     known = [k for k in known if not k.startswith("_")]
     close = None if name in known else close_to(name, known)
     return UnknownAttributeError(

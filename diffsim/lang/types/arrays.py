@@ -20,7 +20,7 @@ OPERATORS: dict[Any, Any] = {
 
 
 def checked_index(index: Any) -> Any:
-    """An index of a vector or matrix: numbers, slices or lists, but nothing that makes new axes."""
+    """Return an index of a vector or matrix; raise TypeError for one that makes new axes."""
     for k in index if isinstance(index, tuple) else (index,):
         if k is None or k is ... or isinstance(k, (bool, float, str)):
             raise TypeError
@@ -28,7 +28,7 @@ def checked_index(index: Any) -> Any:
 
 
 def answers(thing: Any) -> bool:
-    """Whether a thing has operators of its own, which Python asks next."""
+    """Return whether an object has operators of its own, which Python asks next."""
     kind = type(thing)
     return not isinstance(thing, _NO_NUMBERS) and any(
         hasattr(kind, name) for name in ("__radd__", "__rmul__", "__rmatmul__")

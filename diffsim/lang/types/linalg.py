@@ -1,7 +1,7 @@
 """Vectors and matrices: the functions behind their methods.
 
-Each is a formula over rows of the op table, so it works on values inside of a kernel and on NumPy arrays
-outside, and its derivative follows from the rows.
+Each is a formula over ops of the table, so it works on values inside of a kernel and on NumPy arrays outside,
+and its derivative follows from those of the ops.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from diffsim.ir.ops import (
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The shape of a tensor value or array."""
+    """Return the shape of a tensor value or array."""
     return a.type.shape if isinstance(a, Value) else tuple(np.shape(a))
 
 
 def pack(elements: list[Any], dims: tuple[int, ...]) -> Any:
-    """A tensor of scalars in row order."""
+    """Make a tensor of scalars in row order."""
     if builder_stack.active() and any(isinstance(e, Value) for e in elements):
         return builder_stack.builder().tensor_of(elements, dims)
     return np.array(elements).reshape(dims)
 
 
 def elements(a: Any) -> list[Any]:
-    """The scalars of a tensor in row order."""
+    """Return the scalars of a tensor in row order."""
     return [extract(a, *i) for i in np.ndindex(*shape(a))]
 
 
 def _need(ok: bool, problem: str) -> None:
+    """Raise ValueError unless the condition holds; callers turn it into an error with a line."""
     if not ok:
         raise ValueError(problem)
 
@@ -104,6 +105,7 @@ def trace(a: Any) -> Any:
 
 
 def _square(a: Any, what: str, largest: int = 99) -> int:
+    """Return the number of rows of a square matrix; refuse others."""
     dims = shape(a)
     _need(len(dims) == 2 and dims[0] == dims[1], f"{what} needs a square matrix, not shape {dims}")
     _need(dims[0] <= largest, f"{what} is there for matrices up to {largest} x {largest}")
@@ -111,10 +113,12 @@ def _square(a: Any, what: str, largest: int = 99) -> int:
 
 
 def _minor(rows: list[list[Any]], i: int, j: int) -> list[list[Any]]:
+    """Return the rows without row i and column j."""
     return [row[:j] + row[j + 1 :] for k, row in enumerate(rows) if k != i]
 
 
 def _expand(rows: list[list[Any]]) -> Any:
+    """Return the determinant by expansion along the first row."""
     if len(rows) == 1:
         return rows[0][0]
     if len(rows) == 2:
@@ -181,6 +185,7 @@ def multiply(a: Any, b: Any) -> Any:
 
 
 def _truths(a: Any) -> list[Any]:
+    """Return the elements as booleans."""
     return [e if _is_bool(e) else ne(e, 0) for e in elements(a)]
 
 
@@ -223,7 +228,7 @@ COMPONENTS = {letter: k for names in _NAMES for k, letter in enumerate(names)}
 
 
 def swizzle(name: str) -> list[int] | None:
-    """The elements that `.xy`, `.zyx` or `.rgb` names; None for other names."""
+    """Return the elements that `.xy`, `.zyx` or `.rgb` names; None for other names."""
     if len(name) > 1 and any(set(name) <= set(names) for names in _NAMES):
         return [COMPONENTS[letter] for letter in name]
     return None

@@ -38,7 +38,7 @@ class Matrix(OpDispatch, CompiledByValue):
         dt: scalar type of the elements; NumPy's choice if left out.
 
     Attributes:
-        taken: what it was read from while a tape records (`runtime.read.Source`).
+        taken: what it was read from while a tape records (`runtime.fields.read_values.Provenance`).
     """
 
     __slots__ = ("entries", "owner", "taken", "typed")
@@ -134,7 +134,8 @@ class Matrix(OpDispatch, CompiledByValue):
 
     # ---- what it is
 
-    def _as_constant(self) -> Any:  # what a kernel that uses it is compiled for
+    def _as_constant(self) -> Any:
+        """Return whether its type was given, and its elements."""
         return self.typed, self.entries
 
     @property
@@ -223,7 +224,7 @@ class Matrix(OpDispatch, CompiledByValue):
         )
 
     def _put(self, index: Any, value: Any) -> None:
-        """Set elements that are there."""
+        """Set elements that exist."""
         entries = self.entries
         given = _entries_of(value, least=0)
         if given is not None and not (entries.dtype.kind in "biu" and given.dtype.kind == "f"):
@@ -445,7 +446,7 @@ class Matrix(OpDispatch, CompiledByValue):
             raise no_assignment(str(self), name, linalg.COMPONENTS, hint)
 
     def _chosen(self, name: str) -> list[int] | None:
-        """The elements that `.xy` names in an assignment: each once, and all there."""
+        """Return the elements that `.xy` names in an assignment: each once, and all of them present."""
         chosen = linalg.swizzle(name)
         ok = chosen and max(chosen) < len(self.entries) and len(set(chosen)) == len(chosen)
         return chosen if ok else None
@@ -472,7 +473,7 @@ class Matrix(OpDispatch, CompiledByValue):
 
 
 def _again(entries: np.ndarray, typed: bool) -> Matrix:
-    """A vector or matrix that was pickled."""
+    """Rebuild a pickled vector or matrix."""
     made = Matrix(entries)
     made.typed = typed
     return made
@@ -508,7 +509,7 @@ def _no_operand(thing: Any) -> KernelTypeError:
 
 
 def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
-    """Numbers in an array of at most two axes, at least `least`; None if they are none."""
+    """Convert to an array with at least `least` and at most two axes; None if that is not possible."""
     if isinstance(rows, Matrix):
         rows = rows.entries
     if isinstance(rows, (list, tuple)):
@@ -525,7 +526,7 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
 
 
 def same_shape(name: str, args: Sequence[Any]) -> None:
-    """Refuse vectors and matrices of different shapes, which NumPy may combine."""
+    """Refuse vectors and matrices of different shapes, which NumPy might broadcast."""
     shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
     if len(shapes) > 1:
         raise KernelTypeError(
@@ -560,7 +561,7 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
 
 
 def _plain(a: Any) -> Any:
-    """What NumPy computes with; a number that a tape follows stays one."""
+    """Return what NumPy computes with; a number that a tape tracks remains one."""
     if isinstance(a, (list, tuple)):
         a = Matrix(a)
     if isinstance(a, Tracked) and isinstance(a, float):
@@ -573,14 +574,14 @@ def _python(e: Any) -> Any:
 
 
 def wrap(x: Any) -> Any:
-    """What NumPy computed as a number, vector or matrix of ours."""
+    """Return NumPy's result as a number, vector or matrix."""
     if isinstance(x, np.ndarray):
         return Matrix(x) if x.ndim else x.item()
     return x.item() if isinstance(x, np.generic) else x
 
 
 def filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
-    """A vector of n elements, or an n x m matrix, of one number."""
+    """Make a vector of n elements, or an n x m matrix, of one number."""
     need_size(n)
     if m is not None:
         need_size(m)

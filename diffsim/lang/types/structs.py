@@ -97,7 +97,7 @@ class StructType(Named):
         return Struct(self, made)
 
     def _number(self, member: str, t: ScalarType, thing: Any) -> Any:
-        """A number for a member; 0 where none is given."""
+        """Return the number for a member; 0 where none is given."""
         if isinstance(thing, np.ndarray) and thing.size == 1:
             thing = thing.item()
         if thing is None:
@@ -119,6 +119,7 @@ class StructType(Named):
         return thing
 
     def _no_fractions(self, member: str, t: ScalarType | TensorType, thing: Any) -> FieldError:
+        """Return the error for a float where the member is an integer."""
         return FieldError(
             f"{member} of {self.__name__} is {an(t)}, {shown(thing)} would lose its fraction",
             Span.of_caller(),
@@ -131,7 +132,7 @@ class StructType(Named):
         kwargs: dict[str, Any],
         error: Callable[[str, str], Exception],
     ) -> dict[str, Any]:
-        """The arguments of a call by member."""
+        """Bind the arguments of a call to members; `error` makes the exception from a text and a hint."""
         args = list(args)
         if len(args) > len(self.members):
             raise error(
@@ -149,7 +150,7 @@ class StructType(Named):
         return given
 
     def advice(self, member: str) -> str:
-        """What to write instead of a member that is not there."""
+        """Advise what to write instead of a member that does not exist."""
         close = close_to(member, [*self.members, *self.methods])
         return f"did you mean .{close}?" if close else f"its members are {', '.join(self.members)}"
 
@@ -175,7 +176,7 @@ class StructType(Named):
         return runtime().make_struct_field(self, shape, name, needs_grad, layout)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        """What `class Charged(Particle)` inherits from: a class with these members and methods."""
+        """Let `class Charged(Particle)` inherit from a class with these members and methods."""
         if self.made_of is None:
             self.made_of = type(self.__name__, (), {"__annotations__": dict(self.members)})
         return (self.made_of,)
@@ -219,7 +220,7 @@ class Struct(CompiledByValue):
         self._values[member] = self._type(**{member: value})._values[member]
 
     def _as_constant(self) -> Any:
-        """What a kernel that uses it is compiled for."""
+        """Return its type and members."""
         return self._type, *self._values.values()
 
     @staticmethod
@@ -262,7 +263,7 @@ class Struct(CompiledByValue):
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two members are the same: vectors and matrices compare element by element."""
+    """Return whether two members are equal; vectors and matrices are compared as a whole."""
     equal = a == b
     return bool(equal.all() if isinstance(equal, Matrix) else equal)
 
@@ -304,7 +305,7 @@ def dataclass(cls: type) -> StructType:
 
 
 def _members(cls: type) -> dict[str, Any]:
-    """The types of the members that stand in a class itself."""
+    """Return the types of the members that a class itself declares."""
     try:
         return inspect.get_annotations(cls, eval_str=True)
     except NameError as problem:
@@ -321,7 +322,7 @@ def _members(cls: type) -> dict[str, Any]:
 
 
 def _check_fits(cls: type, name: str, thing: Any, members: dict[str, Any]) -> None:
-    """Refuse what stands in a class and can be no part of a struct."""
+    """Refuse what can be no part of a struct."""
     if inspect.isfunction(thing) and name not in _OF_PYTHON:
         raise FieldError(
             f"{cls.__name__}.{name} is a plain function",
@@ -340,7 +341,7 @@ _nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDicti
 
 
 def struct_type(name: str, members: dict[str, Any]) -> StructType:
-    """The struct type with these members that stands under no name: the same one for the same members.
+    """Return the nameless struct type with these members: the same one for the same members.
 
     Args:
         name: for messages.

@@ -64,7 +64,7 @@ class Vector:
 
 
 class _Maker:
-    """What calling `ds.types.vector(3, ds.f32)` and its like outside of kernels comes to."""
+    """What `TensorType` delegates to in Python: the IR's types know neither matrices nor fields."""
 
     @staticmethod
     def make(t: TensorType, elements: tuple[Any, ...]) -> Matrix:
