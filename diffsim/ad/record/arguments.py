@@ -1,4 +1,4 @@
-"""Arguments of a launch as a record keeps them: as they were, whatever happens to them later."""
+"""Copies of launch arguments that later changes by the program do not reach."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 IMMUTABLE = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64, Field))
-"""Kinds of arguments that stay what they are."""
+"""Types of arguments that are kept without a copy; a field is kept by reference, checked by its versions."""
 
 
 def frozen(a: Any) -> Any:
-    """An argument as it is now, whatever happens to it later.
+    """Copy an argument if the program may change it later.
 
     Raises:
-        AutodiffError: Python made it of what has a gradient; it is the memory of such a field.
+        AutodiffError: it was computed in Python from a field with a gradient, or is the memory of one.
     """
     source = source_of(a)
     if source is not None:
@@ -45,7 +45,7 @@ def frozen(a: Any) -> Any:
 
 
 def _check_alone(array: np.ndarray | DeviceArray) -> None:
-    """Refuse an array that is the memory of a field with a gradient, which would not see it."""
+    """Refuse an array that shares the memory of a field with a gradient: none would flow to the field."""
     for f in members(session.exported):
         if f.grad is not None and shares(array, f):
             raise AutodiffError(

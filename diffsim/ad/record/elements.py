@@ -1,4 +1,4 @@
-"""Elements of a field as a tape names them, and access to their values that no tape hears of."""
+"""Addresses of field elements on a tape, and access to their values that is not recorded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import HOST
 
 Box = tuple[Field, int | None]
-"""A field, and one row of its time axis (None: all of it)."""
+"""A field and one row of its time axis (None: the whole field)."""
 
 
 class Run(NamedTuple):
-    """The elements `start` to `start + size` of a field, counted in the order of its indices."""
+    """The elements `start` to `start + size` of a field, in row-major order of its indices."""
 
     start: int
     size: int
 
 
 Index = tuple[int, ...] | Run | None
-"""Which elements of a field: one, some, or (None) all."""
+"""Elements of a field: a single one, a contiguous run, or (None) all."""
 
 
 def numpy_index(field: Field, index: Index) -> Any:
-    """These elements as an index into the field's array."""
+    """Return the NumPy index of these elements in the array of `values_of`."""
     if index is None or not field.shape:
         return ...
     if isinstance(index, Run):
@@ -36,14 +36,17 @@ def numpy_index(field: Field, index: Index) -> Any:
 
 
 def values_of(field: Field) -> np.ndarray:
-    """What a field holds, to be read: an array of shape `shape` + (components,)."""
+    """Return the values of a field for reading: an array of shape `shape` + (components,).
+
+    On the host it is a view of the field's memory, on a GPU a copy.
+    """
     storage = field.storage
     return field._array if storage.device is HOST else storage.to_numpy()
 
 
 @contextlib.contextmanager
 def editing(field: Field) -> Iterator[np.ndarray]:
-    """The same to be changed; wherever the field lies, the changes get there at the end."""
+    """Give the same array for writing; changes are copied back to a GPU at the end of the block."""
     array = values_of(field)
     yield array
     if field.storage.device is not HOST:
@@ -51,14 +54,14 @@ def editing(field: Field) -> Iterator[np.ndarray]:
 
 
 def read_elements(field: Field, index: Index) -> np.ndarray:
-    """A copy of what stands in these elements."""
+    """Return a copy of these elements."""
     if isinstance(index, tuple) and not isinstance(index, Run):
         return np.array(field.storage.element(field._place(index)))
     return np.array(values_of(field)[numpy_index(field, index)])
 
 
 def write_elements(field: Field, index: Index, values: Any) -> None:
-    """Set these elements, which nobody is told of."""
+    """Set these elements; neither tapes nor versions take note."""
     if isinstance(index, tuple) and not isinstance(index, Run):
         field.storage.set_element(field._place(index), np.asarray(values))
         return
@@ -67,6 +70,6 @@ def write_elements(field: Field, index: Index, values: Any) -> None:
 
 
 def add_elements(field: Field, index: Index, values: Any) -> None:
-    """Add to these elements, which nobody is told of."""
+    """Add to these elements; neither tapes nor versions take note."""
     with editing(field) as array:
         array[numpy_index(field, index)] += values

@@ -32,7 +32,7 @@ Pull = Callable[[np.ndarray], np.ndarray]
 
 
 class Launched(Entry):
-    """A kernel's launch: `args` as they were, `given` as they were given (arrays keep changing).
+    """A launch of a kernel: `args` are copies, `given` the objects that the program passed.
 
     `returned` is what it returned, if derivatives flow through that. `undetached` is, for a launch in a
     function with a gradient of its own, the kernel with its derivatives; `special` has none then.
@@ -57,7 +57,7 @@ class Launched(Entry):
         self.returned: Recorded | None = None
 
     def text(self) -> str:
-        """The launch as the user might write it: step(137, x)."""
+        """Return the launch as a user would write it: step(137, x)."""
         shown = []
         for p, a in zip(self.special.arguments.parameters, self.given, strict=True):
             if isinstance(a, (bool, int, float, np.number)):
@@ -189,14 +189,16 @@ class Launched(Entry):
 
 
 class Wrote(Entry):
-    """A write from Python: what these elements were before has no effect any more.
+    """A write from Python, which ends the effect of the previous values of these elements.
 
-    `value` is what was written: an element, or an array of all of them; the field it was copied from if
-    no gradient flows through the copy. `writer` is the statement, as in `Versions`. `lost` is the statement
-    too, if Python made the value of what has a gradient, and the field has none. `meant` says that a constant
-    is what the user wants: no gradient flows in the code that wrote it. `taken` is the field that the array
-    was made of, in Python, and the statement. `is_input` says that nothing on the tape used these elements
-    before.
+    Attributes:
+        value: what was written: one element, or an array of all; the source field of a copy that no gradient
+            flows through.
+        writer: the statement, as in `Versions`.
+        is_input: whether nothing on the tape used these elements before (`ad/reverse/inputs.py`).
+        declared_constant: whether the user asked for a constant: no gradient flows in the code that wrote it.
+        array_source: the field that Python computed the array from, and the statement.
+        lost_at: the statement, if Python computed the value from a field with a gradient and this has none.
     """
 
     __slots__ = (
@@ -209,8 +211,8 @@ class Wrote(Entry):
         "value",
         "writer",
     )
-    may_be_input = True  # whether it is a plain constant, which an input of the program can be
-    retained = True  # whether its adjoint takes a gradient that the user may want to see
+    may_be_input = True  # whether it is a plain constant, as inputs of the program are
+    retained = True  # whether its adjoint clears a gradient that `retain_grad` keeps
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
@@ -224,7 +226,7 @@ class Wrote(Entry):
 
     @property
     def row(self) -> int | None:
-        """The row that it stays within (None: any)."""
+        """The only row of the time axis that it wrote to (None: any)."""
         axis = self.field.versions.axis
         if axis is None or self.index is None or isinstance(self.index, Run):
             return None
@@ -235,7 +237,7 @@ class Wrote(Entry):
         return self.declared_constant
 
     def is_given(self) -> bool:
-        """Whether it is a constant that Python may have computed, for a field with a gradient."""
+        """Whether Python may have computed this constant from something; the field has a gradient."""
         if self.declared_constant or not self.may_be_input or self.field.grad is None:
             return False
         if isinstance(self.value, np.ndarray):
@@ -243,7 +245,7 @@ class Wrote(Entry):
         return not isinstance(self.value, Field)  # a copy of GPU memory may hold anything
 
     def input_place(self) -> tuple[Field, Index] | None:
-        """Where it wrote a constant that an input can be."""
+        """The elements it wrote, if they may be inputs of the program."""
         if not self.may_be_input or self.declared_constant or self.array_source is not None:
             return None
         return None if self.field.grad is None else (self.field, self.index)
@@ -258,12 +260,12 @@ class Wrote(Entry):
         return [(self.field, self.index)]
 
     def backward(self, run: BackwardRun) -> None:
-        """Clear the gradient: what stood there before had no effect."""
+        """Clear the gradient: the overwritten value has no effect."""
         grad = self.field.grad
         if grad is None or self.is_input:
             return
         if self.retained:
-            run.takes(self.field, self.index)
+            run.clearing(self.field, self.index)
         if self.index is None:
             grad.clear()
         else:
@@ -291,7 +293,7 @@ class Wrote(Entry):
 
 
 class Seeded(Wrote):
-    """A write from Python to a gradient, of something that is not 0. `span` is the statement."""
+    """A write of nonzero values from Python to a gradient; `span` is the statement."""
 
     __slots__ = ("span",)
     may_be_input = False
@@ -305,7 +307,7 @@ class Seeded(Wrote):
 
 
 class Stopped(Wrote):
-    """What a field holds was declared a constant: `ds.stop_grad(x)`."""
+    """A declaration that the present values of a field are constants: `ds.stop_grad(x)`."""
 
     __slots__ = ()
     may_be_input = retained = False
@@ -322,7 +324,7 @@ class Stopped(Wrote):
 
 
 class Stored(Wrote):
-    """A write of a value that the tape follows."""
+    """A write of a followed value (`Recorded`) to an element."""
 
     __slots__ = ("followed",)
     may_be_input = False
@@ -332,7 +334,7 @@ class Stored(Wrote):
         self.followed = followed
 
     def backward(self, run: BackwardRun) -> None:
-        """Give the element's gradient to the value."""
+        """Add the element's gradient to that of the value, then clear it."""
         grad = self.field.grad
         if grad is not None:
             found = grad.storage.element(grad._place(self.index))
@@ -341,7 +343,7 @@ class Stored(Wrote):
 
 
 class Computed(Entry):
-    """Arithmetic in Python: what was made of which numbers, and how the gradient gets to them.
+    """Arithmetic in Python on followed values: the result, and for each operand its pullback.
 
     A number that was read from a field does not keep it alive; `parts` do.
     """
@@ -364,7 +366,7 @@ class Computed(Entry):
         self.made.take()
 
     def backward(self, run: BackwardRun) -> None:
-        """Hand the gradient on to the operands."""
+        """Add the pulled back gradient of the result to those of the operands."""
         g = self.made.take()
         if g is None:
             return
@@ -380,7 +382,7 @@ class Computed(Entry):
 
 
 class Copied(Entry):
-    """A copy of elements of one field into as many of another (None: of all into all).
+    """A copy of elements `at` of one field to elements `to` of another (None: all).
 
     `writer` is the statement, as in `Versions`; `is_input` is that of `Wrote`.
     """
@@ -399,7 +401,7 @@ class Copied(Entry):
         self.writer = target.versions.writer
 
     def input_place(self) -> tuple[Field, Index] | None:
-        """Where it wrote a constant that an input can be."""
+        """The elements it wrote, if they may be inputs of the program."""
         constant = self.source.grad is None and self.target.grad is not None
         return (self.target, self.to) if constant else None
 
@@ -421,7 +423,7 @@ class Copied(Entry):
         target, source = self.target.grad, self.source.grad
         if target is None or self.is_input:
             return
-        run.takes(self.target, self.to)
+        run.clearing(self.target, self.to)
         flowing = read_elements(target, self.to)
         write_elements(target, self.to, 0)
         target._touch()
@@ -450,7 +452,7 @@ class Copied(Entry):
 
 
 class Replaced(Entry):
-    """A function that stands for adjoints, of `inside` if that is a function with a gradient of its own.
+    """A function called in place of adjoints: those of `inside`, or of a rollout, or none.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
     the program that made it; `by_user` says whether the user wrote the function.
@@ -514,7 +516,7 @@ class Replaced(Entry):
 
 
 class Scope(Entry):
-    """The begin (with a name) or end of a group of entries, for pictures of the tape."""
+    """The begin (with a name) or end of a group of entries in pictures of the tape."""
 
     __slots__ = ("name",)
     ticks = False
@@ -547,7 +549,7 @@ def _not_replayed(what: str, span: Span | None) -> AutodiffError:
 
 
 def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
-    """The fields that the recorded program wrote: their gradients belong to the backward pass."""
+    """Return the fields that the program wrote: the backward pass computes their gradients anew."""
     found: dict[Field, None] = {}
     seen: set[int] = set()
     for entry in flat(entries):
@@ -560,7 +562,7 @@ def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
 
 
 def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
-    """The copies that the launch `entries[k]` made of what it was about to overwrite itself."""
+    """Return the copies that the launch `entries[k]` made for its own adjoint; they follow it."""
     while (k := k + 1) < len(entries):
         following = entries[k]
         if not isinstance(following, Saved):

@@ -37,8 +37,8 @@ class BackwardRun(Protocol):
     def custom(self, entry: Replaced) -> None:
         """Run a function that stands for adjoints."""
 
-    def takes(self, field: Field, index: Index) -> None:
-        """The adjoint of a write is about to take the gradient of these elements, and leave 0."""
+    def clearing(self, field: Field, index: Index) -> None:
+        """The adjoint of a write is about to use the gradient of these elements, and to clear it."""
 
     def restore(self, saved: Saved) -> None:
         """Go back to the values before they were overwritten."""

@@ -1,9 +1,9 @@
 """Copies of what a program overwrites: `ds.Tape(loss, in_place="save")`.
 
-A saver knows which parts of which fields the adjoints recorded so far will load. Just before a launch or a
-Python statement writes to such a part, it copies it; the backward pass puts the copies back on its way, so
-each adjoint finds the values that its forward launch saw, and the final values return at the end. What no
-adjoint loads (sums, linear updates) is not copied.
+The saver tracks which parts of which fields the adjoints recorded so far will load. Just before a launch or a
+Python statement overwrites such a part, it is copied. The backward pass restores the copies in reverse order,
+so each adjoint finds the values of its forward launch; at its end the final values return. What no adjoint
+loads (sums, linear updates) is not copied.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ _FEWER = "record fewer steps, or let ds.ad.checkpoint save a few and compute the
 
 
 class Saved(Entry):
-    """A copy of a box, and the versions it had.
+    """A copy of a box, with the versions that it had.
 
-    It is of what the launch before it on the tape found (`own`), or of what the next one will find.
+    Attributes:
+        own: whether the launch *before* it on the record overwrote the box and needs it in its own adjoint.
+            Otherwise the copy was made for earlier adjoints, before the entry that follows it.
     """
 
     __slots__ = ("box", "data", "own", "versions")
@@ -43,13 +45,13 @@ class Saved(Entry):
 
     @property
     def places(self) -> tuple[StridedSpan, StridedSpan]:
-        """Where the elements of the box are, and where their copies."""
+        """The memory of the box, and that of the copy."""
         storage = self.box[0].storage
         there = storage.layout.row(storage.address, *_part(self.box))
         return there, there.packed(snapshot_address(self.data))
 
     def array(self) -> np.ndarray:
-        """What was copied of a whole field, as an array on the host."""
+        """Return the copy of a whole field as an array on the host."""
         if isinstance(self.data, np.ndarray):
             return self.data
         storage = self.box[0].storage
@@ -80,13 +82,13 @@ class Saved(Entry):
 
 
 def _part(box: Box) -> tuple[int | None, int]:
-    """The axis and the row of a box, as storages take them."""
+    """Return the axis and the row of a box, as methods of storages expect them."""
     field, row = box
     return (None, 0) if row is None else (field.versions.axis, row)
 
 
 def copied(box: Box, hint: str = _FEWER) -> Any:
-    """What a box holds now.
+    """Return a copy of the values of a box.
 
     Raises:
         AutodiffError: there is no memory for it.
@@ -107,7 +109,7 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
 
 
 def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
-    """The boxes that the launch overwrites and its own adjoint needs as they were before."""
+    """Return the boxes that a launch overwrites although its own adjoint loads their old values."""
     own: dict[Box, None] = {}
     if not special.differentiable or not special.derivative.restored:
         return own
@@ -125,7 +127,7 @@ def _meet(a: Box, b: Box) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TapeStats:
-    """What a tape holds: recorded entries, and copies of overwritten values with their bytes."""
+    """Size of a tape: recorded entries, and copies of overwritten values with their bytes."""
 
     entries: int
     saved: int
@@ -136,8 +138,8 @@ class OverwriteSaver:
     """Decides what to copy, and when.
 
     Attributes:
-        needs: the boxes that recorded adjoints load and that were not copied since.
-        bytes: how much was copied.
+        needs: by field, the rows that recorded adjoints load and that were not copied since.
+        bytes: size of all copies.
     """
 
     def __init__(self) -> None:
@@ -147,7 +149,7 @@ class OverwriteSaver:
     def before_launch(
         self, special: Specialization, args: tuple[Any, ...]
     ) -> tuple[list[Saved], list[Saved]]:
-        """Copies to make before a launch: those for earlier adjoints, those for its own."""
+        """Return the copies made before a launch: for adjoints of earlier entries, and for its own."""
         own = _own(special, args)
         wanted: dict[Box, None] = {}
         for a in special.accesses.writes:
@@ -157,7 +159,7 @@ class OverwriteSaver:
         return [self.save(b) for b in wanted], [self.save(b) for b in own]
 
     def after_launch(self, special: Specialization, args: tuple[Any, ...]) -> None:
-        """Note what the adjoint of a launch will load."""
+        """Add what the adjoint of a launch will load to the needs."""
         own = _own(special, args)
         for a in special.derivative.accesses.reads if special.differentiable else ():
             box = special.box(a, args)
@@ -165,16 +167,16 @@ class OverwriteSaver:
                 self.needs.setdefault(box[0], {})[box[1]] = None
 
     def will_need(self, boxes: Iterable[Box]) -> None:
-        """Note what a backward function of a rollout will read."""
+        """Add what the backward function of a rollout will read."""
         for field, row in boxes:
             self.needs.setdefault(field, {})[row] = None
 
     def before_write(self, field: Field, row: int | None) -> list[Saved]:
-        """Copies to make before Python writes."""
+        """Return the copies made before a write from Python."""
         return [self.save((field, row))] if self.needed((field, row)) else []
 
     def needed(self, box: Box) -> bool:
-        """Whether a recorded adjoint loads something of the box that was not copied yet."""
+        """Whether a recorded adjoint loads part of the box and no copy was made since."""
         field, row = box
         rows = self.needs.get(field)
         if not rows:

@@ -1,7 +1,9 @@
-"""The record of a tape: what it holds, in order, in few bytes.
+"""The record of a tape: its entries in order, stored compactly.
 
-A program may have a million launches. Most differ from others of the same kernel in their arguments and the
-clock's reading alone: these are rows of columns, from which an entry is made when somebody asks for it.
+A program may have a million launches, most of which differ from others of the same kernel in their arguments
+and clock readings alone. Such plain launches are rows of a columnar table (three columns: kernel number,
+arguments, clock), and an entry object is made when one is read. All other entries are stored as they are,
+with `_NO_ROW` in the column of kernels.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ _NO_ROW = -1
 class Record(Sequence[Entry]):
     """Entries in order.
 
-    Those that were appended are themselves in the record. What is found at the place of a plain launch
-    (`launch`) is made anew each time, and what is done to it is lost; `newest` is not.
+    Appended entries are stored as such. The entry of a plain launch (`launch`) is made anew at every access,
+    so changes to it are lost; `newest` turns it into a stored one first.
 
     Attributes:
         alive: the kernels that were launched, each with what its adjoint needs to stay alive.
@@ -37,14 +39,12 @@ class Record(Sequence[Entry]):
         self.alive: dict[Specialization, list[Any]] = {}
         self.read_out = self.seeded = self.declares_constants = False
         self._kernels = array("i")
-        self._things: list[
-            Any
-        ] = []  # an entry; the arguments of a plain launch, a single one without tuple
+        # an entry, or the arguments of a plain launch: a single one without its tuple, to save 48 bytes
+        self._things: list[Any] = []
         self._times = array("q")
         self._numbers: dict[Specialization, int] = {}
-        self._rows: dict[
-            Specialization, int
-        ] = {}  # the numbers of those with a row among the firsts
+        # kernels whose first plain launch is among `_firsts`; `newest` may take that row away again
+        self._rows: dict[Specialization, int] = {}
         self._specials: list[tuple[Specialization, bool]] = []
         self._firsts = array("q")
         self.extend(entries)
@@ -62,7 +62,7 @@ class Record(Sequence[Entry]):
             self.append(entry)
 
     def launch(self, special: Specialization, args: tuple[Any, ...], now: int) -> None:
-        """Append a launch of a kernel without arrays, with arguments that stay what they are."""
+        """Append a plain launch: no array arguments, and all arguments of immutable types."""
         number = self._rows.get(special)
         if number is None:
             number = self._first(special)
@@ -71,7 +71,7 @@ class Record(Sequence[Entry]):
         self._times.append(now)
 
     def _first(self, special: Specialization) -> int:
-        """The number of a kernel whose next launch is one of the `firsts`."""
+        """Number a kernel whose next launch is its first plain one."""
         number = self._rows[special] = self._numbers.setdefault(special, len(self._specials))
         if number == len(self._specials):
             self._specials.append((special, len(special.arguments.parameters) == 1))
@@ -79,7 +79,7 @@ class Record(Sequence[Entry]):
         return number
 
     def newest(self) -> Launched:
-        """The last launch, from now on as an entry that may be changed."""
+        """Return the last launch, as a stored entry: changes to it are kept."""
         behind = zip(range(len(self) - 1, -1, -1), reversed(self), strict=True)
         k, entry = next((k, e) for k, e in behind if isinstance(e, Launched))
         if self._kernels[k] != _NO_ROW:
@@ -91,7 +91,7 @@ class Record(Sequence[Entry]):
         return entry
 
     def date(self, base: int) -> None:
-        """Give launches the readings of the clock that they have in a run that began at `base`."""
+        """Set the clock readings of all launches to those of a replay that began at `base`."""
         for k, (kernel, thing) in enumerate(zip(self._kernels, self._things, strict=True)):
             if kernel != _NO_ROW or thing.ticks:
                 base += 1
@@ -130,5 +130,8 @@ class Record(Sequence[Entry]):
         return Launched(special, args, args, now, 0)
 
     def firsts(self) -> Iterator[Entry]:
-        """All entries, but of the plain launches of each kernel the first alone."""
+        """All entries, but only the first plain launch of each kernel.
+
+        Enough for every question that does not depend on arguments or order.
+        """
         return (self[k] for k in self._firsts)

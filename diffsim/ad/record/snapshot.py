@@ -1,4 +1,4 @@
-"""Going back to the start of a piece of program, to run it again with other values."""
+"""Snapshots of the start of a recorded piece of program, to run it again with other inputs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 class StartSnapshot:
-    """What fields held before a piece of program wrote to them, and where its random numbers began."""
+    """The values of fields before a piece of program first wrote to them, and its random number count."""
 
     def __init__(self) -> None:
         self.saved: dict[Field, Saved] = {}
         self.launches = session.launches
 
     def note(self, f: Any) -> None:
-        """Keep what the field holds, unless it was kept before."""
+        """Copy a field, unless it was copied before."""
         if isinstance(f, Field) and f not in self.saved:
             self.saved[f] = Saved((f, None))
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
-        """A launch is about to write."""
+        """Copy the fields that a launch is about to write to."""
         for a in special.accesses.writes:
             self.note(special.object_of(a.mem, args))
 
     def values(self, f: Field) -> np.ndarray:
-        """What the field held, as `to_numpy` gives it, in f64."""
+        """Return the field's values at the start, as `to_numpy` does, in f64."""
         return self.saved[f].array().reshape(f.shape + f.element).astype(np.float64)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """From here on the fields hold what they held at the start; afterwards what they hold now."""
+        """Restore the start for the time of the block, and the present values after it."""
         now: list[Saved] = []
         launches, session.launches = session.launches, self.launches
         tape, session.tape = session.tape, None
@@ -55,6 +55,6 @@ class StartSnapshot:
 
 
 def perturb(start: StartSnapshot, by: Mapping[Field, np.ndarray]) -> None:
-    """Move fields away from where they were at the start."""
+    """Set fields to their values at the start plus a step."""
     for f, step in by.items():
         f.from_numpy((start.values(f) + step).astype(f.dtype.numpy))

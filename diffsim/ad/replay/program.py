@@ -34,11 +34,17 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 Place = tuple[int, int]
-"""A step of a program: the number of its part, and the operation in it."""
+"""A command of a program: the number of its part, and the command in that part."""
 
 
 class Program:
-    """Native sequences, with steps in Python between them."""
+    """Command lists of the backend, with steps in Python between them.
+
+    Attributes:
+        parts: in order; a callable is a step in Python.
+        kept: memory that the commands refer to by address, which must stay alive as long.
+        reached: after a run, the first command that was not done.
+    """
 
     def __init__(self) -> None:
         self.parts: list[CommandList | Callable[[], Any]] = []
@@ -46,7 +52,7 @@ class Program:
         self.reached: Place = (0, 0)
 
     def native(self) -> CommandList:
-        """The sequence to add to."""
+        """Return the command list to add to; a new one after a step in Python."""
         last = self.parts[-1] if self.parts else None
         if last is None or callable(last):
             last = session.backend.new_command_list()
@@ -56,7 +62,7 @@ class Program:
     def launch(
         self, special: Specialization, compiled: Any, args: tuple[Any, ...], seed: int
     ) -> None:
-        """Add a launch of a kernel (`compiled` for the CPU), or of its adjoint."""
+        """Add a launch of the executable of a kernel, or of its adjoint."""
         arrays = []
         arguments = special.arguments
         given = zip(arguments.parameters, args, strict=True)
@@ -71,12 +77,12 @@ class Program:
             self.parts.append(compiled.show)
 
     def copy(self, target: StridedSpan, source: StridedSpan, *kept: Any) -> None:
-        """Add a copy, between memories that `kept` (or the record) keeps."""
+        """Add a copy between memories that `kept`, or the record, keep alive."""
         self.kept += kept
         self.native().add_copy(target, source)
 
     def copy_all(self, target: Field, source: Field) -> None:
-        """Add a copy of all elements."""
+        """Add a copy of a whole field; in Python where layouts or types differ."""
         to, of = target.storage, source.storage
         found = matching_spans(to, of)
         if found is None:
@@ -89,7 +95,7 @@ class Program:
         self.native().add_clear(target)
 
     def add(self, target: Field, source: Field) -> None:
-        """Add the numbers of a field to those of another."""
+        """Add the addition of a whole field to another."""
         to, of = target.storage, source.storage
         found = matching_spans(to, of)
         if found is None:
@@ -98,13 +104,13 @@ class Program:
             self.native().add_sum(*found, target.dtype)
 
     def swap(self, saved: Saved) -> Place:
-        """Add an exchange of a copy and what it is a copy of."""
+        """Add an exchange of a saved copy with the memory that it was copied from."""
         native = self.native()
         native.add_swap(*saved.places)
         return len(self.parts) - 1, len(native) - 1
 
     def run(self) -> None:
-        """Run all of it; `reached` is then the first step that was not done."""
+        """Run all commands; `reached` tells how far it got if one fails."""
         for number, part in enumerate(self.parts):
             self.reached = number, 0
             if callable(part):
@@ -117,7 +123,7 @@ class Program:
         self.reached = len(self.parts), 0
 
     def run_one(self, place: Place) -> None:
-        """Run a single step."""
+        """Run a single command."""
         number, operation = place
         part = self.parts[number]
         if callable(part):
@@ -127,7 +133,7 @@ class Program:
 
 
 class Replay:
-    """A tape's record as it is run again.
+    """A record compiled to native programs: forward, and its adjoints.
 
     Args:
         entries: the record.
@@ -154,7 +160,7 @@ class Replay:
             entry.check_replay()
         self._lock = locks.rlock()
         self._base = self._end = 0
-        self._torn = False
+        self._interrupted = False
         self._forward: _ForwardProgram | None = None
         self._reverse: _BackwardProgram | None = None
 
@@ -162,11 +168,11 @@ class Replay:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was recorded since."""
+        """Whether it still stands for the whole record."""
         return len(self.entries) == self._count
 
     def check(self) -> None:
-        """Whether the record can be run as things are now.
+        """Check that the record can be run in the present state of the session.
 
         Raises:
             AutodiffError: a tape records; `ds.init` was called, or a field made anew.
@@ -208,19 +214,19 @@ class Replay:
                 )
 
     def forward(self) -> None:
-        """Run the record."""
+        """Run the record, stamp the versions of what it wrote, note its launches for `kernel.grad`."""
         with self._lock:
             if self._forward is None:
                 self._forward = _ForwardProgram(self.entries)
-            self._torn = True
+            self._interrupted = True
             try:
                 self._forward.program.run()
             finally:
                 self._base = apply_stamps(self._forward.stamps, self._forward.readings)
                 self._end = session.clock
             for note in self._forward.notes:
-                note.put(self._base)
-            self._torn = False
+                note.apply(self._base)
+            self._interrupted = False
 
     # ---- backward
 
@@ -245,7 +251,7 @@ class Replay:
                     Span.of_caller(),
                     hint="record it anew: with tape: ...",
                 )
-            if self._forward is None or self._torn:
+            if self._forward is None or self._interrupted:
                 raise AutodiffError(
                     "the last replay of this tape did not run to its end",
                     Span.of_caller(),
@@ -269,12 +275,12 @@ class Replay:
             return True
 
     def _date_entries(self) -> None:
-        """Give the entries the readings of the clock that they have from the replay."""
+        """Set the clock readings of the entries to those of the last replay."""
         self.entries.date(self._base)
 
 
 class _ForwardProgram:
-    """What was recorded, as a program.
+    """A record as a program (`ForwardProgram` of `ad/record/entry.py`).
 
     Attributes:
         order: the versions that it leaves, until they are used up; `stamps`: the same for the real ones.
@@ -300,13 +306,13 @@ class _ForwardProgram:
         del self._entries, self._writes, self._notes, self._notes_of
 
     def save(self, saved: Saved) -> None:
-        """Copy what is about to be overwritten."""
+        """Copy what the next entry overwrites."""
         self.saved[saved] = self.order.part(saved.box)
         there, copied = saved.places
         self.program.copy(copied, there, saved)
 
     def launch(self, entry: Launched) -> None:
-        """Launch a kernel, after its own saves, which stand behind it on the record."""
+        """Launch a kernel, after the copies for its own adjoint, which follow it on the record."""
         special = entry.special
         for own in own_saves(self._entries, self._position) if self._saves else ():
             self.save(own)
@@ -347,7 +353,7 @@ class _ForwardProgram:
 
 
 class _Notes:
-    """The launches of one kernel (with these arguments) in a record: for `kernel.grad`."""
+    """The launches of one kernel (with one tuple of arguments) in a record, for `kernel.grad`."""
 
     __slots__ = ("key", "places", "seed", "special")
 
@@ -357,7 +363,7 @@ class _Notes:
         self.places: deque[int] = deque(maxlen=STRETCH)
         self.seed = 0
 
-    def put(self, base: int) -> None:
+    def apply(self, base: int) -> None:
         launches = self.special.launches
         if self.key is None:
             launches.last = base + self.places[-1], self.seed
@@ -368,7 +374,7 @@ class _Notes:
 
 
 def _noted(entry: Launched) -> Iterator[tuple[Specialization, Any]]:
-    """What a launch is noted for: the kernel, and its arguments (None: the kernel whatever they are).
+    """Yield the keys of a launch in launch histories: a specialization, and arguments (None: any).
 
     Of kernels with arguments only those that draw random numbers need a note: for others an older one is
     as right, or what they load has changed since.
@@ -383,7 +389,7 @@ def _noted(entry: Launched) -> Iterator[tuple[Specialization, Any]]:
 
 
 class _BackwardProgram:
-    """The adjoints of a record, last first.
+    """The adjoints of a record, last first (`ReverseProgram` of `ad/record/entry.py`).
 
     Attributes:
         valid: whether each of them finds what its launch saw, if nothing else writes.
@@ -405,12 +411,12 @@ class _BackwardProgram:
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._swapped: list[tuple[Saved, Place, Part]] = []
         self.start = order.clock
-        self._now = order.clock  # the reading at the entry whose adjoint is added
+        self._now = order.clock  # at the entry whose adjoint is being added
         for entry in reversed(entries):
             entry.reverse(self)
             self._now -= entry.ticks
         for save, place, before in reversed(self._swapped):
-            order.put(save.box, before)
+            order.restore(save.box, before)
             self.swaps.append((place, self.program.swap(save)))
         self.needed = list(self._needed.values())
         self.stamps = order.stamps(self.start)
@@ -418,13 +424,13 @@ class _BackwardProgram:
         del self._order, self._reads, self._needed, self._saved, self._swapped
 
     def exchange(self, saved: Saved) -> None:
-        """Go back to the values before they were overwritten, and keep what is there for the end."""
+        """Restore overwritten values, and keep the present ones for the end of the pass."""
         before = self._order.part(saved.box)
-        self._order.put(saved.box, self._saved[saved])
+        self._order.restore(saved.box, self._saved[saved])
         self._swapped.append((saved, self.program.swap(saved), before))
 
     def adjoint(self, entry: Launched) -> None:
-        """Launch the adjoint of a kernel, which must find what the launch saw."""
+        """Launch the adjoint of a kernel; it is `valid` only if it finds what the launch saw."""
         special, order = entry.special, self._order
         if not special.differentiable:
             return
@@ -447,7 +453,7 @@ class _BackwardProgram:
         self.program.launch(special, special.derivative.executable, entry.args, entry.seed)
 
     def clear(self, entry: Wrote) -> None:
-        """Clear the gradient of what Python wrote to: what stood there before had no effect."""
+        """Clear the gradient of elements that Python wrote to: their old values have no effect."""
         self._order.tick()
         grad = entry.field.grad
         if grad is not None and not entry.is_input:
@@ -468,12 +474,12 @@ class _BackwardProgram:
         self.program.clear(_elements(target, None))
 
     def run(self) -> None:
-        """Run them; whatever happens, what they put back on the way is as it was."""
+        """Run the adjoints; in the end, or after a failure, restored values are the final ones again."""
         try:
             self.program.run()
         except BaseException:
             reached = self.program.reached
-            for there, back in self.swaps:  # the last one that was put back comes first
+            for there, back in self.swaps:  # in reverse order of the restores
                 if there < reached and not back < reached:
                     self.program.run_one(there)
             raise
@@ -482,7 +488,7 @@ class _BackwardProgram:
 
 
 def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
-    """Where an element of a field lies (None: all of them)."""
+    """Return the memory of an element of a field (None: of all)."""
     storage = field.storage
     if index is None:
         return storage.layout.row(storage.address, None)
@@ -490,14 +496,14 @@ def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
 
 
 def _write(program: Program, entry: Wrote) -> None:
-    """A write from Python: a constant, or a copy that no gradient flows through."""
+    """Add a write from Python: of a constant, or of another field that no gradient flows to."""
     field, value = entry.field, entry.value
     if isinstance(value, Field):
         program.copy_all(field, value)
         return
     index = None if entry.index is None else tuple(entry.index)
     target = _elements(field, index)
-    if not isinstance(value, np.ndarray) or value.ndim > 1:  # a copy of all of it
+    if not isinstance(value, np.ndarray) or value.ndim > 1:  # a snapshot of the whole field
         program.copy(target, target.packed(snapshot_address(value)), value)
     elif not any(value.tobytes()):
         program.clear(target)

@@ -1,4 +1,4 @@
-"""Which write comes after which read, in a program that was recorded: known without running it.
+"""The order of reads and writes in a recorded program, simulated without running it.
 
 `VersionOrder` plays the program through on versions of its own, whose clock starts at 0. It says whether an
 adjoint would find what its launch saw, and what the real versions are once the program has run.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Extent:
-    """Where an access of a kernel goes, for any launch: a quicker `AccessSummary.box`."""
+    """The box that an access reaches, as a function of the arguments: a quicker `AccessSummary.box`."""
 
     __slots__ = ("derived", "field", "number", "rows")
 
@@ -44,7 +44,7 @@ class Extent:
         }
 
     def box(self, args: tuple[Any, ...]) -> Box | None:
-        """The field, and the row (None: any) that the access stays within."""
+        """Return the field and the only row (None: any) that the access reaches in a launch."""
         f = self.field
         if f is None:
             f = args[self.number]
@@ -61,7 +61,7 @@ class Extent:
 
 
 def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[Extent]:
-    """Where several accesses go; each place once."""
+    """Return the extents of several accesses without duplicates."""
     found = {}
     for a in accesses:
         reach = Extent(special, a)
@@ -71,7 +71,7 @@ def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[E
 
 
 class VersionOrder:
-    """Versions of fields on a clock of their own.
+    """Versions of fields on a simulated clock.
 
     Attributes:
         clock: how many launches and writes there were.
@@ -83,11 +83,11 @@ class VersionOrder:
         self.versions: dict[Field, Versions] = {}
 
     def tick(self) -> None:
-        """The next launch or write."""
+        """Advance the clock to the next launch or write."""
         self.clock += 1
 
     def write(self, box: Box, writer: Any) -> None:
-        """The launch (or write) of this reading of the clock writes there."""
+        """Note that the present launch or write writes to a box."""
         field, row = box
         v = self.versions.get(field)
         if v is None:
@@ -99,28 +99,28 @@ class VersionOrder:
             v.note(row, self.clock, v.name(writer))
 
     def changed(self, box: Box, since: int) -> bool:
-        """Whether something was written there after that reading."""
+        """Whether the box was written to after a clock reading."""
         v = self.versions.get(box[0])
         return v is not None and v.latest > since and v.changed(box[1], since)
 
     def part(self, box: Box) -> Part:
-        """The versions of a box: for `put`."""
+        """Return the versions of a box, for `restore`."""
         v = self.versions.get(box[0])
         return (v or box[0].versions.separate()).snapshot(box[1])
 
-    def put(self, box: Box, part: Part) -> None:
-        """The box is as it was when `part` was taken."""
+    def restore(self, box: Box, part: Part) -> None:
+        """Set the versions of a box back to what `part` returned."""
         v = self.versions.get(box[0])
         if v is not None:
             v.restore(box[1], part)
 
     def stamps(self, since: int = 0) -> list[Stamp]:
-        """What was written after that reading, for the real versions."""
+        """Return stamps for the real versions of all that was written after a reading."""
         return [Stamp(f.versions, v, since) for f, v in self.versions.items() if v.latest > since]
 
 
 class Stamp:
-    """The versions of one field after a program has run."""
+    """The versions of one field after a program has run, relative to the clock at its start."""
 
     __slots__ = ("late", "latest", "places", "rows", "versions", "whole", "writer", "writers")
 
@@ -134,8 +134,8 @@ class Stamp:
         self.places = rows[self.rows] - since
         self.writers = np.asarray(order.writers)[self.rows]
 
-    def put(self, base: int) -> None:
-        """Note it, for a program that ran when the clock showed `base`."""
+    def apply(self, base: int) -> None:
+        """Set the real versions, for a program that started at the clock reading `base`."""
         v = self.versions
         v.latest = base + self.latest
         if self.whole > 0:
@@ -147,9 +147,9 @@ class Stamp:
 
 
 def apply_stamps(stamps: list[Stamp], readings: int) -> int:
-    """Note that a program of so many launches and writes has run; returns the clock before it."""
+    """Stamp what a program of so many launches and writes wrote; returns the clock before it."""
     base = session.clock
     session.clock = base + readings
     for stamp in stamps:
-        stamp.put(base)
+        stamp.apply(base)
     return base

@@ -24,7 +24,7 @@ from diffsim.runtime.session import session
 _AT_ZERO = "set the gradients to 0 before the pass, tape.zero(): then they need no copy"
 
 Hook = Callable[[int, dict[Field, Field]], Any]
-"""Called with the number of a launch and the gradients of what it read."""
+"""Called with the number of a launch, and the fields it uses with their gradients."""
 
 
 def run_adjoints(
@@ -80,7 +80,7 @@ class _EntryRun:
         self.put_back = put_back
         self.observed = retainer is not None or nan is not None or bool(hooks)
         self.final: list[Saved] = []
-        # the number of the step whose adjoint has run: only hooks ask for it
+        # number of the step whose adjoint has run; counting costs a pass over the record, so only for hooks
         self._step = sum(isinstance(e, (Launched, Replaced)) for e in entries) if hooks else 0
 
     def adjoint(self, entry: Launched) -> None:
@@ -104,9 +104,9 @@ class _EntryRun:
             self.retainer.after(before)
         self._call_hooks(entry)
 
-    def takes(self, field: Field, index: Index) -> None:
+    def clearing(self, field: Field, index: Index) -> None:
         if self.retainer is not None:
-            self.retainer.taken(field, index)
+            self.retainer.clearing(field, index)
 
     def restore(self, saved: Saved) -> None:
         if self.put_back:
@@ -137,20 +137,24 @@ def sweep(record: Record, integrity: RecordIntegrity) -> None:
 
 
 def make_adjoints(entries: Iterable[Entry]) -> None:
-    """Have all adjoints ready: one that can not be made is refused before any gradient is touched."""
+    """Compile all adjoints: one that cannot be made is refused before any gradient is changed."""
     for special in {entry.special_to_reverse() for entry in entries}:
         if special is not None:
             special.derivative.launch  # noqa: B018 - compiled now
 
 
 def forget_values(entries: Iterable[Entry]) -> None:
-    """Gradients of values that the tape followed start from nothing."""
+    """Clear the gradients of followed values, which an earlier pass that failed may have left."""
     for entry in entries:
         entry.forget_gradient()
 
 
 class ClearedGradients:
-    """The gradients of all that was written: set to 0, and what they were is added at the end."""
+    """Clears the gradients of everything the program wrote, and adds their old values at the end.
+
+    The adjoint of a store uses and clears the gradient of the element: a value left by an earlier pass would
+    be propagated a second time.
+    """
 
     def __init__(self, written: Iterable[Field]) -> None:
         self.before: list[tuple[Field, StorageSnapshot, Cuts]] = []
@@ -163,9 +167,9 @@ class ClearedGradients:
                 grad.clear()
 
     def restore(self) -> None:
-        """The pass has ended."""
+        """Add the old values after the pass."""
         for grad, was, cuts in self.before:
             grad.storage.add(was)
             grad._touch()
-            grad.versions.writer = None  # no statement of the user's
+            grad.versions.writer = None  # not a statement of the user's program
             grad.versions.cuts = cuts

@@ -1,11 +1,11 @@
-"""Inputs that Python sets in a tape's block: their gradient stays (docs/adr/0027).
+"""Inputs that Python sets inside a tape's block keep their gradients (docs/adr/0027).
 
 A constant that Python writes to an element which nothing on the tape may have used before is an input, as if
-it had been written before the block. The adjoint of a write takes the element's gradient, and leaves 0; but
-no earlier adjoint looks at this one, so it stays, for the user.
+it had been written before the block. The adjoint of a write normally clears the element's gradient; here no
+earlier adjoint reads it, so it is left for the user.
 
-On the way back over several tapes this gradient belongs to the value that was set, and not to what an earlier
-tape left there. So the element is noted, and a pass that starts from such a gradient is refused.
+In a backward pass over several tapes this gradient belongs to the value that was set, and not to what an
+earlier tape left there. So the element is noted (`Cut`), and a pass that starts from its gradient is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 Rows = tuple[tuple[int, int], ...]
-"""Axes, and the index along each of them that an access stays at; none: it may go anywhere."""
+"""Axes with a fixed index along each; empty: any element."""
 
 
 class Used:
@@ -36,19 +36,19 @@ class Used:
         self._rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
 
     def add(self, rows: Rows) -> None:
-        """They are used now."""
+        """Add elements."""
         axes, at = tuple(zip(*rows, strict=True)) or ((), ())
         self._rows.setdefault(axes, set()).add(at)
 
     def meets(self, index: Index) -> bool:
-        """Whether some of these elements may be among them."""
+        """Whether some of these elements may have been used."""
         if index is None or isinstance(index, Run):
             return bool(self._rows)
         return any(tuple(index[a] for a in axes) in at for axes, at in self._rows.items())
 
 
 def mark_inputs(entries: Record, wanted: bool) -> None:
-    """Find the writes from Python that set inputs, if they are to keep their gradients."""
+    """Mark the writes from Python that set inputs, if those are to keep their gradients."""
     used = {place[0]: Used() for e in entries.firsts() if (place := _constant(e)) is not None}
     if not used or not wanted:
         return
@@ -64,12 +64,12 @@ def mark_inputs(entries: Record, wanted: bool) -> None:
 
 
 def _constant(entry: Entry) -> tuple[Field, Index] | None:
-    """Where Python wrote a constant that an input can be."""
+    """Return the elements that Python wrote, if they may be inputs."""
     return entry.input_place() if isinstance(entry, (Wrote, Copied)) else None
 
 
 class _Reach:
-    """Where an access of a kernel goes, of which launches know more."""
+    """The rows that an access of a kernel reaches, as a function of the arguments."""
 
     def __init__(self, special: Specialization, access: Any) -> None:
         names = [p.name for p in special.arguments.parameters]
@@ -80,7 +80,7 @@ class _Reach:
         )
 
     def of(self, args: tuple[Any, ...]) -> Rows:
-        """The rows that it stays within in a launch."""
+        """Return the rows for the arguments of a launch."""
         return tuple(
             (axis, shift if number is None else int(args[number]) + shift)
             for axis, number, shift in self.rows
@@ -90,7 +90,7 @@ class _Reach:
 def _uses(
     entry: Entry, wanted: Mapping[Field, Used], reaches: dict[Specialization, list[_Reach]]
 ) -> Iterator[tuple[Field, Rows]]:
-    """What an entry may read or write of these fields."""
+    """Yield what an entry may read or write of these fields."""
     if isinstance(entry, Launched):
         special = entry.special
         found = reaches.get(special)
@@ -115,7 +115,7 @@ def _uses(
 
 
 def note_inputs(entries: Record, record: object, now: int) -> None:
-    """Note whose gradients the pass that has just ended left at inputs.
+    """Note the elements whose gradients the pass that has just ended left to inputs.
 
     Args:
         entries: the record.
@@ -154,7 +154,7 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordInt
         array = seed.to_numpy() if isinstance(seed, Field) else array_of(seed)
         shape = f.shape + f.element
         if array.shape != shape or (isinstance(seed, (int, float)) and seed == 1):
-            continue  # no gradient of all of it; 1 is what passes start from, whatever was computed before
+            continue  # not a gradient of the whole field; 1 is a usual seed, equal values say nothing
         given = array.reshape((*f.shape, -1))
         there = grad.storage.to_numpy().reshape(given.shape)
         for c in cuts:

@@ -1,9 +1,9 @@
 """Gradients of intermediate fields: `ds.Tape(retain_grad=...)`.
 
-The adjoint of a store takes the gradient of the element and leaves 0, so that a field that is stored into
-twice is differentiated right. A keeper adds what is taken to fields of its own, and at the end of the
-backward pass puts it where the user looks for it. That is only possible where it is clear which value of the
-element is meant; where two values of it have an effect, it is refused.
+The adjoint of a store uses the gradient of the element and clears it, so that a field that is stored into
+twice is differentiated right. A retainer accumulates what is cleared in fields of its own, and adds it to the
+gradients at the end of the backward pass. That is only well defined if a single value of the element has an
+effect; where two have, it is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HINT = (
 
 
 def parse_retain_grad(wish: Any) -> bool | frozenset[Field]:
-    """The fields whose gradients are to be kept (True: all), as the user gave them."""
+    """Validate the argument `retain_grad`: the fields whose gradients are kept (True: all)."""
     if isinstance(wish, bool):
         return wish
     given = [wish] if isinstance(wish, (Field, StructField)) else wish
@@ -96,7 +96,12 @@ def _explain(error: DiffsimError, check: Check | Alloca, values: list[int]) -> D
 
 
 class GradientRetainer:
-    """The gradients kept in one backward pass."""
+    """Accumulates retained gradients during one backward pass.
+
+    Attributes:
+        kept: for each field, the gradient cleared so far.
+        spans: for each field, the last statement whose gradient was cleared.
+    """
 
     def __init__(self, wanted: bool | frozenset[Field]) -> None:
         self.wanted = wanted
@@ -116,7 +121,7 @@ class GradientRetainer:
         return self.kept[f]
 
     def instead(self, plain: Derivative, args: tuple[Any, ...]) -> Derivative:
-        """The derivative that is run in place of this one.
+        """Return the derivative to run in place of this one.
 
         Raises:
             AutodiffError: its minimum or maximum hands on a gradient that is to be kept.
@@ -148,8 +153,8 @@ class GradientRetainer:
             executable.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
         return made.derivative
 
-    def taken(self, f: Field, index: Index, span: Span | None = None) -> None:
-        """The adjoint of a write from Python is about to take the gradient of these elements."""
+    def clearing(self, f: Field, index: Index, span: Span | None = None) -> None:
+        """Retain the gradient of elements that the adjoint of a write from Python is about to clear."""
         if self.wants(f):
             assert f.grad is not None
             there = numpy_index(f, index)
@@ -172,14 +177,14 @@ class GradientRetainer:
             raise AutodiffError(f"{f.name}[{where}] {TWO_VALUES}", self.spans.get(f), hint=_HINT)
 
     def before(self, entry: Replaced) -> dict[Field, np.ndarray]:
-        """The gradients that a function with a gradient of its own may take."""
+        """Return the gradients that a function with a gradient of its own may clear."""
         fields = [f for e in flat([entry]) for f in e.writes()]
         return {
             f: np.array(values_of(f.grad)) for f in fields if self.wants(f) and f.grad is not None
         }
 
     def after(self, before: dict[Field, np.ndarray] | None) -> None:
-        """Keep what it took."""
+        """Retain what it cleared."""
         for f, old in (before or {}).items():
             assert f.grad is not None
             now = values_of(f.grad)
@@ -188,7 +193,7 @@ class GradientRetainer:
             self._add(f, ..., np.where(changed, old, 0), None)
 
     def finish(self) -> None:
-        """Put the kept gradients where the user looks for them."""
+        """Add the retained gradients to the gradients of their fields."""
         for f, kept in self.kept.items():
             assert f.grad is not None
             self._refuse(f, (values_of(kept) != 0) & (values_of(f.grad) != 0))

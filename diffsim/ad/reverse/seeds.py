@@ -1,4 +1,4 @@
-"""Where a backward pass starts: losses, and gradients given by the user."""
+"""Seeds of a backward pass: losses, and gradients given by the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diffsim.runtime.recorder import Recorder
 
 
 def check_loss(loss: Any) -> None:
-    """Refuse what can not be the loss of a tape."""
+    """Refuse an object that cannot be the loss of a tape."""
     if not isinstance(loss, Field):
         raise FieldError(
             f"the loss is a field of one element, not {describe(loss)}",
@@ -35,7 +35,7 @@ def check_loss(loss: Any) -> None:
 
 
 def check_value(loss: Any, tape: Recorder) -> None:
-    """Refuse a loss that is no number of this tape."""
+    """Refuse a loss that is not a followed number of this tape."""
     if not isinstance(loss, Recorded):
         check_loss(loss)
     if not loss.belongs_to(tape) or loss.array.shape:
@@ -49,7 +49,7 @@ def check_value(loss: Any, tape: Recorder) -> None:
 
 
 def of_its_own(seed: Any) -> Any:
-    """A gradient to start from that no longer changes with the gradients, as `y.grad` would."""
+    """Copy a seed that is a gradient field: the pass would change it, as with `grads={y: y.grad}`."""
     if not isinstance(seed, Field) or not seed.is_grad:
         return seed
     made = Field(seed.dtype, seed.element, name=seed.name, soa=seed.soa)
@@ -59,7 +59,7 @@ def of_its_own(seed: Any) -> Any:
 
 
 def start_from(f: Any, seed: Any) -> None:
-    """Set the gradient of a field that a backward pass starts from."""
+    """Set the gradient of a field to its seed."""
     if not isinstance(f, Field) or f.grad is None:
         name = f.name if isinstance(f, Field) else shown(f)
         raise MissingGradientError(
