@@ -1,10 +1,10 @@
 """Long rollouts in bounded memory: `ds.ad.checkpoint`.
 
-A simulator that overwrites its state in every step can not be differentiated after the fact: the backward
-pass needs each step's state, and only the last one is left. `checkpoint` keeps snapshots of the state while
-it runs forward, and in the backward pass runs parts of the way again from them, on tapes of their own.
+A simulator that overwrites its state in every step cannot be differentiated afterwards: the backward pass
+needs the state of each step, and only the last one is left. `checkpoint` takes snapshots of the state in the
+forward run, and recomputes steps from them in the backward pass, each stretch on a tape of its own.
 
-Two schedules say where the snapshots stand:
+Two schedules decide where snapshots are taken:
 
     binomial      One step at a time on a tape; snapshots that became free are used again. With s of them
                   and up to r runs of any step it reaches (s + r)! / (s! r!) steps, and no schedule reaches
@@ -43,7 +43,7 @@ from diffsim.runtime.session import session
 
 
 class CheckpointStats:
-    """What a checkpointed rollout took; counts go on during the backward pass.
+    """Cost of a checkpointed rollout; the counts go on during the backward pass.
 
     Attributes:
         snapshots: most snapshots that were held at once.
@@ -177,19 +177,19 @@ class _Rollout:
         self.traces = array("q", bytes(8 * n_steps))
         self.own_bytes = 16 * n_steps
         self.other_bytes = self.own_bytes
-        self.kept: dict[int, Snapshot] = {}
+        self.stored: dict[int, Snapshot] = {}
         self.written: list[Field] = []
         self.integrity = RecordIntegrity()
 
     # ---- forward
 
     def run(self, t: int) -> None:
-        """Run a step; again with the random numbers of the first time."""
+        """Run a step, with the random numbers that follow `session.launches`."""
         self.stats.steps_run += 1
         self.step(t)
 
     def run_again(self, t: int) -> None:
-        """Run a step without showing what its kernels print: that was shown the first time."""
+        """Run a step again, without the output of its prints: that was shown the first time."""
         own = session.own
         outer, own.quiet = own.quiet, True
         try:
@@ -198,14 +198,14 @@ class _Rollout:
             own.quiet = outer
 
     def forward(self, outer: EnclosingRecorder) -> None:
-        """Run all steps, keeping the snapshots that the backward pass starts from."""
+        """Run all steps, taking the snapshots that the backward pass starts from."""
         positions = {0}
         watch = CarryWatch(outer, set(self.state))
         before, session.tape = session.tape, watch
         try:
             for t in range(self.n):
                 if t in positions:
-                    self.kept[t] = self.take()
+                    self.stored[t] = self.take_snapshot()
                 self.launches[t] = session.launches
                 watch.next_step(measure=t == 0 and self.memory is not None)
                 self.run(t)
@@ -232,16 +232,18 @@ class _Rollout:
         outer.will_need(self.inputs)
         read = dict.fromkeys(field for field, _ in self.inputs)
         written = [*self.state, *self.written]
-        outer.rolled_out(RolloutSummary(self.backward, self.all_of_it, read, written, watch.alive))
+        outer.rolled_out(
+            RolloutSummary(self.backward, self.run_all_again, read, written, watch.alive)
+        )
 
-    def all_of_it(self) -> None:
-        """Run all steps."""
+    def run_all_again(self) -> None:
+        """Run all steps again."""
         for t in range(self.n):
             session.launches = self.launches[t]
             self.step(t)
 
     def budget(self, watch: CarryWatch) -> None:
-        """Decide from the first step how many snapshots the memory is for."""
+        """Compute from the first step how many snapshots fit into the memory."""
         self.final_bytes = self.size + sum(f.storage.layout.nbytes for f in watch.written)
         if self.memory is None:
             return
@@ -251,7 +253,8 @@ class _Rollout:
         if self.schedule == "binomial":
             self.snapshots = (free - saves) // self.size
             least = self.size + saves
-        else:  # k snapshots and a tape of n / k steps: least where both take the same
+        else:
+            # k snapshots and a tape of n / k steps: k * size + n / k * saves is least for equal terms
             self.snapshots = max(1, round(math.sqrt(self.n * saves / self.size)))
             least = self.snapshots * self.size + -(-self.n // self.snapshots) * saves
         if free < least:
@@ -265,21 +268,21 @@ class _Rollout:
             )
 
     def plan(self) -> set[int]:
-        """Where the snapshots of the forward run stand."""
+        """Return the steps before which the forward run takes snapshots."""
         if self.schedule == "equidistant":
             return set(range(0, self.n, -(-self.n // self.snapshots)))
         return set(binomial_plan(0, self.n, self.snapshots))
 
-    def take(self) -> Snapshot:
+    def take_snapshot(self) -> Snapshot:
         self.held += 1
         self.stats.snapshots = max(self.stats.snapshots, self.held)
-        self.note(0)
+        self.update_peak(0)
         return [
             copied((f, None), "hold fewer: snapshots=, or memory= in bytes") for f in self.state
         ]
 
-    def note(self, saves: int) -> None:
-        """Note how many bytes are held."""
+    def update_peak(self, saves: int) -> None:
+        """Update the peak of bytes held."""
         held = self.held * self.size + self.other_bytes + saves
         self.stats.peak_bytes = max(self.stats.peak_bytes, held)
 
@@ -291,7 +294,7 @@ class _Rollout:
     # ---- backward
 
     def backward(self) -> None:
-        """The adjoint of the rollout: gradients of the state go from its end to its start."""
+        """Run the adjoint of the rollout: from gradients of the final state to those of the first."""
         self.integrity.check([])
         for (field, row), span in self.inputs.items():
             if field.versions.changed(row, self.now):
@@ -299,17 +302,17 @@ class _Rollout:
         fields = [*self.state, *self.written]
         final = [Saved((f, None)) for f in fields]
         launches = session.launches
-        self.held = len(self.kept)
+        self.held = len(self.stored)
         self.other_bytes = self.own_bytes + sum(s.data.nbytes for s in final)
         hi = self.n
         try:
-            for lo in sorted(self.kept, reverse=True):
+            for lo in sorted(self.stored, reverse=True):
                 if self.schedule == "equidistant":
-                    self.segment(lo, hi, self.kept[lo])
+                    self.segment(lo, hi, self.stored[lo])
                 else:
-                    self.sweep(lo, hi, self.kept[lo], self.snapshots - self.held)
-                if lo > 0:  # the first stays, for a backward pass that is run again
-                    del self.kept[lo]
+                    self.sweep(lo, hi, self.stored[lo], self.snapshots - self.held)
+                if lo > 0:  # the first is kept for a second backward pass
+                    del self.stored[lo]
                     self.held -= 1
                 hi = lo
         finally:
@@ -320,14 +323,14 @@ class _Rollout:
             sys.stderr.write("\n")
 
     def sweep(self, lo: int, hi: int, start: Snapshot, free: int) -> None:
-        """The adjoints of the steps lo..hi, given the state at lo and `free` more snapshots."""
+        """Run the adjoints of steps lo..hi from the state at lo, with `free` more snapshots (binomial)."""
         while hi - lo > 1:
             middle = binomial_split(lo, hi, free) if free else hi - 1
             self.restore(start)
             for t in range(lo, middle):
-                self.again(t)
+                self.rerun(t)
             if free:
-                here = self.take()
+                here = self.take_snapshot()
                 self.sweep(middle, hi, here, free - 1)
                 self.held -= 1
             else:
@@ -337,20 +340,20 @@ class _Rollout:
         self.adjoint(lo, hi)
 
     def segment(self, lo: int, hi: int, start: Snapshot) -> None:
-        """The same on one tape, or on several that begin later, if their saves need more memory."""
+        """Run them on one tape, or on several shorter ones if its saves do not fit (equidistant)."""
         length = hi - lo
         while hi > lo:
             first = max(lo, hi - length)
             self.restore(start)
             for t in range(lo, first):
-                self.again(t)
+                self.rerun(t)
             if self.adjoint(first, hi):
                 hi = first
             else:
                 length = max(1, (hi - first) // 2)
 
-    def again(self, t: int) -> None:
-        """Run a step once more, only to get to the next one."""
+    def rerun(self, t: int) -> None:
+        """Run a step again, only for the state after it."""
         session.launches = self.launches[t]
         session.tape = trace = StepTrace()
         integrity = RecordIntegrity()
@@ -373,12 +376,12 @@ class _Rollout:
             )
 
     def adjoint(self, lo: int, hi: int) -> bool:
-        """The adjoints of some steps, from the state as it is now; False if their saves do not fit."""
+        """Run the adjoints of steps from the present state; returns False if their saves do not fit."""
         recorder = TapeRecorder(saving=True)
         saver = recorder.saver
         if not self.record_again(recorder, lo, hi):
             return False
-        self.note(saver.bytes)
+        self.update_peak(saver.bytes)
         if saver.bytes > (room := self.room()):
             raise AutodiffError(
                 f"step {lo} of the checkpointed rollout needs {saver.bytes} bytes for values that it "
@@ -394,7 +397,7 @@ class _Rollout:
         return True
 
     def record_again(self, recorder: TapeRecorder, lo: int, hi: int) -> bool:
-        """Run some steps again and record them; False as soon as their saves do not fit."""
+        """Run steps again and record them; returns False as soon as their saves do not fit."""
         repeat = RepeatRecorder(recorder)
         recorder.begin(repeat)
         fits = True
@@ -414,7 +417,7 @@ class _Rollout:
         return fits
 
     def room(self) -> float:
-        """How many bytes are left for what a tape saves."""
+        """Return how many bytes are left for what a tape saves."""
         if self.memory is None:
             return math.inf
         return self.memory - self.held * self.size - self.other_bytes
@@ -433,7 +436,7 @@ def _changed(field: Field, row: int | None, span: Span | None) -> GlobalDataAcce
 
 
 def binomial_plan(lo: int, hi: int, free: int) -> list[int]:
-    """Where the snapshots of a first forward run through lo..hi stand."""
+    """Return the steps before which a first forward run through lo..hi takes snapshots."""
     made = []
     while free > 0 and hi > lo:
         made.append(lo)
@@ -445,13 +448,13 @@ def binomial_plan(lo: int, hi: int, free: int) -> list[int]:
 
 
 def binomial_split(lo: int, hi: int, free: int) -> int:
-    """Where to take the next snapshot between lo and hi, with `free` of them left."""
+    """Return the step between lo and hi for the next snapshot, with `free` of them left."""
     n = hi - lo
     if n <= free + 1:
         return lo + 1
     runs = 1
     while math.comb(free + 1 + runs, runs) < n:
         runs += 1
-    # As much as the rest, with one snapshot less, manages in `runs`: at least one step each.
+    # The rest is as long as one snapshot less can reverse in `runs` runs: optimal (Griewank, Walther).
     rest = math.comb(free + runs, runs)
     return max(lo + 1, hi - rest)

@@ -1,4 +1,4 @@
-"""Gradients that the user writes, and code that no gradient flows through."""
+"""Gradients given by the user (`grad_replaced`, `grad_for`), and code without gradients (`no_grad`)."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class GradReplaced(Named):
                 session.tape = before
         if start is not None:
             if self.comparison is not None:
-                self.comparison.drop()  # the last call is the first one to be differentiated
+                self.comparison.drop()  # the last call is reversed first, so only its comparison is needed
             backward = self.comparison = Comparison(self, backward, start, inside)
         given = (args, *kwargs.values())
         contents = _contents(given)
@@ -191,7 +191,7 @@ class GradReplaced(Named):
         return result
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
-        """Run the gradient, with the arguments of the call that it belongs to."""
+        """Run the gradient function with the arguments of its call."""
         backward = self._needed()
         clock = session.clock
         try:
@@ -213,7 +213,7 @@ class GradReplaced(Named):
 
 
 def _check_runs_at_once(function: Any, what: str) -> None:
-    """Refuse functions that only begin when they are called."""
+    """Refuse generators and coroutines, whose bodies run after the call."""
     if is_passive(function):
         raise FieldError(
             f"{what} decorates functions, and {function.__name__} runs after its call is over: it is a "
@@ -224,7 +224,7 @@ def _check_runs_at_once(function: Any, what: str) -> None:
 
 
 def _contents(a: Any) -> Any:
-    """What tells whether arrays and lists of numbers in an argument have changed; None if there are none."""
+    """Return a fingerprint of the arrays and lists of numbers in an argument; None if there are none."""
     if isinstance(a, np.ndarray) and a.dtype != object:
         return a.shape, a.dtype, hashlib.blake2b(np.ascontiguousarray(a).data).digest()
     if isinstance(a, list) and a and all(isinstance(e, (int, float)) for e in a):
@@ -236,7 +236,7 @@ def _contents(a: Any) -> Any:
 
 
 class _SameArguments:
-    """A gradient that runs only if the arrays and lists that its function was given are what they were.
+    """A gradient function that refuses to run if arrays or lists among its arguments have changed.
 
     What the gradient itself writes to them is for the next time.
     """
@@ -262,7 +262,7 @@ class _SameArguments:
 
 
 class Comparison:
-    """The gradient of one call, compared with central differences where it is first needed.
+    """Compares the gradient of one call with central differences when it is first needed.
 
     The incoming gradients w weigh the outputs, the inputs move along a random direction u. Then
     w . (f(x + h u) - f(x - h u)) / 2h is u . (the gradient of the inputs).
@@ -291,11 +291,11 @@ class Comparison:
             start.note(f)
 
     def drop(self) -> None:
-        """Compare nothing."""
+        """Cancel the comparison and free its memory."""
         self.start, self.script, self.inputs, self.outputs = StartSnapshot(), [], [], []
 
     def forward(self) -> None:
-        """What the function did to fields, once more: its Python code is not run again."""
+        """Repeat the launches and writes of the function; its Python code is not run again."""
         for act in self.script:
             act()
 
@@ -344,7 +344,7 @@ class Comparison:
 
 
 class BoundGradReplaced(Bound):
-    """A method with a gradient of its own, taken from an object."""
+    """A bound method with a gradient of its own."""
 
     def __init__(self, replaced: GradReplaced, owner: Any) -> None:
         self.replaced = replaced
@@ -355,7 +355,7 @@ class BoundGradReplaced(Bound):
         return self.replaced(self.owner, *args, **kwargs)
 
     def grad(self, *args: Any, **kwargs: Any) -> None:
-        """Run the gradient, with the arguments of the call that it belongs to."""
+        """Run the gradient function with the arguments of its call."""
         self.replaced.grad(self.owner, *args, **kwargs)
 
 
@@ -481,7 +481,7 @@ class NoGrad:
     """
 
     def __reduce__(self) -> str:
-        """Copied and pickled by its name: there is one."""
+        """Copy and pickle by name: it is a singleton."""
         return "no_grad"
 
     def __call__(self, function: Callable[..., Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Copies of fields from Python; on a tape they are recorded, and differentiated."""
+"""Copies of fields from Python, which tapes record and differentiate."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _run(f: Field, start: Any, count: Any) -> Run:
 
 
 def _row(f: Field, run: Run) -> int | None:
-    """The row of the time axis that a run of elements stays within, if it is the first axis."""
+    """Return the only row of the time axis that a run of elements reaches, if that is the first axis."""
     if f.versions.axis != 0:
         return None
     size = 1
@@ -157,14 +157,14 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
 
 
 def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | StructField:
-    """A clone of one member, which only has a gradient if its numbers are floats."""
+    """Clone one member, with a gradient only if its numbers are floats."""
     whole = isinstance(x, Field) and not x.dtype.is_float
     made: Field | StructField = clone(x, None if whole else needs_grad)
     return made
 
 
 def stop_grad_outside(x: Any) -> Any:
-    """`ds.stop_grad` in Python: what a field holds now, or this value, is a constant on the tape."""
+    """Implement `ds.stop_grad` in Python: present values of a field, or a number, become constants."""
     if session.tape is not None:
         session.tape.declared_constant()
     try:

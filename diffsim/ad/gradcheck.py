@@ -31,7 +31,7 @@ def jacobian(
     *,
     max_outputs: int | None = None,
 ) -> Jacobians:
-    """The derivatives of all outputs with respect to all inputs, by reverse mode.
+    """Compute the derivatives of all outputs with respect to all inputs in reverse mode.
 
     Args:
         function: launches kernels; run once. Fields are afterwards as they were before, gradients too.
@@ -249,7 +249,7 @@ def _checked(fields: Any, what: str) -> list[Field]:
 
 
 def _check_options(function: Any, **numbers: Any) -> None:
-    """Refuse what is no function, no number, no number of components."""
+    """Validate the function and the numbers given to a check."""
     need_function(
         function, "what is checked", "give a kernel without arguments, or a Python function"
     )
@@ -262,10 +262,10 @@ def _tolerances(*fields: Field) -> tuple[float, float, float]:
 
 
 def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, StartSnapshot]:
-    """Run the function on a tape, noting what it changes."""
+    """Run the function on a tape, with a snapshot of what it changes."""
     check_runs(function, "the function")
     tape = Tape(in_place="save")
-    tape.keeps_inputs = False  # what moves is what the function finds
+    tape.keeps_inputs = False  # the perturbed inputs are those before the function
     tape.recorder.snapshot = start = StartSnapshot()
     for f in inputs:
         start.note(f)
@@ -279,7 +279,7 @@ def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, Sta
 
 
 def _back(start: StartSnapshot) -> None:
-    """Leave the fields as they were at the start."""
+    """Restore the fields to their values at the start."""
     for saved in start.saved.values():
         saved.restore()
     session.launches = start.launches
@@ -351,7 +351,7 @@ def run_perturbed(
     by: dict[Field, np.ndarray],
     outs: Sequence[Field],
 ) -> list[np.ndarray]:
-    """What the function makes of outputs, started with fields moved by so much; then all is undone."""
+    """Return the outputs of the function for perturbed inputs, and restore all fields."""
     with start.again():
         perturb(start, by)
         function()

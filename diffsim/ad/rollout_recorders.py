@@ -1,4 +1,4 @@
-"""Recorders of the steps of a checkpointed rollout: what they carry on, and whether they repeat."""
+"""Recorders of the steps of a checkpointed rollout: for its forward run, and for steps run again."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class CarryWatch(NullRecorder):
         self.probe: OverwriteSaver | None = None
 
     def next_step(self, *, measure: bool) -> None:
-        """A new step begins: nothing was overwritten in it yet.
+        """Begin a new step, in which nothing was overwritten yet.
 
         Args:
             measure: whether to count what a tape of this step would save.
@@ -156,7 +156,7 @@ class CarryWatch(NullRecorder):
 
     @staticmethod
     def _covered(special: Specialization, args: tuple[Any, ...]) -> set[Box]:
-        """What a launch stores every element of."""
+        """Return the boxes that a launch stores every element of."""
         found: set[Box] = set()
         for a in special.accesses.must_write:
             box = special.box(a, args)
@@ -216,7 +216,7 @@ def _holds(fresh: set[Box], box: Box) -> bool:
 
 
 def _is_extreme(a: RegionAccess) -> bool:
-    """Whether it is an update whose adjoint looks at what was there before (a minimum or maximum)."""
+    """Whether the adjoint of an update depends on the old value: a minimum or maximum."""
     return isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and a.mem.grad is not None
 
 

@@ -1,8 +1,11 @@
 """Tapes: record launches, then run their adjoints in reverse order.
 
-A tape holds one entry for each launch (and each write from Python to a field): what was launched, with which
-arguments, and the clock's reading, against which the adjoint checks that everything it loads is still what
-the launch saw. A tape saves no field values, unless it is asked to (`in_place="save"`).
+A tape has one entry for each launch and each write from Python to a field: the kernel, its arguments, and the
+clock's reading. With that reading the adjoint checks that every value it loads is still the one that the
+launch saw. A tape saves no field values, unless it is asked to (`in_place="save"`).
+
+`Tape` is the user's interface. Read `ad/recorder.py` for how entries are made, `ad/record/entry.py` for what
+they mean, `ad/reverse/backward.py` for the backward pass.
 """
 
 from __future__ import annotations
@@ -94,7 +97,9 @@ class Tape:
 
     """
 
-    keeps_inputs = True  # whether the gradient of what Python sets first in the block is kept
+    keeps_inputs = (
+        True  # whether constants that Python sets first are inputs (`ad/reverse/inputs.py`)
+    )
 
     def __init__(
         self,
@@ -171,7 +176,7 @@ class Tape:
         return self
 
     def _clear(self) -> None:
-        """What a run with a loss starts with."""
+        """Clear the loss and the gradients, as at the start of a run with a loss."""
         if self.loss is not None:
             if self.clear_gradients:
                 if session.others_use_gradients():
@@ -234,7 +239,7 @@ class Tape:
         self.hooks.append(hook)
         return hook
 
-    # ---- running it again
+    # ---- replays
 
     def replay(self) -> None:
         """Run everything recorded again, in order, from what the fields hold now.
@@ -318,7 +323,7 @@ class Tape:
     def _starting_gradients(
         self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
     ) -> tuple[Field | Recorded | None, dict[Field, Any]]:
-        """The loss, if the pass starts from one, and all gradients of fields that it starts from."""
+        """Validate what the pass starts from: the loss, if any, and the seeds of fields."""
         seeds: dict[Field, Any] = {f: of_its_own(seed) for f, seed in (grads or {}).items()}
         if grads is None and loss is None:
             loss = self.loss
@@ -336,7 +341,7 @@ class Tape:
         return loss, seeds
 
     def _check_backward(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
-        """Refuse a wrong gradient before the pass touches any: all checks, and all adjoints compiled."""
+        """Run all checks, and compile all adjoints, before any gradient is changed."""
         record, integrity, replay = self.recorder.record, self.recorder.integrity, self._replay
         integrity.check(record.firsts(), seeds)
         if not self.complete and not record:
@@ -374,14 +379,14 @@ class Tape:
         note_inputs(record, recorder.integrity, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
-        """The gradients that a backward pass, which began at that reading of the clock, was to compute."""
+        """Return the gradients that a pass which began at a clock reading was to compute."""
         yield from self.gradients.values()
         yield from (f.grad for f in seeds if isinstance(f, Field) and f.grad is not None)
         if self.hooks or any(isinstance(e, Replaced) for e in self.entries.firsts()):
             yield from written_since(clock)  # the user's code may have written to any
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """`copy`, `deepcopy` and `pickle` come here."""
+        """Refuse `copy`, `deepcopy` and `pickle`."""
         raise refuse(
             "a tape",
             "it knows the launches of this process",

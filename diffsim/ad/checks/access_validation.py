@@ -1,4 +1,4 @@
-"""The global data access rules to the letter: `ds.Tape(validation=True)`.
+"""The global data access rules, checked element by element: `ds.Tape(validation=True)`.
 
 Each launch runs a variant of its kernel that notes what it reads and checks what it writes, element by
 element (`passes/instrument/shadow_memory.py`), one iteration of a loop after the other, so that the first
@@ -66,7 +66,7 @@ class Watched:
 
 
 def _noted(special: Specialization) -> set[Load]:
-    """The loads that count: of what has a gradient, and what the adjoint loads again."""
+    """Return the loads to check: of fields with a gradient, and those that the adjoint repeats."""
     if special.mode.is_detached:
         return set()
     try:
@@ -84,7 +84,7 @@ def _noted(special: Specialization) -> set[Load]:
 
 
 class Validator:
-    """What one tape noted: for each field, who read and wrote each of its elements last."""
+    """The shadow memory of one tape: for each field element, the statements that read and wrote it last."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -93,7 +93,7 @@ class Validator:
         self.once: dict[str, Field] = {}
 
     def instead(self, special: Specialization, args: tuple[Any, ...]) -> Specialization:
-        """The variant of a kernel that is launched in place of it."""
+        """Return the instrumented variant to launch in place of a kernel."""
         made: Watched | None = special.variants.get(Watched)
         if made is None:
             made = special.variants[Watched] = Watched(special)
@@ -113,7 +113,7 @@ class Validator:
         return made.specialization
 
     def _note(self, mem: Mem, thing: Any, what: str) -> Field:
-        """The notes beside a field; beside a NumPy array, of which tapes keep copies, for this launch."""
+        """Return a shadow field; that of a NumPy array, which tapes copy, is for this launch only."""
         new = not isinstance(thing, Field)
         beside = self.once if new else self.notes.setdefault(thing, {})
         if new or what not in beside:
@@ -137,7 +137,7 @@ class Validator:
             raise self.error(message, int(notes[notes != 0].flat[0]), Span.of_caller())
 
     def error(self, message: str, note: int, span: Span | None) -> GlobalDataAccessError:
-        """The error for a violation, with the other statement that takes part in it."""
+        """Return the error for a violation, with both statements that take part in it."""
         start, watched = next(s for s in reversed(self.launches) if s[0] < note)
         other = watched.statements[note - start - 1]
         assert isinstance(other, (Load, Store, Atomic))
@@ -154,7 +154,7 @@ def _array(dtype: types.ScalarType, element: tuple[int, ...], shape: tuple[int, 
 
 
 def _first(field: Field, index: Index, found: np.ndarray) -> str:
-    """The first of these elements where something was found."""
+    """Return the index of the first of these elements where something was found, as text."""
     inside = np.zeros(found.shape, bool)
     inside[numpy_index(field, index)] = True
     at = np.argwhere((found & inside).reshape(*field.shape, -1).any(axis=-1))[0]

@@ -1,4 +1,8 @@
-"""Chains of derivatives that break in a field without gradient, searched for before each backward pass."""
+"""Active values stored to fields without gradient, searched for before each backward pass.
+
+Such a store ends the chain of derivatives. That is an error only if the value is used again later: a value
+that is stored for output alone breaks nothing. So the search follows lost values through the record in order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 Loss = tuple[Any, Store | Atomic | Span | None, bool]
-"""Where an active value was lost: the memory (kept, so that its id stays its own), the statement, and
+"""Where an active value was lost: the memory (referenced, so that its id is not reused), the statement, and
 whether the value was a gradient."""
 
 
@@ -50,7 +54,7 @@ class _Search:
         special, activity = entry.special, entry.special.derivative.activity
         if not (self.broken or activity.leaks or activity.second_leaks):
             return
-        if special.mode.is_detached:  # what it stores is a constant
+        if special.mode.is_detached:  # it stores constants only
             return
         objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
         lost: dict[int, Loss] = {}
@@ -65,13 +69,13 @@ class _Search:
             self.broken.setdefault(name, where)
 
     def launched_inside(self, entry: Launched, special: Specialization) -> None:
-        """A launch in a function with a gradient of its own: what it leaves in fields without gradient.
+        """Note what a launch in a function with a gradient of its own stores to fields without gradient.
 
-        The gradient written by hand can not be asked about them, for lack of a place to ask it in.
+        The gradient given by the user cannot account for those: they have no gradient to read it from.
         """
         try:
             leaks = special.derivative.activity.leaks
-        except AutodiffError:  # it uses gradients, and is not differentiated itself
+        except AutodiffError:  # it reads gradients, so it is not differentiated itself
             return
         for s in leaks:
             f = special.object_of(s.mem, entry.given)
@@ -100,7 +104,7 @@ class _Search:
                 self.broken.pop(key(target), None)
 
     def find(self, f: Any) -> Loss | None:
-        """Where an active value was lost in a memory, under whatever name."""
+        """Return where an active value was lost in a memory, also through another view of it."""
         found = self.broken.get(key(f))
         if found is None and isinstance(f, np.ndarray):
             arrays = (w for w in self.broken.values() if isinstance(w[0], np.ndarray))
@@ -111,7 +115,7 @@ class _Search:
 def _follow_value(
     special: Specialization, mem: Mem, where: Loss, objects: dict[Mem, Any], lost: dict[int, Loss]
 ) -> None:
-    """Follow a value that was lost in `mem` through a kernel, and add where it gets lost again.
+    """Follow a value lost in `mem` through a kernel, and add the memories in which it is lost again.
 
     Raises:
         AutodiffError: it gets into a field with a gradient, or is returned.
@@ -129,9 +133,9 @@ def _follow_value(
 
 
 def key(f: Any) -> int:
-    """What a memory is known by: views of one NumPy array are one memory."""
+    """Return the key of a memory: views of one NumPy array have the same."""
     if isinstance(f, DeviceArray):
-        return -f.memory  # no object's id
+        return -f.memory  # negative: not the id of any object
     while isinstance(f, np.ndarray) and isinstance(f.base, np.ndarray):
         f = f.base
     return id(f)

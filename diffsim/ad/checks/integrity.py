@@ -1,4 +1,4 @@
-"""What a tape's record lacks, so that there is no gradient.
+"""Whether a record is complete: a gradient of a program with unrecorded parts would be wrong.
 
 Launches that were cut short, and writes between the blocks of one tape.
 """
@@ -34,7 +34,7 @@ class RecordIntegrity:
         self._elsewhere: dict[Field, tuple[str, Span | None]] = {}
 
     def cut_short(self, what: str, span: Span | None) -> None:
-        """Something that wrote to fields did not run to its end, and is not on the record."""
+        """Note that code which wrote to fields failed, and is not on the record."""
         self._error = AutodiffError(
             f"{what} did not run to its end on this tape, so what it wrote is not on the record",
             span,
@@ -42,10 +42,10 @@ class RecordIntegrity:
         )
 
     def put_back(self, final: list[Saved]) -> None:
-        """At the end of a pass: put back what was there at its start, last first."""
+        """Restore, at the end of a backward pass, the values from its start, in reverse order."""
         if not final:
             return
-        with contextlib.ExitStack() as stack:  # each of them, whatever becomes of the others
+        with contextlib.ExitStack() as stack:  # restores all of them, also if one fails
             for saved in final:
                 stack.callback(self._put_back, saved)
 
@@ -55,7 +55,7 @@ class RecordIntegrity:
 
     @contextlib.contextmanager
     def if_cut_short(self, saved: Field) -> Iterator[None]:
-        """Put a saved value in the place of what overwrote it, which is lost if that fails."""
+        """Guard the restore of a saved value: if it fails, the value that was there is lost."""
         try:
             yield
         except BaseException:
@@ -68,12 +68,12 @@ class RecordIntegrity:
             raise
 
     def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
-        """Another thread has written to a field (or array) while this one recorded."""
+        """Note that another thread wrote to a field (or array) while this one recorded."""
         if isinstance(f, Field) and f.grad is not None:
             self._elsewhere[f] = who, span
 
     def check(self, entries: Iterable[Entry], seeds: Iterable[Any] = ()) -> None:
-        """Raise AutodiffError if something is missing in the record, or in what it starts from."""
+        """Raise AutodiffError if something is missing in the record, or concerns the seeds."""
         if self._error is not None:
             raise self._error
         if not self._elsewhere:
@@ -90,7 +90,7 @@ class RecordIntegrity:
                 )
 
     def check_unchanged(self, entries: Sequence[Entry]) -> None:
-        """The record is about to go on.
+        """Check that no field of the record changed between two blocks of its tape.
 
         Raises:
             AutodiffError: a field with a gradient has changed since it was recorded.
@@ -110,7 +110,7 @@ class RecordIntegrity:
 
 
 def check_kernels(record: Record) -> None:
-    """Refuse a record whose kernels have other adjoints now than when they were launched.
+    """Refuse a record whose kernels would have other adjoints now than at their launches.
 
     Raises:
         AutodiffError: the backend is another one.
@@ -133,7 +133,7 @@ def check_kernels(record: Record) -> None:
 
 
 def session_reset() -> AutodiffError:
-    """The error where the session was reset in the block of a tape."""
+    """Return the error for a session that was reset in the block of a tape."""
     return AutodiffError(
         "ds.init() or ds.reset() was called while this tape was recording, which ended the record",
         Span.of_caller(),
@@ -142,7 +142,7 @@ def session_reset() -> AutodiffError:
 
 
 def no_record(aim: str) -> AutodiffError:
-    """The error where the tape holds nothing to run again, forward or backward."""
+    """Return the error for a tape without a complete block."""
     return AutodiffError(
         f"there is nothing to {aim}: no block of this tape has run to its end",
         Span.of_caller(),

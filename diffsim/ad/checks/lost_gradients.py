@@ -1,14 +1,15 @@
-"""Gradients that Python would lose: searched for before each backward pass.
+"""Dependences through Python that a record lacks: searched for before each backward pass.
 
-What Python takes out of fields and puts into others is on the record as a constant. Numbers and arrays
-remember where they come from (`runtime/fields/read_values.py`); what `math.sqrt`, another library or
-`np.array(...)` makes of them does not. So the record itself is looked at:
+Values that Python reads from fields and writes to others are constants on the record. Numbers and arrays
+carry their provenance (`runtime/fields/read_values.py`), but results of `math.sqrt`, of other libraries or of
+`np.array(...)` do not. So the record itself is searched for signs of a lost dependence:
 
-- a loss that nothing with a gradient leads to: a constant that Python computed, or a block that the launches
-  were left out of;
-- a field that was read out and leads to the loss on no way of the record, where Python wrote something later
-  that does (both are guesses: they are not made where the program says `ds.stop_grad`, and so knows);
+- a loss that depends on nothing with a gradient: Python computed it, or the launches are not in the block;
+- a field that was read in Python and reaches the loss on no path of the record, while Python later wrote to a
+  field that does;
 - gradients that were set in the block, of fields whose gradients the backward pass computes anew.
+
+The first two are heuristics. They are off in programs that call `ds.stop_grad`: those tell what is constant.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from diffsim.ad.record.record import Record
 
 Writes = Mapping[Field, Span | None]
-"""Fields that were written, and where."""
+"""Fields that were written, and the statements."""
 _MEANT = "if a constant is meant, say so: ds.stop_grad({})"
 
 
@@ -36,7 +37,7 @@ _MEANT = "if a constant is meant, say so: ds.stop_grad({})"
 
 
 def check_seeds(record: Record) -> None:
-    """Refuse gradients set in the block, of fields whose gradients the backward pass computes."""
+    """Refuse seeds set in the block for fields whose gradients the backward pass computes anew."""
     if not record.seeded and not any(special.accesses.gradient_writes for special in record.alive):
         return
     computed = {f.grad for f in all_written(record.firsts()) if f.grad is not None}
@@ -77,7 +78,7 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
 
 
 def check_reaches(record: Record, loss: Field | None, seeds: Iterable[Field]) -> None:
-    """Refuse a loss that nothing leads to, and ways to it that only Python knows."""
+    """Refuse a loss that depends on nothing, and dependences of it that only Python knows."""
     if loss is not None and not record.declares_constants:
         _check_loss(record, loss)
     if record.read_out:
@@ -92,7 +93,7 @@ def _check_loss(record: Record, loss: Field) -> None:
     for entry in reversed(record):
         if isinstance(entry, Replaced):
             if entry.by_user or loss in used_by(entry):
-                return  # the user's own gradient knows
+                return  # a gradient given by the user may reach the loss
         elif loss not in entry.writes():
             continue
         elif isinstance(entry, Stored) or entry.is_declared_constant:
@@ -123,7 +124,7 @@ def _check_loss(record: Record, loss: Field) -> None:
 
 
 def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field]) -> None:
-    """Raise AutodiffError where what was read out leads to the loss, and Python alone knows how.
+    """Raise AutodiffError where the loss depends through Python on a field that was read.
 
     That is an array that NumPy made of it; or, where nobody knows what was made of it, a field that was set
     later, if what was read out leads to the loss on no other way.
@@ -166,7 +167,7 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
 
 
 def _check_taken(entry: Wrote, explained: list[set[Field]]) -> None:
-    """Raise AutodiffError unless the user recorded how the gradient flows through what NumPy did."""
+    """Raise AutodiffError for an array computed from a field, unless its gradient was recorded."""
     assert entry.array_source is not None
     source, span = entry.array_source
     if (
@@ -198,14 +199,14 @@ def _refuse(source: Any, entry: Wrote) -> None:
 
 
 def _is_cut(entry: Entry) -> bool:
-    """Whether the user says that something is a constant, which what is made of it is then, too."""
+    """Whether the user declared a constant: what is computed from it is constant, too."""
     return entry.is_declared_constant or (
         isinstance(entry, Wrote) and isinstance(entry.value, Field)
     )
 
 
 def _read_outs(record: Record) -> list[Any]:
-    """Where the fields come from that Python read in this record."""
+    """Return the provenance of each field with a gradient that Python read in this recording."""
     if not record.read_out:
         return []
     sources = (f.source for f in members(session.with_grad))

@@ -1,7 +1,7 @@
 """Where a NaN came from: `ds.Tape(check_nan=True)`.
 
-After each launch and each adjoint the parts of fields that it wrote are looked at. What was NaN before is
-no news, so the first launch that makes one is the one that is reported.
+After each launch and each adjoint the parts of fields that it wrote are searched. Elements that were NaN
+before are left out, so that the launch which made the first one is reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_LINES = 4
 
 
 class NanWatch:
-    """Finds the first launch or adjoint that makes a NaN."""
+    """Finds the first launch or adjoint that writes a NaN."""
 
     def __init__(self) -> None:
         self.old: dict[tuple[Field, int | None], np.ndarray] = {}
@@ -31,7 +31,7 @@ class NanWatch:
     def before(
         self, accesses: list[RegionAccess], special: Specialization, args: tuple[Any, ...]
     ) -> None:
-        """Note what is NaN already in what is going to be written."""
+        """Note which elements of what will be written are NaN already."""
         self.old = {}
         for a in accesses:
             box = special.box(a, args)
@@ -41,7 +41,7 @@ class NanWatch:
     def after(
         self, accesses: list[RegionAccess], entry: Launched, *, adjoint: bool = False
     ) -> None:
-        """Look at what was written."""
+        """Search what was written, and report the first new NaN."""
         for (f, row), old in self.old.items():
             made = np.isnan(_rows(f, row))
             made &= ~old
@@ -52,7 +52,7 @@ class NanWatch:
         self.old = {}
 
     def wrote(self, field: Field, index: Index) -> None:
-        """Look at what Python wrote."""
+        """Search what Python wrote."""
         if not field.dtype.is_float:
             return
         array, there = values_of(field), numpy_index(field, index)
@@ -81,7 +81,7 @@ def _error(where: str, entry: Launched, lines: list[Span], *, adjoint: bool) -> 
 
 
 def _rows(f: Field, row: int | None) -> np.ndarray:
-    """The row of a field's time axis (None: all of it)."""
+    """Return the values of a row of the time axis (None: of the whole field)."""
     axis = f.versions.axis
     if row is None or axis is None or not 0 <= row < f.shape[axis]:
         return values_of(f)
@@ -90,7 +90,7 @@ def _rows(f: Field, row: int | None) -> np.ndarray:
 
 
 def _place(f: Field, row: int | None, made: np.ndarray) -> str:
-    """The index of the first element where something was made."""
+    """Return the index of the first new NaN, as text."""
     at = [int(k) for k in np.argwhere(made)[0][: len(f.shape)]]
     axis = f.versions.axis
     if row is not None and axis is not None and made.shape[axis] != f.shape[axis]:
