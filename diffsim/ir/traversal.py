@@ -1,4 +1,4 @@
-"""Going over IR: what a statement uses and binds, copying with substitution, dead code."""
+"""Traversal of IR: what a statement uses and binds, free values, copying with substitution."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from diffsim.ir.nodes import (
     While,
 )
 
-_UNKNOWN_TURNS = 16
+_UNKNOWN_TRIP_COUNT = (
+    16  # iterations that estimates assume of a loop whose bounds are not constants
+)
 _HOLD_BLOCKS = frozenset((For, While, If, CustomCall, Gradient))
 """Asked by type first: nearly all statements are none of these."""
 
 
 def blocks(stmt: Stmt) -> tuple[Block, ...]:
-    """The blocks that run when the statement does (not a given adjoint or replay)."""
+    """Return the blocks that run when the statement does (not a custom adjoint or replay)."""
     if type(stmt) not in _HOLD_BLOCKS:
         return ()
     if isinstance(stmt, For):
@@ -47,7 +49,7 @@ def blocks(stmt: Stmt) -> tuple[Block, ...]:
 
 
 def uses(stmt: Stmt) -> tuple[Value, ...]:
-    """The values a statement reads itself (not those its blocks read)."""
+    """Return the values a statement reads itself (not those its blocks read)."""
     if isinstance(stmt, (Let, InlineLLVM)):
         return stmt.args
     if isinstance(stmt, Load):
@@ -74,7 +76,7 @@ def uses(stmt: Stmt) -> tuple[Value, ...]:
 
 
 def outs(stmt: Stmt) -> tuple[Value, ...]:
-    """The values a statement binds in the block it stands in."""
+    """Return the values a statement binds in the block that contains it."""
     if isinstance(stmt, (Let, Load)):
         return (stmt.out,)
     if isinstance(stmt, (For, While, If, CustomCall, Gradient, InlineLLVM)):
@@ -85,21 +87,21 @@ def outs(stmt: Stmt) -> tuple[Value, ...]:
 
 
 def custom_rule_blocks(stmt: Stmt) -> tuple[Block, ...]:
-    """The blocks that an adjoint runs in place of a call's own: its replay, its given adjoint."""
+    """Return the blocks that an adjoint runs in place of a call's own: its replay, its custom adjoint."""
     if isinstance(stmt, CustomCall):
         return tuple(b for b in (stmt.replay, stmt.adjoint) if b is not None)
     return ()
 
 
 def entered(stmt: Stmt) -> tuple[Value, ...]:
-    """The values that a statement binds for the blocks inside of it."""
+    """Return the values that a statement binds for the blocks inside of it."""
     if isinstance(stmt, For):
         return (*stmt.params, stmt.index)
     return stmt.params if isinstance(stmt, (While, Gradient)) else ()
 
 
 def statements(block: Block, *, given: bool = False) -> Iterator[Stmt]:
-    """All statements of a block and of the blocks inside of it, outermost first, in order.
+    """Yield all statements of a block and of the blocks inside of it, outermost first, in order.
 
     `given`: also those of the blocks that only an adjoint runs.
     """
@@ -116,13 +118,13 @@ def has_effects(block: Block) -> bool:
 
 
 def task_statements(task: Task, *, given: bool = False) -> Iterator[Stmt]:
-    """All statements of a task: those of its bounds, then those of its body."""
+    """Yield all statements of a task: those of its bounds, then those of its body."""
     yield from statements(task.bounds, given=given)
     yield from statements(task.body, given=given)
 
 
 def free_values(block: Block) -> dict[Value, None]:
-    """Values that a block reads and does not bind, in order of first use (leaves left out)."""
+    """Return the values that a block reads and does not bind, in order of first use (leaves left out)."""
     found: dict[Value, None] = {}
     bound: set[Value] = set()
 
@@ -144,7 +146,7 @@ def free_values(block: Block) -> dict[Value, None]:
 
 
 def free_leaves(block: Block) -> dict[Value, None]:
-    """The constants, arguments and dimensions that a block reads, in order of first use."""
+    """Return the constants, arguments and dimensions that a block reads, in order of first use."""
     found: dict[Value, None] = {}
 
     def visit(b: Block) -> None:
@@ -166,7 +168,7 @@ class Rewriter:
 
     def __init__(self, env: dict[Value, Value] | None = None) -> None:
         self.env: dict[Value, Value] = {} if env is None else env
-        self.rooms: dict[Mem, Mem] = {}  # scratch belongs to the block that it stands in
+        self.scratch: dict[Mem, Mem] = {}  # a copied block allocates its own
 
     def value(self, v: Value) -> Value:
         return self.env.get(v, v)
@@ -184,7 +186,7 @@ class Rewriter:
         return tuple([self.fresh(v) for v in vs])
 
     def mem(self, m: Mem) -> Mem:
-        return self.rooms.get(m, m)
+        return self.scratch.get(m, m)
 
     def block(self, b: Block) -> Block:
         out: list[Stmt] = []
@@ -193,7 +195,7 @@ class Rewriter:
         return Block(out, self.values(b.yields))
 
     def stmt(self, s: Stmt) -> list[Stmt]:
-        """The copy of one statement (as a list: none, one or several)."""
+        """Return the copy of one statement (as a list: none, one or several)."""
         return [self.copy(s)]
 
     def copy(self, s: Stmt) -> Stmt:
@@ -211,10 +213,10 @@ class Rewriter:
             return Atomic(out, s.op, self.mem(s.mem), index, value, s.span, s.exclusive, s.origin)
         if isinstance(s, For):
             lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
-            turn, params = self.fresh(s.index), self.fresh_all(s.params)
+            counter, params = self.fresh(s.index), self.fresh_all(s.params)
             body = self.block(s.body)
             last = self.fresh_all(s.outs)
-            return For(turn, lo, hi, params, inits, body, last, s.span, s.reverse)
+            return For(counter, lo, hi, params, inits, body, last, s.span, s.reverse)
         if isinstance(s, While):
             inits = self.values(s.inits)
             params = self.fresh_all(s.params)
@@ -225,8 +227,8 @@ class Rewriter:
             then, orelse = self.block(s.then), self.block(s.orelse)
             return If(cond, then, orelse, self.fresh_all(s.outs), s.span)
         if isinstance(s, Alloca):
-            self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, s.mem.kind)
-            return Alloca(self.rooms[s.mem], self.value(s.count), s.span)
+            self.scratch[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, s.mem.kind)
+            return Alloca(self.scratch[s.mem], self.value(s.count), s.span)
         if isinstance(s, CustomCall):
             return self.custom(s)
         if isinstance(s, InlineLLVM):
@@ -258,18 +260,19 @@ class Rewriter:
         )
 
 
-def iterations(block: Block, turns: int = 1) -> dict[Stmt, int]:
-    """About how often each update and store of a block is run, if the block is run `turns` times."""
+def iterations(block: Block, times: int = 1) -> dict[Stmt, int]:
+    """Estimate how often each update and store of a block is run, if the block is run so many times."""
     found: dict[Stmt, int] = {}
     for s in block.stmts:
         if isinstance(s, (Atomic, Store)):
-            found[s] = turns
-        inner = turns
+            found[s] = times
+        inner = times
         if isinstance(s, While):
-            inner = turns * _UNKNOWN_TURNS
+            inner = times * _UNKNOWN_TRIP_COUNT
         elif isinstance(s, For):
             known = isinstance(s.lo, Const) and isinstance(s.hi, Const)
-            inner = turns * (max(0, int(s.hi.value) - int(s.lo.value)) if known else _UNKNOWN_TURNS)  # type: ignore[attr-defined]
+            trips = max(0, int(s.hi.value) - int(s.lo.value)) if known else _UNKNOWN_TRIP_COUNT  # type: ignore[attr-defined]
+            inner = times * trips
         for b in blocks(s):
             found.update(iterations(b, inner))
     return found

@@ -5,7 +5,7 @@ no statement of the kernel may write an element after a load that the adjoint re
 exactly the loads that are left in the finished adjoint, and lets pass what it can prove:
 
 - writes and loads of different rows (x[t + 1, i] and x[t, i] with the argument t, or constants);
-- writes by an earlier task, or by an earlier statement or turn of the same lane on an element that no
+- writes by an earlier task, or by an earlier statement or iteration of the same lane on an element that no
   other lane reaches (`passes/analysis/dependence.py`);
 - anything whose value the adjoint does not load (sums, linear updates).
 
@@ -222,7 +222,7 @@ class _Checker:
 
 
 def _summed(sections: list[Section]) -> set[Mem]:
-    """Temporaries that hold a float sum over the turns of a parallel loop, or something made of one.
+    """Return temporaries that hold a float sum over the lanes of a parallel loop, or depend on one.
 
     The adjoint adds them up again, in another order.
     """

@@ -1,7 +1,8 @@
-"""How much a loop that is reversed saves at a time: all its turns, or segments of them.
+"""Loop checkpoints: what a reversed loop saves of its carried values, for all iterations or for segments.
 
-Where all that a loop carries would take more than its share of memory, `reverse` saves what each segment of
-turns begins with, and the turns of the last segment; the others are run again on the way back.
+Where the carried values of all iterations would take more than their share of memory, `reverse` saves those
+at the start of each segment of iterations, and all of the last segment; the other segments are run again, one
+at a time, when their adjoint needs them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from diffsim.ir.traversal import blocks, statements, task_statements
 from diffsim.ir.types import size_of
 
 _MOST_BYTES = 1 << 14  # that a loop saves for each lane at a time
-_SHORTEST = 16  # turns in a segment of a loop that would save more
+_SHORTEST = 16  # iterations of a segment, however much each of them saves
 
 
 def too_long(adjoint: Kernel, loop_of: dict[Mem, For | While]) -> dict[Stmt, int]:
-    """Loops that may save more than their share of memory; how many turns fit into it."""
+    """Return loops that may save more than their share of memory, and how many iterations fit into it."""
     found: dict[For | While, int] = {}
     for t in adjoint.tasks:
         for s in task_statements(t):
@@ -27,7 +28,7 @@ def too_long(adjoint: Kernel, loop_of: dict[Mem, For | While]) -> dict[Stmt, int
     split: dict[Stmt, int] = {}
     for loop, bytes_ in found.items():
         length = max(_SHORTEST, _MOST_BYTES // bytes_)
-        if any(_keeps(x) for b in blocks(loop) for x in statements(b)):
+        if any(_has_effect(x) for b in blocks(loop) for x in statements(b)):
             continue
         known = isinstance(loop, For) and isinstance(loop.lo, Const) and isinstance(loop.hi, Const)
         if not known or loop.hi.value - loop.lo.value > length:  # type: ignore[union-attr]
@@ -35,15 +36,19 @@ def too_long(adjoint: Kernel, loop_of: dict[Mem, For | While]) -> dict[Stmt, int
     return split
 
 
-def _keeps(s: Stmt) -> bool:
-    """Whether a turn leaves something behind besides what it carries: turns are not run again then."""
+def _has_effect(s: Stmt) -> bool:
+    """Whether an iteration has an effect besides what it carries, so that it must not run again."""
     return isinstance(s, InlineLLVM) or (isinstance(s, Store) and s.mem.kind == "scratch")
 
 
 class SavedLoopValue:
-    """What a loop saves for its way back: `rooms` hold what each turn of a segment began with.
+    """What a loop saves for its adjoint.
 
-    `marks` hold what each segment began with, if there are several; `count`: how many there are.
+    Attributes:
+        bounds: those of the loop.
+        rooms: scratch with the carried values at the start of each iteration of a segment.
+        marks: scratch with the carried values at the start of each segment, if there are several.
+        count: how many segments there are.
     """
 
     __slots__ = ("bounds", "count", "marks", "rooms")
@@ -62,10 +67,10 @@ class SavedLoopValue:
 
 
 def downwards(s: For | While) -> bool:
-    """Whether a loop's index falls from turn to turn."""
+    """Whether a loop's index falls from iteration to iteration."""
     return isinstance(s, For) and s.reverse
 
 
 def index_hint(s: For | While) -> str:
-    """What to call the index of a loop that runs turns of this one."""
-    return s.index.hint if isinstance(s, For) else "turn"
+    """Return the name for the index of a loop that runs iterations of this one."""
+    return s.index.hint if isinstance(s, For) else "iteration"

@@ -6,7 +6,7 @@
     atomic_add m[i], v     v.adj += m.grad[i]
     atomic_max m[i], v     if v == m[i] { v.adj += m.grad[i]; m.grad[i] = 0 }       (by one exchange)
     if c { } else { }      the same branch's forward code and adjoint; the other is not touched
-    for, while             the turns backwards; the values carried into each turn were saved on the way
+    for, while             the iterations backwards; what each of them starts from was saved on the way
     y = custom f(x, ...)   what the user says (`custom_calls.py`)
 
 An adjoint in a region adds to values of the enclosing blocks through results (If) or carried sums (For), so
@@ -72,7 +72,8 @@ class Reverser:
         new_mems: memories that the adjoint needs besides.
         winners: for each element that all lanes may raise or lower, where the number of the lane is that
             did; `finding`: whether the lanes are looking for it; `lane`: the number of this one.
-        split: loops that save a segment of so many turns at a time; `loop_of`: whose saves a scratch holds.
+        split: loops that save a segment of so many iterations at a time; `loop_of`: the loop that a
+            scratch holds saves of.
         rooms: the scratch that stands for the region's own, and the adjoints of what it holds.
         cut: adjoints that are 0 where their value was thrown away (see `_formulas.times`).
     """
@@ -199,7 +200,7 @@ class Reverser:
             b.add(If(reached, Block(stmts), Block([]), (), s.span))
 
     def _lose(self, s: Atomic) -> None:
-        """The old value that an atomic returned can not be had again; see `_refuse_lost`."""
+        """The old value that an atomic returned is not there any more; see `_refuse_lost`."""
         assert s.out is not None
         lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
         self.new_mems[lost] = None
@@ -210,17 +211,17 @@ class Reverser:
         b = self.builder
         lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
         if save:
-            turns = b.named("max", hi - lo, b.const(0, lo.type))
-            outs = self._save(s, (lo, hi), turns, inits)
+            trips = b.named("max", hi - lo, b.const(0, lo.type))
+            outs = self._save(s, (lo, hi), trips, inits)
         else:
-            outs = self._turns(s, (lo, hi), inits)
+            outs = self._iterations(s, (lo, hi), inits)
         self.env.update(zip(s.outs, outs, strict=True))
 
     def _forward_while(self, s: While, *, save: bool) -> None:
-        """A while is run once to count its turns, and again, now counted, to save."""
+        """A while is run once to count its iterations, and again, now counted, to save."""
         b = self.builder
         inits = self.values(s.inits)
-        params, n = self.fresh(s.params), Value(i64, "turn")
+        params, n = self.fresh(s.params), Value(i64, "iteration")
         with b.block() as cond_stmts:
             self.forward(s.cond)
         cond = Block(cond_stmts, self.values(s.cond.yields))
@@ -229,19 +230,19 @@ class Reverser:
             b.span = s.span
             more = n + b.const(1, i64)
         body = Block(stmts, (*self.values(s.body.yields), more))
-        outs, turns = self.fresh(s.outs), Value(i64, "turns")
-        b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, turns), s.span))
+        outs, trips = self.fresh(s.outs), Value(i64, "trips")
+        b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, trips), s.span))
         if save:
-            self._save(s, (Const(i64, 0), turns), turns, inits)
+            self._save(s, (Const(i64, 0), trips), trips, inits)
 
-    def _turns(
+    def _iterations(
         self,
         s: For | While,
         bounds: tuple[Value, Value],
         inits: tuple[Value, ...],
         rooms: Sequence[Mem] = (),
     ) -> tuple[Value, ...]:
-        """Emit some turns of a loop; `rooms`: where they save what they begin with."""
+        """Emit some iterations of a loop; `rooms`: where they save what they start from."""
         b = self.builder
         lo, hi = bounds
         index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
@@ -249,9 +250,9 @@ class Reverser:
             self.env[s.index] = index
         with b.block() as stmts:
             if rooms:
-                turn = (index - lo,)
+                iteration = (index - lo,)
                 for room, p in zip(rooms, params, strict=True):
-                    b.store(room, turn, p)
+                    b.store(room, iteration, p)
             self.forward(s.body)
             b.span = s.span
         body = Block(stmts, self.values(s.body.yields))
@@ -260,30 +261,30 @@ class Reverser:
         return outs
 
     def _save(
-        self, s: For | While, bounds: tuple[Value, Value], turns: Value, inits: tuple[Value, ...]
+        self, s: For | While, bounds: tuple[Value, Value], trips: Value, inits: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """Emit a loop that saves what its turns begin with, or those of its last segment."""
+        """Emit a loop that saves what its iterations start from, or those of its last segment."""
         b = self.builder
         length = self.split.get(s)
         if length is None:
-            rooms = self._rooms(s, turns)
+            rooms = self._rooms(s, trips)
             self.saved[s] = SavedLoopValue(bounds, rooms)
-            return self._turns(s, bounds, inits, rooms)
-        one, longest = b.const(1, turns.type), b.const(length, turns.type)
+            return self._iterations(s, bounds, inits, rooms)
+        one, longest = b.const(1, trips.type), b.const(length, trips.type)
         count = b.named(
-            "max", b.named("int_div", turns + b.const(length - 1, turns.type), longest), one
+            "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
         )
-        rooms, marks = self._rooms(s, b.named("min", turns, longest)), self._rooms(s, count)
+        rooms, marks = self._rooms(s, b.named("min", trips, longest)), self._rooms(s, count)
         last = count - one
         self.saved[s] = SavedLoopValue(bounds, rooms, marks, count)
-        q, states = Value(turns.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
+        q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
         with b.block() as stmts:
             for mark, v in zip(marks, states, strict=True):
                 b.store(mark, (q,), v)
-            ends = self._turns(s, self._segment(s, q), states)
+            ends = self._iterations(s, self._segment(s, q), states)
         outs = tuple(Value(v.type, v.hint) for v in s.outs)
         b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
-        return self._turns(s, self._segment(s, last), outs, rooms)
+        return self._iterations(s, self._segment(s, last), outs, rooms)
 
     def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
         """Where the q-th segment of a loop begins and ends."""
@@ -492,7 +493,7 @@ class Reverser:
             starts.append(adj.pop(out) if out in adj else zero(out.type))
         starts += [zero(v.type) for v in outer]
         if saved.count is None:
-            outs = self._turns_back(s, saved.bounds, carried, outer, tuple(starts))
+            outs = self._iterations_back(s, saved.bounds, carried, outer, tuple(starts))
         else:
             outs = self._segments_back(s, saved.count, carried, outer, tuple(starts))
         for k, g in zip(carried, outs, strict=False):
@@ -516,14 +517,14 @@ class Reverser:
             begin, end = self._segment(s, q)
             again = b.named("select", q < count - b.const(1, q.type), end, begin)
             states = tuple(b.load(mark, (q,)) for mark in saved.marks)
-            self._turns(s, (begin, again), states, saved.rooms)
-            outs = self._turns_back(s, (begin, end), carried, outer, params)
+            self._iterations(s, (begin, again), states, saved.rooms)
+            outs = self._iterations_back(s, (begin, end), carried, outer, params)
         results = tuple(Value(p.type, p.hint) for p in params)
         body, first = Block(stmts, outs), b.const(0, q.type)
         b.add(For(q, first, count, params, starts, body, results, s.span, reverse=True))
         return results
 
-    def _turns_back(
+    def _iterations_back(
         self,
         s: For | While,
         bounds: tuple[Value, Value],
@@ -531,7 +532,7 @@ class Reverser:
         outer: list[Value],
         starts: tuple[Value, ...],
     ) -> tuple[Value, ...]:
-        """The adjoint of turns whose beginnings are saved: of what they carry, and of `outer` values."""
+        """Emit the adjoint of iterations whose starts are saved: of carried and of `outer` values."""
         b = self.builder
         lo, hi = bounds
         names = [s.params[k] for k in carried] + outer
@@ -541,9 +542,9 @@ class Reverser:
         with b.block() as stmts:
             if isinstance(s, For):
                 self.env[s.index] = index
-            turn = (index - lo,)
+            iteration = (index - lo,)
             for p, room in zip(s.params, self.saved[s].rooms, strict=True):
-                saved = b.load(room, turn)
+                saved = b.load(room, iteration)
                 saved.hint = p.hint
                 self.env[p] = saved
             self.forward(s.body, save=True)

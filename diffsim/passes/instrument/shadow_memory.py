@@ -21,7 +21,9 @@ from diffsim.ir.types import TensorType, i64, tensor
 
 OVERWRITTEN = "was read and is then overwritten: global data access rule 1"
 RACING = "is read in one turn of a parallel loop and written in another"
-_STRIDE = 1048573  # more than most loops have turns, so that lanes of a nest have different numbers
+_STRIDE = (
+    1048573  # more than most loops have iterations, so that lanes of a nest have different numbers
+)
 
 
 @dataclass(frozen=True, slots=True)

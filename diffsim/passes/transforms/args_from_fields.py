@@ -1,11 +1,11 @@
-"""Arguments that a launch reads from a field: `step(dt)` with a 0-D field dt in place of a number.
+"""Loads arguments from fields: `step(dt)` with a 0-D field dt in place of a number.
 
     kernel step($dt: f64) {                       kernel step(dt: field f64[]) {
       parallel %i in 0..n {                         parallel %i in 0..n {
         %t: f64 = mul %v, $dt          ->             %dt: f64 = load dt[]
                                                       %t: f64 = mul %v, %dt
 
-From there on it is memory like any other: it has a gradient, and its versions are checked.
+After this pass it is memory like any other: it has a gradient, and its versions are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from diffsim.ir.traversal import Rewriter, free_leaves
 
 
 def load_args_from_fields(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
-    """The kernel with these arguments loaded from memories of rank 0."""
+    """Return the kernel with these arguments loaded from memories of rank 0."""
     if not given:
         return kernel
     args = tuple(a for a in kernel.args if a not in given)

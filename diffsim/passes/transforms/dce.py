@@ -1,11 +1,11 @@
-"""Drops what has no effect.
+"""Eliminates dead code.
 
-Promises: every statement left either changes memory that somebody can see, or computes a value that such
-a statement needs. Carried values, branch results, scratch and temporaries that nobody reads go with the
-code that made them; this is how an adjoint loses the part of the forward program that it does not need,
-and how a loop's reversal saves only what the adjoint of its body reads.
+Promises: every statement left either changes memory that is visible outside of the launch, or computes a
+value that such a statement needs. Carried values, branch results, scratch and temporaries that are never
+read go with the code that computes them; this is how an adjoint loses the part of the forward program that
+it does not need, and how a loop's reversal saves only what the adjoint of its body reads.
 
-Works by marking from the visible effects over the whole kernel, once, in time linear in its size.
+Marks from the visible effects over the whole kernel, once, in time linear in its size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HIDDEN = ("temp", "scratch")
 
 
 class _Marks:
-    """What is live, found by following uses back to definitions."""
+    """The live statements, found by following uses back to definitions."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.result = kernel.result
@@ -121,7 +121,7 @@ class _Marks:
 
 
 def eliminate_dead_code(kernel: Kernel) -> Kernel:
-    """The kernel without statements, carried values and temporaries that nothing depends on."""
+    """Return the kernel without statements, carried values and temporaries that nothing depends on."""
     marks = _Marks(kernel)
 
     def kept(stmt: Stmt, values: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -1,14 +1,14 @@
-"""A gradient that is taken and given back stays where it is.
+"""Removes clear-then-accumulate pairs on one gradient element.
 
-The adjoint of `y[i] = y[i] + f(x[i])` takes the gradient of y[i], clears it, and adds it to the gradient of
+The adjoint of `y[i] = y[i] + f(x[i])` loads the gradient of y[i], clears it, and adds it to the gradient of
 what y[i] was before, which is the same element:
 
     %g = load y.grad[%i]                   %g = load y.grad[%i]
     store y.grad[%i], 0.0            ->    ...
     exclusive_add y.grad[%i], %g
 
-Where something else is added, it is stored instead. Assumes that atomics are marked `exclusive` where they
-are. Promises: the same gradients (a zero may have the other sign).
+Where another value is added, it is stored instead: the element is 0. Assumes that exclusive atomics are
+marked. Promises: the same gradients (a zero may have the other sign).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diffsim.passes.analysis.affine import Definitions, definitions
 
 
 def forward_clears(kernel: Kernel) -> Kernel:
-    """The kernel without clearings of gradients that the same lane adds to next."""
+    """Return the kernel without clears of gradients that the same lane accumulates into next."""
     defs = definitions(kernel)
     tasks = tuple(_task(t, defs) for t in kernel.tasks)
     if all(a is b for a, b in zip(tasks, kernel.tasks, strict=True)):
@@ -48,11 +48,11 @@ def _task(task: Task, defs: Definitions) -> Task:
             continue
         changed[k] = None
         changed[at] = Store(add.mem, add.index, add.value, add.span)
-        took = loads.get(add.value, k)
-        load = stmts[took]
-        if isinstance(load, Load) and took < k and lane.same_element(load, clear):
-            write = lane.next_access(clear, took, writing=True)
-            if write == k:
+        loaded = loads.get(add.value, k)
+        load = stmts[loaded]
+        if isinstance(load, Load) and loaded < k and lane.same_element(load, clear):
+            write = lane.next_access(clear, loaded, writing=True)
+            if write == k:  # what is added back is what was there: the element keeps it
                 changed[at] = None
     if not changed:
         return task

@@ -1,14 +1,14 @@
 """Finds what depends on the order in which lanes run, for `ds.init(deterministic=True)` on the CPU.
 
-A parallel task gives the same bits in every run if its lanes touch elements of their own, or update whole
-numbers that nobody looks at meanwhile. Otherwise `Task.order` says what the backend must do:
+A parallel task gives the same bits in every run if its lanes touch elements of their own, or update integers
+that no lane reads meanwhile. Otherwise `Task.order` says what the backend must do:
 
 - updates of floats whose old value is not used, and stores to elements that others may store to, are
   logged, and made in the order of the lanes (`backends/llvm/update_log.py`);
-- where lanes may see what others have written (the old value of an atomic, a load of what may be somebody
-  else's), and where they print, all lanes run in order on one thread.
+- where lanes may see what others have written (the old value of an atomic, a load of what may be
+  another lane's), and where they print, all lanes run in order on one thread.
 
-Assumes scalar IR with exclusive atomics marked; runs after `private`, since it names statements.
+Assumes scalar IR with exclusive atomics marked; runs after `privatize`, since it names statements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from diffsim.passes.analysis.ownership import written_by_others
 
 
 def order_updates(kernel: Kernel) -> Kernel:
-    """The kernel with `Task.order` filled in."""
+    """Return the kernel with `Task.order` filled in."""
     return kernel.replace(tasks=tuple(t.replace(order=_of_task(t)) for t in kernel.tasks))
 
 
@@ -28,17 +28,17 @@ def _of_task(task: Task) -> FixedOrder | None:
     if not task.axes:
         return None
     found = list(task_statements(task))
-    in_order = FixedOrder(frozenset(), serial=True)
+    on_one_thread = FixedOrder(frozenset(), serial=True)
     if any(isinstance(s, Print) for s in found):
-        return in_order  # of more lines than there is room for, the first ones are kept
+        return on_one_thread  # of more lines than there is room for, the first ones are kept
     ownership = written_by_others(task)
     shared: dict[Mem, list[Atomic | Store]] = {}
     for s in found:
         if isinstance(s, Load) and not ownership.is_own(s):
-            return in_order
+            return on_one_thread
         if isinstance(s, Atomic) and not s.exclusive:
             if s.out is not None:
-                return in_order
+                return on_one_thread
             shared.setdefault(s.mem, []).append(s)
         if isinstance(s, Store) and not ownership.is_own(s):
             shared.setdefault(s.mem, []).append(s)
@@ -46,7 +46,7 @@ def _of_task(task: Task) -> FixedOrder | None:
     for mem, updates in shared.items():
         kinds = {s.op if isinstance(s, Atomic) else "store" for s in updates}
         if len(kinds) > 1 or mem.kind == "temp":
-            return in_order
+            return on_one_thread
         if mem.dtype.scalar.is_float or "store" in kinds:
             logged.update(updates)
     return FixedOrder(frozenset(logged), serial=False) if logged else None

@@ -6,7 +6,8 @@ of the field that a task adds to is small beside the number of additions, each t
 the copies are added up in a fixed order. This pass only marks such memories in `Task.privatized`; the backend
 decides at the launch, when it knows the number of lanes.
 
-Assumes scalar IR with exclusive atomics marked; must run last, since it names statements.
+Assumes scalar IR with exclusive atomics marked; runs after all passes that rewrite statements, since it names
+them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from diffsim.passes.analysis.affine import Definitions, offset_of, task_definiti
 from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.regions import RegionMap, region_of
 
-_LARGEST = 1 << 20  # scalars of one copy
+_MOST_SCALARS = 1 << 20  # of one copy; each thread has one, and clears and adds up all of it
 
 Lead = tuple[tuple[Value | None, int], ...]
 
 
 def privatize(kernel: Kernel) -> Kernel:
-    """The kernel with `Task.privatized` filled in."""
+    """Return the kernel with `Task.privatized` filled in."""
     tasks = tuple(t.replace(privatized=_of_task(t)) for t in kernel.tasks)
     return kernel.replace(tasks=tasks)
 
@@ -40,13 +41,13 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
             groups.setdefault(s.mem, []).append(s)
     if not groups:
         return ()
-    counts, apart_along = iterations(task.body), divergent_values(task)
+    counts, divergent = iterations(task.body), divergent_values(task)
     made = []
     for mem, atomics in groups.items():
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
         lead = _lead(atomics, defs)
-        if scalars_within(mem, len(lead)) > _LARGEST:
+        if scalars_within(mem, len(lead)) > _MOST_SCALARS:
             continue
         added = frozenset(atomics)
         others = RegionMap(
@@ -56,7 +57,7 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
         )
         if not any(others.overlapping(region_of(s, defs)) for s in atomics):
             count = sum(counts[s] for s in atomics)
-            meeting = sum(counts[s] for s in atomics if not apart_along.intersection(s.index))
+            meeting = sum(counts[s] for s in atomics if not divergent.intersection(s.index))
             made.append(Privatized(mem, lead, added, count, meeting))
     return tuple(made)
 
@@ -67,7 +68,7 @@ def _plain(mem: Mem) -> bool:
 
 
 def _lead(atomics: list[Atomic], defs: Definitions) -> Lead:
-    """The first indices, as far as they are the same launch-wide value in all of them."""
+    """Return the first indices, as far as they are the same launch-wide value in all of the atomics."""
     lead: list[tuple[Value | None, int]] = []
     for k in range(atomics[0].mem.rank):
         first = offset_of(atomics[0].index[k], defs)

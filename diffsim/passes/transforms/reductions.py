@@ -1,8 +1,8 @@
 """Hoists reductions: takes sums, minima and maxima out of loops.
 
-Assumes scalar IR. Atomic updates may happen in any order, so a loop that updates one element in every turn
-may as well carry a partial result and update once at its end; and a parallel loop that does so becomes a
-reduction, whose partial results the launch combines in a fixed order.
+Assumes scalar IR. Atomic updates may happen in any order, so a loop that updates one element in every
+iteration may as well carry a partial result and update once at its end; and a parallel loop that does so
+becomes a reduction, whose partial results the launch combines in a fixed order.
 
     for %j in 0..n {                     %e.1 = for %j in 0..n carry (%e: f32 = 0.0) {
       atomic_add e[%i], %t        ->       %e.2: f32 = accumulate %e, %t
@@ -36,18 +36,18 @@ from diffsim.ir.traversal import blocks, outs, statements
 from diffsim.ir.types import ScalarType
 
 Key = tuple[str, Mem, tuple[object, ...]]
-_MOST = 64  # accumulators of one loop
+_MOST_ACCUMULATORS = 64  # of one loop
 _COMBINE = {"add": "accumulate", "min": "min", "max": "max"}
 
 
 def hoist_reductions(kernel: Kernel) -> Kernel:
-    """Loops carry what they add up; parallel loops become reductions."""
-    work = _Lifter(kernel)
+    """Return the kernel whose loops carry what they add up; parallel loops become reductions."""
+    work = _Hoister(kernel)
     return kernel.replace(tasks=tuple(work.task(t) for t in kernel.tasks))
 
 
 def identity(op: str, t: ScalarType) -> Const:
-    """The number that leaves the other operand as it is."""
+    """Return the neutral element of an operation."""
     if op == "add":
         return Const(t, 0.0 if t.is_float else 0)
     if t.is_float:
@@ -63,7 +63,7 @@ def _key(s: Atomic) -> Key:
     return s.op, s.mem, index
 
 
-class _Lifter:
+class _Hoister:
     def __init__(self, kernel: Kernel) -> None:
         self.builder = Builder(kernel.span)
 
@@ -106,7 +106,7 @@ class _Lifter:
         found = _candidates(body, inside)
         if isinstance(s, While):
             used = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
-            found = {k: a for k, a in found.items() if a.mem not in used and _always_there(a)}
+            found = {k: a for k, a in found.items() if a.mem not in used and _always_exists(a)}
         params, inits, results, after = s.params, s.inits, s.outs, []
         if found:
             body, sums = self.extract(body, found)
@@ -125,13 +125,13 @@ class _Lifter:
                 after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
             body = Block(stmts, tuple(yields))
         loop = s.replace(params=params, inits=inits, body=body, outs=results)
-        sure = [a for a in after if _always_there(a)]
-        unsure: list[Stmt] = [a for a in after if not _always_there(a)]
-        if unsure and isinstance(s, For):  # a loop without turns must not touch the element
+        sure = [a for a in after if _always_exists(a)]
+        unsure: list[Stmt] = [a for a in after if not _always_exists(a)]
+        if unsure and isinstance(s, For):  # a loop without iterations must not touch the element
             with self.builder.block() as test:
-                turns = self.builder.named("lt", s.lo, s.hi)
-            if not isinstance(turns, Const):
-                unsure = [*test, If(turns, Block(unsure), Block([]), (), s.span)]
+                enters = self.builder.named("lt", s.lo, s.hi)
+            if not isinstance(enters, Const):
+                unsure = [*test, If(enters, Block(unsure), Block([]), (), s.span)]
         return [loop, *sure, *unsure]
 
     def extract(self, block: Block, found: dict[Key, Atomic]) -> tuple[Block, dict[Key, Value]]:
@@ -188,7 +188,7 @@ def _bound_in(block: Block) -> set[Value]:
 
 
 def _outside_loops(block: Block, *, always: bool = True) -> Iterator[tuple[Stmt, bool]]:
-    """The statements of a block and its branches, and whether each runs in every turn."""
+    """Yield the statements of a block and its branches, and whether each runs in every iteration."""
     for s in block.stmts:
         yield s, always
         if isinstance(s, If):
@@ -196,13 +196,13 @@ def _outside_loops(block: Block, *, always: bool = True) -> Iterator[tuple[Stmt,
                 yield from _outside_loops(inner, always=False)
 
 
-def _always_there(a: Atomic) -> bool:
+def _always_exists(a: Atomic) -> bool:
     """Whether the element exists whatever happens at run time: its index is made of constants."""
     return all(isinstance(i, Const) for i in a.index)
 
 
 def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
-    """Atomics whose element is the same in every turn, on memory that the loop uses for nothing else.
+    """Return atomics whose element is loop-invariant, on memory that the loop uses for nothing else.
 
     An element with a run-time index may exist only where a branch says so, and stays in its branch.
     """
@@ -213,7 +213,7 @@ def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
             and s.out is None
             and s.op in _COMBINE
             and not any(i in inside for i in s.index)
-            and (always or _always_there(s))
+            and (always or _always_exists(s))
         ):
             found.setdefault(_key(s), s)
     if not found:
@@ -226,4 +226,4 @@ def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
         ):
             other.add(s.mem)
     kept = {k: a for k, a in found.items() if a.mem not in other}
-    return dict(list(kept.items())[:_MOST])
+    return dict(list(kept.items())[:_MOST_ACCUMULATORS])

@@ -1,4 +1,4 @@
-"""Parallel loops as serial ones: the lanes of a task in the order of their indices, on one thread.
+"""Serializes parallel loops: the lanes of a task run in the order of their indices, on one thread.
 
 Assumes any kernel without reductions. Promises: the same statements for the same indices.
 """
@@ -10,12 +10,12 @@ from diffsim.ir.nodes import Block, For, Kernel, Task
 
 
 def serialize(kernel: Kernel) -> Kernel:
-    """The kernel with serial tasks only."""
-    tasks = tuple(_serial(t) if t.axes else t for t in kernel.tasks)
+    """Return the kernel with serial tasks only."""
+    tasks = tuple(_serialized(t) if t.axes else t for t in kernel.tasks)
     return kernel.replace(tasks=tasks)
 
 
-def _serial(task: Task) -> Task:
+def _serialized(task: Task) -> Task:
     assert not task.reductions
     b = Builder(task.span)
     with b, b.block() as stmts:

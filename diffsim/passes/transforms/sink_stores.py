@@ -1,10 +1,10 @@
-"""Loads come first and stores last, for GPUs.
+"""Sinks stores to the end of a lane, for GPUs: loads come first and stores last.
 
 A GPU thread has many loads under way at a time, but none is moved above a store to another field, since the
 assembler cannot know that the two never overlap. And a store into a line of memory that is still on its way
 waits for the line: clearing a gradient right after it was loaded makes the adjoint of a store four times as
 slow. So in short lanes without branches and loops, every store is moved to the end of the lane, unless
-something after it may touch the same place; a plain update (`exclusive_add`) becomes a load, a sum and a
+a later statement may access the same element; a plain update (`exclusive_add`) becomes a load, a sum and a
 store. In other lanes only the clearing of what was loaded moves.
 
 Assumes scalar IR whose atomics are marked. Promises: the same values.
@@ -21,7 +21,7 @@ from diffsim.passes.transforms.forward_clears import is_plain_sum
 
 
 def sink_stores(kernel: Kernel) -> Kernel:
-    """The kernel with stores at the ends of the lanes of its parallel tasks."""
+    """Return the kernel with stores at the ends of the lanes of its parallel tasks."""
     defs = definitions(kernel)
     tasks = tuple(_task(t, defs) if t.axes else t for t in kernel.tasks)
     if all(a is b for a, b in zip(tasks, kernel.tasks, strict=True)):
@@ -34,7 +34,7 @@ def _task(task: Task, defs: Definitions) -> Task:
     if straight:
         stmts = [part for s in stmts for part in _parts(s)]
     lane = LaneAccesses(stmts, defs)
-    late = {
+    sunk = {
         k: s
         for k, s in enumerate(stmts)
         if isinstance(s, Store)
@@ -42,11 +42,11 @@ def _task(task: Task, defs: Definitions) -> Task:
         and (straight or (isinstance(s.value, Const) and lane.loaded_before(s, k)))
         and lane.next_access(s, k + 1) is None
     }
-    if not late:
+    if not sunk:
         return task
-    first = [s for k, s in enumerate(stmts) if k not in late]
-    body = Block([*first, *late.values()], task.body.yields)
-    return task.replace(body=body, simd=None)  # which says nothing of the values made here
+    first = [s for k, s in enumerate(stmts) if k not in sunk]
+    body = Block([*first, *sunk.values()], task.body.yields)
+    return task.replace(body=body, simd=None)
 
 
 def _is_straight(task: Task) -> bool:
@@ -60,7 +60,7 @@ def _is_straight(task: Task) -> bool:
 
 
 def _parts(s: Stmt) -> list[Stmt]:
-    """A plain update as a load, a sum and a store."""
+    """Return a plain update as a load, a sum and a store."""
     if not (isinstance(s, Atomic) and s.mem.dtype.scalar.is_float):
         return [s]
     b = Builder(s.span)

@@ -1,7 +1,7 @@
 """Finds parallel tasks whose lanes should run together, as vectors.
 
-LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 turns of a map, all
-other bodies, the turns of a reversed loop) runs alone there, at a tenth of the speed. `Task.simd` asks the
+LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 iterations of a map,
+a sum over all other bodies, a reversed loop) runs alone there, at a tenth of the speed. `Task.simd` asks the
 backend to write such a task for several lanes at once (the CPU: `backends/cpu/simd.py`).
 
 It is asked for where it is right:
@@ -49,28 +49,28 @@ from diffsim.passes.analysis.divergence import divergent_values
 from diffsim.passes.analysis.ownership import written_by_others
 
 _LANES = 16  # lanes that the estimate counts on
-_FEWEST = 8  # lanes along the last axis
-_UNKNOWN_TURNS = 16
+_FEWEST_LANES = 8  # along the last axis
+_UNKNOWN_TRIP_COUNT = 16
 _FUNCTION = 20  # what a function such as sin costs, in additions
 _ATOMIC = 20
-_TOGETHER = 3  # an addition of all lanes to a vector of a thread's copy
-_NEAR = 4  # scalars between neighbours that one vector load still reaches
+_TOGETHER = 3  # an addition of all lanes to slots of a private copy
+_NEAR = 4  # scalars between neighbours that LLVM still loads as one vector and shuffles
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
-_ALONE = 8  # how much faster LLVM makes an innermost loop that it vectorizes
+_INNER_SPEEDUP = 8  # of an innermost loop that LLVM vectorizes by itself
 _LONGEST = 500
 """Statements of a lane without loops that LLVM's vectorizer is asked for."""
 _ALWAYS = False
-"""For tests: whether everything runs wide that may."""
+"""For tests: whether all tasks are vectorized that may be."""
 
 
 def vectorize(kernel: Kernel) -> Kernel:
-    """The kernel with `Task.simd` filled in."""
-    tasks = tuple(t.replace(simd=_wide(t)) for t in kernel.tasks)
+    """Return the kernel with `Task.simd` filled in."""
+    tasks = tuple(t.replace(simd=_decide(t)) for t in kernel.tasks)
     return kernel.replace(tasks=tasks)
 
 
-def _wide(task: Task) -> frozenset[Value] | None:
-    if not task.axes or not (_ALWAYS or _could_pay(task)) or not _may(task):
+def _decide(task: Task) -> frozenset[Value] | None:
+    if not task.axes or not (_ALWAYS or _could_pay(task)) or not _is_legal(task):
         return None
     found = divergent_values(task)
     if not _ALWAYS:
@@ -83,17 +83,17 @@ def _wide(task: Task) -> frozenset[Value] | None:
 def _could_pay(task: Task) -> bool:
     """Whether LLVM makes no vectors of it, or bad ones, or takes too long; and there are lanes enough."""
     lo, hi = task.bounds.yields[-2:]
-    few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST
+    few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES
     if few:
         return False
     return (
         any(isinstance(s, (For, While)) for s in statements(task.body))
-        or _extreme(task)
-        or _long(task)
+        or _is_min_or_max(task)
+        or _is_long(task)
     )
 
 
-def _long(task: Task) -> bool:
+def _is_long(task: Task) -> bool:
     """Whether LLVM would make vectors of the lanes, in more time than is left to it."""
     if len(task.body.stmts) <= _LONGEST:
         return False
@@ -105,7 +105,7 @@ def _long(task: Task) -> bool:
     )
 
 
-def _extreme(task: Task) -> bool:
+def _is_min_or_max(task: Task) -> bool:
     """Whether a task only finds the least or largest of floats that lie next to each other.
 
     LLVM vectorizes that too, but has to ask for NaN in every step.
@@ -120,7 +120,7 @@ def _extreme(task: Task) -> bool:
     )
 
 
-def _may(task: Task) -> bool:
+def _is_legal(task: Task) -> bool:
     found = list(task_statements(task))
     for s in found:
         if isinstance(s, (Check, Print, InlineLLVM)):
@@ -134,7 +134,7 @@ def _may(task: Task) -> bool:
 
 
 class _Estimate:
-    """What 16 lanes cost one after the other, and together."""
+    """A rough count of operations: what 16 lanes cost one after the other, and as vectors."""
 
     def __init__(self, task: Task, divergent: frozenset[Value]) -> None:
         self.lane = task.axes[-1]
@@ -180,24 +180,24 @@ class _Estimate:
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
 
     def loop(self, s: For | While) -> tuple[float, float]:
-        once = _unchanging(s)
+        once = _invariant(s)
         before = self.block(Block(tuple(once)))
         alone = together = 0.0
         for b in blocks(s):
             a, t = self.block(Block([x for x in b.stmts if x not in once]))
             alone, together = alone + a, together + t
         if isinstance(s, While):
-            uneven = s.cond.yields[0] in self.divergent
+            divergent = s.cond.yields[0] in self.divergent
         else:
-            uneven = s.lo in self.divergent or s.hi in self.divergent
+            divergent = s.lo in self.divergent or s.hi in self.divergent
             if self.vectorized(s):
-                alone /= _ALONE
-        turns = _turns(s)
-        together *= 1.5 if uneven else 1
-        return before[0] + turns * alone, before[1] + turns * together
+                alone /= _INNER_SPEEDUP
+        trips = _trip_count(s)
+        together *= 1.5 if divergent else 1
+        return before[0] + trips * alone, before[1] + trips * together
 
     def vectorized(self, s: For) -> bool:
-        """Whether LLVM makes vectors of the turns of a loop: only sums go from turn to turn."""
+        """Whether LLVM vectorizes a loop itself: it carries nothing but sums from iteration to iteration."""
         sums = {x.out for x in s.body.stmts if isinstance(x, Let) and x.op.name == "accumulate"}
         kept = (y is p or y in sums for p, y in zip(s.params, s.body.yields, strict=True))
         return all(kept) and all(
@@ -216,7 +216,7 @@ class _Estimate:
         return s.exclusive or s in self.private
 
     def step(self, mem: Mem, index: tuple[Value, ...], along: Value) -> int | None:
-        """How many scalars apart neighbours along a loop are; None: it depends."""
+        """Return how many scalars apart neighbours along a loop are; None: not a constant."""
         if mem.kind == "scratch":
             return 1
         strides = _strides(mem)
@@ -233,8 +233,8 @@ class _Estimate:
         return total
 
 
-def _unchanging(s: For | While) -> set[Stmt]:
-    """The statements of a loop that LLVM takes out of it: they come to the same in every turn."""
+def _invariant(s: For | While) -> set[Stmt]:
+    """Return the loop-invariant statements, which LLVM hoists out of the loop."""
     inner = [x for b in blocks(s) for x in statements(b)]
     written = {x.mem for x in inner if isinstance(x, (Store, Atomic))}
     changing = {*s.params, *(v for x in inner for v in outs(x))}
@@ -255,7 +255,7 @@ def _strides(mem: Mem) -> tuple[int, ...]:
     return strides_of(mem)
 
 
-def _turns(s: For | While) -> int:
+def _trip_count(s: For | While) -> int:
     if isinstance(s, For) and isinstance(s.lo, Const) and isinstance(s.hi, Const):
         return max(0, int(s.hi.value) - int(s.lo.value))
-    return _UNKNOWN_TURNS
+    return _UNKNOWN_TRIP_COUNT
