@@ -1,5 +1,6 @@
 """What GPU threads compute, seen on the CPU: kernels, their adjoints, sums in every way they are made."""
 
+import functools
 import re
 from random import Random
 
@@ -9,14 +10,18 @@ import pytest
 import diffsim as ds
 from diffsim.backends.cuda.codegen import lower
 from diffsim.backends.cuda.ptx import assemble, to_ptx
+from diffsim.backends.native.jit import Jit
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
+from diffsim.runtime import session
 from tests.support.emulated_kernel import Emulated
 from tests.support.made_kernels import Maker, Program
 
 
 @pytest.fixture(autouse=True)
-def _f64():
+def _f64(monkeypatch):
+    """The CPU's code, which only says what is right here, is compiled in a hurry."""
+    monkeypatch.setattr(session, "Jit", functools.partial(Jit, opt_level=0))
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     yield
     ds.reset()
@@ -39,6 +44,8 @@ def test_made_kernels(tmp_path, seed, deterministic):
     options = dict(deterministic=deterministic, block_dim=32)
     expected = program.run({})
     forward = Emulated(program.kernel, **options)
+    if seed == 1:  # that all rows and statements become PTX is seen in test_cuda_ptx.py
+        assert ".entry" in forward.ptx
     program.set()
     forward(grid=3)
     for name, value in expected.items():
@@ -48,7 +55,10 @@ def test_made_kernels(tmp_path, seed, deterministic):
         f.grad.fill(0)
     for name, f in program.outputs.items():
         f.grad.from_numpy(program.seeds[name])
-    Emulated(program.kernel, grad=True, **options)()
+    backward = Emulated(program.kernel, grad=True, **options)
+    backward()
+    if seed == 1:
+        assert ".entry" in backward.ptx
     for name, f in {**program.inputs, **program.outputs}.items():
         np.testing.assert_allclose(
             f.grad.to_numpy(), gradients[name], rtol=1e-10, atol=1e-12, err_msg=text
