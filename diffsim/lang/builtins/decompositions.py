@@ -39,45 +39,51 @@ PAIRS = {2: ((0, 1),), 3: ((0, 1), (0, 2), (1, 2))}
 
 
 def _numbers(a: Any) -> Any:
-    """NumPy's facts about the scalar type: eps, tiny, ..."""
+    """Return NumPy's data of the scalar type: eps, tiny, ..."""
     return np.finfo(a.type.scalar.numpy if isinstance(a, Value) else a.dtype)
 
 
 def _sweeps(a: Any) -> int:
-    """Rounds of rotations until nothing changes any more: the last ones converge cubically."""
+    """Return how many sweeps of Jacobi rotations reach rounding error; the last ones converge cubically."""
     n = shape(a)[0]
     return 2 if n == 2 else 4 if _numbers(a).bits == 32 else 5
 
 
 def _columns(a: Any) -> list[Any]:
+    """Return the columns of a matrix."""
     n, m = shape(a)
     flat = elements(a)
     return [pack([flat[i * m + j] for i in range(n)], (n,)) for j in range(m)]
 
 
 def _of_columns(columns: list[Any]) -> Any:
+    """Return the matrix with these columns."""
     rows = list(zip(*(elements(c) for c in columns), strict=True))
     return pack([x for row in rows for x in row], (len(rows), len(columns)))
 
 
 def _diagonal(numbers: list[Any]) -> Any:
+    """Return a diagonal matrix."""
     n, nothing = len(numbers), _constant(0.0, numbers[0])
     return pack([numbers[i] if i == j else nothing for i in range(n) for j in range(n)], (n, n))
 
 
 def _identity_columns(a: Any) -> list[Any]:
+    """Return the columns of the identity, in the type of a matrix."""
     n, like = shape(a)[0], elements(a)[0]
     one, zero = _constant(1.0, like), _constant(0.0, like)
     return [pack([one if i == j else zero for i in range(n)], (n,)) for j in range(n)]
 
 
 def _constant(number: float, like: Any) -> Any:
+    """Return a number in the type of another value."""
     if isinstance(like, Value):
         return builder_stack.builder().const(number, like.type)
     return like.dtype.type(number)
 
 
 def _largest(numbers: list[Any]) -> Any:
+    """Return the largest absolute value."""
     found = absolute(numbers[0])
     for x in numbers[1:]:
         found = maximum(found, absolute(x))
@@ -85,13 +91,17 @@ def _largest(numbers: list[Any]) -> Any:
 
 
 def _scaled(a: Any) -> tuple[Any, Any]:
-    """The matrix divided by its largest element, and that element (1 for the zero matrix)."""
+    """Return the matrix divided by its largest element, and that element (1 for the zero matrix).
+
+    Squares of the elements can then neither overflow nor all underflow.
+    """
     size = _largest(elements(a))
     size = select(size > 0, size, 1.0)
     return a / size, size
 
 
 def _cross(a: Any, b: Any) -> Any:
+    """Return the vector product."""
     a, b = elements(a), elements(b)
     return pack([a[k - 2] * b[k - 1] - a[k - 1] * b[k - 2] for k in range(3)], (3,))
 
@@ -100,7 +110,7 @@ def _cross(a: Any, b: Any) -> Any:
 
 
 def _rotation(p: Any, q: Any, g: Any) -> tuple[Any, Any, Any]:
-    """(c, k, e) of the rotation that diagonalizes [[p, g], [g, q]] with the larger value first.
+    """Return (c, k, e) of the rotation that diagonalizes [[p, g], [g, q]] with the larger value first.
 
     The new axes are c * a + k * b and c * b - k * a; the values become max(p, q) + e and min(p, q) - e.
     No angle is formed: with d = q - p and h = hypot(d, 2 g) it is the unit vector along (|d| + h, 2 g).
@@ -110,14 +120,19 @@ def _rotation(p: Any, q: Any, g: Any) -> tuple[Any, Any, Any]:
     x = absolute(d) + h
     length = 2.0 * h * x  # = x * x + g * g
     there = length > float(_numbers(p).tiny) * 2.0**20
+    # Where both d and g are 0 any axes do; the selects keep NaN out of what is not chosen.
     inverse = 1.0 / sqrt(select(there, length, 1.0))
     along, across = select(there, x * inverse, 1.0), select(there, g * inverse, 0.0)
-    turn = d > 0
-    return select(turn, across, along), select(turn, along, across), h * across * across
+    swapped = d > 0  # the larger value comes first
+    return (
+        select(swapped, across, along),
+        select(swapped, along, across),
+        h * across * across,
+    )
 
 
 def _jacobi_columns(a: Any) -> tuple[list[Any], list[Any]]:
-    """The columns of A V, orthogonal and by falling length, and those of the rotation V."""
+    """Return the columns of A V, orthogonal and by decreasing length, and those of the rotation V."""
     w, v = _columns(a), _identity_columns(a)
     for _ in range(_sweeps(a)):
         for i, j in PAIRS[len(w)]:
@@ -128,24 +143,25 @@ def _jacobi_columns(a: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _corrected(columns: list[Any], v: list[Any]) -> list[Any]:
-    """The columns divided by the lengths of v's columns, which rounding has taken a little off 1."""
+    """Return the columns divided by the lengths of v's columns, which differ from 1 by rounding errors."""
     return [(1.5 - 0.5 * dot(y, y)) * x for x, y in zip(columns, v, strict=True)]
 
 
 def _unit(v: Any, instead: Any) -> tuple[Any, Any]:
-    """The vector at length 1 and its length; of the zero vector `instead`."""
+    """Return the vector at length 1, and its length; `instead` for the zero vector."""
     length = sqrt(dot(v, v))
     nothing = eq(length, 0.0)
     return _choose(nothing, instead, v / select(nothing, 1.0, length)), length
 
 
 def _choose(condition: Any, a: Any, b: Any) -> Any:
+    """Select between two tensors by one condition."""
     chosen = [select(condition, x, y) for x, y in zip(elements(a), elements(b), strict=True)]
     return pack(chosen, shape(a))
 
 
 def _normal(u: Any) -> Any:
-    """A unit vector orthogonal to a unit vector of three elements."""
+    """Return a unit vector orthogonal to a unit 3-vector."""
     x, y, z = elements(u)
     nothing = _constant(0.0, x)
     flat = absolute(x) < 0.75

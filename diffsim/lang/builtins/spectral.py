@@ -42,7 +42,7 @@ from diffsim.lang.types.matrix import Matrix
 def _matrix(
     cx: TranslationContext, node: ast.Call, name: str, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """The matrix that a call is about, in the type it asks for."""
+    """Evaluate the matrix argument of a call, converted to the type that the call asks for."""
     sizes = (2,) if name == "eig" else (2, 3)
     dt = kwargs.pop("dt", args[1] if len(args) == 2 else None)
     if kwargs or not 1 <= len(args) <= 2:
@@ -58,6 +58,7 @@ def _matrix(
 def _refuse(
     a: Any, name: str, sizes: tuple[int, ...], error: Callable[[str, str], Exception]
 ) -> None:
+    """Refuse matrices of other sizes, and integers; `error` makes the exception."""
     shape = a.type.shape if isinstance(a, Value) else np.shape(a)
     shown = an(a.type) if isinstance(a, Value) else f"a matrix of shape {shape}"
     wanted = " or ".join(f"{n} x {n}" for n in sizes)
@@ -73,6 +74,8 @@ def _refuse(
 
 
 def _in_python(name: str, formula: Callable[[Any], tuple[Any, ...]]) -> Callable[..., Any]:
+    """Make the Python side of a decomposition."""
+
     def run(a: Any, dt: Any = None) -> Any:
         given = Matrix(a, dt).entries
         given = given.astype(np.float64) if given.dtype.kind in "iu" else given
@@ -90,7 +93,7 @@ def _custom(
     values: Callable[[Any], tuple[Any, ...]],
     adjoint: Callable[..., Any],
 ) -> tuple[Value, ...]:
-    """The call as one statement with an adjoint of its own."""
+    """Emit the decomposition as one CustomCall with its adjoint."""
     b = cx.builder
     with b.block() as body:
         found = values(a)
@@ -112,11 +115,15 @@ def _custom(
 
 
 def _once(adjoint: Callable[..., Any]) -> Callable[..., Any]:
-    """An adjoint that is not right if it is differentiated again, where values are equal."""
+    """Mark an adjoint as first order only.
+
+    Where eigenvalues are equal it drops terms that are 0 in it, and whose derivatives are not.
+    """
     return lambda *args: spectral_gradient(adjoint(*args))
 
 
 def _sized(two: Callable[..., Any], three: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Choose between the algorithms for 2 x 2 and 3 x 3 matrices."""
     return lambda a: (two if decompositions.shape(a) == (2, 2) else three)(a)
 
 
@@ -237,7 +244,7 @@ def _evaluate(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Value
 
 
 def _derivative(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Value:
-    """f'(x), made of f as the adjoint of a kernel is."""
+    """Emit f'(x), as the adjoint of a func is emitted."""
     b, param, out = cx.builder, Value(x.type), Value(x.type)
     with b.block() as body:
         y = _evaluate(cx, node, f, param)
@@ -247,14 +254,15 @@ def _derivative(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Val
 
 
 def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> Any:
-    """diag(f(d[i, i])), and off the diagonal nothing but the derivative: f[x, y] * d[i, j].
+    """Return diag(f(d[i, i])); off the diagonal 0, with the derivative f[x, y] * d[i, j].
 
-    The divided difference f[x, y] is the mean of f' between x and y. Where these are close, it is taken by
+    The divided difference f[x, y] is the mean of f' between x and y. Where these are close, it is computed by
     C. F. Gauss's rule with two points, whose error is of fourth order in their distance.
     """
     n = d.type.shape[0]
     x = [extract(d, k, k) for k in range(n)]
     made = {(k, k): _evaluate(cx, node, f, x[k]) for k in range(n)}
+    # Below this distance cancellation in the quotient costs more digits than the rule's error.
     close = float(np.finfo(d.type.scalar.numpy).eps) ** 0.2
     for i, j in decompositions.PAIRS[n]:
         p, q = stop_grad(x[i]), stop_grad(x[j])
@@ -264,6 +272,7 @@ def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> An
         reach = gap * (0.5 / 3**0.5)
         ends = [_derivative(cx, node, f, middle + step) for step in (reach, -reach)]
         slope = stop_grad(select(apart, quotient, 0.5 * (ends[0] + ends[1])))
+        # An infinite f' would make NaN of the 0 that it is multiplied with.
         slope = select(absolute(slope) < float("inf"), slope, 0.0)
         made[i, j], made[j, i] = (slope * extract(d, *at) for at in ((i, j), (j, i)))
     return pack([made[i, j] for i in range(n) for j in range(n)], (n, n))
@@ -272,6 +281,7 @@ def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> An
 def _two(
     cx: TranslationContext, node: ast.Call, name: str, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
+    """Evaluate the matrix argument of a function of matrices."""
     if len(args) != 2 or kwargs:
         raise cx.type_error(
             node, f"ds.{name} takes a function and a matrix", f"write ds.{name}(ds.log, A)"
