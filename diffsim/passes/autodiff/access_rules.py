@@ -7,7 +7,7 @@ exactly the loads that are left in the finished adjoint, and lets pass what it c
 - writes and loads of different rows (x[t + 1, i] and x[t, i] with the argument t, or constants);
 - writes by an earlier task, or by an earlier statement or iteration of the same lane on an element that no
   other lane reaches (`passes/analysis/dependence.py`);
-- anything whose value the adjoint does not load (sums, linear updates).
+- accesses whose value the adjoint does not load (sums, linear updates).
 
 The adjoint of an atomic minimum or maximum asks for its element as the kernel left it. So after it nothing
 may change the element but updates of the same kind, and no derivative may flow through what it was between
@@ -79,7 +79,7 @@ def check_access(
 
 
 def _check_gradients_read(adjoint: Kernel) -> None:
-    """A gradient that the kernel reads (as a constant) and that its own adjoint adds to."""
+    """Refuse a gradient that the kernel reads (as a constant) and that its own adjoint adds to."""
     written = {
         s.mem for t in adjoint.tasks for s in task_statements(t) if isinstance(s, (Store, Atomic))
     }
@@ -111,7 +111,7 @@ class _Checker:
         return (s.out if isinstance(s, Load) else s.value) in self.activity.values
 
     def stale(self, load: AccessSite, write: AccessSite, *, final: bool = False) -> None:
-        """A value that is not there any more after the launch: to be found as it was before, or refused."""
+        """Note a value that is lost after the launch as needed from before it, or refuse it."""
         mem = load.stmt.mem
         kept = self.in_place and mem.kind in ("field", "array")
         if final or not kept or mem in self.extreme:
@@ -119,7 +119,7 @@ class _Checker:
         self.before.add(mem)
 
     def later(self, loads: list[AccessSite], section: Section, *, final: bool = False) -> None:
-        """Loads, and the writes of a section that comes after them (`final`: or before them)."""
+        """Check loads against the writes of a section that comes after them (`final`: or before them)."""
         for load in loads:
             groups = section.overlapping(load) if self.needed(load) else []
             if groups:
@@ -127,7 +127,7 @@ class _Checker:
                 return  # what it says of one load, it says of all
 
     def within(self, section: Section, loads: list[AccessSite]) -> None:
-        """Loads and writes of the same lanes."""
+        """Check loads against writes of the same lanes."""
         for load in loads:
             needed = self.needed(load)
             if not needed and not self.active(load):
@@ -140,7 +140,7 @@ class _Checker:
                     self.stale(load, next(late))
 
     def unwritten(self, section: Section, loads: list[AccessSite]) -> None:
-        """Loads of a memory that will be as it was before: no write may come before them."""
+        """Check loads of a memory that is restored to before the launch: no write may precede them."""
         for load in loads:
             for group in section.overlapping(load) if self.needed(load) else ():
                 if not section.before(load, group.first):
@@ -149,7 +149,7 @@ class _Checker:
     # ---- minima and maxima
 
     def extremes(self, sections: list[Section]) -> None:
-        """Atomic minima and maxima: what else may happen to their elements."""
+        """Check atomic minima and maxima against all other accesses to their elements."""
         found = [
             (number, place)
             for number, section in enumerate(sections)
@@ -167,14 +167,14 @@ class _Checker:
             for other, section in enumerate(sections):
                 for write in section.writes.get(mem, []):
                     if write.kind != place.kind:
-                        self._extreme_kept(section, number - other, place, write)
+                        self._check_other_write(section, number - other, place, write)
                 for read in section.loads.get(mem, []):
-                    self._extreme_read(sections, other, read, number, place, found)
+                    self._check_read(sections, other, read, number, place, found)
 
-    def _extreme_kept(
+    def _check_other_write(
         self, section: Section, ahead: int, place: AccessSite, write: AccessSite
     ) -> None:
-        """An update and another kind of write, whose section lies so many before it."""
+        """Check an update against another kind of write, whose section is so many before it."""
         if ahead > 0 or disjoint(place.region, write.region):
             return
         if ahead == 0:
@@ -184,7 +184,7 @@ class _Checker:
                 return
         raise _changed(place.stmt, write.stmt)
 
-    def _extreme_read(
+    def _check_read(
         self,
         sections: list[Section],
         at: int,
@@ -193,7 +193,7 @@ class _Checker:
         place: AccessSite,
         found: list[tuple[int, AccessSite]],
     ) -> None:
-        """A load that may see what an update made: no other update may come after the load."""
+        """Check a load that may see the result of an update: no other update may come after the load."""
         if not self.needed(load) and not self.active(load):
             return
         if at < number or disjoint(load.region, place.region):
@@ -211,7 +211,7 @@ class _Checker:
                 raise _between(load.stmt, other.stmt)
 
     def stores(self, section: Section, mem: Mem) -> None:
-        """Writes of different lanes to one element, which are in no order if one of them stores."""
+        """Check writes of different lanes to one element, which are unordered if one of them stores."""
         groups = section.groups[mem]
         active = {g: next((p for p in g.sites if self.active(p)), None) for g in groups}
         for one in groups:

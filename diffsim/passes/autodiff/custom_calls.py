@@ -1,6 +1,6 @@
-"""Calls whose derivative or replay the user gives: checked before an adjoint is made, and taken apart.
+"""Calls with a custom derivative or replay: their rules are checked, and their bodies inlined.
 
-Forwards, such a call is its body:
+In the forward direction, such a call is its body:
 
     %y: f32 = custom f {              %t: f32 = sqrt %x
       %t: f32 = sqrt %x         ->
@@ -31,7 +31,7 @@ from diffsim.passes.autodiff.activity import Activity
 
 
 def inline_bodies(kernel: Kernel) -> Kernel:
-    """The kernel with the body of each call in its place."""
+    """Return the kernel with the body of each call in its place."""
     if not any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
         return kernel
     work = Inliner()
@@ -42,14 +42,14 @@ def inline_bodies(kernel: Kernel) -> Kernel:
 
 
 def bind(env: dict[Value, Value], call: CustomCall, results: tuple[Value, ...]) -> None:
-    """Let these stand for the results of a call, under the user's names for them."""
+    """Substitute values for the results of a call, under the user's names for them."""
     for out, v in zip(call.outs, results, strict=True):
         env[out] = v
         v.hint = v.hint or ("" if isinstance(v, LEAVES) else out.hint)
 
 
 class Inliner(Rewriter):
-    """Copies statements; of a call, what it runs.
+    """Copies statements, and inlines calls.
 
     `replayed`: whether that is its replay, if it has one.
     """
@@ -65,7 +65,7 @@ class Inliner(Rewriter):
 
 
 def check_custom_rules(kernel: Kernel, activity: Activity) -> None:
-    """Refuse gradients given for a func that leave out something with a gradient.
+    """Refuse custom derivatives that leave out something with a gradient.
 
     Raises:
         AutodiffError: with the line that reads or changes it.
@@ -100,7 +100,7 @@ def _check_writes(call: CustomCall, activity: Activity) -> None:
 
 
 def _check_reads(call: CustomCall, activity: Activity) -> None:
-    """What the result depends on by memory alone must be among the targets."""
+    """Refuse a result that depends on a memory which is not among the targets."""
     seen: set[Mem] = set(call.targets)
     for s in statements(call.body):
         if not isinstance(s, Load) or s.mem in seen or not activity.is_active(s.mem):
@@ -118,8 +118,8 @@ def _check_reads(call: CustomCall, activity: Activity) -> None:
             )
 
 
-class Giver(Inliner):
-    """Copies a given adjoint to where an adjoint is made; `is_inner`: for values alone."""
+class AdjointCopier(Inliner):
+    """Copies a custom adjoint into the adjoint of its caller; `is_inner`: for values alone."""
 
     def __init__(self, env: dict[Value, Value], *, is_inner: bool) -> None:
         super().__init__(env)

@@ -1,7 +1,7 @@
-"""Gradients that a kernel asks for itself, `ds.grad(f)(x)`: made into ordinary code, innermost first.
+"""Expands gradients that a kernel asks for itself, `ds.grad(f)(x)`, into ordinary code, innermost first.
 
-Assumes: the frontend's kernel. Promises: no Gradient statement is left, and what stands in its place is
-differentiated like any other code: second derivatives need nothing of their own.
+Assumes: the frontend's kernel. Promises: no Gradient statement is left. The code in its place is
+differentiated like any other, so second derivatives need no rules of their own.
 
     %f: f32 = gradient energy (%a: f32 = %x) {         %t1: f32 = mul %x, %x
       %t: f32 = mul %a, %a                        ->   %f.1: f32 = mul 1.0, %x
@@ -21,7 +21,7 @@ from diffsim.passes.autodiff.region_adjoint import Adjoints, Reverser
 
 
 def expand_gradients(kernel: Kernel) -> Kernel:
-    """The kernel with code in the place of each Gradient.
+    """Return the kernel with code in the place of each Gradient.
 
     Raises:
         AutodiffError: a func that changes memory, or that an op of it can not be differentiated.

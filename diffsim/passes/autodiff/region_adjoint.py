@@ -2,20 +2,19 @@
 
     y = op(x, ...)         x.adj += rule(y.adj)           (the op's row)
     y = load m[i]          m.grad[i] += y.adj
-    store m[i], v          v.adj += m.grad[i]; m.grad[i] = 0     (what was there before is forgotten)
+    store m[i], v          v.adj += m.grad[i]; m.grad[i] = 0     (the old element has no effect)
     atomic_add m[i], v     v.adj += m.grad[i]
     atomic_max m[i], v     if v == m[i] { v.adj += m.grad[i]; m.grad[i] = 0 }       (by one exchange)
-    if c { } else { }      the same branch's forward code and adjoint; the other is not touched
+    if c { } else { }      the forward code and the adjoint of the branch taken
     for, while             the iterations backwards; what each of them starts from was saved on the way
-    y = custom f(x, ...)   what the user says (`custom_calls.py`)
+    y = custom f(x, ...)   the user's rule (`custom_calls.py`)
 
 An adjoint in a region adds to values of the enclosing blocks through results (If) or carried sums (For), so
 the adjoint is in SSA like everything else. Forward code, saves and sums that nothing needs are emitted all
-the same and dropped by `drop_dead`: a loop whose adjoint does not read the carried values (any linear sum)
+the same and removed as dead code: a loop whose adjoint does not read the carried values (any linear sum)
 saves nothing.
 
-`reverse.py` makes adjoints of kernels with it, `inner_gradients.py` the gradients that a kernel asks for
-itself.
+`reverse.py` uses it for the adjoints of kernels, `inner_gradients.py` for `ds.grad` within a kernel.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from diffsim.ir.op import NotDifferentiable, Zero
 from diffsim.ir.traversal import Rewriter, free_values
 from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import Definitions, Element, element_of
-from diffsim.passes.autodiff.custom_calls import Giver, bind
+from diffsim.passes.autodiff.custom_calls import AdjointCopier, bind
 from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, downwards, index_hint
 
 Adjoints = dict[Value, Value]
@@ -62,7 +61,7 @@ class Reverser:
     """Emits the adjoint of a region.
 
     Args:
-        builder: where to.
+        builder: where the statements go.
         active: the values that derivatives flow through.
         is_inner: whether what is emitted may be differentiated again: calls with a gradient of their
             own then stay as they are, and no gradient reaches memory.
@@ -74,8 +73,8 @@ class Reverser:
             did; `finding`: whether the lanes are looking for it; `lane`: the number of this one.
         split: loops that save a segment of so many iterations at a time; `loop_of`: the loop that a
             scratch holds saves of.
-        rooms: the scratch that stands for the region's own, and the adjoints of what it holds.
-        cut: adjoints that are 0 where their value was thrown away (see `_formulas.times`).
+        rooms: copies of the region's own scratch; `room_grads`: the adjoints of what they hold.
+        cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
     """
 
     def __init__(self, builder: Builder, active: set[Value], *, is_inner: bool = False) -> None:
@@ -96,7 +95,7 @@ class Reverser:
         self.room_grads: dict[Mem, Mem] = {}
 
     def grad(self, mem: Mem) -> Mem | None:
-        """The memory of the gradient of what is stored in a memory."""
+        """Return the memory of the gradient of what is stored in a memory."""
         return self.room_grads.get(mem) if mem.kind == "scratch" else mem.grad
 
     # ---- the forward code again
@@ -200,7 +199,7 @@ class Reverser:
             b.add(If(reached, Block(stmts), Block([]), (), s.span))
 
     def _lose(self, s: Atomic) -> None:
-        """The old value that an atomic returned is not there any more; see `_refuse_lost`."""
+        """Refuse the old value that an atomic returned: it is lost after the launch; see `_refuse_lost`."""
         assert s.out is not None
         lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
         self.new_mems[lost] = None
@@ -287,7 +286,7 @@ class Reverser:
         return self._iterations(s, self._segment(s, last), outs, rooms)
 
     def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
-        """Where the q-th segment of a loop begins and ends."""
+        """Emit the first iteration of the q-th segment of a loop, and the end of it."""
         b = self.builder
         lo, hi = self.saved[s].bounds
         length = b.const(self.split[s], q.type)
@@ -298,7 +297,7 @@ class Reverser:
         return begin, begin + b.named("min", length, hi - begin)
 
     def _rooms(self, s: For | While, count: Value) -> list[Mem]:
-        """Scratch for the values a loop carries; unused ones are dropped later."""
+        """Allocate scratch for the values a loop carries; what is unused is removed as dead code."""
         made = []
         for p in s.params:
             room = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
@@ -327,7 +326,7 @@ class Reverser:
             self.cut.add(g)
 
     def backward(self, block: Block, adj: Adjoints) -> None:
-        """Emit the adjoint of a block whose forward code stands before it in the same block."""
+        """Emit the adjoint of a block whose forward code was emitted into the same block before."""
         b = self.builder
         for s in reversed(block.stmts):
             b.span = s.span
@@ -407,7 +406,7 @@ class Reverser:
         b.store(grad, index, zero(s.value.type))
 
     def _route(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
-        """The gradient of a minimum or maximum goes to one update that reached it.
+        """Emit the adjoint of a minimum or maximum: its gradient goes to one update that reached it.
 
         It is exchanged for 0, so where several reached it, one gets it and the others get 0; where none
         did, it stays for what the element was before. If all lanes update the same element, the first of
@@ -477,7 +476,7 @@ class Reverser:
             return
         for seed, g in zip(s.seeds, incoming, strict=True):
             self.env[seed] = zero(seed.type) if g is None else g
-        made = Giver(self.env, is_inner=self.is_inner).block(s.adjoint)
+        made = AdjointCopier(self.env, is_inner=self.is_inner).block(s.adjoint)
         for stmt in made.stmts:
             self.builder.add(stmt)
         for arg, g in zip(s.args, made.yields, strict=True):
@@ -509,7 +508,7 @@ class Reverser:
         outer: list[Value],
         starts: tuple[Value, ...],
     ) -> tuple[Value, ...]:
-        """The segments, last one first; all but the last are run again first, to save."""
+        """Emit the adjoints of the segments, last one first; the others are run again before, to save."""
         b, saved = self.builder, self.saved[s]
         q = Value(count.type, "segment")
         params = tuple(Value(v.type, v.hint) for v in starts)
@@ -566,5 +565,5 @@ class Reverser:
 
 
 def updated_element(s: Atomic, defs: Definitions) -> tuple[Mem, Element]:
-    """What the element of an update is known by: each index as a value plus a constant."""
+    """Return what the element of an update is known by."""
     return s.mem, element_of(s.index, defs)

@@ -1,9 +1,9 @@
-"""Gradients kept though a store's adjoint takes them: `ds.Tape(retain_grad=...)`.
+"""Retains gradients that the adjoint of a store clears: `ds.Tape(retain_grad=...)`.
 
-Assumes an adjoint kernel, in which each store to a gradient is the adjoint of a store: it has taken what was
-there and leaves 0. Promises: what was there is first added to the kept gradient. An element for which there
-is something already was given two values that have an effect; that is reported, as nobody could tell which
-of the two gradients is meant.
+Assumes an adjoint kernel, in which each store to a gradient is the adjoint of a store: it clears the element
+after loading it. Promises: the element is first added to the retained gradient. An element that has a
+retained gradient already was given two values that have an effect; that is reported, since it has two
+gradients.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TWO_VALUES = (
 
 
 def retain_gradients(adjoint: Kernel, kept: Mapping[Mem, Mem]) -> Kernel:
-    """The adjoint that adds what it takes to kept gradients.
+    """Return the adjoint that adds what it clears to retained gradients.
 
     Args:
         adjoint: an adjoint kernel.
-        kept: for gradients the memory (of the same type and rank) that keeps them.
+        kept: for each gradient the memory (of the same type and rank) that retains it.
     """
     work = _Keeper(adjoint, kept)
     tasks = tuple(

@@ -1,9 +1,10 @@
 """Reverse mode: from a kernel to its adjoint kernel, task by task, on tensors.
 
 Each task becomes one that runs the same lanes: first the forward code again, as far as the adjoint needs
-it, from what the fields hold; then the adjoint of each statement, last statement first (`region_adjoint.py`).
+it, on what the fields hold then; after it the adjoint of each statement, last statement first
+(`region_adjoint.py`, which is to be read next).
 
-Before, `simplicity` and after, `access_rules` refuse what would not be right.
+`simplicity` before it and `access_rules` after it refuse kernels whose adjoint would be wrong.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from diffsim.passes.transforms.dce import eliminate_dead_code
 def reverse(
     kernel: Kernel, *, relaxed: bool = False, detached: bool = False, in_place: bool = False
 ) -> tuple[Kernel, frozenset[Mem]]:
-    """The adjoint kernel, and the memories that it must find as they were before the launch.
+    """Return the adjoint kernel, and the memories that it must find as they were before the launch.
 
     Args:
         kernel: a prepared kernel.
         relaxed: whether kernels outside of the kernel simplicity rule are differentiated.
-        detached: whether what the kernel stores counts as constant: its adjoint only forgets what the
-            elements it stored to had to do with anything before.
-        in_place: whether memories can be put back to what they were; without it there are none that
-            must be.
+        detached: whether what the kernel stores counts as constant: its adjoint only clears the gradients
+            of the elements it stored to.
+        in_place: whether memories can be restored to what they were before the launch; without it
+            none may need to be.
 
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
     """
     if not relaxed and not detached:
         check_simplicity(kernel)
-    kernel = _keep_temps(kernel)
+    kernel = _rename_temps(kernel)
     activity = Activity(kernel, frozenset() if detached else None)
     work = _Reverser(kernel, activity)
     check_custom_rules(kernel, activity)
@@ -95,7 +96,7 @@ class _Reverser(Reverser):
     def kernel(self) -> Kernel:
         k = self.primal
         with self.builder:
-            tasks = [_replay(t) for t in k.tasks if _makes_temps(t)]
+            tasks = [_replay(t) for t in k.tasks if _writes_temps(t)]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
             for t in reversed(k.tasks):
@@ -124,14 +125,14 @@ class _Reverser(Reverser):
         return [*before, task.replace(axes=axes, bounds=bounds, body=Block(stmts))]
 
     def _enter(self, task: Task) -> tuple[Block, tuple[Value, ...]]:
-        """Bounds and axes of a task that runs the same lanes."""
+        """Return bounds and axes for a task that runs the same lanes."""
         bounds = Rewriter().block(task.bounds)
         return bounds, self.fresh(task.axes)
 
     # ---- which lane wins an element that all lanes update
 
     def _winners(self, task: Task) -> dict[object, Mem]:
-        """For each element that all lanes of the task may raise (or lower), the number of a lane."""
+        """Return, for each element that all lanes may raise (or lower), memory for the number of a lane."""
         if not task.axes:
             return {}
         found = {
@@ -148,7 +149,7 @@ class _Reverser(Reverser):
         }
 
     def _find_winners(self, task: Task) -> list[Task]:
-        """Tasks that find the first lane whose update reached the element."""
+        """Return the tasks that find the first lane whose update reached the element."""
         b = self.builder
         self.new_mems.update(dict.fromkeys(self.winners.values()))
         with b.block() as init:
@@ -164,7 +165,7 @@ class _Reverser(Reverser):
         return [Task((), Block([]), Block(init), task.span), search]
 
     def _lane(self, task: Task, axes: tuple[Value, ...]) -> Value:
-        """The lane's number, counted along the flattened axes."""
+        """Emit the lane's number, counted along the flattened axes."""
         b = self.builder
         if not self.winners:
             return Const(i64, 0)
@@ -179,13 +180,13 @@ class _Reverser(Reverser):
         return lane
 
 
-# ---- temporaries, and values that can not be had again
+# ---- temporaries, and values that are lost after the launch
 
 
-def _keep_temps(kernel: Kernel) -> Kernel:
-    """The kernel with a new temporary wherever one that was read is written again.
+def _rename_temps(kernel: Kernel) -> Kernel:
+    """Return the kernel with a new temporary wherever one that was read is written again.
 
-    The adjoint makes all temporaries again before it starts, so each must keep its first value:
+    The adjoint recomputes all temporaries before it starts, so each must keep its first value:
 
         for i in x: s += x[i]                     for i in x: s += x[i]
         for i in x: y[i] = s * x[i]        ->     for i in x: y[i] = s * x[i]
@@ -231,14 +232,14 @@ class _TempCopier(Rewriter):
         return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
 
 
-def _makes_temps(task: Task) -> bool:
+def _writes_temps(task: Task) -> bool:
     return any(
         isinstance(s, (Store, Atomic)) and s.mem.kind == "temp" for s in task_statements(task)
     )
 
 
 def _replay(task: Task) -> Task:
-    """The task with its effects on fields taken out: it makes the temporaries again."""
+    """Return the task without its effects on fields: it recomputes the temporaries."""
     work = _Replayer()
     axes = work.fresh_all(task.axes)
     bounds = work.block(task.bounds)

@@ -1,4 +1,4 @@
-"""With `debug=True`: every access checks its index first.
+"""Bounds checks, for `debug=True`: every access checks its index first.
 
 Assumes any kernel. Promises: an index outside of its memory is reported with the user's line and never
 reaches memory (the access goes to element 0 instead, and the launch raises afterwards).
@@ -27,7 +27,7 @@ from diffsim.ir.types import an, i64
 
 
 def check_bounds(kernel: Kernel) -> Kernel:
-    """The kernel with a Check before each access to a field or array."""
+    """Return the kernel with a Check before each access to a field or array."""
     work = _Checker(kernel)
     tasks = []
     for t in kernel.tasks:
@@ -66,7 +66,7 @@ class _Checker(Rewriter):
         return [*made, s.replace(index=place)]
 
     def element(self, s: Let) -> list[Stmt]:
-        """The check of a run-time index into a local vector or matrix."""
+        """Emit the check of a run-time index into a local vector or matrix."""
         t = s.args[0].type
         index = s.args[1:] if s.op.name == "extract" else s.args[2:]
         with self.builder.block() as made:

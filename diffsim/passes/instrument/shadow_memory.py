@@ -1,6 +1,6 @@
-"""The global data access rules to the letter, element by element: notes and checks put into a kernel.
+"""Shadow memory: checks the global data access rules at run time, element by element.
 
-Assumes a prepared kernel. Beside each watched memory stand memories of the same shape (`Shadow`), in which
+Assumes a prepared kernel. Each watched memory has shadow memories of the same shape (`Shadow`), in which
 every load notes that it read the element, and every write checks that none did. In a parallel loop that both
 reads and writes a memory, writes also note which lane they were made by, and loads check that it was no
 other one: such a loop has no defined order, and its adjoint none either.
@@ -28,7 +28,7 @@ _STRIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """What stands beside a memory: notes of reads, notes of writes, and the lanes that made those."""
+    """The shadow of a memory: notes of reads, notes of writes, and the lanes that made those."""
 
     read: Mem
     written: Mem
@@ -36,7 +36,7 @@ class Shadow:
 
     @staticmethod
     def of(mem: Mem) -> Shadow:
-        """Shadows for a memory, given to the kernel as arrays."""
+        """Return shadows for a memory, passed to the kernel as arrays."""
         t = tensor(i64, mem.dtype.shape)
         read, written, lane = (Mem(mem.name, t, mem.rank, None, "array") for _ in range(3))
         return Shadow(read, written, lane)  # all of its name: an index outside is outside of it
@@ -45,7 +45,7 @@ class Shadow:
 def instrument(
     kernel: Kernel, shadows: Mapping[Mem, Shadow], start: Mem, noted: Container[Load]
 ) -> tuple[Kernel, list[Load | Store | Atomic]]:
-    """The kernel with notes and checks, and its watched statements: number k is a note of start + k.
+    """Return the kernel with notes and checks, and its watched statements: number k is a note of start + k.
 
     Args:
         kernel: a prepared kernel.
@@ -126,25 +126,25 @@ class _Watcher(Rewriter):
         b = self.builder
         number = self.note(shadow.written, s) if s.mem in self.shared else 0
         if number:
-            self.put(shadow.lane, s.index, self.lane())
+            self.write_note(shadow.lane, s.index, self.lane())
         for read in self.parts(shadow.read, s.index):
             self.check(b.named("eq", read, 0), s, OVERWRITTEN, read)
 
     def note(self, mem: Mem, s: Load | Store | Atomic) -> int:
-        """Note the statement beside the element; returns its number."""
+        """Note the statement in the element's shadow; return its number."""
         b = self.builder
         self.statements.append(s)
         number = len(self.statements)
-        self.put(mem, s.index, b.load(self.start, ()) + Const(i64, number))
+        self.write_note(mem, s.index, b.load(self.start, ()) + Const(i64, number))
         return number
 
-    def put(self, mem: Mem, index: tuple[Value, ...], value: Value) -> None:
+    def write_note(self, mem: Mem, index: tuple[Value, ...], value: Value) -> None:
         whole = isinstance(mem.dtype, TensorType) and len(index) == mem.rank
         b = self.builder
         b.store(mem, index, b.broadcast(value, mem.dtype) if whole else value)
 
     def parts(self, mem: Mem, index: tuple[Value, ...]) -> list[Value]:
-        """What is noted beside the components of an element."""
+        """Load the notes of the components of an element."""
         b = self.builder
         found = b.load(mem, index)
         if not isinstance(found.type, TensorType):
@@ -152,7 +152,7 @@ class _Watcher(Rewriter):
         return [b.named("extract", found, *at) for at in _places(found.type.shape)]
 
     def lane(self) -> Value:
-        """The number of the lane."""
+        """Emit the number of the lane."""
         b = self.builder
         number: Value = Const(i64, 0)
         for axis in self.axes:

@@ -1,9 +1,9 @@
-"""Makes scalars of tensors, and rows that are formulas into the rows they are made of.
+"""Replaces tensors by their scalars, and ops that are formulas by the ops in the formula.
 
 Assumes: any kernel. Promises: every value is a scalar, every memory access reaches one scalar, every op
 is an instruction, an intrinsic, a mathematical function or lowered by name.
 Autodiff runs before this pass, on tensors, so that programs and adjoints stay short while people read
-them; this is the last pass on the way to a backend.
+them; passes after it work on scalars alone.
 
     %r: vec2 f32 = sub %a, %b     ->     %r.0: f32 = sub %a.0, %b.0
                                          %r.1: f32 = sub %a.1, %b.1
@@ -57,7 +57,7 @@ class _Scalarizer:
     # ---- values
 
     def parts(self, v: Value) -> list[Value]:
-        """The scalars of a value in row order."""
+        """Return the scalars of a value in row order."""
         found = self.env.get(v)
         if found is not None:
             return found
@@ -73,7 +73,7 @@ class _Scalarizer:
         return tuple(p for v in vs for p in self.parts(v))
 
     def bind(self, v: Value) -> list[Value]:
-        """New scalars for a value."""
+        """Bind new scalars to a value."""
         if not v.type.shape:
             made = [Value(v.type, v.hint)]
         else:
@@ -212,7 +212,7 @@ class _Scalarizer:
             return made
 
     def position(self, t: object, index: Sequence[Value]) -> Value | int:
-        """Where an element is in row order: a number if the indices are, else a value."""
+        """Return the position of an element in row order: a number if the indices are, else a value."""
         assert isinstance(t, TensorType)
         scalars = [self.one(i) for i in index]
         if all(isinstance(i, Const) for i in scalars):

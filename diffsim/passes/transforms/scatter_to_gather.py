@@ -52,7 +52,9 @@ from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import Region, RegionMap, disjoint, region_of
 
 _Member = tuple[tuple[int, ...], Atomic]
-_MOST_WORK = 600  # statements of one rewritten loop body
+_MOST_WORK = (
+    600  # scalar statements of one rewritten loop body; each value is computed once a neighbour
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,17 @@ class _Group:
 
     mem: Mem
     places: tuple[int, ...]
-    """Which component of the index holds each axis."""
+    """Which component of the index each axis is in."""
     rest: tuple[tuple[int, object], ...]
     """The other components: (place, value), the same in the whole group."""
 
 
 def scatter_to_gather(kernel: Kernel, *, allow_lag: bool = False) -> Kernel:
-    """The kernel with neighbour additions made by the element instead of by the lane.
+    """Return the kernel with neighbour additions gathered by the element instead of scattered by the lane.
 
     Args:
         kernel: any kernel.
-        allow_lag: whether the backend knows what to do with `Task.lag`.
+        allow_lag: whether the backend makes use of `Task.lag`.
     """
     tasks: list[Task] = []
     for task in kernel.tasks:
@@ -89,7 +91,7 @@ class _Rewriter:
         self.writes: dict[Mem, RegionMap[int]] = {}
 
     def tasks(self, *, allow_lag: bool) -> list[Task]:
-        """The task itself, or what replaces it."""
+        """Return the task itself, or the tasks that replace it."""
         task = self.task
         if (
             not task.axes
@@ -107,24 +109,25 @@ class _Rewriter:
                 self.defined[v] = s
         self.writes = self.first_writes(inside)
         made: list[Task] = []
-        taken: set[Stmt] = set()
+        gathered: set[Stmt] = set()
         for group, members in self.groups().items():
             shifts = {shift for shift, _ in members}
-            if len(shifts) < 2 or not self.possible(group, members):
+            if len(shifts) < 2 or not self.is_legal_and_cheap(group, members):
                 continue
             last, *ends = self.rewrite(group, members)
             made = [*made, *ends, last]
-            taken.update(s for _, s in members)
+            gathered.update(s for _, s in members)
         if not made:
             return [task]
-        left = [s for s in task.body.stmts if s not in taken]
-        reach = self.reach(group, members, left) if allow_lag else None
-        return [*made, task.replace(body=Block(left), lag=reach)]
+        left = [s for s in task.body.stmts if s not in gathered]
+        lag = self.lag(group, members, left) if allow_lag else None
+        return [*made, task.replace(body=Block(left), lag=lag)]
 
-    def reach(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
-        """How far away along the first axis elements are made of what a lane clears, if `left` only clears.
+    def lag(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
+        """Return how far apart along the first axis a gathered sum and a clear of its inputs may be.
 
-        A lane then clears elements of its own, which no other lane reads.
+        None unless `left` only clears elements of the lane's own: then a lane may clear once the sums within
+        that distance are done, and need not wait for all.
         """
         cleared: dict[Mem, Store] = {}
         for s in left:
@@ -148,7 +151,7 @@ class _Rewriter:
         return max(-min(first), max(first))
 
     def clears(self, s: Store) -> bool:
-        """Whether a store is the clearing of an element of the lane's own, in a field."""
+        """Whether a store clears an element of the lane's own, in a field."""
         bases = {base for base, _ in self.element(s)}
         return (
             isinstance(s.value, Const)
@@ -165,7 +168,7 @@ class _Rewriter:
         return disjoint(region_of(a, self.defs), region_of(b, self.defs))
 
     def groups(self) -> dict[_Group, list[_Member]]:
-        """Additions at the top of the body, by what they have in common."""
+        """Return the additions at the top of the body, by what they have in common."""
         found: dict[_Group, list[_Member]] = {}
         for s in self.task.body.stmts:
             if not isinstance(s, Atomic) or s.op != "add" or s.out is not None:
@@ -191,7 +194,7 @@ class _Rewriter:
         return found
 
     def first_writes(self, inside: list[Stmt]) -> dict[Mem, RegionMap[int]]:
-        """For each memory and part of it, before which statement of the body it is still as it was."""
+        """Return, for each region of each memory, the number of the first statement that may write it."""
         found: dict[Mem, dict[Region, int]] = {}
         for s in inside:
             if isinstance(s, (Store, Atomic)):
@@ -200,8 +203,8 @@ class _Rewriter:
                 first[region] = min(first.get(region, number), number)
         return {mem: RegionMap(first.items()) for mem, first in found.items()}
 
-    def possible(self, group: _Group, members: list[_Member]) -> bool:
-        """Whether the values can be computed by the element, and cheaply."""
+    def is_legal_and_cheap(self, group: _Group, members: list[_Member]) -> bool:
+        """Whether the values can be computed by the element, at little cost."""
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
         target = region_of(members[0][1], self.defs)
@@ -221,7 +224,7 @@ class _Rewriter:
         return True
 
     def unwritten(self, load: Load, top: Stmt, target: Region, group: _Group) -> bool:
-        """Whether a load sees the same before the task as in its place."""
+        """Whether a load finds the same before the task as in its own lane."""
         region = region_of(load, self.defs)
         if load.mem is group.mem and not disjoint(region, target):
             return False
@@ -232,7 +235,7 @@ class _Rewriter:
         )
 
     def slice(self, v: Value) -> list[Stmt]:
-        """The statements at the top of the body that a value needs, in order."""
+        """Return the backward slice of a value: the statements of the body that it needs, in order."""
         needed: set[Stmt] = set()
         work = [v]
         while work:
@@ -249,7 +252,7 @@ class _Rewriter:
     # ---- rewriting
 
     def rewrite(self, group: _Group, members: list[_Member]) -> list[Task]:
-        """One task for the elements all of whose neighbours are lanes, two for the ends of each axis."""
+        """Return a task for the elements with all neighbours, and two for the ends of each axis."""
         n = len(self.task.axes)
         low = [min(shift[a] for shift, _ in members) for a in range(n)]
         high = [max(shift[a] for shift, _ in members) for a in range(n)]
@@ -312,21 +315,21 @@ class _Rewriter:
         return task.replace(axes=axes, bounds=box, body=Block(stmts))
 
     def leaf(self, v: Value) -> Value:
-        """An index that is argument + constant, computed again in this task."""
+        """Emit an index that is argument + constant, for the new task."""
         base, shift = offset_of(v, self.defs)
         if base is None:
             return Const(v.type, shift)
         return self.builder.cast(base, v.type.scalar) + shift if shift else base
 
     def copy_slice(self, v: Value, lanes: tuple[Value, ...]) -> Value:
-        """The value as the lane with these indices computes it."""
+        """Emit the value as the lane with these indices computes it."""
         copy = Rewriter(dict(zip(self.task.axes, lanes, strict=True)))
         for s in self.slice(v):
             self.builder.stmts.extend(copy.stmt(s))
         return copy.value(v)
 
     def guarded(self, s: Atomic, lanes: tuple[Value, ...], limits: list[Value]) -> Value:
-        """The value if that lane exists, else 0."""
+        """Emit the value if that lane exists, else 0."""
         b = self.builder
         exists: Value | None = None
         for a, lane in enumerate(lanes):
