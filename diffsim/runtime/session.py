@@ -1,10 +1,6 @@
-"""The session: options given to `ds.init`, the native parts they need, and the clock of all writes.
+"""The session: what a program has one of, as `ds.init` made it, and the clock of all writes.
 
-This is the only place that reads environment variables:
-    DIFFSIM_ARCH        cpu, cuda or gpu: the backend where `ds.init` is not given one
-    DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
-    DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
-    DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
+`options.py` has the options of `ds.init` and the environment variables.
 """
 
 from __future__ import annotations
@@ -15,21 +11,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from diffsim import locks
-from diffsim.backends.cuda.codegen import BLOCK_DIM
 from diffsim.backends.native.jit import Jit
 from diffsim.backends.native.pool import Pool, launcher
 from diffsim.errors import BackendError, FieldError, Span, shown, warn
-from diffsim.ir.types import ScalarType, f32, f64, i32, i64
-from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.unsupported import close_to
+from diffsim.runtime import options
 from diffsim.runtime.backend import Backend, BackendUnavailable, open_backend
 from diffsim.runtime.disk_cache import DiskCache, NoFolder, chosen_folder, not_kept
 from diffsim.runtime.memory.storage import MemorySpace
+from diffsim.runtime.options import Options
 from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
 from diffsim.runtime.threads import of_threads
 
@@ -49,25 +43,6 @@ class Arch:
 
 
 cpu, cuda, gpu = Arch("cpu"), Arch("cuda"), Arch("gpu")
-
-
-@dataclass(slots=True)
-class Options:
-    """What `ds.init` was given; see there."""
-
-    default_fp: ScalarType = f32
-    default_ip: ScalarType = i32
-    debug: bool = False
-    fast_math: bool = False
-    random_seed: int = 0
-    cpu_max_num_threads: int = 0
-    offline_cache: bool = True
-    offline_cache_file_path: str = ""
-    kernel_simplicity: str = "strict"
-    device: int = 0
-    device_scratch_size: int = 0
-    default_gpu_block_dim: int = BLOCK_DIM
-    deterministic: bool = False
 
 
 class Session:
@@ -188,7 +163,7 @@ class Session:
         """What kernels run on."""
         if self._backend is None:
             self.use(_choose(_default_arch(), self.options.device))
-            self.options.debug = _default_debug()
+            self.options.debug = options.debug_of_environment()
         assert self._backend is not None
         return self._backend
 
@@ -214,7 +189,7 @@ class Session:
     @property
     def cache(self) -> DiskCache | None:
         if self._cache is None and self.options.offline_cache:
-            given = self.options.offline_cache_file_path or os.environ.get("DIFFSIM_CACHE_DIR", "")
+            given = self.options.offline_cache_file_path or options.cache_dir_of_environment()
             try:
                 self._cache = DiskCache(chosen_folder(given))
             except NoFolder as reason:
@@ -248,7 +223,7 @@ class Session:
 
     @property
     def threads(self) -> int:
-        asked = self.options.cpu_max_num_threads or _threads_of_environment()
+        asked = self.options.cpu_max_num_threads or options.threads_of_environment()
         if asked:
             return asked
         if hasattr(os, "sched_getaffinity"):
@@ -275,72 +250,12 @@ session = Session()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=session.forget_other_threads)
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "default_fp": (f32, f64),
-    "default_ip": (i32, i64),
-    "kernel_simplicity": ("strict", "relaxed"),
-}
-_WORDS = {bool: "True or False", int: "a whole number", str: "a text"}
-_KINDS: dict[str, type] = {
-    "debug": bool,
-    "fast_math": bool,
-    "random_seed": int,
-    "cpu_max_num_threads": int,
-    "offline_cache": bool,
-    "offline_cache_file_path": str,
-    "device": int,
-    "device_scratch_size": int,
-    "default_gpu_block_dim": int,
-    "deterministic": bool,
-}
 _ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
 
 
-def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], hint: str) -> Any:
-    """What an environment variable says.
-
-    Args:
-        variable: its name.
-        default: what it says where it is not set, or empty.
-        meaning: of its text; None for a text that means nothing.
-        hint: what it can be.
-    """
-    given = os.environ.get(variable, "").strip()
-    found = meaning(given) if given else default
-    if found is None:
-        shown = repr(given) if len(given) < 40 else f"{given[:37]!r}..."
-        raise FieldError(
-            f"the environment variable {variable} can not be {shown}", Span.of_caller(), hint=hint
-        )
-    return found
-
-
 def _default_arch() -> Arch:
-    """What the environment asks for."""
-    found: Arch = _of_environment("DIFFSIM_ARCH", cpu, _ARCHES.get, "give it cpu, cuda or gpu")
-    return found
-
-
-def _default_debug() -> bool:
-    """What the environment asks for."""
-    words = {"0": False, "false": False, "no": False, "off": False}
-    words |= {"1": True, "true": True, "yes": True, "on": True}
-    hint = "give it 1 for debug=True, or 0"
-    return bool(_of_environment("DIFFSIM_DEBUG", False, lambda t: words.get(t.lower()), hint))
-
-
-_MOST_THREADS = 1024
-_HOW_MANY = f"give it a number from 1 to {_MOST_THREADS}, or 0 for as many threads as processors"
-
-
-def _threads_of_environment() -> int:
-    """How many threads the environment asks for; 0 if it does not say."""
-
-    def number(text: str) -> int | None:
-        plain = text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= 4
-        return int(text) if plain and int(text) <= _MOST_THREADS else None
-
-    return int(_of_environment("DIFFSIM_NUM_THREADS", 0, number, _HOW_MANY))
+    """The backend that is used where `ds.init` does not say: that of the environment."""
+    return _ARCHES[options.arch_of_environment()]
 
 
 def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
@@ -377,7 +292,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
 
 @checked
 def init(  # noqa: D417 - each option has its line
-    arch: Arch | Sequence[Arch] | None = None, **options: Any
+    arch: Arch | Sequence[Arch] | None = None, **given: Any
 ) -> None:
     """Start (or start anew) with these options. Fields made before stay usable.
 
@@ -410,60 +325,7 @@ def init(  # noqa: D417 - each option has its line
         FieldError: an option that does not exist or can not have this value.
         BackendError: a backend that is not there.
     """
-    chosen = Options(debug=_default_debug())
-    _threads_of_environment()  # what makes no sense is said here, rather than at some launch
-    aliases = {float: f32, int: i32}
-    for name, value in options.items():
-        if name not in Options.__slots__:
-            close = close_to(name, ["arch", *Options.__slots__])
-            raise FieldError(
-                f"ds.init has no option {name}",
-                Span.of_caller(),
-                hint=f"did you mean {close}?" if close else "see help(ds.init)",
-            )
-        if name in _CHOICES:
-            value = aliases.get(value, value) if isinstance(value, type) else value
-            if not any(
-                value is c or (isinstance(value, str) and value == c) for c in _CHOICES[name]
-            ):
-                raise FieldError(
-                    f"the option {name} can not be {shown(value)}",
-                    Span.of_caller(),
-                    hint="choose one of " + ", ".join(map(repr, _CHOICES[name])),
-                )
-        elif isinstance(value, bool) != (_KINDS[name] is bool) or not isinstance(
-            value, _KINDS[name]
-        ):
-            raise FieldError(
-                f"the option {name} can not be {shown(value)}",
-                Span.of_caller(),
-                hint=f"give it {_WORDS[_KINDS[name]]}",
-            )
-        if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:
-            raise FieldError(
-                f"the option {name} can not be {shown(value)}", Span.of_caller(), hint=_HOW_MANY
-            )
-        if name == "offline_cache_file_path" and "\0" in value:
-            raise FieldError(
-                f"the option {name} can not be {shown(value)}: there is a zero character in it",
-                Span.of_caller(),
-                hint="give it the path of a folder",
-            )
-        if name in ("device", "device_scratch_size") and value < 0:
-            raise FieldError(
-                f"the option {name} can not be {shown(value)}",
-                Span.of_caller(),
-                hint="GPUs are numbered from 0"
-                if name == "device"
-                else "give it a number of bytes",
-            )
-        if name == "default_gpu_block_dim" and not is_block_dim(value):
-            raise FieldError(
-                f"the option {name} can not be {shown(value)}",
-                Span.of_caller(),
-                hint="give it a multiple of 32 up to 1024, or a power of two",
-            )
-        setattr(chosen, name, value)
+    chosen = options.parse(given)
     found = _choose(_default_arch() if arch is None else arch, chosen.device)
     reset()
     session.options = chosen

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
 
 _BETWEEN = 1 << 19
-"""Estimated operations between two polls: some 0.4 ms, and 0.2 s if all are as slow as `pow`. A poll reads the
-clock, which takes 0.03 us, but 1 us on virtual machines that ask the system for it."""
+"""Estimated operations between two polls: some 0.4 ms, and 0.2 s if all are as slow as `pow`. A poll reads
+the clock, which takes 0.03 us, but 1 us on virtual machines that ask the system for it."""
 STRIP = 1 << 14
 """Estimated operations of a strip; a loop known to have no more is short."""
 _SHORTEST_STRIP = 8

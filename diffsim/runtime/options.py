@@ -1,0 +1,176 @@
+"""The options of `ds.init`, their defaults and checks, and the environment variables that replace them.
+
+This is the only place that reads environment variables:
+    DIFFSIM_ARCH        cpu, cuda or gpu: the backend where `ds.init` is not given one
+    DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
+    DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
+    DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from diffsim.backends.cuda.codegen import BLOCK_DIM
+from diffsim.errors import FieldError, Span, shown
+from diffsim.ir.types import ScalarType, f32, f64, i32, i64
+from diffsim.ir.verifier import is_block_dim
+from diffsim.lang.host.unsupported import close_to
+
+
+@dataclass(slots=True)
+class Options:
+    """What `ds.init` was given; see there."""
+
+    default_fp: ScalarType = f32
+    default_ip: ScalarType = i32
+    debug: bool = False
+    fast_math: bool = False
+    random_seed: int = 0
+    cpu_max_num_threads: int = 0
+    offline_cache: bool = True
+    offline_cache_file_path: str = ""
+    kernel_simplicity: str = "strict"
+    device: int = 0
+    device_scratch_size: int = 0
+    default_gpu_block_dim: int = BLOCK_DIM
+    deterministic: bool = False
+
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "default_fp": (f32, f64),
+    "default_ip": (i32, i64),
+    "kernel_simplicity": ("strict", "relaxed"),
+}
+_PYTHON_TYPES = {float: f32, int: i32}
+_TYPES: dict[str, type] = {
+    "debug": bool,
+    "fast_math": bool,
+    "random_seed": int,
+    "cpu_max_num_threads": int,
+    "offline_cache": bool,
+    "offline_cache_file_path": str,
+    "device": int,
+    "device_scratch_size": int,
+    "default_gpu_block_dim": int,
+    "deterministic": bool,
+}
+_TYPE_HINTS = {bool: "True or False", int: "a whole number", str: "a text"}
+_MOST_THREADS = 1024
+_THREADS_HINT = (
+    f"give it a number from 1 to {_MOST_THREADS}, or 0 for as many threads as processors"
+)
+
+
+def parse(given: dict[str, Any]) -> Options:
+    """Check the options that `ds.init` was given, and those of the environment.
+
+    Raises:
+        FieldError: an option that does not exist or can not have this value.
+    """
+    options = Options(debug=debug_of_environment())
+    threads_of_environment()  # a wrong value is reported here, rather than at some launch
+    for name, value in given.items():
+        if name not in Options.__slots__:
+            close = close_to(name, ["arch", *Options.__slots__])
+            raise FieldError(
+                f"ds.init has no option {name}",
+                Span.of_caller(),
+                hint=f"did you mean {close}?" if close else "see help(ds.init)",
+            )
+        setattr(options, name, _choice(name, value) if name in _CHOICES else _value(name, value))
+    return options
+
+
+def _choice(name: str, value: Any) -> Any:
+    """Check an option that has one of a few values."""
+    value = _PYTHON_TYPES.get(value, value) if isinstance(value, type) else value
+    choices = _CHOICES[name]
+    # By identity but for texts: == of a user's object may do anything.
+    if not any(value is c or (isinstance(value, str) and value == c) for c in choices):
+        raise _refusal(name, value, "choose one of " + ", ".join(map(repr, choices)))
+    return value
+
+
+def _value(name: str, value: Any) -> Any:
+    """Check an option that is a number, a text, or True or False."""
+    kind: Any = _TYPES[name]
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
+        raise _refusal(name, value, f"give it {_TYPE_HINTS[kind]}")
+    if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:
+        raise _refusal(name, value, _THREADS_HINT)
+    if name == "offline_cache_file_path" and "\0" in value:
+        raise _refusal(
+            name, value, "give it the path of a folder", ": there is a zero character in it"
+        )
+    if name == "device" and value < 0:
+        raise _refusal(name, value, "GPUs are numbered from 0")
+    if name == "device_scratch_size" and value < 0:
+        raise _refusal(name, value, "give it a number of bytes")
+    if name == "default_gpu_block_dim" and not is_block_dim(value):
+        raise _refusal(name, value, "give it a multiple of 32 up to 1024, or a power of two")
+    return value
+
+
+def _refusal(name: str, value: Any, hint: str, reason: str = "") -> FieldError:
+    return FieldError(
+        f"the option {name} can not be {shown(value)}{reason}", Span.of_caller(), hint=hint
+    )
+
+
+# ---- the environment
+
+
+def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], hint: str) -> Any:
+    """The value of an environment variable.
+
+    Args:
+        variable: its name.
+        default: the value where it is not set, or empty.
+        meaning: the value of a text; None for a text that has none.
+        hint: which texts there are.
+    """
+    text = os.environ.get(variable, "").strip()
+    found = meaning(text) if text else default
+    if found is None:
+        quoted = repr(text) if len(text) < 40 else f"{text[:37]!r}..."
+        raise FieldError(
+            f"the environment variable {variable} can not be {quoted}", Span.of_caller(), hint=hint
+        )
+    return found
+
+
+def arch_of_environment() -> str:
+    """The name of the backend that the environment asks for; "cpu" if it does not say."""
+    names = ("cpu", "cuda", "gpu")
+    return str(
+        _of_environment(
+            "DIFFSIM_ARCH", "cpu", lambda t: t if t in names else None, "give it cpu, cuda or gpu"
+        )
+    )
+
+
+def debug_of_environment() -> bool:
+    """Whether the environment asks for debug mode."""
+    words = {"0": False, "false": False, "no": False, "off": False}
+    words |= {"1": True, "true": True, "yes": True, "on": True}
+    hint = "give it 1 for debug=True, or 0"
+    return bool(_of_environment("DIFFSIM_DEBUG", False, lambda t: words.get(t.lower()), hint))
+
+
+def threads_of_environment() -> int:
+    """How many threads the environment asks for; 0 if it does not say."""
+
+    def number(text: str) -> int | None:
+        plain = text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= 4
+        return int(text) if plain and int(text) <= _MOST_THREADS else None
+
+    return int(_of_environment("DIFFSIM_NUM_THREADS", 0, number, _THREADS_HINT))
+
+
+def cache_dir_of_environment() -> str:
+    """The folder for compiled code that the environment names; empty if it does not."""
+    return os.environ.get("DIFFSIM_CACHE_DIR", "")
