@@ -124,50 +124,18 @@ class _Rollout:
         progress: bool,
     ) -> None:
         where = Span.of_caller()
-        if not callable(step):
-            raise FieldError(
-                f"the step is a function of t, not {shown(step)}",
-                where,
-                hint="give a plain function that launches the kernels of one step: def step(t): ...",
-            )
-        check_runs(step, "the step")
-        if isinstance(n_steps, bool) or not isinstance(n_steps, int) or not 0 <= n_steps < 2**62:
-            raise FieldError(
-                f"n_steps is a whole number from 0 on, not {shown(n_steps)}",
-                where,
-                hint="write int(...) around what may be a float: ds.ad.checkpoint(step, int(n), state=[x])",
-            )
+        _check_step(step, n_steps, schedule, where)
         fields: list[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
         if not fields or any(not isinstance(f, Field) for f in fields):
             raise FieldError(
                 "state is a list of fields", where, hint="ds.ad.checkpoint(step, n, state=[x, v])"
             )
-        if schedule not in ("binomial", "equidistant"):
-            raise FieldError(
-                f"{shown(schedule)} is not a schedule",
-                where,
-                hint='it is "binomial" or "equidistant"',
-            )
+        _check_budget(snapshots, memory, where)
         self.step = step
         self.n = n_steps
         self.state: list[Field] = list(dict.fromkeys(fields))
         self.schedule = schedule
         self.size = sum(f.storage.layout.nbytes for f in self.state)
-        if snapshots is not None and memory is not None:
-            raise FieldError(
-                "snapshots and memory are both given, and each says how many snapshots there are",
-                where,
-                hint="leave one of them out",
-            )
-        for name, number in (("snapshots", snapshots), ("memory", memory)):
-            whole = isinstance(number, int) and not isinstance(number, bool)
-            if number is not None and not (whole and number >= 1):
-                what = "bytes, such as 10**9" if name == "memory" else "copies of the state"
-                raise FieldError(
-                    f"{name} is a whole number from 1 on, not {shown(number)}",
-                    where,
-                    hint=f"give a number of {what}; or leave it out",
-                )
         self.snapshots = snapshots or math.isqrt(max(n_steps, 1)) + 1
         self.memory = memory
         self.progress = progress
@@ -421,6 +389,48 @@ class _Rollout:
         if self.memory is None:
             return math.inf
         return self.memory - self.held * self.size - self.other_bytes
+
+
+def _check_step(step: Any, n_steps: Any, schedule: Any, where: Span | None) -> None:
+    """Raise FieldError for a step, a number of steps or a schedule that makes no sense."""
+    if not callable(step):
+        raise FieldError(
+            f"the step is a function of t, not {shown(step)}",
+            where,
+            hint="give a plain function that launches the kernels of one step: def step(t): ...",
+        )
+    check_runs(step, "the step")
+    if isinstance(n_steps, bool) or not isinstance(n_steps, int) or not 0 <= n_steps < 2**62:
+        raise FieldError(
+            f"n_steps is a whole number from 0 on, not {shown(n_steps)}",
+            where,
+            hint="write int(...) around what may be a float: ds.ad.checkpoint(step, int(n), state=[x])",
+        )
+    if schedule not in ("binomial", "equidistant"):
+        raise FieldError(
+            f"{shown(schedule)} is not a schedule",
+            where,
+            hint='it is "binomial" or "equidistant"',
+        )
+
+
+def _check_budget(snapshots: Any, memory: Any, where: Span | None) -> None:
+    """Raise FieldError for limits that make no sense."""
+    if snapshots is not None and memory is not None:
+        raise FieldError(
+            "snapshots and memory are both given, and each says how many snapshots there are",
+            where,
+            hint="leave one of them out",
+        )
+    for name, number in (("snapshots", snapshots), ("memory", memory)):
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if number is not None and not (whole and number >= 1):
+            what = "bytes, such as 10**9" if name == "memory" else "copies of the state"
+            raise FieldError(
+                f"{name} is a whole number from 1 on, not {shown(number)}",
+                where,
+                hint=f"give a number of {what}; or leave it out",
+            )
 
 
 def _changed(field: Field, row: int | None, span: Span | None) -> GlobalDataAccessError:

@@ -245,7 +245,6 @@ class Wrote(Entry):
         return not isinstance(self.value, Field)  # a copy of GPU memory may hold anything
 
     def input_place(self) -> tuple[Field, Index] | None:
-        """The elements it wrote, if they may be inputs of the program."""
         if not self.may_be_input or self.declared_constant or self.array_source is not None:
             return None
         return None if self.field.grad is None else (self.field, self.index)
@@ -401,7 +400,6 @@ class Copied(Entry):
         self.writer = target.versions.writer
 
     def input_place(self) -> tuple[Field, Index] | None:
-        """The elements it wrote, if they may be inputs of the program."""
         constant = self.source.grad is None and self.target.grad is not None
         return (self.target, self.to) if constant else None
 

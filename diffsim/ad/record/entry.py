@@ -129,6 +129,10 @@ class Entry:
         """The elements that Python read or wrote."""
         return [(f, None) for f in self.fields()]
 
+    def input_place(self) -> tuple[Field, Index] | None:
+        """The elements to which Python wrote a constant, if they may be inputs of the program."""
+        return None
+
     def overwrites(self) -> Iterable[Field]:
         """The fields that a launch stores every element of."""
         return ()

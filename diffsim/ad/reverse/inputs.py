@@ -49,26 +49,21 @@ class Used:
 
 def mark_inputs(entries: Record, wanted: bool) -> None:
     """Mark the writes from Python that set inputs, if those are to keep their gradients."""
-    used = {place[0]: Used() for e in entries.firsts() if (place := _constant(e)) is not None}
+    used = {place[0]: Used() for e in entries.firsts() if (place := e.input_place()) is not None}
     if not used or not wanted:
         return
-    reaches: dict[Specialization, list[_Reach]] = {}
+    extents: dict[Specialization, list[_RowExtent]] = {}
     for entry in entries:
-        place = _constant(entry)
+        place = entry.input_place()
         if place is None:
-            for f, rows in _uses(entry, used, reaches):
+            for f, rows in _uses(entry, used, extents):
                 used[f].add(rows)
         else:
             assert isinstance(entry, (Wrote, Copied))
             entry.is_input = not used[place[0]].meets(place[1])
 
 
-def _constant(entry: Entry) -> tuple[Field, Index] | None:
-    """Return the elements that Python wrote, if they may be inputs."""
-    return entry.input_place() if isinstance(entry, (Wrote, Copied)) else None
-
-
-class _Reach:
+class _RowExtent:
     """The rows that an access of a kernel reaches, as a function of the arguments."""
 
     def __init__(self, special: Specialization, access: Any) -> None:
@@ -79,7 +74,7 @@ class _Reach:
             for r in access.region
         )
 
-    def of(self, args: tuple[Any, ...]) -> Rows:
+    def rows_of(self, args: tuple[Any, ...]) -> Rows:
         """Return the rows for the arguments of a launch."""
         return tuple(
             (axis, shift if number is None else int(args[number]) + shift)
@@ -88,23 +83,23 @@ class _Reach:
 
 
 def _uses(
-    entry: Entry, wanted: Mapping[Field, Used], reaches: dict[Specialization, list[_Reach]]
+    entry: Entry, wanted: Mapping[Field, Used], extents: dict[Specialization, list[_RowExtent]]
 ) -> Iterator[tuple[Field, Rows]]:
     """Yield what an entry may read or write of these fields."""
     if isinstance(entry, Launched):
         special = entry.special
-        found = reaches.get(special)
+        found = extents.get(special)
         if found is None:
             both = (*special.accesses.reads, *special.accesses.writes)
-            found = reaches[special] = [
-                _Reach(special, a)
+            found = extents[special] = [
+                _RowExtent(special, a)
                 for a in both
                 if a.mem.kind == "array" or special.object_of(a.mem, entry.args) in wanted
             ]
-        for reach in found:
-            f = special.object_of(reach.mem, entry.args)
+        for extent in found:
+            f = special.object_of(extent.mem, entry.args)
             if isinstance(f, Field) and f in wanted:
-                yield f, reach.of(entry.args)
+                yield f, extent.rows_of(entry.args)
         return
     for f, index in entry.elements():
         if f in wanted:
@@ -124,7 +119,7 @@ def note_inputs(entries: Record, record: object, now: int) -> None:
     """
     for entry in entries.firsts():
         if isinstance(entry, (Wrote, Copied)) and entry.is_input:
-            place = _constant(entry)
+            place = entry.input_place()
             assert place is not None
             f, index = place
             assert f.grad is not None
