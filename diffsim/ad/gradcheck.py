@@ -312,7 +312,7 @@ def _jacobian(
     finally:
         for saved in grads:
             saved.restore()
-            saved.box[0].versions.dirty = True
+            saved.box[0].versions.may_be_nonzero()
         _back(start)
     return made
 

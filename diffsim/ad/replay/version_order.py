@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from diffsim.ad.record.elements import Box
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.memory.versions import Part, Versions
+from diffsim.runtime.memory.versions import Part, Stamp, Versions
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -92,11 +90,7 @@ class VersionOrder:
         v = self.versions.get(field)
         if v is None:
             v = self.versions[field] = field.versions.separate()
-        v.latest = self.clock
-        if row is None:
-            v.whole, v.writer = self.clock, writer
-        else:
-            v.note(row, self.clock, v.name(writer))
+        v.written(row, self.clock, writer)
 
     def changed(self, box: Box, since: int) -> bool:
         """Whether the box was written to after a clock reading."""
@@ -117,33 +111,6 @@ class VersionOrder:
     def stamps(self, since: int = 0) -> list[Stamp]:
         """Return stamps for the real versions of all that was written after a reading."""
         return [Stamp(f.versions, v, since) for f, v in self.versions.items() if v.latest > since]
-
-
-class Stamp:
-    """The versions of one field after a program has run, relative to the clock at its start."""
-
-    __slots__ = ("late", "latest", "places", "rows", "versions", "whole", "writer", "writers")
-
-    def __init__(self, real: Versions, order: Versions, since: int) -> None:
-        self.versions = real
-        self.latest = order.latest - since
-        self.whole = order.whole - since
-        self.writer = order.writer
-        rows = np.asarray(order.rows)
-        self.rows = np.flatnonzero(rows > since)
-        self.places = rows[self.rows] - since
-        self.writers = np.asarray(order.writers)[self.rows]
-
-    def apply(self, base: int) -> None:
-        """Set the real versions, for a program that started at the clock reading `base`."""
-        v = self.versions
-        v.latest = base + self.latest
-        if self.whole > 0:
-            v.whole, v.writer = base + self.whole, self.writer
-        if len(self.rows):
-            np.asarray(v.rows)[self.rows] = base + self.places
-            np.asarray(v.writers)[self.rows] = self.writers
-        v.dirty = True
 
 
 def apply_stamps(stamps: list[Stamp], readings: int) -> int:

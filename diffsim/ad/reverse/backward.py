@@ -171,5 +171,4 @@ class ClearedGradients:
         for grad, was, cuts in self.before:
             grad.storage.add(was)
             grad._touch()
-            grad.versions.writer = None  # not a statement of the user's program
-            grad.versions.cuts = cuts
+            grad.versions.disowned(cuts)

@@ -123,10 +123,8 @@ def note_inputs(entries: Record, record: object, now: int) -> None:
             assert place is not None
             f, index = place
             assert f.grad is not None
-            cuts = f.grad.versions.cuts
-            if cuts is None:
-                cuts = f.grad.versions.cuts = {}
-            cuts[type(index), index] = Cut(now, record, numpy_index(f, index), entry.writer)
+            cut = Cut(now, record, numpy_index(f, index), entry.writer)
+            f.grad.versions.add_cut((type(index), index), cut)
 
 
 def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordIntegrity) -> None:

@@ -308,18 +308,11 @@ class Field(FieldProtocols, FieldLike):
 
     def _touch(self, row: int | None = None) -> None:
         """Note that Python wrote; on a recording tape, that what stood there had no effect later."""
-        versions = self.versions
         session.clock = now = session.clock + 1
-        versions.latest = now
-        versions.dirty = True
         frame: Any = sys._getframe(2)
         if frame.f_code is CALL:
             frame = frame.f_back
-        if row is None:
-            versions.whole = now
-            versions.writer = (frame.f_code, frame.f_lasti)
-        else:
-            versions.note(row, now, versions.name((frame.f_code, frame.f_lasti)))
+        self.versions.written(row, now, (frame.f_code, frame.f_lasti))
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Tell a tape that saves what is overwritten that Python is about to write."""
@@ -426,8 +419,7 @@ class Field(FieldProtocols, FieldLike):
             self.storage.fill(element_of(self, value) if self.element else scalar_of(self, value))
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
-        self.versions.dirty = dirty or self._exported
-        self.versions.cuts = None
+        self.versions.overwritten(dirty=dirty or self._exported)
         if tape:
             tape.wrote(self, None, self._written(value))
             if lost:
@@ -512,16 +504,13 @@ class Field(FieldProtocols, FieldLike):
 
     def clear(self) -> None:
         """Set all elements to 0 where they may be anything else."""
-        versions = self.versions
-        if versions.dirty:
+        if self.versions.dirty:
             if self._shape or self.element or self._storage.device is not HOST:
                 self.storage.fill(0)
             else:
                 self._flat[0] = 0
             session.clock = now = session.clock + 1
-            versions.latest = versions.whole = now
-            versions.writer = versions.cuts = None
-            versions.dirty = self._exported
+            self.versions.cleared(now, dirty=self._exported)
 
     def spoil(self) -> None:
         """Set all elements to NaN, which no tape is told of."""
@@ -557,7 +546,8 @@ class Field(FieldProtocols, FieldLike):
 
     def _export(self) -> None:
         """Others see the memory now, and may write to it at any time."""
-        self._exported = self.versions.dirty = True
+        self._exported = True
+        self.versions.may_be_nonzero()
         session.exported.add(self)
 
     def __dlpack__(

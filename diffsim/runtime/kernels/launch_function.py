@@ -260,18 +260,11 @@ def touch_array(
             if versions.axis is None and axis is not None:
                 versions.track_rows(axis, f.shape[axis])
             row = rows.get(versions.axis) if versions.axis is not None else None
-            versions.latest = now
-            if row is None:
-                versions.whole, versions.writer = now, writer
-            else:
-                versions.note(row, now, versions.name(writer))
-            versions.dirty = True
+            versions.written(row, now, writer)
         return
     for f in members(session.exported):
         if shares(array, f):
-            versions = f.versions
-            versions.latest = versions.whole = now
-            versions.writer = writer
+            f.versions.written(None, now, writer)
 
 
 def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:

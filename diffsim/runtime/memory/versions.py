@@ -17,7 +17,7 @@ from diffsim.errors import Span
 from diffsim.lang.host.signatures import CALL
 
 if TYPE_CHECKING:
-    from diffsim.runtime.memory.cut_gradients import Cuts
+    from diffsim.runtime.memory.cut_gradients import Cut, Cuts
 
 _NO_ROWS = np.zeros(0, np.int64).data
 
@@ -27,6 +27,10 @@ Part = tuple[int, int, Any]
 
 class Versions:
     """The versions of one field.
+
+    Its methods are the only ones that change it, but for launch functions: these store to `latest`, `whole`,
+    `writer`, `dirty`, `rows` and `writers` themselves (`runtime/kernels/launch_function.py`, write_stamps),
+    as a call for each memory would be a tenth of a launch.
 
     Attributes:
         latest: of the last write to any part.
@@ -73,8 +77,43 @@ class Versions:
             found = self.names[key] = len(self.names), writer
         return int(found[0])
 
-    def note(self, row: int, now: int, writer: int) -> None:
-        """The row was written; a kernel may be asked for rows that there are none of, which it skips."""
+    def written(self, row: int | None, now: int, writer: Any) -> None:
+        """Note a write within a row (None: anywhere) at this reading of the clock."""
+        self.latest = now
+        self.dirty = True
+        if row is None:
+            self.whole, self.writer = now, writer
+        else:
+            self._set_row(row, now, self.name(writer))
+
+    def overwritten(self, *, dirty: bool) -> None:
+        """Note that the write noted last has set all elements, to 0 unless `dirty`."""
+        self.dirty = dirty
+        self.cuts = None
+
+    def cleared(self, now: int, *, dirty: bool) -> None:
+        """Note that the runtime has set all elements to 0; `dirty`: others may write to them unseen."""
+        self.latest = self.whole = now
+        self.writer = self.cuts = None
+        self.dirty = dirty
+
+    def disowned(self, cuts: Cuts) -> None:
+        """Note that the write noted last was no statement of the user's, and what cuts there are after it."""
+        self.writer = None
+        self.cuts = cuts
+
+    def may_be_nonzero(self) -> None:
+        """Note that the elements may be anything from now on, though no write was seen."""
+        self.dirty = True
+
+    def add_cut(self, elements: Any, cut: Cut) -> None:
+        """Note that these elements belong to a value which Python set in a tape's block."""
+        if self.cuts is None:
+            self.cuts = {}
+        self.cuts[elements] = cut
+
+    def _set_row(self, row: int, now: int, writer: int) -> None:
+        # A kernel may be asked for rows that there are none of, which it skips.
         if 0 <= row < len(self.rows):
             self.rows[row], self.writers[row] = now, writer
 
@@ -100,7 +139,7 @@ class Versions:
     def restore(self, row: int | None, part: Part) -> None:
         """What is there is as it was when `part` was taken."""
         if row is not None:
-            self.note(row, part[2], self.writers[row] if row < len(self.writers) else 0)
+            self._set_row(row, part[2], self.writers[row] if row < len(self.writers) else 0)
             return
         self.latest, self.whole, (written, versions) = part
         rows = np.asarray(self.rows)
@@ -129,7 +168,7 @@ class Versions:
         if row is None:
             self.writer = (frame.f_code, frame.f_lasti)
         else:
-            self.note(row, self.row(row), self.name((frame.f_code, frame.f_lasti)))
+            self._set_row(row, self.row(row), self.name((frame.f_code, frame.f_lasti)))
 
     def written_by(self, row: int | None) -> tuple[str, Span | None]:
         """The last writer of the row (None: of any part) in words, and its place."""
@@ -141,6 +180,33 @@ class Versions:
         if isinstance(who, Span):
             return f"the {who.where}", who
         return "a Python statement", span_of(who)
+
+
+class Stamp:
+    """The versions that a replayed program leaves in one field, counted from the start of the program."""
+
+    __slots__ = ("latest", "readings", "rows", "versions", "whole", "writer", "writers")
+
+    def __init__(self, real: Versions, order: Versions, since: int) -> None:
+        self.versions = real
+        self.latest = order.latest - since
+        self.whole = order.whole - since
+        self.writer = order.writer
+        rows = np.asarray(order.rows)
+        self.rows = np.flatnonzero(rows > since)
+        self.readings = rows[self.rows] - since
+        self.writers = np.asarray(order.writers)[self.rows]
+
+    def apply(self, base: int) -> None:
+        """Set the real versions, for a program that started at the clock reading `base`."""
+        v = self.versions
+        v.latest = base + self.latest
+        if self.whole > 0:
+            v.whole, v.writer = base + self.whole, self.writer
+        if len(self.rows):
+            np.asarray(v.rows)[self.rows] = base + self.readings
+            np.asarray(v.writers)[self.rows] = self.writers
+        v.dirty = True
 
 
 def span_of(writer: Any) -> Span | None:
