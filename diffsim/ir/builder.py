@@ -70,7 +70,7 @@ class Builder:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[list[Stmt]]:
-        """Statements emitted inside of the `with` go to a list of their own."""
+        """Collect the statements emitted inside of the `with` in a list of their own."""
         outer, self.stmts = self.stmts, []
         try:
             yield self.stmts
@@ -79,7 +79,7 @@ class Builder:
 
     @contextlib.contextmanager
     def at(self, span: Span) -> Iterator[None]:
-        """Statements emitted inside of the `with` belong to that line."""
+        """Give the statements emitted inside of the `with` that line."""
         outer, self.span = self.span, span
         try:
             yield
@@ -92,7 +92,7 @@ class Builder:
     # ---- values
 
     def const(self, number: float | int | bool, t: Type) -> Const:
-        """A constant of that type (every element of a tensor type)."""
+        """Return a constant of that type (every element of a tensor type)."""
         kind = t.scalar.kind
         if kind == "b":
             return Const(t, bool(number))
@@ -110,7 +110,7 @@ class Builder:
         return Const(t, number)
 
     def literal(self, number: float | int | bool | np.generic) -> Const:
-        """A Python number on its own: default_fp, default_ip (i64 if it is too large), or bool."""
+        """Return the constant for a Python number: default_fp, default_ip (i64 if it is too large), or bool."""
         if isinstance(number, np.generic):
             t = types.from_numpy(number.dtype)
             if t is not None:
@@ -133,7 +133,7 @@ class Builder:
         return self.op(TABLE[name], args)
 
     def cast(self, x: Value, scalar: ScalarType) -> Value:
-        """The value with its scalars converted."""
+        """Emit the conversion of a value's scalars."""
         if x.type.scalar is scalar:
             return x
         if isinstance(x, Const):
@@ -143,7 +143,7 @@ class Builder:
         return self._let(TABLE["cast"], (x,), tensor(scalar, x.type.shape))
 
     def broadcast(self, x: Value, t: Type) -> Value:
-        """A scalar in every element of type `t` (converted to its scalar type)."""
+        """Emit a scalar in every element of type `t` (converted to its scalar type)."""
         x = self.cast(x, t.scalar)
         if isinstance(x, Const):
             return Const(t, x.value)
@@ -152,7 +152,7 @@ class Builder:
         return self._let(TABLE["broadcast"], (x,), t)
 
     def build(self, elements: Sequence[Value], t: Type) -> Value:
-        """A tensor of scalars in row order."""
+        """Emit a tensor of scalars in row order."""
         first = elements[0]
         if isinstance(first, Const) and all(
             isinstance(e, Const) and e.value == first.value for e in elements
@@ -163,7 +163,7 @@ class Builder:
     def tensor_of(
         self, elements: Sequence[Operand], shape: tuple[int, ...], like: Type | None = None
     ) -> Value:
-        """A tensor of values and numbers in row order, promoted to one scalar type.
+        """Emit a tensor of values and numbers in row order, promoted to one scalar type.
 
         Numbers alone take the precision of `like`, the type of the place they go to.
         """
@@ -181,7 +181,7 @@ class Builder:
         return self.build(values, tensor(common, shape))
 
     def op(self, op: Op, args: Sequence[Operand]) -> Value:
-        """The op applied to values and Python numbers, operands promoted by its signature."""
+        """Emit an op on values and Python numbers, operands promoted by its signature."""
         if op.infer_type is not None:
             values = tuple(a if isinstance(a, Value) else self.literal(a) for a in args)
             if op.name in ("matmul", "outer"):
@@ -230,7 +230,7 @@ class Builder:
         )
 
     def _expanded(self, op: Op, values: tuple[Value, ...], t: Type) -> Value | None:
-        """The op written out, if that is how the target computes it."""
+        """Emit the formula of an op, if that is how the target computes it."""
         formula = None if self.functions is None else op.formula(self.functions)
         if formula is None:
             return None
@@ -242,7 +242,7 @@ class Builder:
         return self.named("ne", x, 0) if letter == "B" else self.cast(x, scalar)
 
     def _common(self, op: Op, letter: str, args: Sequence[Operand]) -> ScalarType:
-        """The scalar type that all operands with this letter become."""
+        """Return the scalar type that all operands with this letter become."""
         common: ScalarType | None = None
         weakest = 0  # of the Python numbers: 1 bool, 2 int, 3 float
         for have, a in zip(op.operands, args, strict=True):
@@ -299,13 +299,13 @@ class Builder:
         return out
 
     def made_by(self, v: Value) -> Let | None:
-        """The statement that binds a value, if it is an op emitted here."""
+        """Return the statement that binds a value, if it is an op emitted here."""
         return self._made.get(v)
 
     # ---- folding
 
     def _fold(self, op: Op, args: tuple[Value, ...], t: Type) -> Value | None:
-        """The value, if it is known now."""
+        """Return the value of an op on constants, if it is known now."""
         if all(isinstance(a, Const) for a in args):
             with np.errstate(all="ignore"):
                 raw = [_typed(a) for a in args if isinstance(a, Const)]
@@ -329,7 +329,7 @@ class Builder:
         return None
 
     def _fold_identity(self, name: str, args: tuple[Value, ...], t: Type) -> Value | None:
-        """`x + 0`, `x * 1` and the like; whole numbers times 0."""
+        """Simplify `x + 0`, `x * 1` and the like, and integers times 0."""
         left, right = args
         for side, other in ((right, left), (left, right)):
             if not isinstance(side, Const):
@@ -357,7 +357,7 @@ class Builder:
         return None
 
     def _made_by_build(self, x: Value) -> tuple[Value, ...] | None:
-        """The elements of a tensor that one of the last few statements built."""
+        """Return the elements of a tensor that one of the last few statements built."""
         for stmt in self.stmts[-8:]:
             if isinstance(stmt, Let) and stmt.out is x and stmt.op.name == "build":
                 return stmt.args
@@ -368,7 +368,7 @@ class Builder:
     def load(
         self, mem: Mem, index: tuple[Value, ...], origin: Load | Atomic | None = None
     ) -> Value:
-        """The element at the index, or one component of it if the index is longer than the rank."""
+        """Load the element at the index, or one component of it if the index is longer than the rank."""
         t: Type = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
         out = Value(t)
         self.stmts.append(Load(out, mem, index, self.span, origin))
@@ -392,7 +392,7 @@ class Builder:
 
 
 def _typed(c: Const) -> np.generic:
-    """A constant's number as NumPy has it."""
+    """Return a constant's number in NumPy's type."""
     number: np.generic = c.type.scalar.numpy.type(c.value)
     return number
 
@@ -410,5 +410,5 @@ _IDENTITIES = {
 
 
 def empty(yields: tuple[Value, ...] = ()) -> Block:
-    """A block without statements."""
+    """Return a block without statements."""
     return Block([], yields)

@@ -1,4 +1,4 @@
-"""The builder that is at work, so that formulas over values can emit into it."""
+"""The stack of active builders, so that formulas over values can emit into it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _Builders(threading.local):
-    """Those of each thread of Python: several may compile, or compute with `ds.sin`, at the same time."""
+    """The stack of each Python thread: several may compile, or compute with `ds.sin`, at the same time."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -25,7 +25,7 @@ def push(builder: Any) -> None:
 
 
 def pop() -> None:
-    """Go back to the builder before."""
+    """Return to the builder before."""
     _at_work.stack.pop()
 
 
@@ -35,7 +35,7 @@ def active() -> bool:
 
 
 def builder() -> Any:
-    """The innermost builder."""
+    """Return the innermost builder."""
     return _at_work.stack[-1]
 
 

@@ -88,18 +88,18 @@ LEAVES = (Const, Arg, Dim, RngKey)
 
 
 class Mem:
-    """Something that can be loaded from and stored to.
+    """Memory: what can be loaded from and stored to.
 
     Attributes:
         name: the user's name for it.
         dtype: type of one element.
         shape: its dimensions; None where they are known only at launch (`rank` is always known).
         kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
-            (a loop's saved values; 1-D, of a length known when it is made).
+            (a loop's saved values; 1-D, of a length known when it is allocated).
         grad: the memory of its gradient, if it has one.
         strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
         component_stride: distance in scalars between the components of one element.
-        handle: the runtime's object behind it, which the IR never looks into.
+        handle: the runtime's object behind it, opaque to the IR.
         is_grad: whether it is itself the gradient of something.
     """
 
@@ -142,7 +142,7 @@ class Mem:
 
 
 class Block:
-    """Statements in order, and the values the block hands to the node that holds it."""
+    """Statements in order, and the values that the block yields to the node around it."""
 
     __slots__ = ("stmts", "yields")
 
@@ -152,12 +152,12 @@ class Block:
 
 
 class Node:
-    """What `replace` works on: a statement, a task, a kernel. Its parameters are its attributes."""
+    """The base of what `replace` copies: a statement, a task, a kernel. Its parameters are its attributes."""
 
     __slots__ = ()
 
     def replace(self, **changes: Any) -> Self:
-        """The same with these attributes changed: a pass that makes a node with it loses none by accident."""
+        """Return a copy with these attributes changed, so that no other one is lost by accident."""
         cls = type(self)
         names: tuple[str, ...] = cls.__slots__
         return cls(**{name: getattr(self, name) for name in names} | changes)
@@ -312,7 +312,7 @@ class If(Node):
 
 
 class Alloca(Node):
-    """Room for `count` elements of `mem`, which lives to the end of the block it stands in."""
+    """Memory for `count` elements of `mem`, until the end of the block."""
 
     __slots__ = ("count", "mem", "span")
 
@@ -467,7 +467,7 @@ Stmt = (
 
 
 class _Analyzed(Node):
-    """A node that keeps what analyses found out about it (`passes/analysis/once.py`); a new one has none."""
+    """A node that keeps the results of analyses (`passes/analysis/once.py`) in `memo`; a new one has none."""
 
     __slots__ = ("memo",)
 
@@ -534,7 +534,7 @@ class Task(_Analyzed):
         self.memo: dict[object, Any] = {}
 
     def replace(self, **changes: Any) -> Self:
-        """Return the task with these attributes changed; what is known of its code stays known."""
+        """Return a copy with these attributes changed; analyses of the same code still hold."""
         changed = super().replace(**changes)
         if changes.keys().isdisjoint(("axes", "bounds", "body", "reductions")):
             changed.memo = self.memo
@@ -565,6 +565,6 @@ class Kernel(_Analyzed):
 
 
 def zero(t: Type) -> Const:
-    """The constant 0 of a type."""
+    """Return the constant 0 of a type."""
     s: ScalarType = t.scalar
     return Const(t, 0.0 if s.kind == "f" else False if s.kind == "b" else 0)

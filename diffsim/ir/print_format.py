@@ -1,4 +1,4 @@
-"""How a value is written in what a kernel prints."""
+"""How kernels format the values that they print."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Shown:
 
     @property
     def scalars(self) -> int:
-        """How many scalars the value has."""
+        """The number of scalars of the value."""
         return size_of(self.type)
 
     def text(self, scalars: Sequence[Any]) -> str:
-        """The text of a value, given its scalars in order; vectors and matrices are written as lists."""
+        """Return the text of a value, given its scalars in order; tensors are written as lists."""
         return _nested(list(map(self.scalar, scalars)), self.type.shape)
 
     def scalar(self, x: Any) -> str:
-        """The text of one scalar; without a format as many digits as tell it from all others of its type.
+        """Return the text of one scalar; without a format: as many digits as tell it from all others.
 
         Raises:
             ValueError: there is no such format for its type.
@@ -56,7 +56,7 @@ def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
 
 
 def fill(pieces: Sequence[str | Shown], scalars: Sequence[Any]) -> str:
-    """The text whose places are filled with these scalars, in order."""
+    """Return the text whose places are filled with these scalars, in order."""
     made, at = [], 0
     for p in pieces:
         if isinstance(p, Shown):

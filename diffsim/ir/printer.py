@@ -202,14 +202,14 @@ class _Printer:
 
 
 def describe(m: Mem, name: str) -> str:
-    """A memory as it stands in a kernel's head."""
+    """Return a memory's declaration, for the head of a kernel."""
     if m.shape is None:
         return f"{name}: array<{m.dtype}, {m.rank}>"
     return f"{name}: {m.kind} {m.dtype}[{', '.join(map(str, m.shape))}]"
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """The kernel as text."""
+    """Return the kernel as text."""
     p = _Printer()
     mems = [m for m in kernel.mems if m.kind != "scratch"]
     heads = [describe(m, p.mem(m)) for m in mems]

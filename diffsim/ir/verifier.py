@@ -1,4 +1,4 @@
-"""Checks that IR is well formed; a pass that breaks it is found where it did, not in LLVM."""
+"""Verifies that IR is well formed, so that a pass that breaks it is found at once and not in LLVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from diffsim.ir.types import TensorType, bool_
 
 
 def verify(kernel: Kernel, after: str = "") -> Kernel:
-    """The kernel itself; raises InternalError naming the pass `after` if it is malformed."""
+    """Return the kernel itself; raises InternalError naming the pass `after` if it is malformed."""
     try:
         _verify(kernel)
     except _Malformed as fault:

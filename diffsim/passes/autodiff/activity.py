@@ -1,4 +1,4 @@
-"""What a derivative can flow through.
+"""Activity: which values and memories a derivative can flow through.
 
 A value is *active* if it is a float that depends, through rules that are not ZERO, on a load from a memory
 that has a gradient. Temporaries are active if an active value is stored into one. Values computed from a
@@ -157,7 +157,7 @@ class Activity:
 
 
 def read_after_leak(kernel: Kernel, activity: Activity) -> frozenset[Mem]:
-    """Memories without gradient that the kernel gives an active value and (maybe) reads afterwards."""
+    """Return memories without gradient that are given an active value and may be read afterwards."""
     written = {s.mem: s for s in reversed((*activity.leaks, *activity.second_leaks))}
     found: set[Mem] = set()
     seen: set[Mem] = set()
@@ -169,7 +169,7 @@ def read_after_leak(kernel: Kernel, activity: Activity) -> frozenset[Mem]:
 
 
 def second_order(s: Store | Atomic) -> AutodiffError:
-    """The error for a derivative of a gradient."""
+    """Return the error for a derivative of a gradient."""
     return AutodiffError(
         f"{s.mem.name} depends on a gradient here, and diffsim differentiates once only",
         s.span,
@@ -178,7 +178,7 @@ def second_order(s: Store | Atomic) -> AutodiffError:
 
 
 def missing_gradient(s: Store | Atomic, reader: str = "") -> MissingGradientError:
-    """The error for a chain that a memory without gradient breaks."""
+    """Return the error for a chain that a memory without gradient breaks."""
     name = s.mem.name
     read = f", and {reader} reads it" if reader else ""
     return MissingGradientError(

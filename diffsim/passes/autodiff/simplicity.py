@@ -50,7 +50,7 @@ def check_simplicity(kernel: Kernel) -> None:
 
 
 def _without_prints(kernel: Kernel) -> Kernel:
-    """The kernel without what it prints, and what it loads for that."""
+    """Return the kernel without prints, and without the loads for them."""
     if not any(isinstance(s, Print) for t in kernel.tasks for s in task_statements(t)):
         return kernel
     copier = _Silent()
@@ -98,7 +98,7 @@ def _is_argument(mem: Mem) -> bool:
 
 
 def _differentiated(block: Block) -> Iterator[Stmt]:
-    """The statements that the adjoint goes through."""
+    """Yield the statements that the adjoint goes through."""
     for s in block.stmts:
         yield s
         if not (isinstance(s, CustomCall) and s.is_given):

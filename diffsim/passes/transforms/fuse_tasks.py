@@ -1,10 +1,10 @@
-"""Finds tasks in a row that have nothing to do with each other, so that one GPU launch can run them all.
+"""Finds consecutive tasks without dependences between them, so that one GPU launch can run them all.
 
 A launch costs several microseconds, and the rims of a stencil's adjoint have few lanes each. This pass only
 marks tasks (`Task.concurrent`); the backend decides how many of them share a launch.
 
-Assumes scalar IR with exclusive atomics marked. Runs after all passes that move statements, since moving a
-store can neither create nor remove a dependence between tasks, but changing an index can.
+Assumes scalar IR with exclusive atomics marked. Runs after all passes that change
+which elements a task accesses.
 """
 
 from __future__ import annotations

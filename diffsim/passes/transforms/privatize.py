@@ -1,4 +1,4 @@
-"""Finds memories that the threads of a parallel task can add up in copies of their own.
+"""Privatization: finds memories that the threads of a parallel task can add up in private copies.
 
 Atomic additions from many lanes to a small field (the gradient of weights that all lanes read, the grid of a
 particle method) cost twenty times as much as plain ones and keep loops from being vectorized. Where the part

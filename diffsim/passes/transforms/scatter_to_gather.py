@@ -1,4 +1,4 @@
-"""Turns scatter into gather where each lane adds to its neighbours.
+"""Scatter to gather: rewrites lanes that add to their neighbours' elements to collect for their own.
 
 The adjoint of a stencil adds to x.grad[i - 1], x.grad[i] and x.grad[i + 1] in lane i. Lanes overlap, so these
 would be atomic additions, which are slow and keep the loop from being vectorized. But lane i - s adds to

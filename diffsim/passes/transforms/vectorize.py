@@ -1,8 +1,8 @@
-"""Finds parallel tasks whose lanes should run together, as vectors.
+"""Vectorization: finds parallel tasks whose lanes should run together, as vectors.
 
 LLVM vectorizes loops that have no loops inside. A lane that holds a loop of its own (64 iterations of a map,
 a sum over all other bodies, a reversed loop) runs alone there, at a tenth of the speed. `Task.simd` asks the
-backend to write such a task for several lanes at once (the CPU: `backends/cpu/simd.py`).
+backend to lower such a task for several lanes at once (the CPU: `backends/cpu/simd.py`).
 
 It is asked for where it is right:
 
