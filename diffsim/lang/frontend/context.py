@@ -301,16 +301,16 @@ class TranslationContext:
         at = at or node
         name = getattr(node, "attr", None) or getattr(node, "id", None) or str(key)
         self.check_captured(value, at, name)
-        look = self.observations.note(
+        observation = self.observations.note(
             how, owner, key, value, node, lambda: self.span(at), strict=strict
         )
-        if look.has_other(value):
+        if observation.has_other(value):
             raise self.type_error(
                 at,
-                f"{look.text} is another value each time it is read",
+                f"{observation.text} is another value each time it is read",
                 "read it once, in Python, and let the kernel use that",
             )
-        return look
+        return observation
 
     def check_captured(self, value: Any, node: Any, name: str) -> None:
         """Refuse what can not be compiled in; give a field the name of its variable."""
@@ -336,7 +336,7 @@ class TranslationContext:
             args = tuple(a if is_settled_outside(a) else self.evaluate(node, list, a) for a in args)
             return function(*args, **kwargs)
         found = function(*args, **kwargs)
-        # These look at the container alone, so objects among its elements need not be settled.
+        # These observation at the container alone, so objects among its elements need not be settled.
         if function in (list, tuple, len, isinstance):
             settled = is_settled_outside(args[0]) if args else True
         else:

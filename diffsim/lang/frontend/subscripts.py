@@ -46,8 +46,8 @@ def _attribute(
                 return place.load(cx, node), None
             if place is not None:
                 return cx.builder.load(*place), None
-        owner, look = _evaluate_owner(cx, node.value)
-    return _attribute_of(cx, owner, look, node, strict=strict)
+        owner, observation = _evaluate_owner(cx, node.value)
+    return _attribute_of(cx, owner, observation, node, strict=strict)
 
 
 def _evaluate_owner(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observation | None]:
@@ -67,7 +67,7 @@ def attribute(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> 
 def _attribute_of(
     cx: TranslationContext,
     owner: Evaluated,
-    look: Observation | None,
+    observation: Observation | None,
     node: ast.Attribute,
     *,
     strict: bool,
@@ -75,8 +75,8 @@ def _attribute_of(
     """Evaluate an attribute of an owner that is evaluated already."""
     name = node.attr
     # The attributes of an object of diffsim do not change, so observing the object itself is enough.
-    if look is not None and is_ours(owner):  # what it is made of does not change
-        look.strict = True
+    if observation is not None and is_ours(owner):  # what it is made of does not change
+        observation.strict = True
     if isinstance(owner, StructValue):
         return structs.attribute(cx, owner, node), None
     if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
@@ -91,8 +91,8 @@ def _attribute_of(
     if as_vector or (
         isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast")
     ):
-        if look is not None:
-            look.strict = True
+        if observation is not None:
+            observation.strict = True
         if as_vector:
             return attribute(cx, cx.value(owner, node), node), None
         return expressions.Method(
@@ -110,7 +110,7 @@ def _attribute_of(
     if is_ours(owner):
         cx.check_captured(found, node, name)
         return found, None
-    made = cx.observe(ATTRIBUTE, look or owner, name, found, node, strict=strict)
+    made = cx.observe(ATTRIBUTE, observation or owner, name, found, node, strict=strict)
     return found, made
 
 

@@ -29,9 +29,11 @@ class Translation:
         uses_random: whether it draws random numbers.
     """
 
-    def __init__(self, kernel: Kernel, looks: list[Observation], *, uses_random: bool) -> None:
+    def __init__(
+        self, kernel: Kernel, observations: list[Observation], *, uses_random: bool
+    ) -> None:
         self.kernel = kernel
-        self.observations = looks
+        self.observations = observations
         self.uses_random = uses_random
 
 

@@ -387,26 +387,26 @@ class Observations:
         else:
             name = (type(key), repr(key)) if is_settled(key) else id(key)
         place = (how, id(owner), name)
-        look = self._found.get(place)
-        if look is None:
+        observation = self._found.get(place)
+        if observation is None:
             self._alive.append((owner, key))
-            look = self._found[place] = Observation(how, owner, key, seen, node, span())
-        look.strict |= strict
-        return look
+            observation = self._found[place] = Observation(how, owner, key, seen, node, span())
+        observation.strict |= strict
+        return observation
 
     def note_identity(self, thing: Any) -> None:
         """Record that the kernel asked for an object's identity."""
         if is_atom(thing):
             return
-        for look in self:
-            seen = look.seen
+        for observation in self:
+            seen = observation.seen
             held_in = isinstance(seen, (list, tuple)) and any(e is thing for e in seen)
             if seen is thing or held_in:
-                look.exact = look.strict = True
+                observation.exact = observation.strict = True
 
     def settled(self) -> list[Observation]:
         """Freeze the answers; return the observations that count."""
         found = list(self)
-        for look in found:
-            look.settle()
-        return [look for look in found if look.strict]
+        for observation in found:
+            observation.settle()
+        return [observation for observation in found if observation.strict]
