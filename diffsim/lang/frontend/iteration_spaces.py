@@ -227,6 +227,7 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
     first, last = _bounds(cx, node.args[0] if len(node.args) == 1 else node, lo, hi)
     if step == 1:
         return Space([(first, last)], kind="single")
+    # The number of iterations, rounded up as Python's range does.
     gap = last - first if step > 0 else first - last
     count = cx.builder.named(
         "max", cx.builder.named("floordiv", gap + (abs(step) - 1), abs(step)), 0

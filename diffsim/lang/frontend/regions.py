@@ -480,6 +480,7 @@ def while_region(
         b.span = span
     go = go if isinstance(go, Value) else b.const(go, bool_)
     cond = Block(cond_stmts, (go,))
+    # Nothing of this attempt remains: its statements are dropped, the bindings restored.
     if has_effects(cond) or cx.has_changed(entered):
         cx.level -= 1
         cx.frame.env = before

@@ -497,6 +497,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
     at_run_time = any(
         isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
     )
+    # A run-time index into a list of numbers: the list becomes a vector.
     if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
         if node in cx.evaluated_indices:
             cx.evaluated_indices[node] = _indices(cx, node, found)

@@ -59,6 +59,7 @@ def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
     b = cx.builder
     changed = set(with_members(cx.env, changed))
     for name, thing in list(cx.env.items()):
+        # Flags and the count of random draws start anew in each task.
         if name[0] == "%":
             continue
         if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
@@ -67,6 +68,7 @@ def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
             thing = b.literal(thing)
         if not isinstance(thing, Value):
             continue
+        # These are the same in all tasks, so they need no memory.
         if isinstance(thing, (Const, Arg, Dim)) and name not in changed:
             continue
         mem = temp(cx, name, thing.type)
