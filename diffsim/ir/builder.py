@@ -110,7 +110,7 @@ class Builder:
         return Const(t, number)
 
     def literal(self, number: float | int | bool | np.generic) -> Const:
-        """Return the constant for a Python number: default_fp, default_ip (i64 if it is too large), or bool."""
+        """Return the constant of a Python number: default_fp, default_ip (or i64 if too large), or bool."""
         if isinstance(number, np.generic):
             t = types.from_numpy(number.dtype)
             if t is not None:

@@ -30,7 +30,7 @@ _ADVICE_ON = {
     NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
 }
 _ADVICE = (
-    "the condition did not hold in at least one turn: look at the values it compares",
+    "the condition did not hold in at least one iteration: look at the values it compares",
     "indices start at 0 and none counts from the end: look at where this one comes from",
 )
 
@@ -153,7 +153,7 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
         device: whether it ran on a GPU, whose memory for saved values is an option.
     """
     if isinstance(check, Alloca):
-        hint = "give the loop fewer turns, or divide the time steps over several launches"
+        hint = "give the loop fewer iterations, or divide the time steps over several launches"
         if device:
             hint += ", or give kernels more memory: ds.init(device_scratch_size=bytes)"
         return AccessError(

@@ -87,7 +87,7 @@ def test_made_kernels(folder, seed):
 @settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
 @given(st.integers(0, 2**31))
 def test_made_kernels_as_vectors(folder, seed):
-    """The lanes run together wherever they may, and loops go back in segments of two turns."""
+    """The lanes run together wherever they may, and loops go back in segments of two iterations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectorize, "_ALWAYS", True)
         patch.setattr(loop_checkpoints, "_MOST_BYTES", 0)

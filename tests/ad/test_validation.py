@@ -56,7 +56,7 @@ def test_the_loop_carried_value():
             f[62 - i] = 0.5 * f[63 - i]
 
     for kernel in (carry, backwards):
-        error = violation(kernel, L, r"f\[(1|62)\] is read in one turn")
+        error = violation(kernel, L, r"f\[(1|62)\] is read in one iteration")
         assert error.span.line == line_of(kernel, "f[")
 
 
@@ -270,7 +270,7 @@ def test_what_the_ordinary_check_refuses_anyway():
         for i in x:
             y[index[i]] = x[i]
 
-    with pytest.raises(ds.GlobalDataAccessError, match="two turns"):
+    with pytest.raises(ds.GlobalDataAccessError, match="two iterations"):
         legal(scatter, L)  # no value was read and then overwritten
 
 

@@ -244,7 +244,8 @@ def _summed_up(update: Access, load: Access) -> GlobalDataAccessError:
     name = load.mem.name
     return GlobalDataAccessError(
         f"the gradient of this update needs its value again, to the last bit, and {name} is a sum over the "
-        f"turns of a loop, which comes out a little different each time\n  read here:\n{load.span.text()}"
+        f"iterations of a loop, which comes out a little different each time\n  read "
+        f"here:\n{load.span.text()}"
         "\n  updated here:",
         update.span,
         hint=f"sum {name} up in a kernel of its own, into a field",
@@ -263,7 +264,8 @@ def _changed(update: Access, write: Access) -> GlobalDataAccessError:
 
 def _unordered(update: Access, write: Access) -> GlobalDataAccessError:
     return GlobalDataAccessError(
-        f"turns of this parallel loop change the same element of {update.mem.name} in two ways, in no order, "
+        f"iterations of this parallel loop change the same element of {update.mem.name} "
+        f"in two ways, in no order, "
         f"so there is no defined gradient\n  changed here:\n{write.span.text()}\n  updated here:",
         update.span,
         hint="split the loop in two",
@@ -302,7 +304,8 @@ def _stale(load: Access, write: Access, kept: bool) -> GlobalDataAccessError:
 
 def _racing(load: Access, write: Access) -> GlobalDataAccessError:
     return GlobalDataAccessError(
-        f"a turn of this parallel loop may read an element of {load.mem.name} that another one writes, so "
+        f"an iteration of this parallel loop may read an element of {load.mem.name} that "
+        f"another one writes, so "
         f"there is no defined gradient\n  written here:\n{write.span.text()}\n  read here:",
         load.span,
         hint="read and write different fields, or split the loop in two",
@@ -315,9 +318,10 @@ def _colliding(store: Access, other: Access) -> GlobalDataAccessError:
         "" if other is store else f"\n  and also written here:\n{other.span.text()}\n  stored here:"
     )
     return GlobalDataAccessError(
-        f"two turns of this parallel loop may write the same element of {name}, so which value it ends "
+        f"two iterations of this parallel loop may write the same element of {name}, so which value it ends "
         f"with is not defined, and there is no gradient{place}",
         store.span,
-        hint=f"let the index tell all turns apart, or add: {name}[...] += value, after setting {name} to 0 "
+        hint=f"let the index tell all iterations apart, or add: {name}[...] += value, after "
+        f"setting {name} to 0 "
         "in another loop",
     )

@@ -85,7 +85,9 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
         where = "a loop holds several loops" if inside else "it holds loops one after the other"
         raise _refused(where, here[1].span, kernel)
     if first.params:
-        raise _refused("a loop carries local variables from turn to turn", first.span, kernel)
+        raise _refused(
+            "a loop carries local variables from iteration to iteration", first.span, kernel
+        )
     for s in block.stmts:
         if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
             raise _refused("a loop stands beside other statements", s.span, kernel)

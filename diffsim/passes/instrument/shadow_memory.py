@@ -20,7 +20,7 @@ from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import TensorType, i64, tensor
 
 OVERWRITTEN = "was read and is then overwritten: global data access rule 1"
-RACING = "is read in one turn of a parallel loop and written in another"
+RACING = "is read in one iteration of a parallel loop and written in another"
 _STRIDE = (
     1048573  # more than most loops have iterations, so that lanes of a nest have different numbers
 )
