@@ -230,14 +230,14 @@ def _add_one(
             extent, here, there = loops[0]
             limits = part if part and loops is every else ("0", str(extent))
 
-            def turn(i: str) -> None:
+            def iteration(i: str) -> None:
                 places = []
                 for base, stride in ((source, here), (target, there)):
                     at = i if stride == 1 else body.assign(f"mul nsw i64 {i}, {stride}")
                     places.append(body.assign(f"getelementptr inbounds {t}, ptr {base}, i64 {at}"))
                 run(loops[1:], *places)
 
-            body.count_up(*limits, turn)
+            body.count_up(*limits, iteration)
 
         every = _loops(p)
         run(every, copy, first)

@@ -161,8 +161,8 @@ class _Spread:
         body.store_task_slot(slot + update_log.ALL, "i64", self.most)
         self.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
 
-        def one(turn: str) -> None:
-            first = body.assign(f"mul nsw i64 {turn}, {update_log.CHUNKS}")
+        def one(iteration: str) -> None:
+            first = body.assign(f"mul nsw i64 {iteration}, {update_log.CHUNKS}")
             left = body.assign(f"sub nsw i64 {self.most}, {first}")
             used = body.assign(f"call i64 @llvm.smin.i64(i64 {left}, i64 {update_log.CHUNKS})")
             body.store_task_slot(slot + update_log.FIRST, "i64", first)

@@ -58,7 +58,7 @@ _CHEAP = 12  # operations of a branch that are rather computed for nothing than 
 def lanes_at_once(task: Task, jit: Jit) -> int:
     """W: as many registers for a value, up to 4, as all values of the busiest loop find room in.
 
-    Several registers hide how long an operation takes: turns that depend on each other would wait.
+    Several registers hide the latency of an operation: iterations that depend on each other would wait.
     """
     assert task.simd is not None
     bits = 32
@@ -300,13 +300,13 @@ class SimdLowering(SimdValues):
         lo, hi = self.index(s.lo), self.index(s.hi)
         first, kind = self.as_vector(lo), self.vector("i64")
         last = self.as_vector(hi)
-        turns = self.assign(f"sub nsw {kind} {last}, {first}")
+        trips = self.assign(f"sub nsw {kind} {last}, {first}")
         if self.mask:
             nothing = self.splat("i64", "0", lasting=True)
-            turns = self.assign(
-                f"select {self.vector('i1')} {self.mask}, {kind} {turns}, {kind} {nothing}"
+            trips = self.assign(
+                f"select {self.vector('i1')} {self.mask}, {kind} {trips}, {kind} {nothing}"
             )
-        most = stop = self.reduce("max", i64, turns)
+        most = stop = self.reduce("max", i64, trips)
         inits = ["0", *(self.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True))]
         length = safepoints.strip(s) if self.has_safepoints else 0
         strips = Strips(self, ["i64", *map(self.type_of, s.params)], inits) if length else None
@@ -324,8 +324,8 @@ class SimdLowering(SimdValues):
         inside = self.assign(f"icmp slt i64 {k}, {stop}")
         self.emit(f"br i1 {inside}, label %{body}, label %{after}")
         self.start_block(body)
-        turn = self.splat("i64", k)
-        self.mask = self.both(outer, self.assign(f"icmp slt {kind} {turn}, {turns}"))
+        iteration = self.splat("i64", k)
+        self.mask = self.both(outer, self.assign(f"icmp slt {kind} {iteration}, {trips}"))
         if s.reverse:
             end = self.assign(f"sub nsw i64 -1, {k}")
             place = self.plus(hi, Index(end))

@@ -53,7 +53,7 @@ _DEVICE_RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail"})
 _FEATURES = {90: "+ptx81"}
 _LAST_SM_OF_FEATURES = 90
 
-# LLVM forbids it after it has unrolled a loop; a loop of few turns then waits for its loads in each.
+# LLVM forbids it after it has unrolled a loop; a loop of few iterations then waits for its loads in each.
 _NO_UNROLLING = '\t.pragma "nounroll";\n'
 
 _FLUSH_TO_ZERO_OFF = '!llvm.module.flags = !{!0}\n!0 = !{i32 4, !"nvvm-reflect-ftz", i32 0}\n'

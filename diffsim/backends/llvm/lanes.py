@@ -17,7 +17,7 @@ from diffsim.ir.types import ScalarType
 
 
 def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
-    """Bound j of task k (lo and hi of each axis in turn), as the lanes see it."""
+    """Bound j of task k (lo and hi of the first axis, then of the next one, ...), as the lanes see it."""
     v = task.bounds.yields[j]
     if isinstance(v, Const):
         return str(int(v.value))

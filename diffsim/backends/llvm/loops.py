@@ -175,7 +175,7 @@ class Limit:
         counter: safepoints.Count | None,
     ) -> None:
         self.body, self.length, self.counter = body, length, counter
-        self.turn, self.next = body.fresh(), body.fresh()
+        self.iteration, self.next = body.fresh(), body.fresh()
         if self.counter:
             op = "add" if self.counter.up else "sub"
             self.near = self._call(f"{op}.sat", firsts[self.counter.param], str(length))
@@ -192,7 +192,7 @@ class Limit:
         """Whether another iteration of this strip follows."""
         counter, body = self.counter, self.body
         if not counter:
-            few = body.assign(f"icmp ult i64 {self.turn}, {self.length}")
+            few = body.assign(f"icmp ult i64 {self.iteration}, {self.length}")
             return body.assign(f"and i1 {goes_on}, {few}")
         t = counter.end.type.scalar
         end = self._call("min" if counter.up else "max", body.name(counter.end), self.near)
@@ -202,10 +202,10 @@ class Limit:
     def count(self) -> None:
         """At the end of an iteration."""
         if not self.counter:
-            self.body.emit(f"{self.next} = add nuw nsw i64 {self.turn}, 1")
+            self.body.emit(f"{self.next} = add nuw nsw i64 {self.iteration}, 1")
 
     def finish(self, at: int, before: str, latch: str) -> None:
         """Behind the loop: what it counts, at its head."""
         if not self.counter:
-            phi = f"  {self.turn} = phi i64 [ 0, %{before} ], [ {self.next}, %{latch} ]"
+            phi = f"  {self.iteration} = phi i64 [ 0, %{before} ], [ {self.next}, %{latch} ]"
             self.body.lines.insert(at, phi)

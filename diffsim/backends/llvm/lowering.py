@@ -527,7 +527,7 @@ class FunctionLowering:
         loops.lower_for(self, s)
 
     def loop_hint(self, s: For) -> str:
-        """Metadata of the jump that ends a loop's turn."""
+        """Metadata of the jump that ends a loop's iteration."""
         return ""
 
     def while_loop(self, s: While) -> None:

@@ -1,6 +1,6 @@
 """Where a long loop looks up from its work, on the CPU: Ctrl-C ends it, and other threads of Python run.
 
-Each function counts down as its loops turn, and when the count is used up it asks (`@ds_look` in `gate.ll`)
+Each function counts down as its loops iterate, and at zero it asks (`@ds_look` in `gate.ll`)
 whether to go on. What counts is an estimate of the work, so that asking costs next to nothing:
 
     loops of a known length, with little work       do not count: the loop around them does

@@ -4,8 +4,8 @@ A few values stay in the thread's local memory. The others lie in an arena of th
 8 bytes: each thread has a column of cells, and the cells of neighbouring threads are neighbours, so that a
 warp saves with whole memory transactions.
 
-Where the turns of all loops follow from what the launch was given, every thread needs the same number of
-cells: as many threads take lanes as find room in the arena. Otherwise the columns are stacks of the same
+Where the trip counts of all loops follow from what the launch was given, every thread needs the same number
+of cells: as many threads take lanes as find room in the arena. Otherwise the columns are stacks of the same
 height, and a thread whose stack is full takes memory from the device's heap.
 """
 

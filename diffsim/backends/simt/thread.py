@@ -23,7 +23,7 @@ from diffsim.ir.op import LLVMIntrinsic
 from diffsim.ir.traversal import blocks, statements
 from diffsim.ir.types import ScalarType, f32, size_of
 
-_MOST_UNROLLED = 32  # statements of loops that run several turns at once
+_MOST_UNROLLED = 32  # statements of loops that run several iterations at once
 
 
 class Thread(FunctionLowering):
@@ -175,9 +175,9 @@ class Thread(FunctionLowering):
         return elsewhere
 
     def strided(self, first: str, limit: str, stride: str, step: Callable[[str], None]) -> None:
-        """A loop over first, first + stride, ... below limit (i64); `step` emits one turn."""
+        """A loop over first, first + stride, ... below limit (i64); `step` emits one iteration."""
         before = self.label
-        head, inside, after = (self.new_label(w) for w in ("turn", "step", "after"))
+        head, inside, after = (self.new_label(w) for w in ("loop", "step", "after"))
         i, following = self.fresh(), self.fresh()
         self.jump(head)
         self.start_block(head)
@@ -240,7 +240,7 @@ class Thread(FunctionLowering):
             super().stmt(s)
 
     def loop_hint(self, s: For) -> str:
-        """Short innermost loops run several turns at once, so that their loads are under way together."""
+        """Unroll short innermost loops, so that the loads of several iterations are under way together."""
         inner = list(statements(s.body))
         if isinstance(s.lo, Const) and isinstance(s.hi, Const) and s.hi.value - s.lo.value <= 64:
             return ""  # LLVM knows better
