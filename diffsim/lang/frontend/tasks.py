@@ -59,7 +59,7 @@ def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
     b = cx.builder
     changed = set(with_members(cx.env, changed))
     for name, thing in list(cx.env.items()):
-        # Flags and the count of random draws start anew in each task.
+        # Control flags and the count of random draws belong to one task.
         if name[0] == "%":
             continue
         if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):

@@ -66,7 +66,7 @@ class Source:
         module_of, name = function.__module__, function.__qualname__
         home = sys.modules.get(module_of) if isinstance(module_of, str) else None
         self.known_as = (str(module_of), name)
-        # A name inside of a function does not identify one definition, so only others can be replaced by edits.
+        # A name inside of a function stands for many definitions; only others can be replaced by an edit.
         if "<locals>" not in name and getattr(home, "__dict__", None) is function.__globals__:
             _newest[self.known_as] = self
         with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
