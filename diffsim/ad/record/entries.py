@@ -127,21 +127,19 @@ class Launched(Entry):
 
     def backward(self, run: BackwardRun, variant: Derivative | None = None) -> None:
         """Run its adjoint (or a variant of it, which an observed run asks for)."""
+        special = self.special
         if run.observed and variant is None:
             run.adjoint(self)
-            return
-        special, value = self.special, self.returned
-        if not special.differentiable:
-            return
-        derivative = variant or special.derivative
-        if value is None:
-            derivative.launch(self.args, self.now, self.seed)
-            return
-        g = value.take()
-        if g is None and not special.accesses.writes:
-            return  # it was only looked at
-        seeds = np.zeros(value.array.shape) if g is None else g
-        derivative.launch(self.args, self.now, self.seed, seeds.ravel().tolist())
+        elif special.differentiable:
+            launch = (variant or special.derivative).launch
+            if self.returned is None:
+                launch(self.args, self.now, self.seed)
+                return
+            g = self.returned.take()
+            if g is None and not special.accesses.writes:
+                return  # it was only looked at
+            seeds = np.zeros(self.returned.array.shape) if g is None else g
+            launch(self.args, self.now, self.seed, seeds.ravel().tolist())
 
     # ---- replays
 
