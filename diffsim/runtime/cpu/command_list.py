@@ -27,11 +27,11 @@ from diffsim.runtime.session import session
 
 _LAUNCH, _COPY, _CLEAR, _SWAP, _ADD_F32, _ADD_F64 = range(6)
 _SLOTS = 8  # of an operation
-_COUNT = 5  # the slot that tells how many stretches or launches it is of
+_COUNT = 5  # the slot with the number of runs of bytes, or of launches
 
 
 class _Kernel:
-    """What launches of one kernel with the same arrays share: a row of the table."""
+    """One row of the table of kernels: what launches of a kernel with the same arrays share."""
 
     __slots__ = ("at", "block", "compiled", "number", "size")
 
@@ -52,7 +52,7 @@ class _Kernel:
 
 
 class CpuCommandList:
-    """Operations on the CPU: rows for the native loop, and the stream of launches."""
+    """A command list of the CPU: rows for the native loop, and the stream of launches."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -130,7 +130,7 @@ class CpuCommandList:
             self.done = reached[0]
 
     def _pack(self) -> np.ndarray:
-        """The rows, where they are; from now on nothing can be added."""
+        """Fix the addresses of tables and stream in the rows; nothing can be added afterwards."""
         ops = np.frombuffer(self._slots, np.uint64).reshape(-1, _SLOTS)
         if self._kernels:
             kernels = list(self._kernels.values())

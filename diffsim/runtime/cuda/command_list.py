@@ -1,9 +1,8 @@
-"""Launches and moves of memory in a row on a GPU: a CUDA graph, which one call of the driver starts.
+"""Command lists on a GPU: a CUDA graph, which one call of the driver starts.
 
-The graph is made when a sequence first runs as a whole, from what the driver is asked for on a stream that
-only records; before that everything is compiled and allocated. Single operations, and all of them where the
-driver makes no graph, go to the device's stream one after the other. So they do in debug mode, where each
-launch is waited for and looked at.
+The graph is captured when a list first runs as a whole; everything is compiled and allocated before, as a
+capture allows neither. Parts of a list, and all of it where the driver makes no graph, are issued to the
+device's stream one operation at a time. So they are in debug mode, where checks are read after each launch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Move = Callable[[Any], None]
 
 
 class CudaCommandList:
-    """Operations on a GPU; see `CommandList` for the methods."""
+    """A command list of a GPU; see `CommandList` for the methods."""
 
     def __init__(self, device: Device) -> None:
         self.done = 0
@@ -116,7 +115,7 @@ class CudaCommandList:
                 self._device.add_pending(compiled, False, session.clock)
 
     def _prepare(self) -> None:
-        """Make the graph, or else what does the same without one."""
+        """Capture the graph, or prepare single steps where the driver makes none."""
         driver = self._device.driver
         try:
             with _no_collection():
@@ -144,7 +143,7 @@ class CudaCommandList:
 
 
 class _Graph:
-    """A graph, freed with this object."""
+    """A graph of the driver, freed with this object."""
 
     __slots__ = ("device", "handle")
 
@@ -170,7 +169,7 @@ def _starter(driver: Any, launches: list[Launch], device: Device) -> Callable[[]
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep garbage: what frees memory of the device could spoil a graph in the making."""
+    """Turn off garbage collection: a finalizer that frees device memory would invalidate a capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
 """A GPU as fields and kernels see it: memory that is freed with its owner, copies, errors of kernels.
 
-Nothing here waits for the GPU but what hands values to Python. All work goes to one stream, so it is done
-in the order in which it was asked for, and memory can be used again as soon as its owner is gone.
+Only what returns values to Python waits for the GPU. All work is issued to one stream and done in that order,
+so memory can be reused as soon as its owner is gone: whatever still uses it comes earlier on the stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VERSION_OF_SM_90 = 12010
 
 
 def copy(driver: Any, to: StridedSpan, of: StridedSpan) -> None:
-    """Copy stretches of one length on a device."""
+    """Copy between spans whose runs have the same length, on the device."""
     if to.is_contiguous and of.is_contiguous:
         driver.copy(to.address, of.address, to.nbytes)
     else:
@@ -43,7 +43,7 @@ def copy(driver: Any, to: StridedSpan, of: StridedSpan) -> None:
 
 
 class Buffer:
-    """Memory on a device, freed with this object (from any thread); `what` it is for, if there is none."""
+    """Memory on a device, freed with this object, from any thread; `what` names it in errors."""
 
     __slots__ = ("address", "device", "nbytes")
 
@@ -94,7 +94,7 @@ class Device:
         return f"GPU {self.driver.device} ({self.driver.name})"
 
     def _close(self) -> None:
-        """The process ends, and the driver frees everything by itself."""
+        """Make no more calls: at the end of the process the driver frees everything."""
         self.closed = True
 
     # ---- memory
@@ -134,7 +134,7 @@ class Device:
         )
 
     def free(self, address: int, nbytes: int) -> None:
-        """Free memory, or keep it for the next one who wants that much."""
+        """Free memory, or keep it for the next allocation of the same size."""
         if self.closed:
             return
         if nbytes <= _LARGEST_SPARE and self._spare_bytes + nbytes <= _MOST_SPARE:
@@ -152,7 +152,7 @@ class Device:
                 self.driver.free(address)
 
     def fill(self, address: int, pattern: bytes, count: int) -> None:
-        """Write a pattern `count` times."""
+        """Fill memory with `count` copies of a pattern."""
         if count == 0:
             return
         width = len(pattern)
@@ -257,19 +257,19 @@ class Device:
         self.check_pending()
 
     def add_pending(self, launched: Any, now: bool, clock: int) -> None:
-        """Something was launched that may note an error: look now, or when Python next waits.
+        """Register a launch whose checks may fail; they are read when Python next waits.
 
         Args:
-            launched: what it was.
-            now: whether to look now.
-            clock: the clock's reading before.
+            launched: the executable, or whatever has a `report` method.
+            now: whether to wait and read them now.
+            clock: the session's clock before the launch.
         """
         self.pending.setdefault(launched, clock)
         if now:
             self.sync()
 
     def check_pending(self) -> None:
-        """Raise what a check of a kernel has found since the last look."""
+        """Raise the error of the first pending launch whose check failed."""
         pending, self.pending = self.pending, {}
         try:
             while pending:
@@ -305,7 +305,7 @@ def open_device(number: int, jit: Callable[[], Jit], pool: Callable[[], Pool]) -
 
 
 class _Flat:
-    """Scalars on a device by their place."""
+    """Single scalars on a device, by their place in memory."""
 
     def __init__(self, buffer: Buffer, dtype: ScalarType) -> None:
         self.buffer = buffer

@@ -1,15 +1,15 @@
 """Copies between NumPy and a GPU by way of page-locked memory.
 
-A GPU reads and writes memory of the host by itself only where its pages are locked. All else the driver
-copies through page-locked memory of its own, after a wait for the stream and with one thread. Here the
-host's threads copy, and nothing waits for the GPU but what needs its values:
+A GPU accesses host memory directly only where its pages are locked. Other memory is copied by the driver
+through page-locked memory of its own, with one thread and after waiting for the stream. Here the threads of
+the pool copy, and only a reader waits for the GPU:
 
     to the GPU     fill a slot; ask for the copy; go on with the next slot while the GPU reads the first
     to the host    ask for copies to two slots; empty the first when it is there, and ask for the next
 
-A slot belongs to one call at a time: whoever uses it has taken it out of the list, and puts it back
-afterwards. The GPU may be busy with it still. So its next user waits for its event, however the last one
-ended. Slots are never freed: the driver frees them with the process, when nothing uses them any more.
+A slot belongs to one call at a time, which removes it from the list and appends it afterwards. The GPU may
+still be using it then, so the next user waits for the event of the slot, even if the last call failed. Slots
+are never freed: the driver frees them with the process, when nothing uses them any more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Staging:
         host = array.ctypes.data
         for done in range(0, nbytes, SLOT_BYTES):
             n = min(SLOT_BYTES, nbytes - done)
-            slot = self._take()
+            slot = self._acquire()
             if slot is None:
                 self._driver.copy_in(to + done, host + done, n)
                 self._driver.wait()
@@ -74,7 +74,7 @@ class Staging:
         ahead: deque[tuple[_Slot, int]] = deque()
         try:
             while done < nbytes:
-                while asked < nbytes and len(ahead) < _AHEAD and (slot := self._take()):
+                while asked < nbytes and len(ahead) < _AHEAD and (slot := self._acquire()):
                     n = min(SLOT_BYTES, nbytes - asked)
                     ahead.append((slot, n))
                     slot.wait()
@@ -94,7 +94,7 @@ class Staging:
         finally:
             self._slots.extend(slot for slot, _ in ahead)
 
-    def _take(self) -> _Slot | None:
+    def _acquire(self) -> _Slot | None:
         """A slot for the caller alone, which the GPU may still be busy with; None: there is none."""
         try:
             slot = self._slots.popleft()

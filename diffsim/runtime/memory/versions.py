@@ -1,9 +1,9 @@
-"""When each part of a field was last written, and by whom.
+"""Versions of fields: when each row was last written, and by whom.
 
 A version is a reading of the session's clock, which ticks at every launch and every write from Python. One
 axis of a field (its time axis, the first one that a kernel indexes with an argument) has a version for
-each row; writes that are not bound to a row count for the whole field. Rows are columns of numbers: programs
-have one for each of a million time steps, and the system gives memory to those alone that are written.
+each row; other writes count for the whole field. The versions of rows are arrays of numbers: programs have a
+row for each of a million time steps, and the system backs with memory only the pages that are written.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ class Versions:
         self.cuts: Cuts = None
 
     def track_rows(self, axis: int | None, size: int) -> None:
-        """From now on the rows of this axis, of so many rows, have versions of their own."""
+        """Give each of the `size` rows of this axis a version of its own."""
         self.axis = axis
         self.rows = np.zeros(size, np.int64).data
         self.writers = np.zeros(size, np.int32).data
 
     def separate(self) -> Versions:
-        """Versions of the same rows, on a clock of their own."""
+        """Make versions of the same rows that count on another clock, from 0."""
         made = Versions()
         made.track_rows(self.axis, len(self.rows))
         made.names = self.names
         return made
 
     def name(self, writer: Any) -> int:
-        """The number of a writer."""
+        """The number that stands for a writer in `writers`."""
         key = (id(writer[0]), writer[1]) if isinstance(writer, tuple) else writer
         found = self.names.get(key)
         if found is None:
@@ -129,7 +129,7 @@ class Versions:
         return next(w for k, w in self.names.values() if k == number)
 
     def snapshot(self, row: int | None) -> Part:
-        """The versions of a row (None: of all), for `restore`."""
+        """Copy the versions of a row (None: of all rows), for `restore`."""
         if row is not None:
             return self.latest, self.whole, self.row(row)
         rows = np.asarray(self.rows)
@@ -137,7 +137,7 @@ class Versions:
         return self.latest, self.whole, (written, rows[written])
 
     def restore(self, row: int | None, part: Part) -> None:
-        """What is there is as it was when `part` was taken."""
+        """Set the versions to those that `snapshot` returned."""
         if row is not None:
             self._set_row(row, part[2], self.writers[row] if row < len(self.writers) else 0)
             return
@@ -153,7 +153,7 @@ class Versions:
         return self.whole > since or self.row(row) > since
 
     def rewritten(self, row: int | None, since: int, start: int) -> bool:
-        """Whether all that was written after `since` was written again after `start`."""
+        """Whether everything written after `since` was rewritten after `start`."""
         if row is None:
             rows = np.asarray(self.rows)
             again = self.whole <= since or self.whole > start
@@ -161,7 +161,7 @@ class Versions:
         return max(self.whole, self.row(row)) > start
 
     def by_caller(self, row: int | None = None) -> None:
-        """Note the line that called our caller as the last writer (to a row)."""
+        """Note the statement that called the caller of this method as the last writer (of a row)."""
         frame: Any = sys._getframe(2)
         if frame.f_code is CALL:
             frame = frame.f_back
