@@ -1,4 +1,4 @@
-"""Memory that is given to a kernel under several names."""
+"""Refuses launches whose arguments alias memory that the kernel was compiled to take as separate."""
 
 from __future__ import annotations
 

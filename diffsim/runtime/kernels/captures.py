@@ -1,4 +1,4 @@
-"""Whether what a kernel was compiled for still holds: asked at each launch, in the launch function itself."""
+"""Checks that the Python values a kernel was compiled for are unchanged, made in the launch function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 _MOST_MOVES = 3
-"""So often another object of the same value is followed; from then on values are compared at each launch."""
+"""How often an equal value in another object replaces the expected one; afterwards values are compared at
+each launch, instead of identities."""
 
 
 def write_checks(w: Writer, special: Specialization, then: str) -> None:
@@ -41,7 +42,7 @@ def write_checks(w: Writer, special: Specialization, then: str) -> None:
 
 
 def _test(w: Writer, look: Observation) -> str:
-    """The text that is true where an answer may be another one."""
+    """Format the test that is true where an observed value may have changed."""
     place, kept = _question(w, look), look.kept
     if look.how == ABSENT:
         return place
@@ -54,12 +55,12 @@ def _test(w: Writer, look: Observation) -> str:
 
 
 def _differs(now: Any, kept: Any) -> bool:
-    """Whether to look closer: another value, or the same one, read from a field on the tape that records."""
+    """Tell whether a value has changed, or is the same but was read from a field that the tape follows."""
     return compare(now, kept) != SAME or source_of(now) is not None
 
 
 def _question(w: Writer, look: Observation) -> str:
-    """The text that asks again."""
+    """Format the expression that repeats an observation."""
     if look.how == CALL:
         return f"{w.use(look.owner, 'q')}({', '.join(_thing(w, a, 'a') for a in look.key)})"
     owner = (
@@ -78,7 +79,7 @@ def _thing(w: Writer, thing: Any, stem: str) -> str:
 
 
 def recheck(special: Specialization) -> bool:
-    """What a change of captured values means: True if the kernel must be compiled anew.
+    """Compare all captured values; True if the kernel must be compiled anew.
 
     Raises:
         KernelStateError: a number (or other constant) that was compiled in has changed.

@@ -37,7 +37,7 @@ _MOST_STAMPS = 1 << 16
 
 
 class Writer:
-    """Collects the text of a launch function and the names it uses.
+    """Collects the text of a launch function and the global names it uses.
 
     The parameters keep the user's names. Every other name in the text begins with `$`, for which
     `finish` puts a prefix that no parameter has.
@@ -51,7 +51,7 @@ class Writer:
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
 
     def use(self, thing: Any, stem: str) -> str:
-        """A global name for a thing."""
+        """Return the global name of an object, made at its first use."""
         for name, have in self.space.items():
             if have is thing and name.startswith(f"${stem}"):
                 return name
@@ -63,12 +63,12 @@ class Writer:
         self.lines += ["    " + line for line in lines]
 
     def guard(self, start: int, lock: Any) -> None:
-        """Put the lines since `start` under a lock: threads of Python share the parameter block."""
+        """Indent the lines since `start` under a lock: threads of Python share the parameter block."""
         self.space["$lock"] = lock
         self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]
 
     def note_failure(self, start: int, note: Callable[[], None]) -> None:
-        """If the lines since `start` fail once the clock has ticked: tell that before anything else."""
+        """Call `note` if the lines since `start` fail after the clock has ticked: memory may be changed."""
         self.space["$cut_short"] = note
         self.lines[start:] = [
             "    $now = 0",
@@ -109,7 +109,7 @@ def _followed(a: Any) -> bool:
 
 
 def _coerced(arguments: LaunchArguments, *args: Any) -> list[Any]:
-    """The scalars of the arguments, checked one by one.
+    """Convert the arguments to scalars, checking each.
 
     Raises:
         FieldArgument: one is a field, or a value of a tape, in place of a float: another variant of the
@@ -131,7 +131,7 @@ def _write_pack(
     *,
     seeded: bool = False,
 ) -> None:
-    """Pack the arguments; `seeded`: and after them the gradient of what the kernel returns."""
+    """Pack the arguments; `seeded`: and after them the cotangent of what the kernel returns."""
     values = [p for p in special.arguments.parameters if p.kind == "value"]
     if not values and not seeded:
         return
@@ -157,7 +157,7 @@ def _write_arrays(
     compiled: Executable,
     mems: tuple[Mem, ...],
 ) -> None:
-    """Point the block to the array arguments."""
+    """Store the addresses of array arguments in the parameter block."""
     arrays = [p for p in special.arguments.parameters if p.kind == "array"]
     if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
         w.space["$separate"] = check_separate
@@ -170,7 +170,7 @@ def _write_arrays(
 
 
 def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
-    """Point a memory (and that of its gradient) to an array given to this launch."""
+    """Bind a memory (and that of its gradient) to the array that this launch was given."""
     if isinstance(array, Field):
         compiled.bind_array(mem, array.address, array.shape)
         if mem.grad is not None and array.grad is not None:
@@ -185,7 +185,7 @@ def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
 
 
 def row_text(row: tuple[Arg | None, int]) -> str:
-    """The row's number as an expression of the parameters."""
+    """Format the row's number as an expression of the parameters."""
     argument, shift = row
     if argument is None:
         return str(shift)
@@ -193,7 +193,7 @@ def row_text(row: tuple[Arg | None, int]) -> str:
 
 
 def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
-    """Make plain numbers of arguments that rows are counted from: those of NumPy may wrap around."""
+    """Convert arguments that rows are computed from to Python integers: NumPy's may wrap around."""
     rows = dict.fromkeys(
         r.argument.hint for a in accesses for r in a.region if r.argument is not None
     )
@@ -210,7 +210,7 @@ def _plain(number: Any) -> Any:
 
 
 def _rows_text(access: RegionAccess) -> str:
-    """All known rows of an access as the text of a dictionary from axes."""
+    """Format the known rows of an access as a dictionary from axis to row."""
     rows = sorted(access.region, key=lambda r: (r.axis, r.shift))
     return "{" + ", ".join(f"{r.axis}: {row_text((r.argument, r.shift))}" for r in rows) + "}"
 
@@ -218,7 +218,11 @@ def _rows_text(access: RegionAccess) -> str:
 def write_stamps(
     w: Writer, special: Specialization, written: list[RegionAccess], writer: Any
 ) -> None:
-    """Note the version of everything the kernel writes."""
+    """Stamp the versions of everything the kernel writes.
+
+    These are direct stores, the one place outside of `Versions`: a method call for each memory would be a
+    tenth of a launch.
+    """
     seen: set[tuple[Any, str]] = set()
     who = w.use(writer, "who")
     for a in written:
@@ -252,7 +256,7 @@ def write_stamps(
 def touch_array(
     array: Any, derived: bool, now: int, axis: int | None, rows: dict[int, int], writer: Any
 ) -> None:
-    """Note a write to an array argument (or to its gradient), within these rows."""
+    """Stamp a write to an array argument (or to its gradient) within these rows."""
     if isinstance(array, Field):
         f = array.grad if derived else array
         if f is not None:
@@ -268,7 +272,7 @@ def touch_array(
 
 
 def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:
-    """Whether an array argument was written after that reading of the clock, within these rows."""
+    """Tell whether an array argument was written within these rows after a clock reading."""
     if not isinstance(array, Field) or array.versions.latest <= since:
         return False
     versions = array.versions
@@ -283,7 +287,7 @@ def _tuple_text(things: list[str]) -> str:
 
 
 def forward(special: Specialization) -> Callable[..., Any]:
-    """The launch function of a kernel."""
+    """Write the launch function of a specialization."""
     compiled = special.executable
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name, params)
@@ -339,7 +343,7 @@ def _write_call(w: Writer, special: Specialization, compiled: Executable) -> Non
 
 
 def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
-    """Note when a launch with these arguments was, for `kernel.grad` with the same ones."""
+    """Add the launch to the launch history, for `kernel.grad` with the same arguments."""
     launches = special.launches
     here = w.use(launches, "launches")
     w.space["$times"] = launches.times
@@ -375,7 +379,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
 
 
 def captures_changed(special: Specialization) -> Callable[[], bool]:
-    """A function that tells whether something captured is another thing now."""
+    """Write a function that tells whether a captured value has changed."""
     w = Writer(special.name + "_captures", [])
     captures.write_checks(w, special, "return True")
     w.put("return False")
@@ -383,7 +387,7 @@ def captures_changed(special: Specialization) -> Callable[[], bool]:
 
 
 def derivative(of: Derivative) -> Callable[..., None]:
-    """The launch function of a derivative: (args, since, seed), or (args, since, seed, g).
+    """Write the launch function of a derivative: (args, since, seed), or (args, since, seed, g).
 
     `since` is the clock's reading at the forward launch: what the derivative loads must not be younger.
     `g` is the cotangent of what the kernel returned, as a list of scalars, where that depends on a gradient.

@@ -13,12 +13,12 @@ from array import array
 from typing import Any
 
 STRETCH = 32
-"""Each time that a row of readings grew by so many (a power of 2), its length is looked at."""
+"""A row of readings is checked for its length each time that it has grown by so many (a power of 2)."""
 _MOST = 1 << 16
 
 
 def new_row(*readings: int) -> array[int]:
-    """A row of readings of the clock."""
+    """Make a compact row of clock readings."""
     return array("q", readings)
 
 
@@ -41,19 +41,19 @@ class LaunchHistory:
         self._asked: dict[Any, tuple[int, int]] = {}
 
     def note(self, key: Any, now: int) -> None:
-        """Note a launch with arguments that are known by `key`."""
+        """Add a launch whose arguments have this key."""
         times = self.times.setdefault(key, new_row())
         times.append(now)
         self.shorten(times)
 
     def forget(self) -> None:
-        """Too many combinations of arguments were noted."""
+        """Drop all launches, as there are too many combinations of arguments."""
         for kept in (self.times, self.seeds, self._asked):
             kept.clear()
         self.forgot = True
 
     def shorten(self, times: array[int]) -> None:
-        """Forget some readings of a row that has grown too long.
+        """Drop readings in the middle of a row that has grown too long.
 
         A launch in the middle then counts as one that was earlier: more may have changed since, never less.
         """
@@ -62,7 +62,7 @@ class LaunchHistory:
             del times[1 : len(times) - most // 2]
 
     def asked(self, key: Any) -> tuple[int, int]:
-        """The reading at the earliest launch that a call of `kernel.grad` may mean, if it is made now.
+        """Find the earliest launch that a call of `kernel.grad` made now may belong to.
 
         Returns:
             The reading, and how many calls there are since the last launch, this one included.
@@ -77,5 +77,5 @@ class LaunchHistory:
         return times[max(len(times) - count - 1, 0)], count + 1
 
     def answered(self, key: Any, count: int) -> None:
-        """Note that this call, the `count`th one, was run."""
+        """Record that this call, the `count`th since the last launch, was run."""
         self._asked[key] = self.times[key][-1], count

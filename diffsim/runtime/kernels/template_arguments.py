@@ -1,4 +1,4 @@
-"""Arguments that a kernel is compiled for: what they are known by, and what of them it keeps."""
+"""Compiled-in arguments: their keys among specializations, and the objects a specialization depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diffsim.runtime.fields.struct_field import StructField
 
 
 def template_key(a: Any, name: str) -> Any:
-    """What a compiled-in argument is known by: constants by their value, other objects by themselves."""
+    """Key of a compiled-in argument: constants by value, other objects by identity."""
     try:
         return _key(a)
     except RecursionError:
@@ -52,7 +52,7 @@ def _key(a: Any) -> Any:
 
 
 def own(a: Any) -> Any:
-    """A compiled-in argument with copies of its dictionaries: it is known by what is in them now."""
+    """Copy the dictionaries in a compiled-in argument, whose key is made of what is in them now."""
     if type(a) is dict:
         return {k: own(v) for k, v in a.items()}
     if type(a) in (list, tuple):
@@ -63,7 +63,7 @@ def own(a: Any) -> Any:
 
 
 def objects_in(a: Any) -> list[Any]:
-    """The fields and other objects that a compiled-in argument is, or holds, and is known by."""
+    """The fields and other objects whose identity is part of a compiled-in argument's key."""
     if isinstance(a, StructField):
         return a.fields()
     if isinstance(a, dict):
