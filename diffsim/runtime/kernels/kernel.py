@@ -53,6 +53,7 @@ from diffsim.runtime.locked_cached_property import making
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
+# Weak: a kernel defined in a function goes with it. The set is needed to reach all kernels at `ds.init`.
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
 
@@ -75,10 +76,14 @@ class Kernel(Named):
         source: Source | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
+        # The decorated function is kept for its code, globals and defaults; it is never called.
         self.function = function
         self.simplicity = simplicity
+        # A weak reference (see `_bind_to`): a kernel must not keep its object alive.
         self.owner = owner
         self.source = source or Source(function, "kernel")
+        # One kernel for each object that this method was called on, by `id`: what `self.x` is may differ for
+        # each, so they share no specializations.
         self.bound: dict[int, Kernel] = {}
         self._signature: Signature | None = None
         self.specializations: dict[Any, Specialization] = {}
@@ -88,22 +93,27 @@ class Kernel(Named):
 
     def forget(self) -> None:
         """Compile anew at the next call (after `ds.init`, say)."""
+        # `kernel.grad` must refuse a launch that it can no longer know of, rather than treat the kernel as
+        # never launched and differentiate it where nothing was computed (`GradientCall._known_launches`).
         if any(s.launches.last is not None for s in self.specializations.values()):
             self.launched_before = True
         self.specializations = {}
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._signature = None
-        self._count = -1  # that of no call: the first one is bound, which asks for the signature
+        self._count = -1  # no call has so many arguments: the first one is bound, which makes the signature
 
     def drop(self, special: Specialization) -> None:
         """A field that it was compiled for with some arguments is gone."""
+        # The launch history goes with the specialization; see `forget`.
         self.launched_before |= special.launches.last is not None
+        # Another one may have taken its place under this key since.
         if self.specializations.get(special.key) is special:
             # Somebody may be looping over it: fields go at any time.
             self.specializations = {
                 k: s for k, s in self.specializations.items() if s is not special
             }
+            # Either may be this specialization's own function.
             self._launch, self._grad = self._first, None
 
     def forget_launch(self) -> None:
@@ -113,6 +123,7 @@ class Kernel(Named):
     def __get__(self, owner: Any, kind: Any = None) -> Kernel | BoundKernel:
         if owner is None:
             return self
+        # Hot path of kernels that are methods: one dictionary look-up and one small object for each access.
         found = self.bound.get(id(owner))
         if found is None:
             found = self._bind_to(owner)
@@ -122,6 +133,8 @@ class Kernel(Named):
         """The kernel of one object: of this very one, whatever else it may be equal to."""
         bound, number = self.bound, id(owner)
         try:
+            # The callback removes the entry before `id` can be given to another object: the number is free
+            # only once the object is gone. `bound` in place of `self` keeps no cycle through the callback.
             mine = weakref.ref(owner, lambda _: bound.pop(number, None))
         except TypeError:
             raise FieldError(
@@ -135,7 +148,10 @@ class Kernel(Named):
     @property
     def signature(self) -> Signature:
         if self._signature is None:
+            # Only a kernel made by `_bind_to` is one of an object; the class attribute has no owner.
             method = self.owner is not None
+            # The common mistake `Solver.step()`: without this error, `self` would be refused as a parameter
+            # without a type, which explains nothing.
             if not method:
                 names = list(inspect.signature(self.function).parameters)
                 if names and names[0] == "self":
@@ -155,9 +171,11 @@ class Kernel(Named):
             args = self.bind(args, kwargs)
         try:
             return self._launch(*args)
+        # Nothing has been launched when either exception is raised, so running anew repeats no effect.
         except launch_function.FieldArgument:
             by_field = True
         except launch_function.Outdated:
+            # Before `forget`, which discards the signature.
             by_field = self.gives_fields(args)
             self.forget()
         return self._run(args, by_field=by_field)
@@ -183,6 +201,7 @@ class Kernel(Named):
         signature = self._signature or self.signature
         try:
             return signature.binder(*args, **kwargs)
+        # Slower than the binder by far, and needed only for its error.
         except TypeError:  # the binder does nothing but bind: Python refused the call
             return signature.bind_by_name(args, kwargs)
 
@@ -191,6 +210,9 @@ class Kernel(Named):
         if self.gives_fields(args):
             return self._run(args, by_field=True)
         special, values = self.specialize(args)
+        # Only values: nothing about the arguments can select another specialization, so that the launch
+        # function may be called without asking again. Fields in place of floats leave through
+        # `FieldArgument`.
         if not self.signature.plain:  # compiled-in arguments choose the specialization at each call
             self._launch = self._dispatch
             return self._dispatch(*args)
@@ -214,6 +236,8 @@ class Kernel(Named):
                 _as_argument(p, a) if p.kind == "value" and isinstance(a, Recorded) else a
                 for p, a in zip(self._parameters, args, strict=True)
             )
+        # Each iteration compiles for the values as they are now; it ends unless something changes them all
+        # the time.
         while True:
             special, values = self.specialize(args, by_field=by_field)
             try:
@@ -233,17 +257,24 @@ class Kernel(Named):
             by_field: whether there may be fields in place of floats.
         """
         parameters = self._parameters
+        # The key of a specialization is made of the compiled-in arguments, in order, and the kinds of the
+        # arrays. A field in place of a float adds the parameter's name, so that it is never mistaken for the
+        # variant that takes a number.
         key: list[Any] = []
         values: list[Any] = []
         arrays: list[Any] = []
         kinds: list[ArrayKind] = []
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
+                # What is compiled in is a constant of the gradient. A value that was read from a field which
+                # the tape follows would lose its derivative here, silently.
                 if session.tape is not None and (source := source_of(a)) is not None:
                     source.refuse(p.name, "give the kernel the field")
                 key.append(template_key(a, p.name))
                 continue
             if p.kind == "array":
+                # An array of another library on a GPU is wrapped once, so that its address and stream are
+                # known.
                 if is_on_gpu(a):
                     a = take(a, session.device, f"{p.name} of {self.source.name}")
                 arrays.append(a)
@@ -256,6 +287,8 @@ class Kernel(Named):
         if len(arrays) > 1:
             kinds = find_same(kinds, arrays)
         whole = (*key, *kinds)
+        # Double-checked locking: launches of compiled kernels take no lock, and two threads that ask for the
+        # same specialization get one object (its derivative and history must not be doubled).
         special = self.specializations.get(whole)
         if special is None or special.is_stale:
             with making:
@@ -279,18 +312,25 @@ class Kernel(Named):
         bindings: dict[str, Any] = {}
         if self.owner is not None:
             bindings[signature.parameters[0].name] = self.owner()
+        # Array parameters so far, in the order of `kinds`: `same` counts in it.
         refs: list[Any] = []
         given: dict[Arg, Mem] = {}
         values: list[Parameter] = []
         arrays: dict[str, Any] = {}
         for p, a in zip(parameters, args, strict=True):
+            # 1. Bind each parameter to what the translator sees: an argument of the launch, a memory, or the
+            # constant itself.
             field_given = by_field and takes_field(p, a)
             if p.kind == "value":
                 bindings[p.name] = run_time[p.name]
             if p.kind == "array" or field_given:
+                # Two parameters that get one array are one memory for the kernel: alias analysis and the
+                # adjoint then see every access to it.
                 kind = kinds[len(refs)]
                 refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
                 arrays[p.name] = refs[-1]
+            # The frontend sees a number all the same; `compiler.prepare` puts the load in its place
+            # afterwards, so that the gradient of the number flows to the field.
             if field_given:
                 given[run_time[p.name]] = refs[-1]._mem
                 p = dataclasses.replace(p, kind="array")
@@ -299,19 +339,24 @@ class Kernel(Named):
             if p.kind != "template":
                 values.append(p)
             else:
+                # A copy, as the key was made of what is in it now (`template_arguments.own`).
                 bindings[p.name] = own(a)
                 if isinstance(a, (Field, StructField)):
                     a.call_it(p.name)
+        # 2. Name the fields before the translation, whose messages and IR use the names.
         for capture in _fields_first(self.source):
             capture()
+        # 3. Translate and compile as far as the IR; machine code is made at the launch.
         made = compiler.translate(self.source, bindings, tuple(run_time.values()), signature.result)
         kernel = compiler.prepare(made.kernel, given)
         simplicity = self.simplicity or session.options.kernel_simplicity
         launch_arguments = LaunchArguments(values, arrays, self.source.name)
         special = Specialization(self, key, made, kernel, launch_arguments, simplicity)
+        # A dropped field frees its specializations (`Dependencies`), whose keys nobody can ask for any more.
         for p, a in zip(parameters, args, strict=True):
             if p.kind == "template":
                 special.dependencies.add(objects_in(a))
+        # 4. Refuse now what would be compiled anew at each launch.
         captures.check_lasts(special)
         return special
 
@@ -341,8 +386,10 @@ class Kernel(Named):
                 )
             if args:
                 args = self.bind(args, {})
+            # Types alone decide, so any numbers do.
             blank = tuple(0 for p in self.signature.parameters if p.kind == "value")
             return self.specialize(args or blank, by_field=self.gives_fields(args))[0]
+        # The latest one: with several, `args` selects.
         return next(reversed(self.specializations.values()))
 
     def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
@@ -368,6 +415,7 @@ class Kernel(Named):
         return _ptx(self._only(args).ir, sm)
 
     def __reduce__(self) -> Any:
+        # A kernel of an object is pickled as an attribute of it, as Python does with bound methods.
         owner = self.owner and self.owner()
         return super().__reduce__() if owner is None else (getattr, (owner, self.source.name))
 
@@ -376,7 +424,7 @@ class Kernel(Named):
 
 
 class BoundKernel(Bound):
-    """A kernel taken from an object, which it keeps alive."""
+    """A kernel accessed through an object, which it keeps alive."""
 
     __slots__ = ("kernel", "owner")
 
@@ -411,6 +459,8 @@ class GradKernel:
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if kwargs or len(args) != self._count:
             named = "returned" in self.kernel.signature.names
+            # `returned=` is no parameter of the kernel, unless the user has one of that name: then it means
+            # theirs.
             seed = {} if named or "returned" not in kwargs else {"returned": kwargs.pop("returned")}
             args = self.kernel.bind(args, kwargs)
             if seed:
@@ -434,6 +484,7 @@ class GradKernel:
                 Span.of_caller(),
                 hint="declare the fields that it reads and writes with needs_grad=True",
             )
+        # Fields in place of floats select another specialization, so only plain calls may skip this method.
         if self.kernel.signature.plain and not by_field:
             self._launch = special.gradient_call
         special.gradient_call(*values, returned=returned)
@@ -462,6 +513,7 @@ def _ptx(kernel: nodes.Kernel, sm: int) -> str:
 
 def _as_argument(p: Parameter, a: Recorded) -> Any:
     """A value of the tape as an argument: in a field, if the tape is to follow it."""
+    # Only a float that the tape follows has a derivative; everything else is a constant of the launch.
     if p.type is not None and p.type.is_float and a.follows():
         field = a.in_field(p.type, p.name)
         if field is not None:
@@ -471,6 +523,9 @@ def _as_argument(p: Parameter, a: Recorded) -> Any:
 
 def _fields_first(source: Source) -> list[Callable[[], None]]:
     """Give the fields that a kernel uses the names of their variables."""
+    # Python's own tables of the names in the function's code: globals and attributes in `co_names`, variables
+    # of enclosing functions in `co_freevars`. A name in them that means something else does no harm: the
+    # field gets a name at most.
     found: list[Callable[[], None]] = []
     function = source.function
     spaces = [(function.__code__.co_names, function.__globals__)]
@@ -483,6 +538,7 @@ def _fields_first(source: Source) -> list[Callable[[], None]]:
     for name, cell in cells.items():
         try:
             thing = cell.cell_contents
+        # A variable that is assigned after the kernel is defined: its cell is still empty.
         except ValueError:
             continue
         if isinstance(thing, Field) and thing._shape is not None:
@@ -525,5 +581,6 @@ def forget_all() -> None:
         k.forget()
 
 
+# A kernel compiled while a field had no gradient has no memory for it, so each new gradient invalidates too.
 session.at_reset.append(forget_all)
 session.at_new_grad.append(forget_all)

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
 
+# False in one attribute access while no tape records anywhere. `alone` serves the usual case of one recording
+# thread; `listener` also reports to the tapes of other threads.
 _LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $session.listener)"
+# Combinations of arguments kept for `kernel.grad`: a kernel that is given the time step has one for each step,
+# and a program may run for days.
 _MOST_STAMPS = 1 << 16
 
 
@@ -46,12 +50,15 @@ class Writer:
     def __init__(self, name: str, params: list[str]) -> None:
         self.name = name
         self.params = params
+        # Names that the text must not hide: those of the parameters.
         self.taken = list(params)
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
 
     def use(self, thing: Any, stem: str) -> str:
         """Return the global name of an object, made at its first use."""
+        # Linear, but a launch function uses a few dozen objects. By identity: equal objects may not be
+        # interchangeable.
         for name, have in self.space.items():
             if have is thing and name.startswith(f"${stem}"):
                 return name
@@ -64,16 +71,20 @@ class Writer:
 
     def guard(self, start: int, lock: Any) -> None:
         """Indent the lines since `start` under a lock: threads of Python share the parameter block."""
+        # Python may switch threads between packing and the call, and a long launch lets go of the GIL
+        # (docs/adr/0022): another thread would overwrite arguments, or the result, that are still needed.
         self.space["$lock"] = lock
         self.lines[start:] = ["    with $lock:", *("    " + line for line in self.lines[start:])]
 
     def note_failure(self, start: int, note: Callable[[], None]) -> None:
         """Call `note` if the lines since `start` fail after the clock has ticked: memory may be changed."""
         self.space["$cut_short"] = note
+        # A launch that fails before the clock ticks has changed nothing; `$now` tells the two apart.
         self.lines[start:] = [
             "    $now = 0",
             "    try:",
             *("    " + line for line in self.lines[start:]),
+            # KeyboardInterrupt, too: it can arrive in the middle of a launch (docs/adr/0022).
             "    except BaseException:",
             "        if $now:",
             "            $cut_short()",
@@ -82,12 +93,14 @@ class Writer:
 
     def finish(self) -> Callable[..., Any]:
         prefix = "_"
+        # A parameter of the user's may itself begin with underscores.
         while any(p.startswith(prefix) for p in self.taken):
             prefix += "_"
         text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
         text = text.replace("$", prefix)
         space = {name.replace("$", prefix): thing for name, thing in self.space.items()}
         file = f"<diffsim launch of {self.name}>"
+        # So that tracebacks, debuggers and profilers show the text.
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         exec(compile(text, file, "exec"), space)
         return space[f"{prefix}launch"]
@@ -115,6 +128,8 @@ def _coerced(arguments: LaunchArguments, *args: Any) -> list[Any]:
         FieldArgument: one is a field, or a value of a tape, in place of a float: another variant of the
             kernel reads it.
     """
+    # A float that a tape follows, or a field, needs the variant that loads it from memory; asked only here,
+    # as `struct` refuses such objects on the fast path.
     values = [p for p in arguments.parameters if p.kind == "value"]
     if any(_followed(a) or takes_field(p, a) for p, a in zip(values, args, strict=True)):
         raise FieldArgument
@@ -133,6 +148,7 @@ def _write_pack(
 ) -> None:
     """Pack the arguments; `seeded`: and after them the cotangent of what the kernel returns."""
     values = [p for p in special.arguments.parameters if p.kind == "value"]
+    # With no arguments and no cotangent there is nothing in the block that changes from launch to launch.
     if not values and not seeded:
         return
     names = ", ".join(p.name for p in values)
@@ -142,8 +158,11 @@ def _write_pack(
     w.space["$coerced"] = _coerced
     arguments = w.use(special.arguments, "arguments")
     slow = f"$pack($memory, {compiled.args_at}, *$coerced({arguments}, {names}){more})"
+    # `struct.pack_into` checks types and ranges of plain numbers in C. Whatever it refuses is converted, or
+    # explained, by the slow path.
     # `struct` takes any object for a boolean, by its truth.
     if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
+        # Vectors and matrices are flattened first, which only the slow path does.
         w.put(slow)
         return
     given = f"{names}{more}" if names else more.removeprefix(", ")
@@ -159,6 +178,8 @@ def _write_arrays(
 ) -> None:
     """Store the addresses of array arguments in the parameter block."""
     arrays = [p for p in special.arguments.parameters if p.kind == "array"]
+    # Captured fields are separate memories by construction; an array may turn out to be one of them, or to
+    # overlap another array, which differs from launch to launch.
     if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
         w.space["$separate"] = check_separate
         values = "".join(p.name + ", " for p in special.arguments.parameters)
@@ -176,6 +197,7 @@ def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
         if mem.grad is not None and array.grad is not None:
             compiled.bind_array(mem.grad, array.grad.address, array.shape)
     elif isinstance(array, DeviceArray):
+        # Trailing axes may be components of vectors or matrices.
         compiled.bind_array(mem, array.address, array.shape[: mem.rank])
     else:
         compiled.bind_numpy(mem, array)
@@ -194,16 +216,20 @@ def row_text(row: tuple[Arg | None, int]) -> str:
 
 def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
     """Convert arguments that rows are computed from to Python integers: NumPy's may wrap around."""
+    # Without duplicates, in the order of their first use.
     rows = dict.fromkeys(
         r.argument.hint for a in accesses for r in a.region if r.argument is not None
     )
     for name in rows:
+        # One comparison for an int, which nearly all are.
         w.space["$plain"] = _plain
         w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
 
 
 def _plain(number: Any) -> Any:
     try:
+        # NumPy's fixed-width `t + 1` would wrap around, and stamp or test another row than the kernel
+        # accesses.
         return operator.index(number)
     except TypeError:  # it is refused where it is packed
         return number
@@ -211,6 +237,7 @@ def _plain(number: Any) -> Any:
 
 def _rows_text(access: RegionAccess) -> str:
     """Format the known rows of an access as a dictionary from axis to row."""
+    # Sorted, as a region is a set: the same kernel gives the same text in every run.
     rows = sorted(access.region, key=lambda r: (r.axis, r.shift))
     return "{" + ", ".join(f"{r.axis}: {row_text((r.argument, r.shift))}" for r in rows) + "}"
 
@@ -223,6 +250,7 @@ def write_stamps(
     These are direct stores, the one place outside of `Versions`: a method call for each memory would be a
     tenth of a launch.
     """
+    # Several statements that write one memory need one stamp.
     seen: set[tuple[Any, str]] = set()
     who = w.use(writer, "who")
     for a in written:
@@ -230,6 +258,7 @@ def write_stamps(
             w.space["$touch_array"] = touch_array
             name = special.arguments.array_name(a.mem)
             derived = a.mem is special.arguments.arrays[name]._mem.grad
+            # Which field an array is, and which axis has its rows, is known at the launch only.
             text = f"$touch_array({name}, {derived}, $now, {a.time_axis}, {_rows_text(a)}, {who})"
             if (a.mem, text) not in seen:
                 seen.add((a.mem, text))
@@ -242,13 +271,16 @@ def write_stamps(
         if (a.mem, place) in seen:
             continue
         seen.add((a.mem, place))
+        # A write that is not confined to a known row may have changed any of them.
         if row is None:
             w.put(f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}")
         else:
             w.put(f"{v}.latest = $now")
             rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
+            # A row out of bounds is skipped by the kernel (or fails its check): there is nothing to stamp.
             w.put(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
             w.put(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
+        # Spares the clearing of gradients that are zeros already.
         if a.mem.is_grad:
             w.put(f"{v}.dirty = True")
 
@@ -260,12 +292,16 @@ def touch_array(
     if isinstance(array, Field):
         f = array.grad if derived else array
         if f is not None:
+            # The time axis is chosen by the first kernel that indexes with an argument, for arrays as for
+            # captured fields (`access_summary._choose_axis`).
             versions = f.versions
             if versions.axis is None and axis is not None:
                 versions.track_rows(axis, f.shape[axis])
             row = rows.get(versions.axis) if versions.axis is not None else None
             versions.written(row, now, writer)
         return
+    # A NumPy array or tensor may be a view of a field's memory (`to_numpy` without a copy, DLPack): its write
+    # is one of that field.
     for f in members(session.exported):
         if shares(array, f):
             f.versions.written(None, now, writer)
@@ -273,6 +309,7 @@ def touch_array(
 
 def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:
     """Tell whether an array argument was written within these rows after a clock reading."""
+    # Arrays of other libraries have no versions: what Python does with their memory can not be seen.
     if not isinstance(array, Field) or array.versions.latest <= since:
         return False
     versions = array.versions
@@ -288,6 +325,8 @@ def _tuple_text(things: list[str]) -> str:
 
 def forward(special: Specialization) -> Callable[..., Any]:
     """Write the launch function of a specialization."""
+    # The generated text, in its order: 1. what is checked before anything changes; 2. arguments, seed, clock
+    # and stamps; 3. the call; 4. launch history and tape.
     compiled = special.executable
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name, params)
@@ -295,10 +334,13 @@ def forward(special: Specialization) -> Callable[..., Any]:
     _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
     captures.write_checks(w, special, "raise $Outdated")
     me = w.use(special.recorded_as, "special")
+    # A recorder may copy what the kernel will overwrite, or put an instrumented variant in its place; the
+    # variant reports the launch itself.
     if special.accesses.writes and special.is_announced:
         w.put(_LISTENER, "if $tape and $tape.intercepts:")
         w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
         w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
+    # From here on a failure may leave memory half written.
     whole = len(w.lines)
     start = len(w.lines)
     _write_pack(w, special, compiled)
@@ -307,16 +349,20 @@ def forward(special: Specialization) -> Callable[..., Any]:
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
         w.put("$session.launches = $n = $session.launches + 1")
+        # The counter gives each launch a key of its own; threads count in ranges of their own.
         w.put("$seed = ($session.options.random_seed << 32) + $n", "$set_seed($seed)")
         seed = "$seed"
+    # Ticked before the call: a write that fails half way must be as new as one that succeeds.
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
     _write_call(w, special, compiled)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.put("$result = $returned()")
+    # Without anything in the parameter block that differs between launches, threads may use it at once.
     if params or compiled.result is not None or special.translation.uses_random or compiled.prints:
         w.guard(start, compiled.lock)
+    # Only such kernels have a `kernel.grad` that asks for the launch.
     if special.differentiable:
         _write_launch_note(w, special, seed)
     if special.on_tape:
@@ -324,6 +370,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
             w.put(_LISTENER)
         w.put("if $tape:")
         w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
+        # In place of a number the program receives one that the tape follows.
         if special.derivative.returns_active:
             w.put("    return $tape.returned($result)")
     if special.accesses.writes:
@@ -347,12 +394,15 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
     launches = special.launches
     here = w.use(launches, "launches")
     w.space["$times"] = launches.times
+    # One tuple, replaced as a whole: another thread reads a reading and a key that belong together.
     w.put(f"{here}.last = ($now, {seed})")
     params = [p.name for p in special.arguments.parameters]
     if not params:
+        # The only key there is; its row exists from the start, so that a launch need not ask.
         w.space["$alone"] = launches.times.setdefault((), new_row())
         w.put(
             "$alone.append($now)",
+            # A power of 2: one bitwise test in place of a call at each launch.
             f"if not len($alone) & {STRETCH - 1}:",
             f"    {here}.shorten($alone)",
         )
@@ -360,9 +410,11 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
     w.space["$key"] = special.arguments.key
     whole = f"$key({_tuple_text(params)})"
     if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
+        # A vector argument is a list or an array, which can not be hashed; it is flattened first.
         w.put(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
     else:
         w.space["$known"] = known_as
+        # An array by its memory: the objects that describe it may be made anew for each launch.
         key = [
             f"$known({p.name})" if p.kind == "array" else p.name
             for p in special.arguments.parameters
@@ -370,6 +422,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
         w.put(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
         w.space["$row"] = new_row
         w.put("except KeyError:", "    $times[$known_as] = $row($now)")
+        # An argument of a type without a hash (a 0-D NumPy array, say) takes the slow path.
         w.put("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
         w.put("else:", "    $noted.append($now)")
         w.put(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")
@@ -393,12 +446,14 @@ def derivative(of: Derivative) -> Callable[..., None]:
     `g` is the cotangent of what the kernel returned, as a list of scalars, where that depends on a gradient.
     """
     special, compiled, accesses = of.specialization, of.executable, of.accesses
+    # The names of the parameters, as row numbers are expressions of them.
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name + "_grad", params)
     w.params = ["$args", "$since", "$seed", *(["$g"] if of.returns_active else [])]
     if params:
         w.put(f"{_tuple_text(params)} = $args")
     _write_row_numbers(w, (*accesses.reads, *accesses.writes))
+    # 1. Everything that the derivative loads must be as old as the launch, or older (docs/adr/0004).
     tests: set[str] = set()
     w.space["$stale"] = of.refuse_stale
     for k, a in enumerate(accesses.reads):
@@ -410,17 +465,21 @@ def derivative(of: Derivative) -> Callable[..., None]:
             v = w.use(versions, "v")
             row = row_of(a, versions.axis)
             text = "None" if row is None else row_text(row)
+            # `latest` first: one comparison settles the usual case that nothing has been written since.
             test = f"{v}.latest > $since and {v}.changed({text}, $since)"
         if test in tests:
             continue
         tests.add(test)
         w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
+    # 2. The same launch as the forward one, with the adjoint's code.
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=of.returns_active)
     _write_arrays(w, special, compiled, of.ir.mems)
+    # The same key gives the same numbers, so those of the forward launch need not be saved.
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
         w.put("$set_seed($seed)")
+    # Gradients have versions as well: a later adjoint may load what this one writes.
     w.put("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, accesses.writes, special.kernel.source.head())
     _write_call(w, special, compiled)
