@@ -101,7 +101,7 @@ class Kernel(Named):
         self._launch: Callable[..., Any] = self._first
         self._grad: GradKernel | None = None
         self._signature = None
-        self._count = -1  # no call has so many arguments: the first one is bound, which makes the signature
+        self._count = -1  # that of no call: the first one is bound, which asks for the signature
 
     def drop(self, special: Specialization) -> None:
         """A field that it was compiled for with some arguments is gone."""

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # False in one attribute access while no tape records anywhere. `alone` serves the usual case of one recording
 # thread; `listener` also reports to the tapes of other threads.
 _LISTENER = "$tape = $session.recorders and ($session.alone.get($thread()) or $session.listener)"
-# Combinations of arguments kept for `kernel.grad`: a kernel that is given the time step has one for each step,
-# and a program may run for days.
+# Combinations of arguments kept for `kernel.grad`: a kernel that is given the time step has one for each
+# step, and a program may run for days.
 _MOST_STAMPS = 1 << 16
 
 
@@ -414,7 +414,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
         w.put(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
     else:
         w.space["$known"] = known_as
-        # An array by its memory: the objects that describe it may be made anew for each launch.
+        # Arrays can not be hashed, and are told apart by identity, not by their elements.
         key = [
             f"$known({p.name})" if p.kind == "array" else p.name
             for p in special.arguments.parameters
