@@ -54,6 +54,9 @@ def check_access(
     }
     _check_gradients_read(adjoint)
     work = _Checker(repeated, activity, in_place=in_place)
+    # Sections (bounds and bodies of tasks) run one after the other, lanes within a section in no order.
+    # So later sections are compared as a whole, and only within a section does the order in a lane
+    # matter.
     sections = sections_of(primal)
     writers: dict[Mem, list[int]] = {}
     for number, section in enumerate(sections):
@@ -66,9 +69,14 @@ def check_access(
                     work.later(loads, sections[k])
             work.within(section, loads)
         for mem in section.writes:
+            # Only memories with gradients: a race on others is the user's, and changes no derivative
+            # rule.
             if mem.grad is not None and section.axes:
                 work.stores(section, mem)
     for number, section in enumerate(sections):
+        # A memory has one state during the adjoint. What is restored to before the launch must not be
+        # needed as of after an earlier write, which needs a second pass, since `before` is complete
+        # only now.
         for mem in [m for m in section.loads if m in work.before]:
             for k in writers.get(mem, []):
                 if k < number:
@@ -85,6 +93,8 @@ def _check_gradients_read(adjoint: Kernel) -> None:
     }
     for t in adjoint.tasks:
         for s in task_statements(t):
+            # The adjoint may have added to it before it loads it; the primal read it without those
+            # additions.
             if isinstance(s, Load) and s.origin is not s and s.mem.is_grad and s.mem in written:
                 raise GlobalDataAccessError(
                     f"the gradient needs {s.mem.name} as it was read here, and changes it itself",
@@ -113,6 +123,7 @@ class _Checker:
     def stale(self, load: AccessSite, write: AccessSite, *, final: bool = False) -> None:
         """Note a value that is lost after the launch as needed from before it, or refuse it."""
         mem = load.stmt.mem
+        # Temporaries live within the launch: there is no state from before it to restore.
         kept = self.in_place and mem.kind in ("field", "array")
         if final or not kept or mem in self.extreme:
             raise _stale(load.stmt, write.stmt, kept)
@@ -130,11 +141,16 @@ class _Checker:
         """Check loads against writes of the same lanes."""
         for load in loads:
             needed = self.needed(load)
+            # A load that neither the adjoint repeats nor a derivative flows through cannot spoil a
+            # gradient.
             if not needed and not self.active(load):
                 continue
             for group in section.overlapping(load):
+                # One member of a group stands for all: they have the same element, loops and kind.
                 if not section.same_lane(load, group.first):
                     raise _racing(load.stmt, group.first.stmt)
+                # Sound if the last write of the group precedes the load in every lane: the element is
+                # final then.
                 if needed and not section.before(group.last, load):
                     late = (p for p in group.sites if not section.before(p, load))
                     self.stale(load, next(late))
@@ -158,6 +174,9 @@ class _Checker:
             if isinstance(place.stmt, Atomic) and place.stmt.origin in self.repeated
         ]
         if found:
+            # The winner is found by comparing bits with the recomputed update. A float sum over lanes
+            # adds in another order the second time (addition is not associative), and might match no
+            # update at all.
             summed = _summed(sections)
             for number, place in found:
                 for load in sections[number].loads_of(summed):
@@ -166,6 +185,8 @@ class _Checker:
             mem = place.stmt.mem
             for other, section in enumerate(sections):
                 for write in section.writes.get(mem, []):
+                    # Updates of one kind commute and leave the extreme of all of them; any other write
+                    # makes the final element something that the update cannot be compared with.
                     if write.kind != place.kind:
                         self._check_other_write(section, number - other, place, write)
                 for read in section.loads.get(mem, []):
@@ -196,6 +217,7 @@ class _Checker:
         """Check a load that may see the result of an update: no other update may come after the load."""
         if not self.needed(load) and not self.active(load):
             return
+        # A load before the update has not seen its result.
         if at < number or disjoint(load.region, place.region):
             return
         if at == number and sections[at].before(load, place):
@@ -216,6 +238,8 @@ class _Checker:
         active = {g: next((p for p in g.sites if self.active(p)), None) for g in groups}
         for one in groups:
             for two in section.overlapping(one.first) if one.first.kind == "store" else ():
+                # An active write of the group is preferred, since it is what the message should point
+                # at.
                 store, other = active[one] or one.first, active[two] or two.first
                 if (active[one] or active[two]) and not section.same_lane(store, other):
                     raise _colliding(store.stmt, other.stmt)
@@ -230,6 +254,8 @@ def _summed(sections: list[Section]) -> set[Mem]:
     while True:
         before = len(found)
         for section in sections:
+            # Coarse on purpose: whatever a section that reads such a sum writes counts as depending on
+            # it.
             carried = next(section.loads_of(found), None) is not None
             for mem, writes in section.writes.items():
                 if mem.kind == "temp" and mem.dtype.is_float:

@@ -1,4 +1,4 @@
-"""Activity: which values and memories a derivative can flow through.
+"""Activity analysis: which values and memories a derivative can flow through.
 
 A value is *active* if it is a float that depends, through rules that are not ZERO, on a load from a memory
 that has a gradient. Temporaries are active if an active value is stored into one. Values computed from a
@@ -62,8 +62,11 @@ class Activity:
         self.second_temps: set[Mem] = set()
         self.leaks: list[Store | Atomic] = []
         self.second_leaks: list[Store | Atomic] = []
+        # A fixed point over the whole kernel: a later task may make a temporary active that an earlier
+        # statement of a loop loads. The sets only grow, so it ends; two rounds are the rule.
         while True:
             before = len(self.values), len(self.temps), len(self.second), len(self.second_temps)
+            # Collected anew in each round: the last one has seen all active values.
             self.leaks = []
             self.second_leaks = []
             for task in kernel.tasks:
@@ -85,6 +88,7 @@ class Activity:
     def _spread(self, pairs: Iterable[tuple[Value, Value]]) -> None:
         for source, target in pairs:
             for group in (self.values, self.second):
+                # Integers and booleans have no derivative, whatever they were computed from.
                 if source in group and target.type.is_float:
                     group.add(target)
 
@@ -95,6 +99,8 @@ class Activity:
             if s.out.type.is_float:
                 if self.is_active(s.mem):
                     self.values.add(s.out)
+                # With given sources the question is about those alone (see `_check_reads` in
+                # `custom_calls.py`).
                 if self.sources is None and (s.mem.is_grad or s.mem in self.second_temps):
                     self.second.add(s.out)
         elif isinstance(s, (Store, Atomic)):
@@ -108,13 +114,16 @@ class Activity:
         elif isinstance(s, CustomCall):
             self._custom(s)
         elif isinstance(s, InlineLLVM):
+            # Nothing is known of the text: every result may depend on every argument.
             self._spread((a, out) for a in s.args for out in s.outs)
 
     def _let(self, s: Let) -> None:
         if s.out.type.is_float:
             for group in (self.values, self.second):
                 if any(
-                    a in group and not isinstance(s.op.rule(k), Zero) for k, a in enumerate(s.args)
+                    # A ZERO rule (floor, comparisons, stop_grad) ends the chain by definition.
+                    a in group and not isinstance(s.op.rule(k), Zero)
+                    for k, a in enumerate(s.args)
                 ):
                     group.add(s.out)
 
@@ -123,11 +132,17 @@ class Activity:
         if not s.is_given:
             self._spread(zip(s.body.yields, s.outs, strict=True))
             return
+        # The given rule decides what the results depend on, so the body's own dependence is no bound:
+        # each argument may reach each result.
         self._spread((v, out) for v in (*s.args, *s.body.yields) for out in s.outs)
+        # The rule adds to the gradients of its targets, so the results need adjoints even if no
+        # argument does.
         if any(self.is_active(m) for m in s.targets):
             self.values.update(v for v in s.outs if v.type.is_float)
 
     def _loop(self, s: For | While) -> None:
+        # A carried value may become active by what the body yields, in as many rounds as values are
+        # chained.
         while True:
             before = len(self.values) + len(self.second)
             self._spread(zip(s.inits, s.params, strict=True))
@@ -142,10 +157,13 @@ class Activity:
             if s.mem.kind in _HIDDEN:
                 self.second_temps.add(s.mem)
             elif s.mem.grad is not None:
+                # Adding a first derivative to something differentiated would need the derivative of the
+                # adjoint.
                 raise second_order(s)
             elif not s.mem.is_grad and s not in self.second_leaks:
                 self.second_leaks.append(s)
         old = s.out if isinstance(s, Atomic) else None
+        # The old value that an atomic returns depends on everything added to the element before.
         known = s.value in self.values or self.is_active(s.mem)
         if known and old is not None and old.type.is_float:
             self.values.add(old)

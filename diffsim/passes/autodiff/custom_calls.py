@@ -32,6 +32,7 @@ from diffsim.passes.autodiff.activity import Activity
 
 def inline_bodies(kernel: Kernel) -> Kernel:
     """Return the kernel with the body of each call in its place."""
+    # Most kernels have no such call, and an unchanged kernel keeps the analyses memoized on it.
     if not any(isinstance(s, CustomCall) for t in kernel.tasks for s in task_statements(t)):
         return kernel
     work = Inliner()
@@ -49,9 +50,9 @@ def bind(env: dict[Value, Value], call: CustomCall, results: tuple[Value, ...]) 
 
 
 class Inliner(Rewriter):
-    """Copies statements, and inlines calls.
+    """Copies statements, and inlines the bodies of calls.
 
-    `replayed`: whether that is its replay, if it has one.
+    `replayed`: whether a call's replay takes the place of its body, where it has one.
     """
 
     replayed = False
@@ -59,6 +60,8 @@ class Inliner(Rewriter):
     def stmt(self, s: Stmt) -> list[Stmt]:
         if not isinstance(s, CustomCall):
             return [self.copy(s)]
+        # A replay recomputes what the adjoint needs where the body cannot be run twice (it draws
+        # numbers, say).
         made = self.block(s.replay if self.replayed and s.replay is not None else s.body)
         bind(self.env, s, made.yields)
         return list(made.stmts)
@@ -72,6 +75,7 @@ def check_custom_rules(kernel: Kernel, activity: Activity) -> None:
     """
     for t in kernel.tasks:
         for s in task_statements(t):
+            # A call with a replay alone is differentiated through its body, by the ordinary rules.
             if isinstance(s, CustomCall) and s.adjoint is not None:
                 _check_arguments(s, activity)
                 _check_writes(s, activity)
@@ -79,6 +83,8 @@ def check_custom_rules(kernel: Kernel, activity: Activity) -> None:
 
 
 def _check_arguments(call: CustomCall, activity: Activity) -> None:
+    # The rule receives the adjoints of the results and returns those of the arguments. A value that the
+    # body uses without being an argument has no place in it, and its gradient would silently be 0.
     hidden = [v for v in free_values(call.body) if v in activity.values and v not in call.args]
     if hidden:
         raise AutodiffError(
@@ -106,6 +112,8 @@ def _check_reads(call: CustomCall, activity: Activity) -> None:
         if not isinstance(s, Load) or s.mem in seen or not activity.is_active(s.mem):
             continue
         seen.add(s.mem)
+        # Activity analysis with this memory as the only source: what a load reaches through integers or
+        # comparisons alone, or not at all, needs no gradient.
         alone = Task((), Block([]), call.body, call.span)
         reached = Activity(Kernel("", (), (), (alone,), call.span), frozenset([s.mem])).values
         if any(y in reached for y in call.body.yields):
@@ -126,6 +134,8 @@ class AdjointCopier(Inliner):
         self.is_inner = is_inner
 
     def stmt(self, s: Stmt) -> list[Stmt]:
+        # Within `ds.grad(f)` only values count: additions to gradients of memory belong to no one
+        # there.
         if isinstance(s, (Check, Print)) or (self.is_inner and isinstance(s, Atomic)):
             return []
         return [self.copy(s)] if self.is_inner else super().stmt(s)

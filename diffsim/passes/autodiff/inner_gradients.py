@@ -41,10 +41,16 @@ class _Expander(Rewriter):
         return self.gradient(s) if isinstance(s, Gradient) else [self.copy(s)]
 
     def gradient(self, s: Gradient) -> list[Stmt]:
+        # Innermost first: `self.block` has expanded gradients inside the body before the body is
+        # differentiated, so the reversal never meets a Gradient statement. Second derivatives are plain
+        # repeated reverse mode: each level differentiates ordinary code.
         args, seeds = self.values(s.args), self.values(s.seeds)
         params, body = self.fresh_all(s.params), self.block(s.body)
         _check_pure(s, body)
         region = Kernel(s.name, (), (), (Task((), Block([]), body, s.span),), s.span)
+        # Only the parameters are active: `ds.grad(f)(x)` is the derivative with respect to x alone, and
+        # what f loads from memory is constant in it. A derivative through those loads is found by the
+        # outer reversal.
         active = Activity(region, frozenset(), params).values
         work = Reverser(Builder(s.span), active, is_inner=True)
         work.env.update(zip(params, args, strict=True))
@@ -55,12 +61,14 @@ class _Expander(Rewriter):
                 work.add(adj, y, g)
             work.backward(body, adj)
         for out, p in zip(s.outs, params, strict=True):
+            # A parameter that the results do not depend on has derivative 0.
             self.env[out] = adj.get(p) or zero(p.type)
         return stmts
 
 
 def _check_pure(gradient: Gradient, body: Block) -> None:
     for s in statements(body):
+        # The body is emitted once for its values and its effects would be made again, or not at all.
         if isinstance(s, (Store, Atomic)) and s.mem.kind != "scratch":
             raise AutodiffError(
                 f"{gradient.name} changes {s.mem.name}, and ds.grad differentiates what a func returns",

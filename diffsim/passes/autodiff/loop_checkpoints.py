@@ -19,6 +19,8 @@ _SHORTEST = 16  # iterations of a segment, however much each of them saves
 
 def too_long(adjoint: Kernel, loop_of: dict[Mem, For | While]) -> dict[Stmt, int]:
     """Return loops that may save more than their share of memory, and how many iterations fit into it."""
+    # Only scratch that survived dead-code elimination counts: a linear loop saves nothing and is never
+    # split.
     found: dict[For | While, int] = {}
     for t in adjoint.tasks:
         for s in task_statements(t):
@@ -28,8 +30,10 @@ def too_long(adjoint: Kernel, loop_of: dict[Mem, For | While]) -> dict[Stmt, int
     split: dict[Stmt, int] = {}
     for loop, bytes_ in found.items():
         length = max(_SHORTEST, _MOST_BYTES // bytes_)
+        # Splitting runs iterations twice on the way back, which must not be observable.
         if any(_has_effect(x) for b in blocks(loop) for x in statements(b)):
             continue
+        # Loops that certainly fit are left whole: segments are about half as much code again.
         known = isinstance(loop, For) and isinstance(loop.lo, Const) and isinstance(loop.hi, Const)
         if not known or loop.hi.value - loop.lo.value > length:  # type: ignore[union-attr]
             split[loop] = length

@@ -54,7 +54,10 @@ from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, downwards, 
 Adjoints = dict[Value, Value]
 
 _CUTTING = (ops.select, ops.minimum, ops.maximum)
-"""What throws one of its arguments away."""
+"""Ops whose result ignores one of their arguments: its adjoint is 0 by definition, not by arithmetic.
+
+A later rule may multiply such an adjoint by an infinite partial derivative, and IEEE 754 has 0 * inf = NaN.
+The builder therefore guards products with adjoints in `cut`."""
 
 
 class Reverser:
@@ -69,8 +72,8 @@ class Reverser:
     Attributes:
         env: the values that stand for those of the region.
         new_mems: memories that the adjoint needs besides.
-        winners: for each element that all lanes may raise or lower, where the number of the lane is that
-            did; `finding`: whether the lanes are looking for it; `lane`: the number of this one.
+        winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
+            update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
         split: loops that save a segment of so many iterations at a time; `loop_of`: the loop that a
             scratch holds saves of.
         rooms: copies of the region's own scratch; `room_grads`: the adjoints of what they hold.
@@ -82,6 +85,9 @@ class Reverser:
         self.active = active
         self.is_inner = builder.is_inner = is_inner
         builder.cut = self.cut = set[Value]()
+        # The primal's values are never reused: forward code is emitted anew (possibly several times),
+        # and `env` maps each primal value to its latest copy, which is the one in scope where the
+        # adjoint is emitted.
         self.env: dict[Value, Value] = {}
         self.split: dict[Stmt, int] = {}
         self.saved: dict[Stmt, SavedLoopValue] = {}
@@ -107,6 +113,8 @@ class Reverser:
         return tuple(self.env.get(v, v) for v in vs)
 
     def fresh(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
+        # A fresh value for each emission keeps the adjoint in SSA form although a body may be emitted
+        # twice.
         made = tuple(Value(v.type, v.hint) for v in vs)
         self.env.update(zip(vs, made, strict=True))
         return made
@@ -119,6 +127,7 @@ class Reverser:
         b = self.builder
         for s in block.stmts:
             b.span = s.span
+            # Checks and prints have no case here: the primal launch has already made them.
             if isinstance(s, Let):
                 args = self.values(s.args)
                 (out,) = self.fresh((s.out,))
@@ -126,6 +135,8 @@ class Reverser:
             elif isinstance(s, Load):
                 index = self.values(s.index)
                 (out,) = self.fresh((s.out,))
+                # `origin` names the primal's load, so that `check_access` can tell which loads the
+                # adjoint repeats.
                 b.add(Load(out, self.rooms.get(s.mem, s.mem), index, s.span, s.origin))
             elif isinstance(s, InlineLLVM):
                 args = self.values(s.args)
@@ -133,6 +144,8 @@ class Reverser:
             elif isinstance(s, Alloca):
                 self._room(s, save=save)
             elif isinstance(s, Store):
+                # Stores to fields are not repeated: the primal launch made them. Scratch is gone after
+                # that launch, and the adjoint needs its contents again.
                 if s.mem.kind == "scratch":
                     b.store(self.rooms[s.mem], self.values(s.index), self.value(s.value))
             elif isinstance(s, Atomic):
@@ -146,6 +159,8 @@ class Reverser:
                 self._forward_while(s, save=save)
             elif isinstance(s, If):
                 cond = self.value(s.cond)
+                # Loops in branches save nothing here: scratch allocated inside of a branch is not
+                # visible to the adjoint, which therefore emits the taken branch again (`_if`).
                 then, orelse = (self._forward_block(side) for side in (s.then, s.orelse))
                 b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
             elif isinstance(s, CustomCall):
@@ -161,6 +176,7 @@ class Reverser:
         b, count = self.builder, self.value(s.count)
         self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
         b.add(Alloca(self.rooms[s.mem], count, s.span))
+        # Adjoints of scratch accumulate by load and store, so they start from 0 in every element.
         if save:
             grad = Mem(f"{s.mem.name}.adj", s.mem.dtype, 1, None, "scratch")
             self.room_grads[s.mem] = grad
@@ -175,11 +191,14 @@ class Reverser:
         """The replay, or the body; the body too where `backward` goes through it."""
         if self.is_inner:
             self.builder.add(Rewriter(self.env).custom(s))
+            # The call stays for the results (and for a further differentiation), the body is emitted
+            # beside it for `backward`; the results must go on naming those of the call.
             if save and not s.is_given:
                 kept = self.values(s.outs)
                 self.forward(s.body, save=True)
                 self.env.update(zip(s.outs, kept, strict=True))
             return
+        # `backward` goes through the body of a call without a rule, so its loops must have saved.
         if s.replay is None or (save and not s.is_given):
             self.forward(s.body, save=save and not s.is_given)
         found = s.replay or s.body
@@ -194,6 +213,7 @@ class Reverser:
             b = self.builder
             extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
             with b.block() as stmts:
+                # The minimum over lanes makes the choice independent of the order in which lanes run.
                 b.atomic("min", winner, (), self.lane)
             reached = b.named("eq", self.value(s.value), extreme)
             b.add(If(reached, Block(stmts), Block([]), (), s.span))
@@ -210,6 +230,7 @@ class Reverser:
         b = self.builder
         lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
         if save:
+            # `hi < lo` is a loop without iterations; scratch of a negative size must not be allocated.
             trips = b.named("max", hi - lo, b.const(0, lo.type))
             outs = self._save(s, (lo, hi), trips, inits)
         else:
@@ -231,6 +252,8 @@ class Reverser:
         body = Block(stmts, (*self.values(s.body.yields), more))
         outs, trips = self.fresh(s.outs), Value(i64, "trips")
         b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, trips), s.span))
+        # Once counted, a while loop is a for loop over its iteration number, for the forward code that
+        # saves as well as for the adjoint.
         if save:
             self._save(s, (Const(i64, 0), trips), trips, inits)
 
@@ -249,6 +272,7 @@ class Reverser:
             self.env[s.index] = index
         with b.block() as stmts:
             if rooms:
+                # Saves are numbered from 0 whatever the loop's bounds, in both directions of the index.
                 iteration = (index - lo,)
                 for room, p in zip(rooms, params, strict=True):
                     b.store(room, iteration, p)
@@ -269,7 +293,12 @@ class Reverser:
             rooms = self._rooms(s, trips)
             self.saved[s] = SavedLoopValue(bounds, rooms)
             return self._iterations(s, bounds, inits, rooms)
+        # Segments, as in two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch.
+        # 12): memory is (segments + length) states instead of one state for each iteration, and each
+        # iteration runs once more.
         one, longest = b.const(1, trips.type), b.const(length, trips.type)
+        # At least one segment, so that the last one exists (and is empty) for a loop without
+        # iterations.
         count = b.named(
             "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
         )
@@ -280,9 +309,13 @@ class Reverser:
         with b.block() as stmts:
             for mark, v in zip(marks, states, strict=True):
                 b.store(mark, (q,), v)
+            # Segments before the last one save only their first state; `_segments_back` runs them
+            # again.
             ends = self._iterations(s, self._segment(s, q), states)
         outs = tuple(Value(v.type, v.hint) for v in s.outs)
         b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
+        # The last segment is the first that the adjoint needs, so it saves at once and is not run
+        # again.
         return self._iterations(s, self._segment(s, last), outs, rooms)
 
     def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
@@ -290,6 +323,8 @@ class Reverser:
         b = self.builder
         lo, hi = self.saved[s].bounds
         length = b.const(self.split[s], q.type)
+        # A falling index takes segments from the upper end, since the segments are numbered in
+        # execution order.
         if downwards(s):
             end = hi - q * length
             return end - b.named("min", length, end - lo), end
@@ -310,16 +345,20 @@ class Reverser:
 
     def add(self, adj: Adjoints, v: Value, g: Value) -> None:
         """Add a contribution to the adjoint of a value of the primal."""
+        # Contributions to constants would be dead code, and may have no rule at all.
         if v not in self.active:
             return
         b, is_cut = self.builder, g in self.cut
         if g.type is not v.type:
+            # An operand that was broadcast has the sum over its uses as adjoint, and one whose adjoint
+            # is uniform over the components gets it broadcast: the transposes of each other.
             if not v.type.shape:
                 g = b.named("sum", g)
             elif not g.type.shape:
                 g = b.broadcast(g, v.type)
         have = adj.get(v)
         if have is not None:
+            # A sum is 0 by definition only where both terms are.
             is_cut, g = is_cut and have in self.cut, have + g
         adj[v] = g
         if is_cut:
@@ -355,16 +394,20 @@ class Reverser:
 
     def _load(self, s: Load, adj: Adjoints) -> None:
         g, b = adj.pop(s.out, None), self.builder
+        # Nothing that the region returns or stores depends on it.
         if g is None:
             return
         grad, index = self.grad(s.mem), self.values(s.index)
         assert grad is not None
         if s.mem.kind == "scratch":
+            # Scratch belongs to one lane, so no other one adds to the element meanwhile.
             b.store(grad, index, b.load(grad, index) + g)
         else:
+            # Another lane may have loaded the same element. `demote_atomics` finds out where none can.
             b.atomic("add", grad, index, g)
 
     def _let(self, s: Let, adj: Adjoints) -> None:
+        # SSA: all uses of the value come later in the program, so its adjoint is complete here.
         g = adj.pop(s.out, None)
         if g is None:
             return
@@ -379,6 +422,8 @@ class Reverser:
                 raise AutodiffError(rule.why, s.span, hint=rule.hint)
             made = rule(g, *args, y)
             if made is not None:
+                # Rules are linear in g, so a 0 that stands for "not selected" stays one through every
+                # further rule.
                 if g in self.cut or s.op in _CUTTING:
                     self.cut.add(made)
                 self.add(adj, arg, made)
@@ -398,11 +443,14 @@ class Reverser:
         if isinstance(s, Atomic):
             if s.op in ("min", "max"):
                 self._route(s, grad, index, adj)
+            # An addition leaves the old value in place with derivative 1, so the element's gradient
+            # stays.
             elif s.value in self.active:
                 self.add(adj, s.value, b.load(grad, index))
             return
         if s.value in self.active:
             self.add(adj, s.value, b.load(grad, index))
+        # Also where the stored value is a constant: the element's old value no longer has any effect.
         b.store(grad, index, zero(s.value.type))
 
     def _route(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
@@ -415,11 +463,17 @@ class Reverser:
         b = self.builder
         nothing = zero(s.value.type)
         extreme = b.load(s.mem, index, origin=s.origin)
+        # Comparing bits is exact: the forward code is emitted again from the same inputs, and
+        # `access_rules` refuses elements that changed after the update, or values that depend on the
+        # order of a float sum.
         won = b.named("eq", self.value(s.value), extreme)
         winner = self.winners.get(updated_element(s, self.defs))
         if winner is not None:
             won = won & b.named("eq", self.lane, b.load(winner, ()))
         with b.block() as stmts:
+            # The exchange hands the gradient out once even if two updates of one lane, or of several,
+            # tie: the sum of the adjoints is then the derivative of one of the branches, a valid
+            # subgradient.
             taken = b.atomic("xchg", grad, index, nothing, wants_old=True)
         assert taken is not None
         g = Value(s.value.type, f"{s.mem.name}.adj")
@@ -428,11 +482,14 @@ class Reverser:
 
     def _if(self, s: If, adj: Adjoints) -> None:
         b = self.builder
+        # The adjoint of a branch is a branch on the same condition: the one not taken contributes 0.
         incoming = [(k, adj.pop(out)) for k, out in enumerate(s.outs) if out in adj]
         sides: list[tuple[list[Stmt], Adjoints]] = []
         for side in (s.then, s.orelse):
             inner: Adjoints = {}
             with b.block() as stmts:
+                # Values of the branch are out of scope here, so the branch is emitted once more inside
+                # the adjoint.
                 self.forward(side, save=True)
                 b.span = s.span
                 for k, g in incoming:
@@ -453,12 +510,15 @@ class Reverser:
             )
         )
         for v, g in zip(targets, outs, strict=True):
+            # The side that does not use the value yields a literal 0, which must survive an infinite
+            # factor.
             if any(v not in side or side[v] in self.cut for side in (then_adj, else_adj)):
                 self.cut.add(g)
             self.add(adj, v, g)
 
     def _custom(self, s: CustomCall, adj: Adjoints) -> None:
         incoming = [adj.pop(out, None) for out in s.outs]
+        # A call without a rule of its own is differentiated like the statements of its body.
         if s.adjoint is None:
             for y, g in zip(s.body.yields, incoming, strict=True):
                 if g is not None:
@@ -472,6 +532,8 @@ class Reverser:
             if not s.refusal:
                 self.backward(s.body, adj)
             return
+        # The rule may have effects (it adds to gradients), but is linear in its seeds: without any it
+        # adds 0.
         if all(g is None for g in incoming):
             return
         for seed, g in zip(s.seeds, incoming, strict=True):
@@ -484,6 +546,9 @@ class Reverser:
 
     def _loop(self, s: For | While, adj: Adjoints) -> None:
         saved = self.saved[s]
+        # Adjoints of carried values are handed from an iteration to the one before it. Adjoints of
+        # values from outside of the loop are sums over all iterations, so they are carried as
+        # accumulators.
         carried = [k for k, p in enumerate(s.params) if p in self.active]
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         starts: list[Value] = []
@@ -495,6 +560,7 @@ class Reverser:
             outs = self._iterations_back(s, saved.bounds, carried, outer, tuple(starts))
         else:
             outs = self._segments_back(s, saved.count, carried, outer, tuple(starts))
+        # What is left after the adjoint of the first iteration belongs to the initial values.
         for k, g in zip(carried, outs, strict=False):
             self.add(adj, s.inits[k], g)
         for v, g in zip(outer, outs[len(carried) :], strict=True):
@@ -514,6 +580,8 @@ class Reverser:
         params = tuple(Value(v.type, v.hint) for v in starts)
         with b.block() as stmts:
             begin, end = self._segment(s, q)
+            # The last segment has saved on the way forward: its second run is a loop without
+            # iterations.
             again = b.named("select", q < count - b.const(1, q.type), end, begin)
             states = tuple(b.load(mark, (q,)) for mark in saved.marks)
             self._iterations(s, (begin, again), states, saved.rooms)
@@ -540,12 +608,16 @@ class Reverser:
         inner: Adjoints = {}
         with b.block() as stmts:
             if isinstance(s, For):
+                # The index is recomputed, not saved: the adjoint's loop has the same bounds and counts
+                # down.
                 self.env[s.index] = index
             iteration = (index - lo,)
             for p, room in zip(s.params, self.saved[s].rooms, strict=True):
                 saved = b.load(room, iteration)
                 saved.hint = p.hint
                 self.env[p] = saved
+            # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this
+            # block: memory for nested loops adds up instead of multiplying (docs/adr/0003).
             self.forward(s.body, save=True)
             b.span = s.span
             for k, g in zip(carried, params, strict=False):
@@ -553,10 +625,14 @@ class Reverser:
             sums = dict(zip(outer, params[len(carried) :], strict=True))
             self.backward(s.body, inner)
             b.span = s.span
+            # A carried value that the body ignores ends its chain here: the adjoint before it is 0, not
+            # the old one.
             nexts = [inner.pop(p) if p in inner else zero(p.type) for p in names[: len(carried)]]
             for v in outer:
                 extra = inner.pop(v, None)
                 nexts.append(sums[v] if extra is None else sums[v] + extra)
+        # A leftover would be a contribution lost without notice; `free_values` must have listed all of
+        # them.
         assert not inner, [v.hint for v in inner]
         outs = tuple(Value(p.type, p.hint) for p in params)
         body = Block(stmts, tuple(nexts))
@@ -565,5 +641,5 @@ class Reverser:
 
 
 def updated_element(s: Atomic, defs: Definitions) -> tuple[Mem, Element]:
-    """Return what the element of an update is known by."""
+    """Return the memory and the canonical index of an update, equal for updates of the same element."""
     return s.mem, element_of(s.index, defs)

@@ -45,6 +45,8 @@ class _Keeper(Rewriter):
         return v
 
     def stmt(self, s: Stmt) -> list[Stmt]:
+        # Every store to a gradient in an adjoint is the clear that follows a load of the final adjoint
+        # of the element, so at this point the gradient is complete and about to be lost.
         kept = self.kept.get(s.mem) if isinstance(s, Store) else None
         if kept is None:
             return [self.copy(s)]
@@ -55,6 +57,8 @@ class _Keeper(Rewriter):
         with b, b.block() as made:
             taken, have = b.load(s.mem, s.index), b.load(kept, s.index)
             for one, other in zip(self.parts(taken), self.parts(have), strict=True):
+                # A gradient of exactly 0 is compatible with any other: such a store had no effect on
+                # the loss, so the sum below still is the one gradient that the element has.
                 free = b.named("or", b.named("eq", one, 0.0), b.named("eq", other, 0.0))
                 index = s.index[: s.mem.rank]
                 shown = ", ".join(["{}"] * len(index)) or "None"

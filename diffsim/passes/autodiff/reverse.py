@@ -56,18 +56,24 @@ def reverse(
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
     """
+    # A detached adjoint only clears gradients, so the rule has nothing to guard.
     if not relaxed and not detached:
         check_simplicity(kernel)
+    # 1. The adjoint of the primal, whole: all forward code and all saves are emitted, and dead-code
+    # elimination removes what no derivative reads. Only then is it known how much each loop saves.
     kernel = _rename_temps(kernel)
     activity = Activity(kernel, frozenset() if detached else None)
     work = _Reverser(kernel, activity)
     check_custom_rules(kernel, activity)
     adjoint = eliminate_dead_code(work.kernel())
+    # 2. Loops that would save too much are reversed in segments, by a second run of the same reversal.
+    # Most kernels have none, so the common case pays for one run.
     split = too_long(adjoint, work.loop_of)
     if split:
         again = _Reverser(kernel, activity)
         again.split = split
         adjoint = eliminate_dead_code(again.kernel())
+    # 3. The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
     _refuse_lost(adjoint)
     return adjoint, check_access(kernel, adjoint, activity, in_place=in_place)
 
@@ -96,9 +102,13 @@ class _Reverser(Reverser):
     def kernel(self) -> Kernel:
         k = self.primal
         with self.builder:
+            # Temporaries live for one launch only, so the adjoint first computes all of them again, and
+            # then starts their gradients from 0 (or from the seed).
             tasks = [_replay(t) for t in k.tasks if _writes_temps(t)]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
+            # Tasks run one after the other with a barrier between them, so their adjoints do in reverse
+            # order.
             for t in reversed(k.tasks):
                 tasks += self.task(t)
         args = k.args if self.seed is None else (*k.args, self.seed)
@@ -116,10 +126,14 @@ class _Reverser(Reverser):
 
     def task(self, task: Task) -> list[Task]:
         self.winners = self._winners(task)
+        # Which lane won is known only when all have run, hence a task of its own before the adjoint.
         before = self._find_winners(task) if self.winners else []
         bounds, axes = self._enter(task)
         with self.builder.block() as stmts:
             self.lane = self._lane(task, axes)
+            # Lanes of a parallel loop are independent (`access_rules` refuses others), so the adjoint
+            # of the loop is the adjoint of each lane, in any order. Only sums into shared gradients
+            # meet, and addition commutes.
             self.forward(task.body, save=True)
             self.backward(task.body, {})
         return [*before, task.replace(axes=axes, bounds=bounds, body=Block(stmts))]
@@ -145,6 +159,9 @@ class _Reverser(Reverser):
         return {
             one: Mem(f"{mem.name}.winner", i64, 0, (), "temp")
             for one, mem in found.items()
+            # An element with a launch-wide index needs one lane number. An index that depends on the
+            # lane would need one for every element of the memory; there the exchange in `_route`
+            # decides.
             if all(base is None or isinstance(base, LEAVES) for base, _ in one[1])
         }
 
@@ -154,6 +171,7 @@ class _Reverser(Reverser):
         self.new_mems.update(dict.fromkeys(self.winners.values()))
         with b.block() as init:
             for winner in self.winners.values():
+                # The neutral element of the minimum over lane numbers.
                 b.store(winner, (), Const(i64, 2**63 - 1))
         bounds, axes = self._enter(task)
         self.finding = True
@@ -176,6 +194,8 @@ class _Reverser(Reverser):
                 b.add(s)
             for k, axis in enumerate(axes[1:], 1):
                 lo, hi = (b.cast(v, i64) for v in ends.yields[2 * k : 2 * k + 2])
+                # Row-major, the order in which a serial loop nest would run, so ties go to the serial
+                # program's first.
                 lane = lane * (hi - lo) + (b.cast(axis, i64) - lo)
         return lane
 
@@ -197,14 +217,19 @@ def _rename_temps(kernel: Kernel) -> Kernel:
     tasks: list[Task] = []
     for t in kernel.tasks:
         found = list(task_statements(t))
+        # A dict keeps program order, and with it makes the adjoint the same in every run
+        # (docs/adr/0001: printing is deterministic).
         written = dict.fromkeys(s.mem for s in found if isinstance(s, (Store, Atomic)))
         for m in [m for m in written if m in work.read]:
             old, new = work.mem(m), Mem(m.name, m.dtype, 0, (), "temp")
             v = Value(m.dtype, m.name)
+            # The new temporary starts from the old value: the task may update it, or write it only in a
+            # branch.
             copy: list[Stmt] = [Load(v, old, (), t.span), Store(new, (), v, t.span)]
             tasks.append(Task((), Block([]), Block(copy), t.span))
             work.now[m] = new
             work.made.append(new)
+            # The next write may go on with the new temporary until somebody reads that one.
             work.read.remove(m)
         work.read.update(s.mem for s in found if isinstance(s, Load) and s.mem.kind == "temp")
         tasks.append(work.task(t) if work.now else t)
@@ -250,10 +275,13 @@ class _Replayer(Inliner):
     replayed = True
 
     def stmt(self, s: Stmt) -> list[Stmt]:
+        # The primal launch has checked and printed already.
         if isinstance(s, (Check, Print)):
             return []
         if isinstance(s, (Store, Atomic)) and s.mem.kind not in ("temp", "scratch"):
             if isinstance(s, Atomic) and s.out is not None:
+                # A load from a memory of kind "lost" marks a value that cannot be recomputed. If
+                # dead-code elimination leaves it, some derivative needs it (`_refuse_lost`).
                 lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
                 return [Load(self.fresh(s.out), lost, (), s.span)]
             return []

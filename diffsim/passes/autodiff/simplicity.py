@@ -38,6 +38,8 @@ def check_simplicity(kernel: Kernel) -> None:
     Raises:
         KernelSimplicityError: with the line of the loop (or statement) that is too many.
     """
+    # A print is no part of the derivative: adding one to debug a kernel must not make its gradient
+    # refused.
     kernel = _without_prints(kernel)
     loops = [t for t in kernel.tasks if t.axes]
     plain = [t for t in kernel.tasks if not t.axes]
@@ -76,14 +78,17 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
     if not found:
         return
     first = found[0]
+    # 1. Reversing a while loop needs its number of iterations, and so a second run.
     if isinstance(first, While):
         raise _refused("a while loop in it", first.span, kernel)
     here = [s for s in block.stmts if isinstance(s, (For, While))]
+    # 2. A loop under a branch is emitted twice in the adjoint, for its values and for its adjoint.
     if first not in here:
         raise _refused("a loop stands inside of a branch", first.span, kernel)
     if len(here) > 1:
         where = "a loop holds several loops" if inside else "it holds loops one after the other"
         raise _refused(where, here[1].span, kernel)
+    # 3. Carried values have to be saved for each iteration (`loop_checkpoints.py`).
     if first.params:
         raise _refused(
             "a loop carries local variables from iteration to iteration", first.span, kernel
@@ -103,6 +108,7 @@ def _differentiated(block: Block) -> Iterator[Stmt]:
     """Yield the statements that the adjoint goes through."""
     for s in block.stmts:
         yield s
+        # A given rule replaces the adjoint of the body, so its loops are never reversed.
         if not (isinstance(s, CustomCall) and s.is_given):
             for inner in blocks(s):
                 yield from _differentiated(inner)
