@@ -50,6 +50,7 @@ class LaunchArguments:
     def array_name(self, mem: Mem) -> str:
         """The parameter behind an array's memory (or behind that of its gradient)."""
         for name, ref in self.arrays.items():
+            # The gradient of an array argument is a memory of its own, without a parameter.
             if ref._mem is mem or ref._mem.grad is mem:
                 return name
         raise KeyError(mem.name)
@@ -57,11 +58,13 @@ class LaunchArguments:
     def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
         """The field or array behind a memory in a launch with these arguments; None for others."""
         if mem.kind == "field":
+            # A weak reference: kernels keep no fields alive.
             return mem.handle()
         if mem.kind != "array":
             return None
         name = self.array_name(mem)
         found = args[[p.name for p in self.parameters].index(name)]
+        # The memory of the gradient is that of the given field's gradient.
         return found if self.arrays[name]._mem is mem else found.grad
 
     def named(self, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -74,6 +77,8 @@ class LaunchArguments:
         for p, a in zip(self.parameters, args, strict=True):
             if p.kind != "value":
                 continue
+            # Exact classes, which nearly all arguments have; subclasses (NumPy's f64 is one of float) are
+            # converted.
             if a.__class__ is int or a.__class__ is float:
                 made.append(a)
             else:
@@ -87,6 +92,7 @@ class LaunchArguments:
             if p.kind == "array":
                 key.append(known_as(a))
             elif p.type is not None and p.type.shape:
+                # A list has no hash, and may change after the launch.
                 key.append(tuple(flatten(p, a, self.kernel)))
             else:
                 key.extend(flatten(p, a, self.kernel))
@@ -110,6 +116,7 @@ class AccessSummary:
     ) -> None:
         self._ir = ir
         self._arguments = arguments
+        # Repeated accesses of one region would be tested and stamped again at each launch.
         self.reads = _distinct(reads)
         self.writes = _distinct(writes)
 
@@ -117,6 +124,8 @@ class AccessSummary:
     def of_kernel(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
         """Summarize a kernel's own IR, and let its time axes be versioned by row."""
         made = cls(ir, arguments, regions.reads(ir), regions.writes(ir))
+        # At compile time, so that the first launch already stamps by row; stamps of the whole made before
+        # stay valid for all rows.
         for a in (*made.reads, *made.writes):
             _choose_axis(a)
         return made
@@ -144,6 +153,7 @@ class AccessSummary:
             s
             for t in self._ir.tasks
             for s in task_statements(t)
+            # Storing 0 clears a gradient and adds nothing to it, so that it needs no seed.
             if isinstance(s, (Store, Atomic)) and s.mem.is_grad and not _is_zero(s.value)
         ]
 
@@ -151,6 +161,7 @@ class AccessSummary:
         """The field and row that an access reaches in a launch; None for an array of another library."""
         f = self._arguments.object_of(a.mem, args)
         if not isinstance(f, Field):
+            # Memory of other libraries has no versions.
             return None
         return f, row_number(a, f.versions.axis, self._arguments.named(args))
 
@@ -158,9 +169,12 @@ class AccessSummary:
         """Whether two accesses may reach the same element in a launch with these arguments."""
         f = self._arguments.object_of(one.mem, args)
         if f is None or f is not self._arguments.object_of(other.mem, args):
+            # Different arrays do not overlap where the kernel writes (`check_separate`), so that identity
+            # decides.
             return False
         boxes = self.box(one, args), self.box(other, args)
         rows = [box[1] for box in boxes if box is not None]
+        # Without a known row an access reaches all of them.
         return None in rows or len(set(rows)) <= 1
 
 
@@ -171,6 +185,7 @@ def versions_of(mem: Mem) -> Versions:
 
 
 def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
+    # A region may confine several axes; only that of the versions is comparable.
     """The row of the versioned axis that an access stays within, if it is known."""
     for r in access.region:
         if r.axis == axis:
@@ -184,12 +199,14 @@ def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> 
     if row is None:
         return None
     argument, shift = row
+    # `int` as Python's integers do not wrap around.
     return shift if argument is None else int(args[argument.hint]) + shift
 
 
 def _choose_axis(a: RegionAccess) -> None:
     """The first axis that a kernel indexes with an argument becomes the field's time axis."""
     if a.mem.kind == "field":
+        # Never changed after: launch functions that exist have the axis and its array in their text.
         versions = versions_of(a.mem)
         if versions.axis is None and a.time_axis is not None:
             versions.track_rows(a.time_axis, a.mem.handle().shape[a.time_axis])
@@ -197,6 +214,7 @@ def _choose_axis(a: RegionAccess) -> None:
 
 def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
     """One access, the first, for each part of each memory."""
+    # The first keeps the source line that errors show.
     found: dict[tuple[Mem, regions.Region], RegionAccess] = {}
     for a in accesses:
         found.setdefault((a.mem, a.region), a)
@@ -204,4 +222,5 @@ def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
 
 
 def _is_zero(value: nodes.Value) -> bool:
+    # A constant vector is zero if all its components are.
     return isinstance(value, Const) and not np.any(value.value)

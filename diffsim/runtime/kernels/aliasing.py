@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
     """Refuse a launch in which two memories of the kernel are one: it was compiled for separate ones.
 
+    # By identity: a field has one memory, and two fields never overlap.
     An array passed twice is one memory for the kernel too and comes here once.
     """
     found: dict[int, Mem] = {}
@@ -27,6 +28,8 @@ def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[A
     name = special.name
     for mem in mems:
         thing = special.object_of(mem, args)
+        # Fields are compared by identity. One memory under two names would defeat the alias analysis: the
+        # adjoint of `b[i] = a[i]` is another one where a is b.
         if isinstance(thing, Field):
             other = found.setdefault(id(thing), mem)
             if other is not mem:
@@ -39,8 +42,10 @@ def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[A
             fields.append((thing, mem))
         elif isinstance(thing, (np.ndarray, DeviceArray)):
             arrays.append((thing, mem))
+    # Arrays that are only read may overlap: the order of reads does not matter.
     written = {a.mem for a in special.accesses.writes}
     for k, (array, mem) in enumerate(arrays):
+        # Each pair once; a launch has few arrays.
         for thing, other in (*arrays[:k], *fields):
             if (mem in written or other in written) and shares(array, thing):
                 raise _overlap(name, other, mem)
@@ -50,10 +55,14 @@ def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Fi
     """Whether an argument has bytes of another memory, if both are on the same side."""
     storage = other.storage if isinstance(other, Field) else None
     if isinstance(array, DeviceArray):
+        # Host and device share one virtual address space (CUDA's unified addressing), so ranges can be
+        # compared without asking on which side they are.
         if storage is not None:
             return array.overlaps(storage.address, storage.layout.nbytes)
         return isinstance(other, DeviceArray) and array.overlaps(other.address, other.nbytes)
     if isinstance(storage, HostStorage):
+        # Compares bounds only. That is exact for contiguous memory, which arguments have; for strided views
+        # the exact question takes exponential time in the worst case (`numpy.shares_memory`).
         return np.may_share_memory(array, storage.array)
     return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
 

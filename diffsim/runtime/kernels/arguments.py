@@ -50,6 +50,7 @@ class Signature:
         self.parameters: list[Parameter] = []
         hints = source.annotations()
         for k, p in enumerate(inspect.signature(function).parameters.values()):
+            # *args and keyword-only parameters have no fixed place in the positional fast path of a launch.
             if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY):
                 raise KernelSyntaxError(
                     f"{p.name} stands with or after a *, and a kernel has plain parameters only",
@@ -57,6 +58,7 @@ class Signature:
                     hint="name each parameter, without *",
                 )
             if k == 0 and method:
+                # `self` is compiled in: its attributes are captured values.
                 self.parameters.append(Parameter(p.name, "self"))
                 continue
             if p.name not in hints:
@@ -70,8 +72,11 @@ class Signature:
         result = hints.get("return")
         self.result = None if result is None else _value_type(result, source, "return")
         self.names = [p.name for p in self.parameters if p.kind != "self"]
+        # Whether the arguments can not select a specialization: then launches skip the look-up
+        # (`Kernel._first`).
         self.plain = all(p.kind == "value" for p in self.parameters)
         self.defaults = inspect.signature(function)
+        # Python itself binds keywords and defaults, in C; the other way is only for its errors.
         self.binder = self._new_binder()
 
     def _new_binder(self) -> Callable[..., tuple[Any, ...]]:
@@ -80,11 +85,14 @@ class Signature:
         texts = []
         for n in self.names:
             default = self.defaults.parameters[n].default
+            # Evaluated once at the definition, as in Python; passed by name, for a default has any value and
+            # no text.
             if default is not inspect.Parameter.empty:
                 # A default is evaluated outside of the function, so no parameter can hide this name.
                 space[f"default_of_{n}"] = default
                 n = f"{n}=default_of_{n}"
             texts.append(n)
+        # The trailing comma makes a tuple of one.
         made = "".join(f"{n}, " for n in self.names)
         return eval(f"lambda {', '.join(texts)}: ({made})", space)
 
@@ -122,6 +130,7 @@ class Signature:
 
 def _parameter(name: str, hint: Any, source: Source) -> Parameter:
     if isinstance(hint, Template) or hint is Template:
+        # `ds.template` without its parentheses, in a module or under another name.
         return Parameter(name, "template")
     if callable(hint) and getattr(hint, "__name__", "") == "template":
         return Parameter(name, "template")
@@ -131,6 +140,7 @@ def _parameter(name: str, hint: Any, source: Source) -> Parameter:
 
 
 def _value_type(hint: Any, source: Source, name: str) -> Type:
+    # Before the scalar types, which refuse it with a hint that does not fit.
     if isinstance(hint, TensorType):
         return hint
     if isinstance(hint, StructType):
@@ -163,6 +173,7 @@ def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
     t = p.type
     assert t is not None
     if isinstance(t, TensorType):
+        # An array of a ragged list has objects for elements; its shape may agree by chance.
         made = array_of(value)
         if made.shape != t.shape or made.dtype == object:
             raise KernelTypeError(
@@ -170,24 +181,32 @@ def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
                 Span.of_caller(),
                 hint="pass a list or an array of that shape",
             )
+        # `item` gives Python's numbers, so that the checks below are those of scalar arguments.
         return [scalar_argument(p, t.scalar, x.item(), kernel) for x in made.ravel()]
     return [scalar_argument(p, t, value, kernel)]
 
 
 def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any:
     """One scalar of an argument, checked."""
+    # NumPy's functions may return 0-D arrays in place of numbers.
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, Tracked) and not value.follows():
+        # A value that the tape no longer follows is a constant.
         value = value.value
     if t.is_bool:
+        # No floats: `bool(0.5)` is seldom meant. Integers of 0 and 1 are common in configurations.
         if isinstance(value, (bool, np.bool_, int)):
             return bool(value)
     elif t.is_float:
         if isinstance(value, (int, float, np.floating, np.integer)):
+            # Rounded to the type here, so that what is packed, recorded and shown is the value that the
+            # kernel gets.
             try:
+                # Infinity is the right f32 of a large f64, as in a conversion by IEEE 754; no warning is due.
                 with np.errstate(over="ignore"):
                     return t.numpy.type(value).item()
+            # An integer of Python beyond the range of a double, which has no nearest float.
             except OverflowError:
                 raise KernelTypeError(
                     f"{p.name} of {kernel} is {an(t)}, and {shown(value)} does not fit into it",
@@ -196,10 +215,12 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
                 ) from None
     else:
         try:
+            # As Python itself asks for an index: takes NumPy's integers, refuses 2.0.
             number = operator.index(value)
         except TypeError:
             number = None
         if number is not None:
+            # Never wraps around: 2**31 given for an i32 would be a negative index without a word.
             if t.holds(number):
                 return number
             raise KernelTypeError(
@@ -207,6 +228,7 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.i64",
             )
+    # The hints of the likely mistakes, before the general one.
     hint = None
     if isinstance(value, Field):
         hint = f"annotate it {p.name}: ds.template() to pass a field"
@@ -237,6 +259,7 @@ def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
     """
     assert p.type is not None
     have = tensor(field.dtype, field.element)
+    # No conversion: the kernel loads the element as it lies in memory, and its gradient is added there.
     if field.shape != () or have != p.type:
         many = f", of shape {field.shape}" if field.shape != () else ""
         raise KernelTypeError(
@@ -247,6 +270,7 @@ def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
             if field.shape != ()
             else f"pass a 0-D field of type {p.type}",
         )
+    # Rank 0: no index, so 32 bits do.
     return ArrayKind(have, 0, field.grad is not None, False, field.is_grad)
 
 
@@ -255,7 +279,7 @@ def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """What the kernel is compiled for.
+    """The properties of an array argument that the kernel is compiled for.
 
     Attributes:
         dtype: element type.
@@ -285,6 +309,8 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
     where = f"{p.name} of {kernel}"
     if isinstance(value, Field):
         dtype: Type = tensor(value.dtype, value.element)
+        # The kernel computes addresses from the shape alone; a field with other strides is compiled in
+        # instead, where its strides are constants.
         if value.soa or value._strides != packed_strides(value.shape, size_of(dtype)):
             raise KernelTypeError(
                 f"{where}: a field with this layout can not be passed as an array",
@@ -297,9 +323,11 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
         grad = is_grad = False
     else:
         hint = "pass np.array(...), or a ds.ndarray"
+        # Their memory is the host's: NumPy can share it without a copy.
         if hasattr(value, "__array_interface__") or type(value).__module__.startswith("torch"):
             hint = "convert it with np.asarray, which shares the memory"
         raise KernelTypeError(f"{where} is an array, not {describe(value)}", Span.of_caller(), hint)
+    # The annotation may name the element or its scalar.
     if want.dtype is not None and want.dtype not in (dtype, dtype.scalar):
         raise KernelTypeError(
             f"an element of {where} is {an(want.dtype)}, one of this array {an(dtype)}",
@@ -312,6 +340,7 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
             Span.of_caller(),
             hint="reshape the array, or leave ndim out of the annotation",
         )
+    # 32-bit index arithmetic is faster on GPUs and in vectors, and is right up to this length of an axis.
     large = any(n > 2**31 - 1 for n in shape)
     return ArrayKind(dtype, len(shape), grad, large, is_grad)
 
@@ -320,6 +349,7 @@ def _foreign_kind(
     value: np.ndarray | DeviceArray, wanted: Type | None, where: str
 ) -> tuple[Type, tuple[int, ...]]:
     """The type of an element of another library's array, and how many there are along each axis."""
+    # The mask would be ignored, so that masked elements count.
     refuse_mask(value, where)
     scalar = from_numpy(value.dtype)
     if scalar is None:
@@ -328,6 +358,7 @@ def _foreign_kind(
             Span.of_caller(),
             hint="convert it: array.astype(np.float32)",
         )
+    # NumPy has no vectors as elements: the trailing axes are the components.
     element = wanted.shape if isinstance(wanted, TensorType) else ()
     axes = len(value.shape) - len(element)
     if wanted is not None and value.shape[max(axes, 0) :] != element:
@@ -336,12 +367,14 @@ def _foreign_kind(
             Span.of_caller(),
             hint=f"the last axes of the array must be {element}",
         )
+    # DeviceArray was checked by `take`.
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         raise KernelTypeError(
             f"{where}: the array is not contiguous",
             Span.of_caller(),
             hint="pass np.ascontiguousarray(array); what the kernel writes goes into that copy",
         )
+    # NumPy's promise to others (a memory-mapped file, a cached result), which a kernel could break.
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         raise KernelTypeError(
             f"{where}: the array is read-only", Span.of_caller(), hint="pass array.copy()"
@@ -354,6 +387,8 @@ def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
     made: list[ArrayKind] = []
     for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
         for j in range(k):
+            # Views of one memory with another type or shape are no duplicates: one memory has one type in the
+            # kernel. `check_separate` refuses them where one of them is written.
             if kind == kinds[j] and _same_memory(value, values[j]):
                 kind = dataclasses.replace(kind, same=j)
                 break
@@ -363,6 +398,7 @@ def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
 
 def _same_memory(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        # Identity does not do: `a[:]` is another object for the same elements.
         return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.dtype == b.dtype
     if isinstance(a, DeviceArray) and isinstance(b, DeviceArray):
         return (a.address, a.shape, a.dtype) == (b.address, b.shape, b.dtype)
@@ -374,11 +410,13 @@ def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
     grad = None
     if kind.grad:
         grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
+    # No handle: the memory is bound at each launch.
     mem = Mem(name, kind.dtype, kind.rank, None, "array", grad, is_grad=kind.is_grad)
     return ArrayRef(mem, i64 if kind.large else i32)
 
 
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:
     """The run-time arguments, in order."""
+    # Only values have a number: arrays are memories, and templates constants.
     values = [p for p in parameters if p.kind == "value"]
     return {p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None}

@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 _MOST_MOVES = 3
-"""How often an equal value in another object replaces the expected one; afterwards values are compared at
-each launch, instead of identities."""
+"""How many equal values in new objects replace the expected object, so that the fast test of identity holds
+again; a value that is made anew more often is compared by value at each launch."""
 
 
 def write_checks(w: Writer, special: Specialization, then: str) -> None:
-    """`if an answer is not what it was: find out what that means, and maybe do `then``."""
+    """Write the test of all observations; where one fails, `recheck` decides whether `then` is executed."""
     tests = [_test(w, look) for look in special.translation.observations]
     if not tests:
         return
     w.space["$recheck"] = special.recheck
+    # One expression that stops at the first difference. A property of the user's may raise, or an attribute
+    # may be gone; `recheck` then finds out what happened, and raises the error with its text.
     w.put("try:", f"    $changed = {' or '.join(tests)}")
     w.put("except Exception:", "    $changed = True")
     w.put("if $changed and $recheck():", f"    {then}")
@@ -45,10 +47,14 @@ def _test(w: Writer, look: Observation) -> str:
     """Format the test that is true where an observed value may have changed."""
     place, kept = _question(w, look), look.kept
     if look.how == ABSENT:
+        # "name in namespace": the name must still be absent, so that the builtin is meant.
         return place
     if isinstance(kept, Ref):
+        # Compared by identity and referenced weakly: the kernel keeps no object of the program alive.
         return f"{place} is not {w.use(kept, 'f')}()"
     if look.moves < _MOST_MOVES and not hasattr(type(kept), "compare"):
+        # Identity first: it costs a few nanoseconds, and constants are mostly the same objects from launch to
+        # launch. Lists and arrays can change in place, so those are compared by value.
         return f"{place} is not {w.use(kept, 'k')}"
     w.space["$differs"] = _differs
     return f"$differs({place}, {w.use(kept, 'k')})"
@@ -56,6 +62,8 @@ def _test(w: Writer, look: Observation) -> str:
 
 def _differs(now: Any, kept: Any) -> bool:
     """Tell whether a value has changed, or is the same but was read from a field that the tape follows."""
+    # Equal is not enough: a number read from a field on a tape has a derivative, which a constant in the
+    # kernel would lose.
     return compare(now, kept) != SAME or source_of(now) is not None
 
 
@@ -65,11 +73,14 @@ def _question(w: Writer, look: Observation) -> str:
         return f"{w.use(look.owner, 'q')}({', '.join(_thing(w, a, 'a') for a in look.key)})"
     owner = (
         _question(w, look.owner)
+        # `config.solver.dt` is asked from the outermost name on, so that a replaced `config` with equal
+        # values costs nothing (docs/adr/0020).
         if isinstance(look.owner, Observation)
         else _thing(w, look.owner, "g")
     )
     if look.how == ATTRIBUTE:
         return f"{owner}.{look.key}"
+    # A key that is no text may have any `repr`; it is passed as an object.
     key = repr(look.key) if type(look.key) is str else w.use(look.key, "n")
     return f"{owner}[{key}]" if look.how == ITEM else f"{key} in {owner}"
 
@@ -86,16 +97,20 @@ def recheck(special: Specialization) -> bool:
         AutodiffError: it is the same, but Python made it of what has a gradient.
     """
     changed: tuple[Observation, Any] | None = None
+    # All of them, before anything is concluded: an object that was replaced makes the kernel be compiled
+    # anew, which cures a constant that changed with it.
     for look in special.translation.observations:
         now = look.now()
         source = source_of(now)
         if source is not None:
             source.refuse(look.text, "read the field in the kernel")
         found = look.compare(now)
+        # Compiled anew with the values as they are now, so that later observations need no comparison.
         if found == REPLACED:
             return True
         if found == CHANGED and changed is None:
             changed = look, now
+        # The same value in another object (`self.dt = 0.1` in each step): expect that object from now on.
         if found == SAME and is_atom(look.kept) and now is not look.kept:
             look.kept, look.moves = now, look.moves + 1
             special.forget_launch()
@@ -103,6 +118,8 @@ def recheck(special: Specialization) -> bool:
         return False
     look, now = changed
     name = special.name
+    # Silently compiling anew instead would make a kernel in a loop over `self.t` be compiled in each
+    # iteration.
     raise KernelStateError(
         f"{look.text} was {_shown(look.kept)} when {name} was compiled and is {_shown(now)} now",
         look.span,
@@ -118,6 +135,7 @@ def check_lasts(special: Specialization) -> None:
         KernelStateError: it is.
     """
     for look in special.translation.observations:
+        # A property that makes a new object at each access, say.
         if look.how != ABSENT and look.compare(look.now()) == REPLACED:
             raise KernelStateError(
                 f"{look.text} is another object each time it is read",

@@ -57,6 +57,7 @@ class _Differentiate(Protocol):
     ) -> tuple[nodes.Kernel, frozenset[Mem]]: ...
 
 
+# The only place that knows how a direction is implemented.
 _DIFFERENTIATE: dict[Direction, _Differentiate] = {Direction.REVERSE: compiler.differentiate}
 
 
@@ -83,6 +84,8 @@ class Derivative:
         self.specialization = specialization
         self.mode = mode
         self.instrumentation = instrumentation
+        # Validation and the search for NaN keep their instrumented derivatives here, so that they are made
+        # once.
         self.variants: dict[Any, Any] = {}
         self._origin = origin
 
@@ -95,8 +98,11 @@ class Derivative:
     @locked_cached_property
     def activity(self) -> Activity:
         """Which values and memories derivatives flow through."""
+        # An instrumented derivative differs only in the IR that is compiled; analyses and IR are the
+        # origin's.
         if self._origin is not None:
             return self._origin.activity
+        # Detached: nothing is active, so that the adjoint only clears the gradients of overwritten elements.
         return Activity(self.specialization.ir, frozenset() if self.mode.is_detached else None)
 
     @locked_cached_property
@@ -116,6 +122,7 @@ class Derivative:
     def _differentiated(self) -> tuple[nodes.Kernel, frozenset[Mem]]:
         if self._origin is not None:
             return self._origin._differentiated
+        # Made only here: an adjoint costs more to make than the kernel itself.
         return _DIFFERENTIATE[self.mode.direction](
             self.specialization.ir,
             relaxed=self.specialization.simplicity == "relaxed",
@@ -145,6 +152,7 @@ class Derivative:
     @locked_cached_property
     def draws_random(self) -> bool:
         """Whether it needs the random numbers of its launch."""
+        # The forward kernel may draw numbers whose values no derivative needs.
         return self.specialization.translation.uses_random and any(
             isinstance(v, RngKey)
             for t in self.ir.tasks
@@ -172,10 +180,13 @@ class Derivative:
         special = self.specialization
         a = self.accesses.reads[k]
         f: Field = special.object_of(a.mem, args)
+        # What a gradient written by the user has itself recomputed since its start holds the right values
+        # again, though it was written after the launch.
         row = row_number(a, f.versions.axis, special.arguments.named(args))
         start = session.recomputed_from
         if start is not None and f.versions.rewritten(row, since, start):
             return
+        # The writer's line as well as the reader's: the user needs both to find the mistake.
         who, place = f.versions.written_by(row)
         shown = "" if place is None else "\n" + place.text()
         assert isinstance(a.stmt, Load)

@@ -45,16 +45,20 @@ class GradientCall:
             args: the arguments of the launch.
             returned: the cotangent of what the kernel returned.
         """
+        # 1. Refuse calls that belong to no launch.
         self._check_callable(returned)
         launches = self.specialization.launches
         seeds = (self._seeds(returned),) if self.derivative.returns_active else ()
+        # 2. Find the launch. `count` calls were made since the last one, this one included.
         key = self._known_launches(args)
         since, count = (_FOREVER, 0) if key is None else launches.asked(key)
         rng_key = 0 if launches.last is None else launches.seeds.get(key, launches.last[1])
+        # The adjoint of an earlier launch would draw that launch's numbers, of which no key was kept.
         if count > 1 and self.derivative.draws_random and since != launches.times[key][-1]:
             raise self._of_an_earlier_launch(
                 count, "each launch draws random numbers of its own", None
             )
+        # 3. Run it. A cut gradient belongs to a value that Python set after the launch.
         self._check_cuts(args, since)
         clock = session.clock
         try:
@@ -63,9 +67,12 @@ class GradientCall:
             # Once the clock has ticked, some of the gradients may have been added to.
             if session.clock != clock:
                 poison(error, lambda: self._adds_to(args), ZERO)
+            # Nothing was added: the adjoint refused before the clock ticked. With several calls the likely
+            # reason is that this one means an earlier launch, so the error says that.
             elif count > 1 and isinstance(error, GlobalDataAccessError):
                 raise self._of_an_earlier_launch(count, error.message, error.span) from None
             raise
+        # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
 
@@ -80,8 +87,11 @@ class GradientCall:
             )
         if self.specialization.is_elsewhere():
             raise self._not_launched("since ds.init() chose another backend")
+        # A field that was made anew: the launch wrote to the old one, whose gradient nobody can set.
         if self.specialization.is_stale or self.specialization.captures_changed():
             raise self._not_launched("since a field that it uses was made anew")
+        # A kernel that stores an active value where no gradient is kept: derivatives would end there
+        # silently.
         if self.derivative.activity.leaks:
             raise missing_gradient(self.derivative.activity.leaks[0])
         if returned is not None and not self.derivative.returns_active:
@@ -93,6 +103,7 @@ class GradientCall:
 
     def _check_cuts(self, args: tuple[Any, ...], since: int) -> None:
         """The gradients to take must be of what the launch wrote; code in a given gradient is trusted."""
+        # In a gradient written by the user, launches recompute what the gradient belongs to.
         if session.recomputed_from is None:
             for a in self.specialization.accesses.writes:
                 f = self.specialization.object_of(a.mem, args)
@@ -102,6 +113,8 @@ class GradientCall:
     def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
         """The gradients that the derivative writes in a launch with these arguments."""
         for a in self.derivative.accesses.writes:
+            # A cotangent that is consumed is written as well: cleared, since it belonged to the overwritten
+            # value.
             f = self.specialization.object_of(a.mem, args)
             if isinstance(f, Field) and f.is_grad:
                 yield f
@@ -117,6 +130,7 @@ class GradientCall:
                 Span.of_caller(),
                 hint=f"write {self.name}.grad(..., returned=1.0), or launch {self.name} on a tape",
             )
+        # Integers and booleans of NumPy are fine as cotangents; complex numbers and objects are not.
         found = array_of(returned)
         if found.shape != result.dtype.shape or found.dtype.kind not in "biuf":
             raise FieldError(
@@ -133,11 +147,15 @@ class GradientCall:
         """Key of the launches with these arguments; None if the derivative needs no launch."""
         launches = self.specialization.launches
         if launches.last is None:
+            # `ds.init` or a new field has discarded the history: it is unknown whether memory is as the
+            # launch left it.
             if self.specialization.kernel.launched_before:
                 raise self._not_launched("since ds.init() was called or a field made anew")
             self._check_needs_no_launch(args)
             return None
         try:
+            # Plain arguments are their own key, as the launch function notes them; the conversion is needed
+            # for vectors and arrays only.
             key = args if args in launches.times else self.specialization.arguments.key(args)
         except TypeError:  # an argument that is no number
             key = self.specialization.arguments.key(args)
@@ -157,6 +175,7 @@ class GradientCall:
             )
         accesses = self.specialization.accesses
         for a in self.derivative.accesses.reads:
+            # The values that a launch would have written are not there.
             if any(accesses.may_alias(a, w, args) for w in accesses.writes):
                 assert isinstance(a.stmt, Load)
                 raise GlobalDataAccessError(

@@ -48,8 +48,11 @@ def compiled(
     """Compile a kernel for a backend, with an instrumentation if one is given."""
     if instrumentation is None:
         return compiler.compile_kernel(ir, backend)
+    # Not cached here: the caller keeps the result with the variant it belongs to.
     made = compiler.compile_kernel(instrumentation.transform(ir), backend)
     made.explain = instrumentation.explain
     if instrumentation.checks_each_launch:
+        # On a GPU a failed check is otherwise noticed late, when the values that explain it have been
+        # overwritten.
         made.reports_at_once = True
     return made

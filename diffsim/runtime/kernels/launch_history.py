@@ -14,11 +14,14 @@ from typing import Any
 
 STRETCH = 32
 """A row of readings is checked for its length each time that it has grown by so many (a power of 2)."""
+# Launches remembered over all combinations of arguments, but at least `STRETCH` for each: half a MiB of
+# readings.
 _MOST = 1 << 16
 
 
 def new_row(*readings: int) -> array[int]:
     """Make a compact row of clock readings."""
+    # 8 bytes for each launch; a list would hold a pointer and an integer object.
     return array("q", readings)
 
 
@@ -38,6 +41,8 @@ class LaunchHistory:
         self.times: dict[Any, array[int]] = {}
         self.seeds: dict[Any, int] = {}
         self.forgot = False
+        # For each combination: the last launch when `kernel.grad` was last called, and the calls since that
+        # launch.
         self._asked: dict[Any, tuple[int, int]] = {}
 
     def note(self, key: Any, now: int) -> None:
@@ -53,11 +58,14 @@ class LaunchHistory:
         self.forgot = True
 
     def shorten(self, times: array[int]) -> None:
+        # Amortized by `STRETCH`: callers test the length once for so many launches.
         """Drop readings in the middle of a row that has grown too long.
 
         A launch in the middle then counts as one that was earlier: more may have changed since, never less.
         """
         most = max(STRETCH, _MOST // len(self.times))
+        # The oldest one stays, and the newer half: calls of `kernel.grad` begin at the end. A call that goes
+        # back into the gap gets an earlier reading, against which more counts as changed.
         if len(times) > most:
             del times[1 : len(times) - most // 2]
 
@@ -69,11 +77,14 @@ class LaunchHistory:
         """
         times = self.times[key]
         last, count = self._asked.get(key, (0, 0))
+        # Each earlier call took one launch off the end of the row, as a stack.
         if count and last != times[-1]:  # launched since: the launches asked for are done with
+            # All calls up to here are settled: what they stood for can not be asked for again.
             done = bisect.bisect_right(times, last)
             del times[max(done - count, 0) : done]
             del self._asked[key]
             count = 0
+        # At the front the row ends: further calls mean the first launch again.
         return times[max(len(times) - count - 1, 0)], count + 1
 
     def answered(self, key: Any, count: int) -> None:

@@ -75,6 +75,7 @@ class Specialization:
         self.kernel = kernel
         self.name = kernel.source.name
         self.key = key
+        # Kept, as code is made at the first launch, before which `ds.init` may choose another backend.
         self.backend = session.backend
         self.moves = session.moves
         self.translation = translation
@@ -83,25 +84,34 @@ class Specialization:
         self.simplicity = simplicity
         self.mode = mode or Mode()
         self.instrumentation = instrumentation
+        # Ordinary dictionaries, as each is filled by one owner (validation, say) under keys of its own.
         self.variants: dict[Any, Any] = {}
         self.origin = origin or self
+        # A variant shares what belongs to the launches rather than to the code: a launch of either is one
+        # launch of the kernel, and a field that is gone makes both useless.
         if origin is None:
             self.launches = LaunchHistory()
             self.dependencies = Dependencies(self)
             self.dependencies.add(self.fields())
+            # Objects that were compared by identity: another one may get their address once they are gone.
             observed = (look.object for look in translation.observations)
             self.dependencies.add(thing for thing in observed if thing is not None)
         else:
             self.launches, self.dependencies = origin.launches, origin.dependencies
         self.accesses = AccessSummary.of_kernel(ir, arguments)
+        # Compared with a new count in the backward pass: an adjoint made before a field got its gradient
+        # would leave that gradient at 0 (`ad/checks/integrity.py`).
         self.gradients = self.count_gradients()
         self.differentiable = self.gradients > 0
+        # A kernel without gradients is recorded if it writes: it may overwrite what another adjoint loads
+        # again, or a float that leads to the loss.
         self.on_tape = self.differentiable or bool(self.accesses.writes) or self._returns_float()
 
     def _returns_float(self) -> bool:
         """Whether it returns a float, which a tape follows if it depends on floats in memory."""
         result = self.ir.result
         reads = self.accesses.reads
+        # Integers and booleans have no derivative.
         return (
             result is not None
             and result.dtype.is_float
@@ -127,6 +137,7 @@ class Specialization:
     @locked_cached_property
     def identity(self) -> tuple[Any, ...]:
         """Key identifying this specialization."""
+        # Numbers are never given twice, unlike addresses, so that the key of a freed field matches nothing.
         numbers = [f.number for f in self.fields()]
         objects = [o for look in self.translation.observations for o in identities(look.kept)]
         return id(self.kernel), self.key, *numbers, *objects
@@ -152,6 +163,7 @@ class Specialization:
     @locked_cached_property
     def detached(self) -> Specialization:
         """The same kernel for launches that no gradient flows through."""
+        # Idempotent, so that a caller need not ask first.
         if self.mode.is_detached:
             return self
         return self.variant(mode=Mode(is_detached=True))
@@ -184,6 +196,7 @@ class Specialization:
     @locked_cached_property
     def executable(self) -> Executable:
         """Its machine code; a variant for another mode differs in its derivative alone."""
+        # Detached and in-place variants have their primal code in common with the origin.
         if self.origin is not self and self.instrumentation is None:
             return self.origin.executable
         return compiled(self.ir, self.backend, self.instrumentation)
@@ -200,6 +213,7 @@ class Specialization:
             KernelStateError: a captured name stands for another object now.
         """
         try:
+            # A replay can not compile anew: its record is of the specialization as it was.
             return self.launch(*args)
         except launch_function.Outdated:
             raise KernelStateError(
@@ -214,6 +228,7 @@ class Specialization:
         found = executable.returned()
         t = executable.result.dtype if executable.result is not None else None
         wanted = self.kernel.signature.result
+        # The executable returns scalars; only the frontend's type tells a matrix from a list.
         if isinstance(wanted, TensorType):
             return Matrix(np.array(found).reshape(wanted.shape), wanted.scalar)
         assert t is not None
@@ -243,14 +258,17 @@ class Specialization:
 
     def recheck(self) -> bool:
         """Whether captured values changed so that the kernel must be compiled anew."""
+        # Not raised from here: the launch function compiles anew.
         if captures.recheck(self):
             self.dependencies.is_stale = True
         return self.is_stale
 
     def forget_launch(self) -> None:
         """Write the launch function anew at the next launch."""
+        # The function may not have been written yet.
         with contextlib.suppress(AttributeError):
             del self.launch
+        # Kernels with compiled-in arguments ask for the specialization at each launch, and keep no function.
         if self.kernel.signature.plain:
             self.kernel.forget_launch()
 
@@ -283,15 +301,18 @@ class Dependencies:
 
     def add(self, things: Iterable[Any]) -> None:
         """Depend on these fields (or other objects)."""
+        # A bound method would keep the specialization alive through each of its fields.
         gone = functools.partial(_drop, weakref.ref(self))
         self._things += [weakref.ref(t, gone) for t in things]
 
     def alive(self) -> list[Any]:
+        # Those that are collected during the loop are skipped.
         """These objects, for somebody who keeps the specialization in use."""
         return [found for t in self._things if (found := t()) is not None]
 
     def drop(self) -> None:
         """Let the kernel forget the specialization."""
+        # First, as a launch in another thread may already have it in hand.
         self.is_stale = True
         specialization = self._specialization()
         if specialization is not None:
@@ -299,6 +320,7 @@ class Dependencies:
 
 
 def _drop(dependencies: weakref.ref[Dependencies], _: weakref.ref[Any]) -> None:
+    # A callback of a weak reference: it runs when the object dies, at any time and in any thread.
     found = dependencies()
     if found is not None:
         found.drop()

@@ -29,20 +29,28 @@ def template_key(a: Any, name: str) -> Any:
 
 def _key(a: Any) -> Any:
     if isinstance(a, Field):
+        # Its number, not its address, which a later field may get.
         return a.number
     if isinstance(a, (bool, int, float, str)) or a is None:
+        # The class is a part of the key: True, 1 and 1.0 are equal, and compile to different types. `repr`
+        # also gives NaN a key that equals itself; `hex`, as `repr` of an int with more than 4300 digits
+        # raises.
         return (type(a), hex(a) if type(a) is int else repr(a))  # -0.0 is not 0.0
     if isinstance(a, StructField):
         return tuple(f.number for f in a.fields())
     if isinstance(a, (list, tuple)):
+        # Subclasses (named tuples) are types of their own to the frontend.
         return (type(a), *map(_key, a))
     if isinstance(a, dict):
+        # In order, as a kernel may loop over the dictionary.
         return (dict, *((_key(k), _key(v)) for k, v in a.items()))
     if isinstance(a, (set, frozenset)):
         return (type(a), frozenset(map(_key, a)))
     if isinstance(a, range):
+        # Ranges are equal if their elements are; the bounds may still differ.
         return a, a.stop
     if isinstance(a, (np.ndarray, np.generic)) and a.dtype.kind in "biuf":
+        # By value: arrays are compiled in as constants, and change in place.
         return (type(a), a.dtype, a.shape, a.tobytes())
     if isinstance(a, Matrix):
         return (Matrix, a.typed, *_key(a.entries))
@@ -54,6 +62,8 @@ def _key(a: Any) -> Any:
 def own(a: Any) -> Any:
     """Copy the dictionaries in a compiled-in argument, whose key is made of what is in them now."""
     if type(a) is dict:
+        # The translation may ask for elements again at each launch; the program's dictionary may change after
+        # the key was made.
         return {k: own(v) for k, v in a.items()}
     if type(a) in (list, tuple):
         made = [own(v) for v in a]
@@ -74,6 +84,7 @@ def objects_in(a: Any) -> list[Any]:
         return []
     try:
         weakref.ref(a)
+    # Numbers and texts have no weak references, and need none: their keys are their values.
     except TypeError:
         return []
     return [a]
@@ -87,9 +98,12 @@ class _Identity:
     def __init__(self, thing: Any) -> None:
         self.number = id(thing)
         self.thing: Callable[[], Any]
+        # The number alone would do if addresses were not given again; the weak reference tells whether the
+        # object is still that one.
         try:
             self.thing = weakref.ref(thing)
         except TypeError:
+            # Without weak references (an object with `__slots__`): the key keeps it alive, which is safe.
             self.thing = lambda: thing
 
     def __hash__(self) -> int:
@@ -98,5 +112,6 @@ class _Identity:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Identity):
             return False
+        # A dead object equals nothing, so that its specialization is never found again.
         mine = self.thing()
         return mine is not None and mine is other.thing()
