@@ -37,15 +37,20 @@ def _gather(kernel: Kernel, *, allow_lag: bool) -> Kernel:
     return eliminate_dead_code(scatter_to_gather(inline_bodies(kernel), allow_lag=allow_lag))
 
 
+# Before reversal: the adjoint then meets no Gradient statement, and reverses nothing that is dead.
 PREPARE: Stages = (("simplify", lambda k: eliminate_dead_code(expand_gradients(k))),)
 
 LOWER: Stages = (
+    # On tensors: a stencil on vectors is one group of additions instead of one for each component.
     ("scatter_to_gather", lambda k: _gather(k, allow_lag=True)),
     ("scalarize", scalarize),
+    # Before `demote_atomics`: a hoisted sum changes which elements the lanes update one by one.
     ("reductions", hoist_reductions),
     ("demote_atomics", demote_atomics),
+    # After it: only an exclusive update may be turned into a store.
     ("forward_clears", forward_clears),
     ("dce", eliminate_dead_code),
+    # It and `vectorize` name statements and values of the task, so nothing may rewrite those afterwards.
     ("privatize", privatize),
     ("vectorize", vectorize),
 )
@@ -64,6 +69,8 @@ LOWER_CUDA: Stages = (
     ("forward_clears", forward_clears),
     ("dce", eliminate_dead_code),
     ("privatize", privatize),
+    # Splits exclusive updates alone, which `privatize` does not name. There is no `vectorize`: the threads of
+    # a warp are the lanes of a vector.
     ("sink_stores", sink_stores),
     ("fuse_tasks", fuse_tasks),
     ("mark_uniform", mark_uniform),
@@ -77,6 +84,7 @@ LOWER_CUDA_DEBUG: Stages = (LOWER_DEBUG[0], *LOWER_CUDA)
 def lower(*, debug: bool, deterministic: bool) -> Stages:
     """Return the stages on the way to the CPU's backend."""
     stages = LOWER_DEBUG if debug else LOWER
+    # `vectorize` judges the task as it finally is, so it stays last.
     return (*stages[:-1], IN_ORDER, stages[-1]) if deterministic else stages
 
 
@@ -91,6 +99,8 @@ VERIFY = False
 
 def run(kernel: Kernel, stages: Stages, upto: str = "", *, check: bool = False) -> Kernel:
     """Return the kernel after these stages, or after the one named `upto`."""
+    # A new kernel from each stage: earlier ones stay valid, which `kernel.ir(after=...)` and tests rely
+    # on.
     for name, stage in stages:
         kernel = stage(kernel)
         if check or VERIFY:

@@ -87,6 +87,8 @@ class Section:
         self.loads: dict[Mem, list[AccessSite]] = {}
         self.writes: dict[Mem, list[AccessSite]] = {}
         for site in _sites(block, defs):
+            # Scratch belongs to one lane, and the adjoint fills its own copy again instead of loading it as
+            # the launch left it: no access rule concerns it.
             if site.stmt.mem.kind == "scratch":
                 continue
             found = self.loads if site.kind == "load" else self.writes
@@ -105,6 +107,8 @@ class Section:
         if mem not in self._groups_by_region:
             groups = ((g.first.region, g) for g in self.groups.get(mem, ()))
             self._groups_by_region[mem] = RegionMap(groups)
+        # A set has no order of its own: sorting by program order makes errors name the same line in
+        # each run.
         found = self._groups_by_region[mem].overlapping(site.region)
         return sorted(found, key=lambda g: g.first.count)
 
@@ -123,14 +127,19 @@ class Section:
         found = self.distances(one, other, self.axes)
         if found.never:
             return True
+        # Lexicographic order on the common loops, outermost first: the first loop whose iterations must
+        # differ decides. If they may be equal (distance 0 is possible), the next loop does, and at last
+        # the order of the statements in the body.
         for a, b in zip(one.loops, other.loops, strict=False):
             if a is not b:
                 break
+            # Nothing is known of the distance in a while loop; 1 means "the one may be later".
             most = found.of(a.index)[1] if isinstance(a, For) else 1
             if most < 0:  # the one is in an earlier iteration
                 return True
             if most > 0:
                 return False
+        # Same iteration of all common loops: program order.
         return one.count < other.count
 
 
@@ -148,6 +157,8 @@ def _grouped(writes: list[AccessSite]) -> list[WriteGroup]:
     """Return writes to one memory as groups, in the order of their first ones."""
     found: dict[object, WriteGroup] = {}
     for w in writes:
+        # Members have the same answer to every question below, so one of them is asked: an unrolled
+        # loop that updates one element a thousand times costs as much as one update.
         found.setdefault((w.element, w.loops, w.kind), WriteGroup()).sites.append(w)
     return list(found.values())
 
@@ -158,6 +169,7 @@ def _sites(block: Block, defs: Definitions) -> Iterator[AccessSite]:
     def visit(b: Block, loops: Loops) -> Iterator[AccessSite]:
         nonlocal count
         for s in b.stmts:
+            # A statement's number precedes those of its blocks: a pre-order numbering.
             count += 1
             if isinstance(s, (Load, Store, Atomic)):
                 yield AccessSite(s, count, loops, defs)
@@ -202,6 +214,8 @@ class LaneAccesses:
         Another access certainly touches another element if some index is the same base plus another
         constant.
         """
+        # Same bases: the elements are equal or different by their shifts alone. Different bases: a
+        # common index with another shift still tells them apart, otherwise they may be equal.
         bases, shifts = self._split(one)
         found: list[int] = []
         for theirs, elements in self._accesses.get(one.mem, {}).items():
@@ -211,6 +225,7 @@ class LaneAccesses:
                 same = [k for k, (a, b) in enumerate(zip(bases, theirs, strict=False)) if a is b]
                 close = [p for at, p in elements.items() if all(at[k] == shifts[k] for k in same)]
             for p in close:
+                # The lists are in the order of the statements, so the start is found by bisection.
                 after = itertools.islice(p, bisect.bisect_left(p, since, key=itemgetter(0)), None)
                 at = next((k for k, x in after if not (writing and isinstance(x, Load))), None)
                 if at is not None:

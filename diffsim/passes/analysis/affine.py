@@ -19,7 +19,7 @@ Definitions = dict[Value, Let]
 Offset = tuple[Value | None, int]
 """A value (None: 0) plus a constant."""
 Element = tuple[Offset, ...]
-"""What an element of a memory is known by: equal tuples are certainly the same element."""
+"""The canonical index of an element: equal tuples are certainly the same element."""
 AffineForm = dict[Value | None, int]
 """Coefficients of loop variables and of launch-wide values (None: the constant term)."""
 Interval = tuple[float, float]
@@ -47,6 +47,8 @@ def offset_of(v: Value, defs: Definitions) -> Offset:
 
     Unsigned numbers wrap around (`a - 1` may be `a + 255`), so a constant added to one is part of the base.
     """
+    # Each step of the walk is exact over the integers, so base + shift is the same number as v at run
+    # time.
     shift = 0
     while True:
         if isinstance(v, Const):
@@ -54,6 +56,7 @@ def offset_of(v: Value, defs: Definitions) -> Offset:
         let = defs.get(v)
         if let is None:
             return v, shift
+        # Only the first operand's chain is followed: a sum of two variables has no single base.
         name, args = let.op.name, let.args
         if name in ("add", "sub") and v.type.scalar.kind == "u":
             return v, shift
@@ -70,7 +73,7 @@ def offset_of(v: Value, defs: Definitions) -> Offset:
 
 
 def element_of(index: Iterable[Value], defs: Definitions) -> Element:
-    """Return what the element with this index is known by."""
+    """Return the canonical form of an index."""
     return tuple([offset_of(i, defs) for i in index])
 
 
@@ -92,6 +95,7 @@ class AffineForms:
         self.ranges: dict[Value, Interval] = {}
         self._definitions = task_definitions(task)
         self._forms: dict[tuple[Value, tuple[int, ...]], AffineForm | None] = {}
+        # Bounds come as lower, upper, lower, upper, ... along the axes.
         bounds = task.bounds.yields
         for k, axis in enumerate(task.axes):
             self.ranges[axis] = _range(bounds[2 * k], bounds[2 * k + 1])
@@ -102,6 +106,7 @@ class AffineForms:
 
     def form(self, v: Value, component: tuple[int, ...] = ()) -> AffineForm | None:
         """Return the affine form of a value (or of a component of one); None if it has none."""
+        # Shared subexpressions (thousands of unrolled iterations have them) are analysed once.
         key = (v, component)
         if key not in self._forms:
             self._forms[key] = self._compute(v, component)
@@ -117,6 +122,7 @@ class AffineForms:
     def _compute(self, v: Value, component: tuple[int, ...]) -> AffineForm | None:
         if isinstance(v, Const):
             return {None: int(v.value)}
+        # Arguments and extents are launch-wide unknowns: equal in all lanes, which lets them cancel.
         if v in self.ranges or (isinstance(v, (Arg, Dim)) and not v.type.shape):
             return {v: 1}
         let = self._definitions.get(v)
@@ -140,6 +146,7 @@ class AffineForms:
         if name == "broadcast":
             return self.form(args[0])
         if name == "build":
+            # The component's number in row order, by Horner's rule.
             at = 0
             for k, n in zip(component, v.type.shape, strict=True):
                 at = at * n + k
@@ -152,6 +159,8 @@ class AffineForms:
         self, a: AffineForm | None, b: AffineForm | None, t: ScalarType
     ) -> AffineForm | None:
         """Return a form shifted to the left by a constant, if no bit of it can be lost."""
+        # Shifting by the width or more is poison in LLVM (LangRef, `shl`), and a shift that drops bits
+        # is no multiplication: nothing may be concluded from either.
         if a is None or b is None or set(b) != {None} or not 0 <= b[None] < t.bits:
             return None
         shifted = {v: n << b[None] for v, n in a.items()}

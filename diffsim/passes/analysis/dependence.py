@@ -68,6 +68,8 @@ def distances(task: Task, a: Access, b: Access, same: Iterable[Value] = ()) -> D
         same: loops in whose iterations the two agree.
     """
     forms = affine_forms(task)
+    # The distances start from what the ranges of the loops allow, and each equation only narrows them.
+    # So stopping early is sound: the intervals are then wider than necessary.
     equations = list(_equations(a, forms, b, forms))
     known = {
         v: _distance(forms.ranges[v])
@@ -107,6 +109,9 @@ def never_same(a: Access, one: Task, b: Access, other: Task) -> bool:
 
 def _differ(x: AffineForm, forms: AffineForms, y: AffineForm, others: AffineForms) -> bool:
     """Whether two indices are never equal: their loops are different, launch-wide values are the same."""
+    # x - y as (launch-wide part) + (loops of the one) - (loops of the other) + constant. The loops are
+    # independent variables even if they have the same bounds, since the tasks' iterations are not
+    # paired.
     launch_wide = {v for v in {**x, **y} if v not in forms.ranges and v not in others.ranges}
     common = {v: x.get(v, 0) - y.get(v, 0) for v in launch_wide}
     mine = {v: n for v, n in x.items() if v not in launch_wide}
@@ -115,8 +120,11 @@ def _differ(x: AffineForm, forms: AffineForms, y: AffineForm, others: AffineForm
     whole = plus(forms.interval(mine), others.interval(theirs))
     if any(common.values()):
         whole = ANY  # an unknown number
+    # Banerjee's test: 0 lies outside of the interval of the difference.
     if whole[0] + constant > 0 or whole[1] + constant < 0:
         return True
+    # The GCD test: integer combinations of the coefficients are the multiples of their greatest common
+    # divisor.
     return not _is_multiple(constant, [*common.values(), *mine.values(), *theirs.values()])
 
 
@@ -139,6 +147,8 @@ def _equations(
     rank = a.mem.rank
     for i, j in zip(a.index[:rank], b.index[:rank], strict=True):
         x, y = forms.form(i), others.form(j)
+        # Components of a tensor element come after the rank, and do not say which element it is; an
+        # axis without affine forms gives no equation, which is the conservative answer.
         if x is not None and y is not None:
             yield x, y
 
@@ -151,12 +161,15 @@ def _narrow(forms: AffineForms, x: AffineForm, y: AffineForm, known: dict[Value,
     if terms is None:
         return True
     whole = _total(terms.values())
+    # The equation is sum(terms) = 0, so 0 must lie in the interval of the sum.
     if whole[0] > 0 or whole[1] < 0:
         return False
     for v in terms:
         m = x.get(v, 0)
+        # A distance i - i' appears only where both coefficients agree: m * i - m * i' = m * (i - i').
         if v is None or v not in forms.ranges or m != y.get(v, 0) or m == 0:
             continue
+        # m * d = -rest, solved for d; distances are integers, so the ends round inwards.
         rest = _total(t for w, t in terms.items() if w is not v)
         ends = sorted((-rest[0] / m, -rest[1] / m))
         least = max(known[v][0], ends[0] if math.isinf(ends[0]) else math.ceil(ends[0]))
@@ -177,10 +190,13 @@ def _terms(
         if v is None:
             terms[v] = (m - n, m - n)
         elif v in forms.ranges:
+            # Correlated through the distance; with unequal coefficients the two iterations vary
+            # independently.
             if m == n:
                 terms[v] = times(m, known[v])
             else:
                 terms[v] = plus(times(m, forms.ranges[v]), times(-n, forms.ranges[v]))
+        # A launch-wide value cancels only if both indices have it equally often.
         elif m != n:
             return None
     return terms
@@ -193,6 +209,8 @@ def _has_solution(
     factors = []
     for v in {**x, **y}.keys() - {None}:
         m, n = x.get(v, 0), y.get(v, 0)
+        # Where both are in the same iteration (or the value is launch-wide), v is one unknown with
+        # coefficient m - n. Otherwise there are two unknowns, and both coefficients count.
         one_number = v not in forms.ranges or known[v] == ZERO
         factors += [m - n] if one_number else [m, n]
     return _is_multiple(y.get(None, 0) - x.get(None, 0), factors)
@@ -201,6 +219,7 @@ def _has_solution(
 def _is_multiple(n: int, factors: Iterable[int]) -> bool:
     """Whether a number is a sum of whole multiples of these."""
     divisor = math.gcd(*factors)
+    # No factors, or all of them 0: the only sum is 0.
     return n % divisor == 0 if divisor else n == 0
 
 
@@ -213,5 +232,6 @@ def _total(terms: Iterable[Interval]) -> Interval:
 
 def _distance(iterations: Interval) -> Interval:
     """Return how far apart two iterations of a loop over these can be."""
+    # An empty loop has a range with its ends exchanged; no two of its iterations exist.
     most = max(iterations[1] - iterations[0], 0)
     return -most, most

@@ -62,6 +62,7 @@ def written_memories(task: Task) -> frozenset[Mem]:
 def is_steady(task: Task, mem: Mem) -> bool:
     """Whether no lane of the task can change a memory; array arguments may overlap."""
     written = written_memories(task)
+    # Arrays come from the caller, who may pass overlapping views; fields never overlap.
     if mem.kind == "array" and any(m.kind == "array" for m in written):
         return False
     return mem.kind != "scratch" and mem not in written
@@ -77,6 +78,8 @@ def uniform_atomics(task: Task) -> frozenset[Atomic]:
 
     def visit(block: Block) -> Iterator[Atomic]:
         for s in block.stmts:
+            # While loops are left out: their number of iterations depends on data that lanes may
+            # change.
             if isinstance(s, Atomic) and divergent.isdisjoint(s.index):
                 yield s
             elif (isinstance(s, For) and divergent.isdisjoint((s.lo, s.hi))) or (
@@ -97,6 +100,7 @@ def hoistable_counts(task: Task) -> frozenset[Value]:
     computed = {s.out: s for s in statements(task.body) if isinstance(s, (Let, Load))}
     written = written_memories(task)
 
+    # Memoized, since shared operands make the number of paths through the definitions exponential.
     known: dict[Value, bool] = {}
 
     def hoistable(v: Value) -> bool:
@@ -154,6 +158,8 @@ def _mark(block: Block, found: set[Value], varies: Callable[[Mem], bool]) -> Non
 def _mark_region(s: For | While | If, found: set[Value], varies: Callable[[Mem], bool]) -> None:
     for b in blocks(s):
         _mark(b, found, varies)
+    # Control dependence: where lanes take different ways, what leaves the region differs even if it is
+    # computed from uniform values alone, as it counts which way was taken.
     apart = _lanes_part(s, found)
     if isinstance(s, If):
         for out, *ways in zip(s.outs, s.then.yields, s.orelse.yields, strict=True):

@@ -26,6 +26,7 @@ def once(analysis: Callable[[N], T]) -> Callable[[N], T]:
     @functools.wraps(analysis)
     def cached(node: N) -> T:
         memo = node.memo
+        # The function itself is the key: it is unique, and lives as long as the module.
         if analysis not in memo:
             memo[analysis] = analysis(node)
         result: T = memo[analysis]

@@ -33,6 +33,7 @@ class Ownership:
 
     def is_own(self, s: Access) -> bool:
         """Whether none of the accesses reaches from another lane what this one touches."""
+        # A serial task has one lane, and scratch belongs to a lane by construction.
         if not self._axes or s.mem.kind == "scratch" or s.mem not in self._rivals:
             return True
         common = self._common_positions(s.mem, region_of(s, self._definitions))
@@ -40,6 +41,7 @@ class Ownership:
 
     def _common_positions(self, mem: Mem, region: Region) -> AxisPositions | None:
         """Return the positions shared by all accesses that may touch this region; None: there are none."""
+        # Unrolled loops make thousands of accesses to few regions, hence the table.
         key = mem, region
         if key not in self._common:
             rivals = self._rivals[mem].overlapping(region)
@@ -48,6 +50,8 @@ class Ownership:
         return self._common[key]
 
     def _positions(self, s: Access) -> AxisPositions:
+        # The shift is part of the position: x[i] and x[i + 1] both contain the axis, but lane i's
+        # second element is lane i + 1's first.
         element = element_of(s.index, self._definitions)
         return tuple(
             [

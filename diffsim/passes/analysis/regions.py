@@ -55,6 +55,7 @@ def region_of(s: Load | Store | Atomic, defs: Definitions) -> Region:
 
 def region_of_index(index: Iterable[Value], defs: Definitions) -> Region:
     """Return the region that an index tuple stays within."""
+    # A row must be known before the launch starts: a loop variable, or a loaded index, bounds nothing.
     rows = []
     for axis, i in enumerate(index):
         base, shift = offset_of(i, defs)
@@ -68,7 +69,11 @@ def region_of_index(index: Iterable[Value], defs: Definitions) -> Region:
 def disjoint(a: Region, b: Region) -> bool:
     """Whether two regions certainly have no element in common, whatever the arguments."""
     return any(
-        x.axis == y.axis and x.argument is y.argument and x.shift != y.shift for x in a for y in b
+        # Two different arguments may be equal at the launch, so only shifts of the same one tell rows
+        # apart.
+        x.axis == y.axis and x.argument is y.argument and x.shift != y.shift
+        for x in a
+        for y in b
     )
 
 
@@ -82,6 +87,7 @@ def reads(kernel: Kernel) -> list[RegionAccess]:
 def writes(kernel: Kernel) -> list[RegionAccess]:
     """Return every store to, and atomic update of, a field or array; reductions come last."""
     return _accesses(kernel, (Store, Atomic)) + [
+        # Reductions write after all lanes have run; an atomic on the total stands for them.
         RegionAccess(mem, region_of_index(index, {}), Atomic(None, op, mem, index, v, t.span), k)
         for k, t in enumerate(kernel.tasks)
         for (op, mem, index), v in zip(t.reductions, t.body.yields, strict=True)
@@ -114,9 +120,12 @@ def must_write(kernel: Kernel) -> list[RegionAccess]:
     for k, t in enumerate(kernel.tasks):
         bounds = iter(t.bounds.yields)
         ranges = dict(zip(t.axes, zip(bounds, bounds, strict=True), strict=True))
+        # Only statements at the top of the body: those in branches or loops may not run at all.
         for s in t.body.stmts:
             if not isinstance(s, Store) or s.mem.shape is None or len(s.index) != s.mem.rank:
                 continue
+            # What is left of the index besides the rows must run over the rest of the shape, axis by
+            # axis.
             region = region_of(s, defs)
             rows = {r.axis for r in region}
             loops = [i for axis, i in enumerate(s.index) if axis not in rows]
@@ -155,6 +164,9 @@ class RegionMap(Generic[T]):
         """Return the things whose regions are not `disjoint` from this one."""
         mine = _directions(region)
         found: set[T] = set()
+        # Regions with the same directions are compared by hash: two of them overlap exactly if they
+        # agree on the directions they share, so a view along these is built once and then asked in
+        # constant time.
         for theirs, things in self._of.items():
             shared = mine & theirs
             view = self._views.get((theirs, shared))

@@ -60,8 +60,8 @@ class Inliner(Rewriter):
     def stmt(self, s: Stmt) -> list[Stmt]:
         if not isinstance(s, CustomCall):
             return [self.copy(s)]
-        # A replay recomputes what the adjoint needs where the body cannot be run twice (it draws
-        # numbers, say).
+        # A replay recomputes what the adjoint needs where the body cannot be run twice: what an atomic
+        # returned the first time, for example, is lost.
         made = self.block(s.replay if self.replayed and s.replay is not None else s.body)
         bind(self.env, s, made.yields)
         return list(made.stmts)

@@ -37,6 +37,8 @@ def _block(block: Block, given: Mapping[Arg, Mem], work: Rewriter) -> Block:
     used = free_leaves(block)
     loads: list[Stmt] = []
     for arg, mem in given.items():
+        # Only where it is used, and once for each block: bounds are computed before the lanes start, in
+        # another scope than the body.
         if arg in used:
             value = Value(arg.type, arg.hint)
             loads.append(Load(value, mem, (), block.stmts[0].span))

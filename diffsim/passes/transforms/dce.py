@@ -49,6 +49,9 @@ class _Marks:
             for block in (task.bounds, task.body):
                 self._survey(block, None, roots)
                 self.work.extend(block.yields)
+        # Mark: from effects and from what tasks yield, through uses to definitions (Cytron et al. 1991,
+        # section 7.1). A worklist instead of recursion along uses, since chains of thousands of
+        # statements are common.
         for stmt in roots:
             self._keep(stmt)
         while self.work:
@@ -60,11 +63,15 @@ class _Marks:
             for k, v in enumerate(outs(stmt)):
                 self.defined_by[v] = (stmt, k)
             if isinstance(stmt, (For, While)):
+                # A parameter and the result at the same position are one carried value: needed
+                # together, or not at all.
                 for k, v in enumerate(stmt.params):
                     self.defined_by[v] = (stmt, k)
                 if isinstance(stmt, For):
+                    # -1: the index is no carried value; needing it only keeps the loop.
                     self.defined_by[stmt.index] = (stmt, -1)
             elif isinstance(stmt, (Store, Atomic)):
+                # Writes to memory that ends with the launch count only if something reads that memory.
                 if stmt.mem.kind in _HIDDEN and stmt.mem is not self.result:
                     self.writers.setdefault(stmt.mem, []).append(stmt)
                 else:
@@ -72,6 +79,7 @@ class _Marks:
             elif isinstance(stmt, Alloca):
                 self.writers.setdefault(stmt.mem, []).append(stmt)
             elif isinstance(stmt, (Check, Print)):
+                # Effects that the user sees, though they compute nothing.
                 roots.append(stmt)
             for inner in blocks(stmt):
                 self._survey(inner, stmt, roots)
@@ -82,6 +90,8 @@ class _Marks:
             return
         self.live.add(stmt)
         if isinstance(stmt, (For, While)):
+            # Carried values are not marked here: a loop may live for its effects while some of them are
+            # dead.
             if isinstance(stmt, For):
                 self.work.extend((stmt.lo, stmt.hi))
             else:
@@ -92,11 +102,14 @@ class _Marks:
             self.work.extend(stmt.body.yields)
         if isinstance(stmt, (Load, Atomic)):
             self._read(stmt.mem)
+        # A live statement keeps the control flow around it, and with it conditions and bounds.
         parent = self.parent[stmt]
         if parent is not None:
             self._keep(parent)
 
     def _read(self, mem: Mem) -> None:
+        # Flow-insensitive: a load keeps all writers of the memory. Temporaries have few, and an exact
+        # answer would take reaching definitions across tasks.
         if mem.kind in _HIDDEN and mem not in self.read:
             self.read.add(mem)
             for writer in self.writers.get(mem, ()):
@@ -108,6 +121,8 @@ class _Marks:
             return
         stmt, k = found
         self._keep(stmt)
+        # Positions (statement, k) make liveness exact for each carried value and result: a loop's
+        # reversal thus saves only those values that the adjoint of its body loads.
         if k < 0 or (stmt, k) in self.positions:
             return
         if isinstance(stmt, (For, While)):
@@ -151,6 +166,7 @@ def eliminate_dead_code(kernel: Kernel) -> Kernel:
     tasks = []
     for task in kernel.tasks:
         body = sweep(task.body)
+        # A task without effects goes as a whole, launch cost included.
         if body.stmts or body.yields:
             tasks.append(task.replace(bounds=sweep(task.bounds), body=body))
     return kernel.replace(tasks=tuple(tasks))

@@ -32,9 +32,14 @@ def _task(task: Task, *, in_blocks: bool) -> Task:
     atomics = [s for s in accesses if isinstance(s, Atomic)]
     if not atomics:
         return task
+    # A block of a GPU adds its partial result while other blocks are running, so the update of a total
+    # is one more access that a plain one could interfere with. On the CPU totals are added after all
+    # lanes.
     totals = zip(task.reductions, task.body.yields, strict=True)
     sums = [Atomic(None, op, mem, index, v, task.span) for (op, mem, index), v in totals]
     ownership = Ownership(task, [*accesses, *sums] if in_blocks else accesses)
+    # Any access of another lane rules a plain update out: another update would be lost between its load
+    # and its store.
     own = {s for s in atomics if ownership.is_own(s)}
     return task.replace(body=_block(task.body, own)) if own else task
 

@@ -31,6 +31,7 @@ def forward_clears(kernel: Kernel) -> Kernel:
 
 def _task(task: Task, defs: Definitions) -> Task:
     stmts = task.body.stmts
+    # Only statements at the top of the body: a clear in a branch has its own statements after it.
     clears = [
         (k, s)
         for k, s in enumerate(stmts)
@@ -42,11 +43,14 @@ def _task(task: Task, defs: Definitions) -> Task:
     lane = LaneAccesses(stmts, defs)
     changed: dict[int, Stmt | None] = {}
     for k, clear in clears:
+        # The very next access to the element must be the addition; anything between them would see the
+        # clear.
         at = lane.next_access(clear, k + 1)
         add = clear if at is None else stmts[at]
         if at is None or not (is_plain_sum(add) and lane.same_element(add, clear)):
             continue
         changed[k] = None
+        # 0 + v = v (but for the sign of a zero), so the addition becomes the store, and the clear goes.
         changed[at] = Store(add.mem, add.index, add.value, add.span)
         loaded = loads.get(add.value, k)
         load = stmts[loaded]

@@ -20,6 +20,8 @@ def fuse_tasks(kernel: Kernel) -> Kernel:
     running: list[Task] = []
     for task in kernel.tasks:
         plain = is_plain(task)
+        # Tasks that share a launch run in any order, so each must be independent of all others in its
+        # group, not only of the one before it.
         concurrent = plain and bool(running) and all(independent(task, r) for r in running)
         if not concurrent:
             running = []

@@ -28,6 +28,7 @@ def _task(task: Task) -> Task:
     }
     if not kinds:
         return task
+    # A warp folds an update only if all of its threads reach it together, at one element.
     atomics = uniform_atomics(task) if task.axes and Atomic in kinds else frozenset()
     counts = hoistable_counts(task) if Alloca in kinds else frozenset()
     return task.replace(uniform=Uniform(atomics, counts))

@@ -31,12 +31,15 @@ def _of_task(task: Task) -> FixedOrder | None:
     on_one_thread = FixedOrder(frozenset(), serial=True)
     if any(isinstance(s, Print) for s in found):
         return on_one_thread  # of more lines than there is room for, the first ones are kept
+    # What only one lane accesses has that lane's own order, whatever the schedule.
     ownership = written_by_others(task)
     shared: dict[Mem, list[Atomic | Store]] = {}
     for s in found:
         if isinstance(s, Load) and not ownership.is_own(s):
+            # A load of what another lane may write sees how far that lane has come.
             return on_one_thread
         if isinstance(s, Atomic) and not s.exclusive:
+            # The old value tells which lanes came before, so the order itself is observable.
             if s.out is not None:
                 return on_one_thread
             shared.setdefault(s.mem, []).append(s)
@@ -47,6 +50,8 @@ def _of_task(task: Task) -> FixedOrder | None:
         kinds = {s.op if isinstance(s, Atomic) else "store" for s in updates}
         if len(kinds) > 1 or mem.kind == "temp":
             return on_one_thread
+        # Integer additions, minima and maxima commute and associate exactly (modulo 2^n), so their
+        # result has no order. Floats round after each addition, and the last of several stores wins.
         if mem.dtype.scalar.is_float or "store" in kinds:
             logged.update(updates)
     return FixedOrder(frozenset(logged), serial=False) if logged else None

@@ -44,6 +44,8 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
     counts, divergent = iterations(task.body), divergent_values(task)
     made = []
     for mem, atomics in groups.items():
+        # A copy starts from 0 and is added at the end, which is the neutral element of sums alone; and
+        # an old value that is used would be that of the copy.
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
         lead = _lead(atomics, defs)
@@ -55,8 +57,11 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
             for s in found
             if isinstance(s, (Load, Store, Atomic)) and s.mem is mem and s not in added
         )
+        # Any other access in the same region would miss what still is in the copies.
         if not any(others.overlapping(region_of(s, defs)) for s in atomics):
             count = sum(counts[s] for s in atomics)
+            # With a uniform index the lanes of a vector all add to one element: the backend then keeps
+            # a slot for each lane (docs/adr/0008).
             meeting = sum(counts[s] for s in atomics if not divergent.intersection(s.index))
             made.append(Privatized(mem, lead, added, count, meeting))
     return tuple(made)
@@ -72,6 +77,8 @@ def _lead(atomics: list[Atomic], defs: Definitions) -> Lead:
     lead: list[tuple[Value | None, int]] = []
     for k in range(atomics[0].mem.rank):
         first = offset_of(atomics[0].index[k], defs)
+        # Leading indices that the launch fixes select the part of the field that is copied: `w.grad[t,
+        # j, k]` needs a copy of one layer only.
         if first[0] is not None and not isinstance(first[0], LEAVES):
             break
         if any(offset_of(s.index[k], defs) != first for s in atomics[1:]):

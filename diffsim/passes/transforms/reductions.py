@@ -59,6 +59,7 @@ def identity(op: str, t: ScalarType) -> Const:
 
 
 def _key(s: Atomic) -> Key:
+    # Constants compare by identity in the IR; here equal numbers mean the same element.
     index = tuple((i.type, i.value) if isinstance(i, Const) else i for i in s.index)
     return s.op, s.mem, index
 
@@ -72,6 +73,8 @@ class _Hoister:
         if not task.axes:
             return task.replace(body=body)
         inside = _bound_in(body) | set(task.axes)
+        # The total is updated once for the whole launch, so its element must be known before any lane
+        # starts: indices made of arguments and constants.
         found = {
             k: s
             for k, s in _candidates(body, inside).items()
@@ -104,9 +107,13 @@ class _Hoister:
         else:
             inside |= _bound_in(s.cond)
         found = _candidates(body, inside)
+        # A while loop cannot be asked beforehand whether it enters, so an update after it must not
+        # depend on that; and its condition must not read what the body still carries.
         if isinstance(s, While):
             used = {x.mem for x in statements(s.cond) if isinstance(x, Load)}
             found = {k: a for k, a in found.items() if a.mem not in used and _always_exists(a)}
+        # The partial result is carried from the neutral element on, and memory is updated once, after
+        # the loop. Atomic updates have no order, so this is one of the orders that the program allows.
         params, inits, results, after = s.params, s.inits, s.outs, []
         if found:
             body, sums = self.extract(body, found)
@@ -122,6 +129,8 @@ class _Hoister:
                 yields.append(self.builder.named(_COMBINE[a.op], carried, new))
                 params, inits = (*params, carried), (*inits, identity(a.op, t))
                 results = (*results, result)
+                # Still an atomic: other lanes may update the element. `demote_atomics` decides about
+                # that next.
                 after.append(Atomic(None, a.op, a.mem, a.index, result, a.span, False, a.origin))
             body = Block(stmts, tuple(yields))
         loop = s.replace(params=params, inits=inits, body=body, outs=results)
@@ -143,6 +152,8 @@ class _Hoister:
         b.stmts = done
 
         def collect(key: Key, v: Value) -> None:
+            # Two updates of one element in an iteration are combined first: one carried value for each
+            # element.
             sums[key] = v if key not in sums else b.named(_COMBINE[key[0]], sums[key], v)
 
         for s in block.stmts:
@@ -152,6 +163,7 @@ class _Hoister:
             elif isinstance(s, If):
                 then, then_sums = self.extract(s.then, found)
                 orelse, else_sums = self.extract(s.orelse, found)
+                # A branch hands out what it would have added, and the other side the neutral element.
                 keys = [k for k in found if k in then_sums or k in else_sums]
                 made = [Value(found[k].value.type) for k in keys]
                 then, orelse = (
@@ -218,6 +230,8 @@ def _candidates(body: Block, inside: set[Value]) -> dict[Key, Atomic]:
             found.setdefault(_key(s), s)
     if not found:
         return found
+    # A load, a store or another kind of update of the memory might see the element before the loop's
+    # end, so it must find every update made: such memories stay as they are, whatever their indices.
     other: set[Mem] = set()
     ops: dict[Mem, str] = {a.mem: a.op for a in found.values()}
     for s in statements(body):

@@ -58,11 +58,13 @@ class _Scalarizer:
 
     def parts(self, v: Value) -> list[Value]:
         """Return the scalars of a value in row order."""
+        # A value that is not in `env` is a leaf that stands for itself.
         found = self.env.get(v)
         if found is not None:
             return found
         if isinstance(v, Const):
             n = size_of(v.type)
+            # A tensor constant has one number for all components.
             return [v] if not v.type.shape else [Const(v.type.scalar, v.value)] * n
         return [v]  # Dim, Seed
 
@@ -137,6 +139,8 @@ class _Scalarizer:
         index = self.flat(s.index)
         t = s.out.type if isinstance(s, Load) else s.value.type
         places = [index]
+        # A tensor access touches its components in row order, each with constant indices after the
+        # element's.
         if t.shape:
             places = [
                 (*index, *(Const(i32, k) for k in position)) for position in np.ndindex(*t.shape)
@@ -159,12 +163,15 @@ class _Scalarizer:
 
     def let(self, s: Let) -> list[Value]:
         op, args = s.op, s.args
+        # Ops with a type rule of their own rearrange components; all others act on each component
+        # alone.
         if op.infer_type is not None:
             return self.structure(op, s)
         parts = [self.parts(a) for a in args]
         n = size_of(s.out.type)
         made = []
         for k in range(n):
+            # A scalar beside tensors is broadcast.
             scalars = [p[k] if len(p) > 1 or n == 1 else p[0] for p in parts]
             made.append(self.scalar_op(op, scalars, s.out))
         return made
@@ -184,6 +191,7 @@ class _Scalarizer:
                 return [self.one(a) for a in args]
             if op.name == "broadcast":
                 return first * size_of(s.out.type)
+            # Left to right: float addition is not associative, so the order is part of the result.
             if op.name == "sum":
                 total = first[0]
                 for x in first[1:]:
@@ -205,6 +213,8 @@ class _Scalarizer:
             made = []
             for i in range(n):
                 for j in range(columns):
+                    # Starting from the first product, not from 0, saves an addition, and keeps a result
+                    # of -0.0.
                     total = first[i * m] * second[j]
                     for k in range(1, m):
                         total = total + first[i * m + k] * second[k * columns + j]
@@ -215,6 +225,8 @@ class _Scalarizer:
         """Return the position of an element in row order: a number if the indices are, else a value."""
         assert isinstance(t, TensorType)
         scalars = [self.one(i) for i in index]
+        # Nearly all indices into tensors are constants, and cost nothing then: components are values by
+        # now.
         if all(isinstance(i, Const) for i in scalars):
             return int(np.ravel_multi_index([int(i.value) for i in scalars], t.shape))  # type: ignore[attr-defined]
         flat: Value = scalars[0]
@@ -226,6 +238,7 @@ class _Scalarizer:
         at = self.position(t, index)
         if isinstance(at, int):
             return parts[at]
+        # A chain of selects: values in registers have no address that could be indexed at run time.
         found = parts[0]
         for k, part in enumerate(parts[1:], 1):
             found = self.builder.named("select", self.builder.named("eq", at, k), part, found)

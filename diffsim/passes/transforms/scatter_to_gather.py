@@ -100,6 +100,8 @@ class _Rewriter:
         ):
             return [task]
         inside = list(statements(task.body))
+        # Values are computed once for each neighbour: checks would report and prints would print that
+        # often.
         if any(isinstance(s, (Check, Print, Alloca)) for s in inside):
             return [task]
         self.defs = {s.out: s for s in inside if isinstance(s, Let)}
@@ -112,13 +114,17 @@ class _Rewriter:
         gathered: set[Stmt] = set()
         for group, members in self.groups().items():
             shifts = {shift for shift, _ in members}
+            # With one shift each element has one adding lane, and the update is exclusive without any
+            # rewriting.
             if len(shifts) < 2 or not self.is_legal_and_cheap(group, members):
                 continue
+            # The inside last, directly before what is left: `Task.lag` lets the backend interleave these two.
             last, *ends = self.rewrite(group, members)
             made = [*made, *ends, last]
             gathered.update(s for _, s in members)
         if not made:
             return [task]
+        # What is left runs after the sums, so it may still change what they were computed from.
         left = [s for s in task.body.stmts if s not in gathered]
         lag = self.lag(group, members, left) if allow_lag else None
         return [*made, task.replace(body=Block(left), lag=lag)]
@@ -130,13 +136,18 @@ class _Rewriter:
         that distance are done, and need not wait for all.
         """
         cleared: dict[Mem, Store] = {}
+        # 1. What is left must be nothing but clears of the lane's own elements (and the loads for
+        # them).
         for s in left:
             if isinstance(s, Store) and s.mem not in cleared and self.clears(s):
+                # A clear of the memory that the sums go to would erase them.
                 if s.mem is group.mem and not self.apart(s, members[0][1]):
                     return None
                 cleared[s.mem] = s
             elif not isinstance(s, (Let, Load)):
                 return None
+        # 2. The sums must read of cleared memories only the lane's own element, so that the distance
+        # between reader and clear is a shift of the group.
         for _, one in members:
             for s in self.slice(one.value):
                 for x in (s, *_inner(s)):
@@ -144,6 +155,8 @@ class _Rewriter:
                         own = cleared[x.mem]
                         if self.element(x) != self.element(own) and not self.apart(x, own):
                             return None
+        # 3. The group must contain the lane itself along each axis, or chunks would clear rows they do
+        # not read.
         shifts = list(zip(*(shift for shift, _ in members), strict=True))
         if not cleared or not all(min(s) <= 0 <= max(s) for s in shifts):
             return None
@@ -178,8 +191,12 @@ class _Rewriter:
             rest: list[tuple[int, object]] = []
             for k, i in enumerate(s.index):
                 base, shift = offset_of(i, self.defs)
+                # Each axis at exactly one place: x[i, i] visits only a diagonal, and is not (axis +
+                # constant) alone.
                 if base is not None and base in self.task.axes and base not in places:
                     shifts[base], places[base] = shift, k
+                # Constants count by value and type, since the group's index is emitted from its first
+                # member.
                 elif isinstance(i, Const):
                     rest.append((k, (i.type, i.value)))
                 elif base is None or isinstance(base, LEAVES):
@@ -187,6 +204,8 @@ class _Rewriter:
                 else:
                     break
             else:
+                # Every axis must occur, else several lanes add to the element of one shift: a sum, no
+                # stencil.
                 if len(places) == len(self.task.axes):
                     axes = self.task.axes
                     group = _Group(s.mem, tuple(places[a] for a in axes), tuple(rest))
@@ -199,12 +218,15 @@ class _Rewriter:
         for s in inside:
             if isinstance(s, (Store, Atomic)):
                 first = found.setdefault(s.mem, {})
+                # A write inside of a branch or loop has no number at the top; -1 makes it count as
+                # before everything.
                 region, number = region_of(s, self.defs), self.order.get(s, -1)
                 first[region] = min(first.get(region, number), number)
         return {mem: RegionMap(first.items()) for mem, first in found.items()}
 
     def is_legal_and_cheap(self, group: _Group, members: list[_Member]) -> bool:
         """Whether the values can be computed by the element, at little cost."""
+        # Bounds are evaluated anew for each task made here; those that load from memory might differ.
         if not all(isinstance(v, LEAVES) for v in self.task.bounds.yields):
             return False
         target = region_of(members[0][1], self.defs)
@@ -215,6 +237,8 @@ class _Rewriter:
                     return False
                 for x in [needed, *_inner(needed)]:
                     work += size_of(x.out.type) if isinstance(x, (Let, Load)) else 1
+                    # Effects must not be repeated, and loops would multiply the cost by the number of
+                    # neighbours.
                     if isinstance(x, (Store, Atomic, For, While)):
                         return False
                     if isinstance(x, Load) and not self.unwritten(x, needed, target, group):
@@ -226,8 +250,12 @@ class _Rewriter:
     def unwritten(self, load: Load, top: Stmt, target: Region, group: _Group) -> bool:
         """Whether a load finds the same before the task as in its own lane."""
         region = region_of(load, self.defs)
+        # The sums are being made there: a neighbour's load would see some of them.
         if load.mem is group.mem and not disjoint(region, target):
             return False
+        # A lane loads before it writes, but other lanes may have written the element in the original
+        # order. Where the first write in program order comes after the load, all gathered sums precede
+        # all writes of the task that is left, so each finds the value from before.
         writes = self.writes.get(load.mem)
         return (
             writes is None
@@ -237,6 +265,8 @@ class _Rewriter:
     def slice(self, v: Value) -> list[Stmt]:
         """Return the backward slice of a value: the statements of the body that it needs, in order."""
         needed: set[Stmt] = set()
+        # Weiser's backward slice along data dependences; control is inside of If statements that come
+        # along whole.
         work = [v]
         while work:
             found = self.defined.get(work.pop())
@@ -253,6 +283,10 @@ class _Rewriter:
 
     def rewrite(self, group: _Group, members: list[_Member]) -> list[Task]:
         """Return a task for the elements with all neighbours, and two for the ends of each axis."""
+        # The box of lanes a..b adds to elements a + low .. b + high. Elements in a + high .. b + low
+        # have all neighbours and need no conditions, which lets LLVM vectorize that loop. The rest is
+        # cut into slabs: one below and one above for each axis, with earlier axes inside and later ones
+        # whole, so that the slabs are disjoint and cover each element once.
         n = len(self.task.axes)
         low = [min(shift[a] for shift, _ in members) for a in range(n)]
         high = [max(shift[a] for shift, _ in members) for a in range(n)]
@@ -282,8 +316,11 @@ class _Rewriter:
             yields: list[Value] = []
             for a, kind in enumerate(kinds):
                 lo, hi = bounds.yields[2 * a], bounds.yields[2 * a + 1]
+                # An empty range must stay empty, also after its ends have been shifted apart.
                 hi = b.named("max", lo, hi)
                 first, last = lo + low[a], hi + high[a]
+                # A range shorter than the stencil has no inside; clamping keeps the three parts
+                # adjacent.
                 inner_first = b.named("min", lo + high[a], last)
                 inner_last = b.named("max", inner_first, hi + low[a])
                 yields += {
@@ -294,11 +331,13 @@ class _Rewriter:
                 }[kind]
         guarded = any(kind != "inside" for kind in kinds)
         axes = tuple(Value(x.type, x.hint) for x in task.axes)
+        # In the slabs some neighbours are not lanes of the loop and have contributed nothing.
         limits = list(task.bounds.yields) if guarded else None
         with b, b.block() as stmts:
             total: Value | None = None
             for shift, s in members:
                 b.span = s.span
+                # Element e got its term from the lane e - shift.
                 lanes = tuple(x - k if k else x for x, k in zip(axes, shift, strict=True))
                 v = self.guarded(s, lanes, limits) if limits else self.copy_slice(s.value, lanes)
                 total = v if total is None else total + v
@@ -336,6 +375,7 @@ class _Rewriter:
             ok = b.named("and", lane >= limits[2 * a], lane < limits[2 * a + 1])
             exists = ok if exists is None else b.named("and", exists, ok)
         assert exists is not None
+        # In a branch, not a select: loads of a lane that does not exist may be out of bounds.
         with b.block() as then:
             v = self.copy_slice(s.value, lanes)
         out = Value(s.value.type)

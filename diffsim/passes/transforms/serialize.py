@@ -22,8 +22,10 @@ def _serialized(task: Task) -> Task:
         for s in task.bounds.stmts:
             b.add(s)
         yields = task.bounds.yields
+        # The bounds of a task may have another integer type than its axes; a For loop has one type.
         ends = [b.cast(v, task.axes[k // 2].type.scalar) for k, v in enumerate(yields)]
         body = task.body
+        # Inside out, so that the last axis varies fastest, as it does in the order of lanes.
         for axis, lo, hi in reversed(list(zip(task.axes, ends[::2], ends[1::2], strict=True))):
             body = Block([For(axis, lo, hi, (), (), body, (), task.span)])
         for s in body.stmts:

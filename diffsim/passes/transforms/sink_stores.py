@@ -31,6 +31,7 @@ def sink_stores(kernel: Kernel) -> Kernel:
 
 def _task(task: Task, defs: Definitions) -> Task:
     stmts, straight = task.body.stmts, _is_straight(task)
+    # Plain updates are split first, so that their loads stay in place and only their stores sink.
     if straight:
         stmts = [part for s in stmts for part in _parts(s)]
     lane = LaneAccesses(stmts, defs)
@@ -40,12 +41,15 @@ def _task(task: Task, defs: Definitions) -> Task:
         if isinstance(s, Store)
         and s.mem.kind == "field"
         and (straight or (isinstance(s.value, Const) and lane.loaded_before(s, k)))
+        # Legal if nothing after it in the lane may access the element. Other lanes do not matter: what
+        # they access of it has no defined order already.
         and lane.next_access(s, k + 1) is None
     }
     if not sunk:
         return task
     first = [s for k, s in enumerate(stmts) if k not in sunk]
     body = Block([*first, *sunk.values()], task.body.yields)
+    # `simd` names values of the body as it was.
     return task.replace(body=body, simd=None)
 
 

@@ -75,6 +75,7 @@ def _decide(task: Task) -> frozenset[Value] | None:
     found = divergent_values(task)
     if not _ALWAYS:
         alone, together = _Estimate(task, found).block(task.body)
+        # The estimate is rough, so a gain must be clear.
         if alone < 1.25 * together:
             return None
     return found
@@ -95,6 +96,7 @@ def _could_pay(task: Task) -> bool:
 
 def _is_long(task: Task) -> bool:
     """Whether LLVM would make vectors of the lanes, in more time than is left to it."""
+    # Below this length the vectorizer's quadratic time is small.
     if len(task.body.stmts) <= _LONGEST:
         return False
     steps = _Estimate(task, divergent_values(task))
@@ -110,6 +112,7 @@ def _is_min_or_max(task: Task) -> bool:
 
     LLVM vectorizes that too, but has to ask for NaN in every step.
     """
+    # Sums and integers LLVM vectorizes well by itself.
     if not any(op != "add" and mem.dtype.scalar.is_float for op, mem, _ in task.reductions):
         return False
     steps = _Estimate(task, divergent_values(task))
@@ -127,6 +130,7 @@ def _is_legal(task: Task) -> bool:
             return False
         if isinstance(s, Atomic) and (s.out is not None or s.mem.dtype.is_bool):
             return False
+        # A temporary is one element for all lanes, and what it holds in between is visible to each.
         if isinstance(s, (Store, Atomic)) and s.mem.kind == "temp":
             return False
     ownership = written_by_others(task)
@@ -154,14 +158,18 @@ class _Estimate:
     def stmt(self, s: Stmt) -> tuple[float, float]:
         if isinstance(s, Let):
             cost = _FUNCTION if isinstance(s.op.lowering, Math) else 1
+            # Vector functions take about twice the time of one scalar call, for all lanes.
             return _LANES * cost, cost * (1 if cost == 1 else 2)
         if isinstance(s, (Load, Store)):
             step = self.step(s.mem, s.index, self.lane)
+            # Uniform or consecutive: one load. Otherwise a gather, one access for each lane.
             return _LANES, 1 if step in (0, 1) else _LANES
         if isinstance(s, Atomic):
             return self.atomic(s)
         if isinstance(s, If):
             sides = [self.block(b) for b in (s.then, s.orelse)]
+            # A divergent branch runs both sides under masks; a uniform one runs one side, taken as
+            # equally likely.
             together = sum(t for _, t in sides)
             if s.cond not in self.divergent:
                 together /= 2
@@ -173,6 +181,7 @@ class _Estimate:
     def atomic(self, s: Atomic) -> tuple[float, float]:
         step = self.step(s.mem, s.index, self.lane)
         cost = 2 if self._plain(s) else _ATOMIC
+        # Plain updates of consecutive elements are a vector load, an addition and a store.
         if step == 1 and cost == 2:
             return _LANES * cost, 2
         if step == 0 and s.op == "add":
@@ -180,6 +189,7 @@ class _Estimate:
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
 
     def loop(self, s: For | While) -> tuple[float, float]:
+        # Invariant code counts once, since LLVM's LICM hoists it in either form.
         once = _invariant(s)
         before = self.block(Block(tuple(once)))
         alone = together = 0.0
@@ -190,9 +200,11 @@ class _Estimate:
             divergent = s.cond.yields[0] in self.divergent
         else:
             divergent = s.lo in self.divergent or s.hi in self.divergent
+            # The alternative is not scalar code then, but LLVM's own vectors along the inner loop.
             if self.vectorized(s):
                 alone /= _INNER_SPEEDUP
         trips = _trip_count(s)
+        # Divergent trip counts: lanes that are done wait, masked, for the longest one.
         together *= 1.5 if divergent else 1
         return before[0] + trips * alone, before[1] + trips * together
 
@@ -217,6 +229,7 @@ class _Estimate:
 
     def step(self, mem: Mem, index: tuple[Value, ...], along: Value) -> int | None:
         """Return how many scalars apart neighbours along a loop are; None: not a constant."""
+        # Scratch is laid out with the lanes side by side.
         if mem.kind == "scratch":
             return 1
         strides = _strides(mem)
