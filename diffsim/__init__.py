@@ -107,7 +107,7 @@ from diffsim.lang.types.matrix import Matrix
 from diffsim.lang.types.namespace import types
 from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
-from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - registers itself
+from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - imported so that it registers itself
 from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
 from diffsim.runtime.fields.constructors import make_field as _make_field
@@ -142,6 +142,8 @@ from diffsim.runtime.session import session as _session
 
 __version__ = "0.1.0"
 
+# The language can not import the runtime, which is built on top of it: it is given what it needs of it here,
+# when both are loaded. Modules of the language call these functions only while a program runs.
 _install(
     _RuntimeHooks(
         make_field=_make_field,
@@ -153,12 +155,14 @@ _install(
         forget_kernels=_forget_all,
     )
 )
-if not TYPE_CHECKING:  # or every name would be one
+# Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
         raise absent(__name__, name, __all__)
 
 
+# What `from diffsim import *` gives, and what advice for misspelled names is chosen from.
 __all__ = [
     "AccessError",
     "AutodiffError",

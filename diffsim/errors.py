@@ -24,10 +24,13 @@ import warnings
 from types import FrameType
 from typing import Any
 
-_MOST_CALLERS = 2  # shown at each end of a long chain of calls
+# Shown at each end of a long chain of calls: a func that calls itself is inlined hundreds of times before
+# it is refused, and the places in the middle say nothing new.
+_MOST_CALLERS = 2
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _OWN = (_PACKAGE, "<diffsim ", contextlib.__file__, copy.__file__, functools.__file__)
-"""How the files of code begin that users do not know: what diffsim is made of, and what calls it for them."""
+"""Prefixes of files whose frames are not the user's line: the package, launch functions (made at run time),
+and modules of the standard library that call diffsim for the user (`with`, `copy`, decorators)."""
 
 
 class Span:
@@ -57,7 +60,7 @@ class Span:
         return f"{os.path.basename(self.file)}:{self.line}"
 
     def __reduce__(self) -> Any:
-        # One row for each call: a func that calls itself has more of them than Python can nest.
+        # One row for each call: a func that calls itself has more of them than Python can nest in pickle.
         rows = [
             (s.file, s.line, s.col, s.end_line, s.end_col, s.where) for s in self._and_callers()
         ]
@@ -83,12 +86,16 @@ class Span:
     def _line(self) -> str:
         """Write one place: file and line, the source line, carets."""
         where = f", in {self.where}" if self.where else ""
+        # The format of Python's own tracebacks, which editors and terminals turn into links.
         lines = [f'  File "{self.file}", line {self.line}{where}']
+        # Empty if there is no such file (or line): the place alone is shown then.
         source = linecache.getline(self.file, self.line).rstrip("\n")
         if source.strip():
             indent = len(source) - len(source.lstrip())
             lines.append("    " + source.strip())
             if self.end_col is not None:
+                # The source line is shown without its indentation, so the carets move to the left by as
+                # much. Of an expression of several lines the first is shown, underlined to its end.
                 start = max(_characters(source, self.col), indent)
                 several = self.end_line != self.line
                 end = len(source) if several else _characters(source, self.end_col)
@@ -103,7 +110,10 @@ class Span:
 
 
 class Caller:
-    """Who called diffsim: the innermost place of the running Python program that is not diffsim's own."""
+    """Who called diffsim: the innermost place of the running Python program that is not diffsim's own.
+
+    Making one costs a walk over a few frames; columns are computed only if a message asks for the span.
+    """
 
     __slots__ = ("code", "instruction", "line")
 
@@ -116,7 +126,7 @@ class Caller:
         """Return its place in the source."""
         if self.code is None:
             return None
-        # Instructions are 2 bytes each; `co_positions` has one row per instruction.
+        # `f_lasti` is an offset in bytes, 2 per instruction; `co_positions` has one row per instruction.
         for at, (line, end_line, col, end_col) in enumerate(self.code.co_positions()):
             if at * 2 == self.instruction and line is not None:
                 where = self.code.co_name
@@ -127,6 +137,7 @@ class Caller:
 
 def _caller() -> FrameType | None:
     """Return the innermost frame of the running Python program that is not diffsim's own."""
+    # `inspect.stack` would read the source file of every frame, which costs milliseconds.
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
@@ -134,7 +145,9 @@ def _caller() -> FrameType | None:
 
 
 _shown_of: dict[str, dict[Any, Any]] = {}
-"""Of each file the warnings about kernels that were shown, as Python keeps them for a module."""
+"""For each file with kernels, the registry of warnings already shown, as Python keeps one for each module.
+
+A kernel's line is not one that Python executes, so there is no frame whose registry could be used."""
 
 
 def warn(message: str, category: type[Warning], span: Span | None = None) -> None:
@@ -154,6 +167,7 @@ def warn(message: str, category: type[Warning], span: Span | None = None) -> Non
     else:
         # With the module's registry, Python shows a warning once for each line, as usual.
         shown = frame.f_globals.setdefault("__warningregistry__", {})
+        # Filters by module (`warnings.filterwarnings(module=...)`) then apply to the user's module.
         name = frame.f_globals.get("__name__") or "<unknown>"
         place = frame.f_code.co_filename, frame.f_lineno
         warnings.warn_explicit(message, category, *place, module=name, registry=shown)
@@ -162,6 +176,7 @@ def warn(message: str, category: type[Warning], span: Span | None = None) -> Non
 def _span_of(rows: list[tuple[str, int, int, int, int | None, str]]) -> Span:
     """Rebuild a pickled span from its rows: its own and those of its callers."""
     span: Span | None = None
+    # Outermost call first: each span is made with its parent.
     for row in reversed(rows):
         span = Span(*row, span)
     assert span is not None
@@ -169,7 +184,7 @@ def _span_of(rows: list[tuple[str, int, int, int, int | None, str]]) -> Span:
 
 
 def _characters(source: str, column: int) -> int:
-    """Return how many characters are before a column, which Python counts in bytes."""
+    """Return the number of characters before a column, which `ast` counts in bytes of UTF-8."""
     return len(source.encode()[:column].decode(errors="replace"))
 
 
@@ -185,6 +200,7 @@ def _render(message: str, span: Span | None, hint: str | None) -> str:
 
 def memory_size(nbytes: int) -> str:
     """Write an amount of memory, such as "1.5 GiB"."""
+    # A product of a shape can have hundreds of digits, which no float can hold.
     if nbytes >= 2**80:
         return f"more than 2**{nbytes.bit_length() - 1} bytes"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -194,7 +210,7 @@ def memory_size(nbytes: int) -> str:
 
 
 _shorten = reprlib.Repr()
-_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
+_shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60  # about half a line of a message
 
 
 def shown(value: object) -> str:
@@ -208,12 +224,15 @@ def shown(value: object) -> str:
             f"the module {name}" if isinstance(value, types.ModuleType) else f"the function {name}"
         )
     try:
+        # Looked for in the class: an object's own `__getattr__` is code of the program.
         words = getattr(kind, "in_words", None)
         text = str(words(value)) if words is not None else _shorten.repr(value)
     except Exception:  # a number of thousands of digits, an object whose __repr__ is broken
         text = " at 0x"
+    # The default `repr` shows an address, which says nothing and differs from run to run.
     if " at 0x" in text:
         return f"an object of class {kind.__name__}"
+    # A message is one line: white space is collapsed, `<class 'float'>` becomes `float`.
     text = re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", " ".join(text.split()))
     return text if len(text) <= 120 else text[:117] + "..."
 
@@ -233,21 +252,24 @@ class DiffsimError(Exception):
     def __init__(self, message: str, span: Span | None, hint: str | None = None) -> None:
         hint = hint or self.advice
         super().__init__(_render(message, span, hint))
-        self.__suppress_context__ = (
-            True  # what failed inside of diffsim before is no news to the user
-        )
+        # An exception inside of diffsim that led to this one is of no interest to the user.
+        self.__suppress_context__ = True
         self.message = message
         self.span = span
         self.hint = hint
 
     def __reduce__(self) -> Any:
-        """Copied and pickled (by pools of processes, say) as it is, whatever its class is made from."""
+        """Pickle the finished text and the attributes: the constructor's arguments can not be recovered.
+
+        Pools of processes pickle the errors of their workers.
+        """
         return _error_of, (type(self), self.args), self.__dict__
 
 
 def _error_of(cls: type[DiffsimError], args: tuple[Any, ...]) -> DiffsimError:
     """Rebuild a pickled error; its attributes are set after this."""
-    # cls.__new__ can be that of another base than the one whose instances these are, and is refused then.
+    # Python allows `B.__new__(cls)` only for the built-in class whose memory layout cls has, such as
+    # SyntaxError. `cls.__new__` may be found in another base, so the layout's class is searched for.
     native: Any = cls
     while "__new__" not in vars(native):
         native = native.__base__
@@ -260,6 +282,7 @@ def _error_of(cls: type[DiffsimError], args: tuple[Any, ...]) -> DiffsimError:
 class KernelSyntaxError(DiffsimError, SyntaxError):
     """A statement or expression that the kernel language does not have."""
 
+    # SyntaxError's own __str__ may append a file and a line, which the text has already.
     def __str__(self) -> str:
         return str(self.args[0])
 

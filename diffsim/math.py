@@ -9,6 +9,7 @@ matrices element by element. Their derivatives are those of the formulas in thei
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, NoReturn
 
+# Rows of the op table, under the names of GLSL.
 from diffsim.ir.ops import absolute as abs
 from diffsim.ir.ops import (
     acos,
@@ -43,11 +44,14 @@ from diffsim.lang.builtins.glsl import formula
 from diffsim.lang.host.annotations import DefaultTensor
 from diffsim.lang.host.unsupported import absent
 
+# Resolved where they are used (`DefaultTensor.now`), as the default types are known only after `ds.init`, and
+# `from diffsim.math import vec3` may come before it.
 vec2, vec3, vec4 = (DefaultTensor(f"vec{n}", "f", (n,)) for n in (2, 3, 4))
 ivec2, ivec3, ivec4 = (DefaultTensor(f"ivec{n}", "i", (n,)) for n in (2, 3, 4))
 uvec2, uvec3, uvec4 = (DefaultTensor(f"uvec{n}", "u", (n,)) for n in (2, 3, 4))
 mat2, mat3, mat4 = (DefaultTensor(f"mat{n}", "f", (n, n)) for n in (2, 3, 4))
 
+# The functions of GLSL that are no rows of the op table: formulas over rows, in `lang/builtins/glsl.py`.
 clamp = formula(glsl.clamp)
 mix = formula(glsl.mix)
 step = formula(glsl.step)
@@ -82,7 +86,8 @@ cpow = formula(glsl.cpow)
 cexp = formula(glsl.cexp)
 clog = formula(glsl.clog)
 
-if not TYPE_CHECKING:  # or every name would be one
+# Hidden from type checkers, which would otherwise accept every name as an attribute of the module.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
         raise absent(__name__, name, __all__)

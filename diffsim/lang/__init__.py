@@ -4,8 +4,8 @@
 `frontend/` the translation, `builtins/` the functions that a kernel can call. Read `frontend/translate.py`
 first.
 
-The modules of the front end refer to one another; beginning with `statements` they load in an order that
-works.
+The modules of the front end import one another in a cycle, as the syntax is recursive. Importing
+`statements` first loads them in an order in which no module needs a name that is not yet defined.
 """
 
 from diffsim.lang.frontend import statements as statements

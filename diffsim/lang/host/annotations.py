@@ -1,4 +1,4 @@
-"""What annotations of kernel arguments stand for, and how types given by users are read."""
+"""Annotations of kernel arguments, and the interpretation of types given by users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class DefaultTensor:
 
     @property
     def now(self) -> TensorType:
-        """The type that it is now."""
+        """The type under the present defaults of `ds.init`."""
+        # Not stored: a later `ds.init` may choose another precision.
         scalar = runtime().default_fp() if self.kind == "f" else runtime().default_ip()
         made = tensor(SCALARS[f"u{scalar.bits}"] if self.kind == "u" else scalar, self.dims)
         assert isinstance(made, TensorType)
@@ -114,7 +115,7 @@ def scalar_type(dtype: Any) -> ScalarType:
 
 
 def _in_words(thing: Any) -> str:
-    """Describe what was given in place of a type."""
+    """Describe an object that was given in place of a type."""
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
     if thing is None or isinstance(thing, (str, int, float, list, tuple, np.dtype)):
@@ -126,10 +127,11 @@ def _in_words(thing: Any) -> str:
 
 
 def _advice(thing: Any) -> str:
-    """Return which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
+    """Advise which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
     name = getattr(thing, "__name__", thing)
     if not isinstance(thing, (str, type, np.dtype)):
         return "use ds.f32, ds.f64, ds.i32, ..., without quotes"
+    # Also programs written for Taichi: ti.f32 is a type of another package.
     for t in SCALARS.values():
         if name in (t.name, f"ds.{t.name}", f"ti.{t.name}") or thing == t.numpy:
             return f"write ds.{'u1' if t is bool_ else t.name}"

@@ -1,7 +1,7 @@
-"""Whether a text is that of a function that Python has compiled; names as classes mangle them.
+"""Checks that a source text is that of the compiled function; name mangling of classes.
 
 A kernel is translated from its source, but Python runs its bytecode. Where the file was edited after the
-import they differ, and translating the text would compile another program without a word.
+import they differ, and translating the text would silently compile another program. Read `is_code_of` first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import operator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+# Flags of `from __future__` imports change what text compiles to, so they are passed on to `compile`.
 _FUTURE = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
+# Flags of a code object that come from its syntax; the others depend on what is around it.
 _KIND = (
     inspect.CO_VARARGS
     | inspect.CO_VARKEYWORDS
@@ -28,7 +30,7 @@ _KIND = (
 
 
 _PLAIN_LOADERS = ("builtins", "_frozen_importlib", "_frozen_importlib_external", "zipimport")
-"""The modules whose loaders compile the text as it stands; "builtins": there is no loader."""
+"""The modules whose loaders compile the text unchanged; "builtins": there is no loader."""
 
 
 def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
@@ -37,6 +39,7 @@ def is_code_of(node: ast.FunctionDef, function: FunctionType) -> bool:
     Of a function that a tool has rewritten (pytest's assertions, typeguard, beartype) only names and
     constants are compared: such tools add code, which can not be told from what else an edit changes.
     """
+    # What can not be compiled here is not refused: the check must not reject a program that is right.
     made, code = _compiled(node, function), function.__code__
     if made is None or _is_same(made, code):
         return True
@@ -49,14 +52,18 @@ def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
     bare: ast.stmt = ast.copy_location(ast.parse(f"def {node.name}(): pass").body[0], node)
     assert isinstance(bare, ast.FunctionDef)
     bare.args, bare.body = _without_values(node.args), node.body
-    # What is around a function decides how Python finds its names.
+    # The scopes around a function determine its bytecode: names are mangled by the class, and free variables
+    # are read from cells instead of globals. Only names matter, so empty scopes with these names suffice.
     depth = 1
+    # `__class__` is the cell that the compiler adds for `super()`; the class around makes it again.
     owner = class_around(code)
     if owner is not None:
         bare, depth = _around(f"class {owner}: pass", bare), depth + 1
     free = [n for n in code.co_freevars if n != "__class__"]
     if free:
         bare, depth = _around(f"def around({', '.join(free)}): pass", bare), depth + 1
+    # CPython compiles `module.f(x)` differently (LOAD_ATTR, not LOAD_METHOD) if the text imports the
+    # module.
     modules = {n for n, thing in function.__globals__.items() if isinstance(thing, ModuleType)}
     named = [n for n in code.co_names if n in modules and n.isidentifier()]  # pytest's are none
     imports = ast.parse("".join(f"import {n}\n" for n in dict.fromkeys(named))).body
@@ -76,17 +83,17 @@ def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
 
 
 def _is_rewritten(function: FunctionType, made: CodeType) -> bool:
-    """Return whether a tool may have changed the function: by its module's loader, and what it holds."""
+    """Return whether a tool may have rewritten the function, judging by its loader and added names."""
     spec = function.__globals__.get("__spec__")
     if type(getattr(spec, "loader", None)).__module__ not in _PLAIN_LOADERS:
         return True
     added = _content(function.__code__) - _content(made)
-    # typeguard's decorator puts imports into functions
+    # typeguard's and beartype's decorators put imports of their own into functions.
     return any(name.partition(".")[0] in ("typeguard", "beartype") for name, _ in added)
 
 
 def _is_within(made: CodeType, code: CodeType) -> bool:
-    """Return whether a function has the parameters, names and constants of another one, and maybe more."""
+    """Return whether a function has at least the parameters, names and constants of another one."""
     counts = (made.co_argcount, made.co_kwonlyargcount, made.co_flags & _KIND)
     if counts != (code.co_argcount, code.co_kwonlyargcount, code.co_flags & _KIND):
         return False
@@ -106,6 +113,7 @@ def _content(code: CodeType) -> set[tuple[str, str]]:
         elif isinstance(thing, (tuple, frozenset)):
             rest += thing
         else:
+            # By text and class, since 1 == 1.0 == True, 0.0 == -0.0 and NaN != NaN.
             found.add((repr(thing), type(thing).__name__))
     return found
 
@@ -118,7 +126,7 @@ def _around(text: str, inner: ast.stmt) -> ast.stmt:
 
 
 def _without_values(args: ast.arguments) -> ast.arguments:
-    """Return parameters without annotations and defaults, which are evaluated elsewhere."""
+    """Return parameters without annotations and defaults, which are no part of the function's own code."""
 
     def bare(a: ast.arg) -> ast.arg:
         return ast.copy_location(ast.arg(a.arg), a)
@@ -126,6 +134,7 @@ def _without_values(args: ast.arguments) -> ast.arguments:
     def none(at: ast.expr) -> ast.expr:
         return ast.copy_location(ast.Constant(None), at)
 
+    # That there is a default is kept: the number of parameters with one is part of the syntax.
     return ast.arguments(
         posonlyargs=[bare(a) for a in args.posonlyargs],
         args=[bare(a) for a in args.args],
@@ -138,16 +147,17 @@ def _without_values(args: ast.arguments) -> ast.arguments:
 
 
 def _is_same(a: CodeType, b: CodeType) -> bool:
-    """Return whether two code objects do the same, wherever they stand."""
+    """Return whether two code objects do the same, whatever their line numbers."""
     heads = [
         (c.co_argcount, c.co_kwonlyargcount, c.co_flags & _KIND, c.co_varnames, c.co_freevars)
         for c in (a, b)
     ]
     if heads[0] != heads[1]:
         return False
+    # The usual case, without disassembling.
     if a.co_code == b.co_code and a.co_names == b.co_names and len(a.co_consts) == len(b.co_consts):
         return all(map(_is_same_constant, a.co_consts, b.co_consts))
-    # How a method is called also depends on whether its module was imported by name.
+    # The bytecode of a method call also depends on whether the module was imported by name in the text.
     first, second = _steps(a), _steps(b)
     return len(first) == len(second) and all(
         name == other and (_is_same_constant(x, y))
@@ -161,6 +171,7 @@ def _is_same_constant(x: Any, y: Any) -> bool:
     return type(x) is type(y) and repr(x) == repr(y)
 
 
+# Instructions that depend on how a call is compiled, and inline caches: they compute nothing themselves.
 _AROUND_CALLS = frozenset(("CACHE", "PRECALL", "PUSH_NULL", "NOP", "RESUME", "EXTENDED_ARG"))
 
 
@@ -171,6 +182,7 @@ def _steps(code: CodeType) -> list[tuple[str, Any]]:
     number = {found[k].offset: n for n, k in enumerate(kept)}
     place = {i.offset: k for k, i in enumerate(found)}
 
+    # A jump may target a skipped instruction: what counts is the next one that is kept.
     def led_to(offset: int) -> int | None:
         k = place[offset]
         while k < len(found) and found[k].offset not in number:
@@ -206,6 +218,8 @@ class Mangled(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         for field in ("id", "attr", "arg"):
             name = getattr(node, field, None)
+            # The Python Language Reference, 6.2.1: no mangling in a class whose name consists of
+            # underscores only.
             private = isinstance(name, str) and name.startswith("__") and not name.endswith("__")
             if private and self.prefix != "_":
                 setattr(node, field, self.prefix + str(name))

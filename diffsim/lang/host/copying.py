@@ -1,4 +1,4 @@
-"""What `copy`, `deepcopy` and `pickle` (with it `multiprocessing`) make of diffsim's objects.
+"""How `copy`, `deepcopy` and `pickle` (and so `multiprocessing`) treat diffsim's objects.
 
 Vectors, matrices and structs are values, and copied. Kernels, funcs and struct types are found by their name
 in a module, as functions and classes are. What owns memory, or is known by identity, is refused.
@@ -30,6 +30,8 @@ class Named:
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
+        # Pickle would find another object under the name when it loads: an error now is better than a wrong
+        # one then.
         if found is not self:
             raise DiffsimError(
                 f"{name} can not be pickled (nor sent to another process): that is done by name, and "

@@ -1,6 +1,6 @@
-"""What the language knows of fields, which the runtime makes: the bases that it recognizes them by.
+"""The interface of fields that the language relies on; the runtime implements it.
 
-They are classes and not `typing.Protocol`s, so that `is_field` looks at the class of an object only. An
+Base classes and not `typing.Protocol`s, so that `is_field` examines the class of an object only. An
 object of the program may answer `hasattr` with anything, or run code for it.
 """
 
@@ -21,6 +21,7 @@ class FieldLike:
     """
 
     __slots__ = ()
+    # Declared to the type checker alone: properties here would hide the attributes of subclasses.
     if TYPE_CHECKING:  # attributes in some subclasses, properties in others
 
         @property

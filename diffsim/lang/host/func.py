@@ -22,8 +22,8 @@ class Func(Named):
     """A function for use inside of kernels; each call is inlined.
 
     Attributes:
-        gradient: what `@ds.func_grad` gives for it.
-        replay: what `@ds.func_replay` gives for it.
+        gradient: the function that `@ds.func_grad` decorates for it.
+        replay: the function that `@ds.func_replay` decorates for it.
         native: its LLVM text, if `@ds.func_native` made it.
     """
 
@@ -34,6 +34,8 @@ class Func(Named):
         self.native: NativeText | None = None
         functools.update_wrapper(self, function)
 
+    # The descriptor protocol, so that a func in a class is a method: `self.f(x)` in a kernel passes the
+    # object.
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else BoundFunc(self, owner)
 
@@ -64,7 +66,7 @@ class NativeText:
 
 
 class Given:
-    """What a user gives for a func: its gradient (`func_grad`) or its replay (`func_replay`)."""
+    """A function that a user gives for a func: its gradient (`func_grad`) or its replay (`func_replay`)."""
 
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         self.source = Source(function, what)
@@ -75,6 +77,7 @@ class Given:
         return f"{self.source.name}, which is a ds.{self.what}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Calling it by mistake would compute a gradient without the chain rule around it.
         raise self._not_called(Span.of_caller())
 
     def in_kernel(self, cx: Any, node: ast.Call, *given: Any) -> Any:
@@ -89,7 +92,7 @@ class Given:
 
 
 class BoundFunc(Bound, CompiledByValue):
-    """A func taken from an object, which is its `self`."""
+    """A func bound to an object, which is its `self`."""
 
     def in_words(self) -> str:
         return f"the func {self.func.source.name}"
@@ -143,6 +146,8 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
             raise _twice(func, func.gradient, given)
         _check_parameters(func, given, more=True)
         func.gradient = given
+        # Kernels compiled so far have inlined the func without its gradient, and their adjoints would
+        # ignore it.
         runtime().forget_kernels()
         return given
 
@@ -153,8 +158,8 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
 def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
     """Decorate a function that stands in for a func where an adjoint needs its result again.
 
-    It has the func's parameters and returns what the func returned, without doing it again: it reads a
-    number from where the func left it, say, in place of counting once more.
+    It has the func's parameters and returns the func's result without repeating its effects: for example, it
+    reads a number that the func has stored, where the func would increment a counter again.
 
     Raises:
         AutodiffError: the func has a replay already, or the parameters do not fit.
@@ -174,7 +179,7 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
 
 
 def _check_func(func: Any, what: str) -> None:
-    """Refuse what is no func."""
+    """Refuse objects that are not funcs."""
     if not isinstance(func, Func):
         name = getattr(func, "__name__", shown(func))
         raise AutodiffError(
@@ -204,8 +209,10 @@ def _check_parameters(func: Func, given: Given, *, more: bool) -> None:
     )
     spec = given.source.node.args
     n = len(theirs)
+    # The adjoints are passed by position, after the parameters: nothing may come in between.
     plain = not (spec.vararg or spec.kwarg or spec.kwonlyargs or spec.defaults)
     if plain and mine[:n] == theirs and (len(mine) > n) == more:
+        # An annotation may be left out, but must not contradict that of the func.
         have, want = given.source.annotations(), func.source.annotations()
         if all(have.get(p, want.get(p)) == want.get(p) for p in theirs):
             return

@@ -1,7 +1,9 @@
-"""What the language asks of the runtime, which stands above it and can not be imported from here.
+"""Functions of the runtime that the language calls.
+
+The runtime imports the language, so the language can not import the runtime: dependency inversion.
 
 `diffsim/__init__.py` installs the functions once, when everything is loaded. Until then nothing calls
-them: types that follow the default precision (`DefaultTensor`) look it up when they are used.
+them: types that follow the default precision (`DefaultTensor`) ask for it when they are used.
 """
 
 from __future__ import annotations

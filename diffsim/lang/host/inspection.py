@@ -1,4 +1,4 @@
-"""What can be told of any object without running its code: its own `__getattr__` may do anything."""
+"""Facts about arbitrary objects, found without running code of the program such as `__getattr__`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 _ARRAY_FUNCTION = type(np.sum)  # NumPy's functions that know of other kinds of arrays
+# Classes of Python and NumPy whose `__name__` and `__module__` are plain attributes.
 _NAMED = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -17,6 +18,7 @@ _NAMED = (
     np.ufunc,
     _ARRAY_FUNCTION,
 )
+# Code in these folders is not the program's. `os` is in the standard library's folder.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = (_PACKAGE, os.path.dirname(os.__file__), os.path.dirname(np.__file__))
 
@@ -49,6 +51,7 @@ def home_of(function: Any) -> str:
 def is_of_program(problem: Exception) -> bool:
     """Return whether code of the program raised it: a property, or a method such as `__bool__`."""
     trace = problem.__traceback__
+    # The innermost frame is the one that raised.
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and not trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES)

@@ -1,4 +1,4 @@
-"""The functions of the language that are no ops: `ds.loop_config`, `ds.static`, `ds.eig`."""
+"""Intrinsics, the functions of the language that are not ops: `ds.loop_config`, `ds.static`, `ds.eig`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Intrinsic:
         self.in_kernel = in_kernel
         self.in_python = in_python
         self.lazy = lazy
+        # Two of one name would be confused by pickle, which finds them by name.
         assert _intrinsics.setdefault(name, self) is self, name
 
     def __reduce__(self) -> Any:
@@ -58,7 +59,7 @@ class Intrinsic:
 
 
 def only_in_kernels(name: str) -> Callable[..., Any]:
-    """Return the Python side of an intrinsic that makes no sense outside of kernels: it raises."""
+    """Return the Python side of an intrinsic that exists in kernels only: a function that raises."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise DiffsimError(

@@ -1,4 +1,4 @@
-"""What a translation read from Python, and whether Python would still give the same answers.
+"""What a translation read from Python, and whether reading it again gives the same answers.
 
 A kernel is compiled for the answers: what a name, an attribute or an item was, what `==`, `in` or a call
 gave at compile time. Each question is an `Observation`. Before a launch it is asked again, and the new answer
@@ -22,8 +22,10 @@ import numpy as np
 from diffsim.errors import Span
 from diffsim.ir.op import Tracked
 
+# In order of severity, so that the worst among the parts of a container is their maximum.
 SAME, CHANGED, REPLACED = range(3)
-"""What became of an answer: another constant is CHANGED, another object REPLACED."""
+"""Results of comparing answers. CHANGED: another constant, which is an error at the launch. REPLACED: another
+object, for which the kernel is compiled anew."""
 
 ITEM, ATTRIBUTE, ABSENT, CALL = "item", "attribute", "absent", "call"
 
@@ -37,9 +39,12 @@ class _Gone:
 
 GONE = _Gone()
 
+# Compared by exact type: a subclass may define operators, which are code of the program.
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType, slice)
+# Classes whose `__eq__` an enum may inherit without bringing code of its own.
 _BASES: tuple[Any, ...] = (object, int, str, float)
 _CONTAINERS = (list, tuple, set, frozenset, range)
+# Objects that live as long as their module: a strong reference to them retains no memory of the program.
 _SOLID = (type, enum.Enum, *(getattr(types, name) for name in ("ModuleType", "FunctionType")))
 
 
@@ -62,7 +67,10 @@ class CompiledByValue:
 
 
 class Ref(weakref.ref):
-    """An object that an answer was, not kept alive by it."""
+    """A weak reference to the object that was an answer.
+
+    A class of its own, as `weakref.ref` objects of the program can be answers too.
+    """
 
     __slots__ = ()
 
@@ -75,33 +83,37 @@ def hold(thing: Any) -> Any:
         return thing
     try:
         return Ref(thing)
+    # Without `__weakref__` (a class with slots, a tuple): there is no way but to keep it alive.
     except TypeError:
         return thing
 
 
 def held(thing: Any) -> Any:
-    """Return what `hold` was given; None if it has been collected."""
+    """Return the object that was given to `hold`; None if it has been collected."""
     return thing() if isinstance(thing, Ref) else thing
 
 
 def is_atom(thing: Any) -> bool:
-    """Return whether it is a constant without parts."""
+    """Return whether an object is a constant without parts."""
     return type(thing) in _ATOMS or isinstance(thing, (int, float, str, np.generic))
 
 
 def is_constant(thing: Any) -> bool:
-    """Return whether it is compared by value."""
+    """Return whether an object is compared by value."""
     kinds = (*_CONTAINERS, np.ndarray, enum.Enum)
     return is_atom(thing) or isinstance(thing, kinds) or is_compiled_by_value(thing)
 
 
 def is_compiled_by_value(thing: object) -> TypeGuard[CompiledByValue]:
-    """Return whether the object's parts count, by its class alone."""
+    """Return whether an object is compared by its parts.
+
+    `issubclass` and not `isinstance`, which would ask the object for `__class__` and so could run its code.
+    """
     return issubclass(type(thing), CompiledByValue)
 
 
 def is_settled(thing: Any) -> bool:
-    """Return whether nothing but its value, which is observed, decides how it answers an operation.
+    """Return whether the observed value alone determines the results of operations on an object.
 
     False for objects whose operators are code of the program: those are called again before each launch.
     """
@@ -111,6 +123,7 @@ def is_settled(thing: Any) -> bool:
     if kind in (list, tuple, set, frozenset):
         return all(map(is_settled, thing))
     if isinstance(thing, enum.Enum):
+        # An enum whose class defines `__eq__` answers by code of the program.
         compares: Any = kind.__eq__
         return any(compares is known.__eq__ for known in _BASES)
     if kind.__module__.partition(".")[0] == "diffsim":
@@ -119,12 +132,12 @@ def is_settled(thing: Any) -> bool:
 
 
 def is_settled_outside(thing: Any) -> bool:
-    """Return the same for operations that do not reach the elements of a container."""
+    """Return whether an object is settled for operations that do not reach the elements of a container."""
     return type(thing) in (list, tuple, set, frozenset) or is_settled(thing)
 
 
 def has_code(thing: Any) -> bool:
-    """Return whether code of the program may decide how it answers."""
+    """Return whether code of the program may determine the results of operations on an object."""
     return not is_settled(thing) and not isinstance(thing, (*_SOLID, types.BuiltinFunctionType))
 
 
@@ -148,9 +161,11 @@ class Frozen:
         self.thing = hold(value) if exact else None
         self.bare = False
         self.parts: Any
+        # A copy of the bytes: the program may change the array in place.
         if isinstance(value, np.ndarray):
             self.parts = _array_parts(value)
         elif isinstance(value, (list, tuple)):
+            # The usual list of numbers is compared by `is` first, with no call per element.
             self.bare = all(map(is_atom, value))
             self.parts = tuple(value) if self.bare else tuple(freeze(v, exact=exact) for v in value)
         elif isinstance(value, (set, frozenset)):
@@ -161,7 +176,8 @@ class Frozen:
             self.parts = freeze(value._as_constant(), exact=exact)
 
     def compare(self, now: Any) -> int:
-        """Return SAME, CHANGED or REPLACED for what the object is now."""
+        """Return SAME, CHANGED or REPLACED for the present state of the object."""
+        # A list is not the same constant as a tuple: `isinstance` in the kernel can tell them apart.
         if type(now) is not self.kind:
             return CHANGED if is_constant(now) else REPLACED
         if self.thing is not None and now is not held(self.thing):
@@ -171,6 +187,7 @@ class Frozen:
         if isinstance(now, (list, tuple)):
             if len(now) != len(self.parts):
                 return CHANGED
+            # The program usually has the very same numbers in its list: no comparison by value is needed.
             if self.bare and all(map(operator.is_, now, self.parts)):
                 return SAME
             return max(map(compare, now, self.parts), default=SAME)
@@ -203,6 +220,7 @@ def _array_parts(a: np.ndarray) -> tuple[Any, ...]:
 
 
 def _set_parts(value: Any) -> frozenset[Any]:
+    # With the type, as 1, 1.0 and True are equal in Python and different constants in a kernel.
     return frozenset((type(v), v if is_atom(v) else id(v)) for v in value)
 
 
@@ -238,6 +256,7 @@ def compare(now: Any, kept: Any) -> int:
     """Compare an answer with a frozen one."""
     if isinstance(kept, (Frozen, _Method)):
         return kept.compare(now)
+    # A collected object is REPLACED, even if the answer now is None.
     if isinstance(kept, Ref):
         return SAME if now is not None and now is kept() else REPLACED
     if now is kept:
@@ -246,6 +265,7 @@ def compare(now: Any, kept: Any) -> int:
         if _same_atom(now, kept):
             return SAME
         return CHANGED if is_constant(now) else REPLACED
+    # Members of an enum are constants to the user, though they are compared by identity.
     return CHANGED if isinstance(kept, enum.Enum) and is_constant(now) else REPLACED
 
 
@@ -262,11 +282,13 @@ def identities(kept: Any) -> tuple[int, ...]:
 
 
 def _same_atom(a: Any, b: Any) -> bool:
-    # What Python reads while a tape records is of a class of its own, and otherwise a float.
     """Return whether two atoms are the same: -0.0 is not 0.0, and NaN is NaN."""
+    # A number read from a field while a tape records has a class of its own, and is otherwise a float.
     kinds = {float if isinstance(x, Tracked) and isinstance(x, float) else type(x) for x in (a, b)}
     if len(kinds) > 1:
         return False
+    # `==` would call -0.0 and 0.0 equal, whose reciprocals differ, and NaN different from itself, so that
+    # the kernel would be compiled anew at each launch.
     if isinstance(a, (float, np.floating)):
         a, b = float(a), float(b)
         if a != a or b != b:
@@ -331,6 +353,7 @@ class Observation:
         """Freeze the answer at the end of the translation, and release the program's objects."""
         self.kept = freeze(self.seen, exact=self.exact) if self.strict else None
         self.seen = None
+        # Namespaces (dictionaries of globals) have no weak references, and live as long as their functions.
         if not isinstance(self.owner, (Observation, dict)):
             self.owner = hold(self.owner)
         if self.how == CALL:
@@ -347,8 +370,10 @@ class Observation:
             if self.how == ATTRIBUTE:
                 return getattr(owner, self.key)
             if self.how == ABSENT:
+                # The key was not in the namespace; if it is now, the name no longer means the builtin.
                 return GONE if self.key in owner else False
             return owner(*map(held, self.key))
+        # Code of the program failed: whatever the answer was, it is not the same now.
         except Exception:
             return GONE
 
@@ -383,6 +408,7 @@ class Observations:
     ) -> Observation:
         """Add a question and its answer; `strict`: whether the answer itself counts."""
         if how == CALL:
+            # Arguments are told apart by identity; `_alive` makes sure that no id is used twice.
             name: Any = tuple(map(id, key))
         else:
             name = (type(key), repr(key)) if is_settled(key) else id(key)
@@ -395,17 +421,18 @@ class Observations:
         return observation
 
     def note_identity(self, thing: Any) -> None:
-        """Record that the kernel asked for an object's identity."""
+        """Record that the kernel compares an object by identity (`is`)."""
         if is_atom(thing):
             return
         for observation in self:
             seen = observation.seen
+            # The object may have been read as an item of a container that was observed as a whole.
             held_in = isinstance(seen, (list, tuple)) and any(e is thing for e in seen)
             if seen is thing or held_in:
                 observation.exact = observation.strict = True
 
     def settled(self) -> list[Observation]:
-        """Freeze the answers; return the observations that count."""
+        """Freeze the answers; return the observations that a launch has to compare."""
         found = list(self)
         for observation in found:
             observation.settle()

@@ -1,4 +1,4 @@
-"""Where a number or vector that Python holds was read from while a tape records.
+"""The origin of numbers and vectors that Python has read from fields while a tape records.
 
 A value read from a field carries a `Provenance` (`runtime/fields/read_values.py`). Computing with it in
 Python would lose its gradient, so whoever consumes such a value asks here first.
@@ -16,17 +16,18 @@ from diffsim.lang.host.observations import is_compiled_by_value
 
 
 def holds_field(thing: Any) -> bool:
-    """Return whether it is a field or a list with fields in it, which NumPy would read unrecorded."""
+    """Return whether an object is a field or a list with fields in it, which NumPy would read unrecorded."""
     if isinstance(thing, (list, tuple)):
         return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
     return is_any_field(thing)
 
 
+# Exact classes that can not carry an origin: tested first, as almost all operands are of these.
 _BARE = frozenset((float, int, bool, str, np.ndarray))
 
 
 def source_of(thing: Any) -> Any:
-    """Return what an object, or one in a list, was read from on the recording tape; None if nothing."""
+    """Return the origin of an object, or of one in a list, on the recording tape; None if it has none."""
     if thing.__class__ in _BARE:
         return None
     try:
@@ -37,6 +38,7 @@ def source_of(thing: Any) -> Any:
 
 def _source_of(thing: Any) -> Any:
     if isinstance(thing, (float, OpDispatch, np.ndarray)):
+        # `live`: once its tape has ended, a number is a constant like any other.
         found = getattr(thing, "taken", None)
         return found if found is not None and found.live else None
     if isinstance(thing, dict):
@@ -51,8 +53,9 @@ def _source_of(thing: Any) -> Any:
 
 
 def marked(made: Any, *origins: Any) -> Any:
-    """Return the result, marked with what the operands were read from."""
+    """Return the result, marked with the origin of the first operand that has one."""
     for origin in origins:
+        # One origin is enough: it serves to refuse the number, with a line, not to differentiate it.
         if origin.__class__ not in _BARE and (source := source_of(origin)) is not None:
             return source.mark(made)
     return made

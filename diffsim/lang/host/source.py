@@ -18,10 +18,10 @@ from diffsim.errors import FieldError, KernelSyntaxError, Span
 from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.host.compiled_source import Mangled, class_around, is_code_of
 
-_parsing = locks.lock()  # Python 3.11 does not parse in two threads at a time
+_parsing = locks.lock()  # in Python 3.11 `ast.parse` fails if two threads parse at a time
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _newest: WeakValueDictionary[tuple[str, str], Source] = WeakValueDictionary()
-"""What was defined last under a module's and a qualified name."""
+"""The latest definition for each module and qualified name; weak, so that old functions are collected."""
 
 
 class Source:
@@ -47,6 +47,7 @@ class Source:
         self.file = code.co_filename
         self.where = f"{what} {self.name}"
         self.first = code.co_firstlineno
+        # Several lambdas can be on one line: the text alone does not tell which of them this is.
         if self.name == "<lambda>":
             raise KernelSyntaxError(
                 f"a lambda can not be a {what}",
@@ -59,6 +60,8 @@ class Source:
             raise KernelSyntaxError(
                 f"an async function can not be a {what}", self.span(node), hint="leave async out"
             )
+        # The compiler mangles private names in classes; the tree has to name the same globals as the
+        # bytecode.
         owner = class_around(code)
         if owner is not None:
             Mangled(owner).visit(node)
@@ -66,7 +69,8 @@ class Source:
         module_of, name = function.__module__, function.__qualname__
         home = sys.modules.get(module_of) if isinstance(module_of, str) else None
         self.known_as = (str(module_of), name)
-        # A name inside of a function stands for many definitions; only others can be replaced by an edit.
+        # A qualified name with "<locals>" is shared by many closures, so the latest of them is no new version
+        # of the others. `exec` with a dictionary of its own is no module either.
         if "<locals>" not in name and getattr(home, "__dict__", None) is function.__globals__:
             _newest[self.known_as] = self
         with contextlib.suppress(NameError):  # of what is not defined yet: it is asked for again
@@ -78,6 +82,8 @@ class Source:
         The file may have changed since Python compiled it: the text as it was first read and as it is now are
         both tried, and the one that the function was compiled from is used.
         """
+        # `linecache` may hold the text from the time of the import, or none; `checkcache` drops it if the
+        # file has changed.
         file = self.file
         known = linecache.cache.get(file)
         old = linecache.getlines(file, function.__globals__)
@@ -88,6 +94,7 @@ class Source:
         except KernelSyntaxError as problem:
             if known is None or new == old:
                 raise
+            # The old text is kept for tracebacks of this function, whose lines are those of that text.
             linecache.cache[file] = known
             with contextlib.suppress(KernelSyntaxError):
                 return self._parse(old, function)
@@ -103,8 +110,12 @@ class Source:
                 hint="define it in a file or a notebook cell; a function made by exec() of a string "
                 "has no source, nor has one in a cell with %%time",
             )
+        # `inspect.getsource` would read the file again and find functions by a search for `def`; the first
+        # line is known.
         block = inspect.getblock(lines[self.first - 1 :])
         text = "".join(block)
+        # An indented function is parsed inside of `if True:`, one line more, which keeps the columns as
+        # they are in the file.
         nested = block[0][:1].isspace()
         try:
             module: Any = ast.parse("if True:\n" + text if nested else text)
@@ -132,7 +143,7 @@ class Source:
         return node, self.first - 1 - nested
 
     def replaced_by(self) -> Source | None:
-        """Return what was defined later under the same name, as in a notebook's edited cell."""
+        """Return the later definition under the same name, as of a notebook's edited cell; None if none."""
         newest = _newest.get(self.known_as)
         if (
             newest is None
@@ -140,6 +151,7 @@ class Source:
             or newest.function.__globals__ is not self.function.__globals__
         ):
             return None
+        # A cell that was run again without an edit defines the same function: the old one remains valid.
         return None if ast.dump(newest.node) == ast.dump(self.node) else newest
 
     def span(self, node: Any, parent: Span | None = None) -> Span:
@@ -179,8 +191,11 @@ class Source:
         """Return the annotations by name ("return": of the result), evaluating those written as text."""
         hints = dict(self.function.__annotations__)
         for name, hint in hints.items():
-            while isinstance(hint, str):  # twice where quotes stand under `from __future__`
+            # Twice for an annotation that is quoted under `from __future__ import annotations`.
+            while isinstance(hint, str):
                 try:
+                    # The user's own annotation in the user's own module, as `typing.get_type_hints`
+                    # evaluates it.
                     hint = hints[name] = eval(hint, self.function.__globals__)
                 except Exception as problem:
                     raise KernelSyntaxError(
@@ -206,7 +221,7 @@ class Source:
 
 
 def is_passive(function: Any) -> bool:
-    """Return whether a call only makes something that would run the function: `async def`, or `yield`."""
+    """Return whether a call only makes a coroutine or generator, without running the body."""
     function = inspect.unwrap(function) if inspect.isroutine(function) else function
     tests = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(test(function) for test in tests)
@@ -226,6 +241,7 @@ def check_runs(function: Any, what: str) -> None:
     Raises:
         FieldError: it is an async function or a generator.
     """
+    # Objects with `__call__` and partial objects are functions too; what they call is looked at.
     call = function if inspect.isroutine(function) else vars(type(function)).get("__call__")
     if isinstance(function, functools.partial):
         call = function.func

@@ -1,4 +1,4 @@
-"""Names that programs written for Taichi use and diffsim does not have: what to write here."""
+"""Names that Taichi has and diffsim does not, with advice on what to write instead."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def close_to(name: str, known: list[str]) -> str | None:
     for one in known:
         if sorted(one) == sorted(name):  # letters exchanged
             return one
+    # By the ratio of Ratcliff and Obershelp, at least 0.6.
     close = difflib.get_close_matches(name, known, 1)
     return close[0] if close else None
 
@@ -91,6 +92,7 @@ def refuse_duals(needs_dual: object) -> None:
 def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     """Return the error for a name that a module of diffsim does not have."""
     what = f"module {module!r} has no attribute {name!r}"
+    # Libraries probe modules for such names (`__path__`, `__wrapped__`) and expect a plain AttributeError.
     if name.startswith("_"):
         return AttributeError(what)
     close = close_to(name, list(known))

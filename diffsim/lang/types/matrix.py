@@ -1,7 +1,7 @@
 """Vectors and matrices in Python: `ds.Vector([1, 2])`, `ds.Matrix([[1, 0], [0, 1]])`.
 
-Outside of kernels their numbers live in a NumPy array and every method is the same formula that kernels
-use (`linalg.py`). Inside of kernels the translator recognises the constructors and makes tensor values.
+Outside of kernels their numbers are in a NumPy array, and every method is the formula that kernels use
+(`linalg.py`). Inside of kernels the translator recognizes the constructors and makes tensor values.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ class Matrix(OpDispatch, CompiledByValue):
         dt: scalar type of the elements; NumPy's choice if left out.
 
     Attributes:
-        taken: what it was read from while a tape records (`runtime.fields.read_values.Provenance`).
+        entries: the elements.
+        owner: the field that it was read from, of which it is a copy; "" for others.
+        typed: whether its type was given; a matrix without adopts the precision of its context.
+        taken: its origin, if it was read while a tape records (`runtime.fields.read_values.Provenance`).
     """
 
     __slots__ = ("entries", "owner", "taken", "typed")
+    # NumPy's older protocol: `array * vector` then asks the vector.
     __array_priority__ = 100
     entries: np.ndarray
 
@@ -58,6 +62,7 @@ class Matrix(OpDispatch, CompiledByValue):
         t = None if dt is None else scalar_type(dt)
         if t is not None and entries.dtype != t.numpy:
             entries = converted(entries, t)
+        # Around the class's own __setattr__, which assigns to components.
         _set(self, "entries", entries)
         _set(self, "owner", owner)
         _set(self, "taken", taken)
@@ -132,7 +137,7 @@ class Matrix(OpDispatch, CompiledByValue):
         rows = Matrix(cols)
         return marked(Matrix(rows.entries.T), rows)
 
-    # ---- what it is
+    # ---- properties and conversions
 
     def _as_constant(self) -> Any:
         """Return whether its type was given, and its elements."""
@@ -171,6 +176,8 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """`np.ones(2) * v` is a vector, as `v * np.ones(2)`; `np.sin(v)` is NumPy's array."""
+        # Operators give vectors, so that the result does not depend on the order of the operands. Other
+        # functions, reductions and calls with `out=` remain NumPy's.
         binary = OPERATORS.get(ufunc) if method == "__call__" and not options else None
         if binary is not None:
             a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
@@ -179,6 +186,7 @@ class Matrix(OpDispatch, CompiledByValue):
             return b._apply(a, lambda entries, number: ufunc(number, entries))
         made = getattr(ufunc, method)(*map(_plain, inputs), **options)
         source = source_of(inputs)
+        # An array carries no origin: the gradient would silently be lost. Integers and booleans have none.
         if source is not None and np.asarray(made).dtype.kind == "f":
             source.refuse(f"np.{ufunc.__name__}", "write it with functions of ds, such as ds.sin")
         return made
@@ -196,7 +204,7 @@ class Matrix(OpDispatch, CompiledByValue):
             raise self._no_element(index) from None
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if self.owner:
+        if self.owner:  # `x[i][0] = 1` would change the copy only
             raise FieldError(
                 f"this vector is a copy of an element of {self.owner}; changing it would not change "
                 "the field",
@@ -227,6 +235,7 @@ class Matrix(OpDispatch, CompiledByValue):
         """Set elements that exist."""
         entries = self.entries
         given = _entries_of(value, least=0)
+        # NumPy would cut off fractions silently.
         if given is not None and not (entries.dtype.kind in "biu" and given.dtype.kind == "f"):
             with contextlib.suppress(ValueError, OverflowError):
                 entries[index] = value if isinstance(value, int) else given
@@ -256,11 +265,13 @@ class Matrix(OpDispatch, CompiledByValue):
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
         """An op of the table, element by element: `ds.sin(v)`."""
         for a in args:
+            # An operand that records its operations (a result on a tape) determines what the op does.
             if isinstance(a, Tracked) and not isinstance(a, float):
                 return a.apply(op, args)
         plain = [_plain(a) for a in args]
         same_shape(op.sign, plain)
         made = wrap(op(*plain))
+        # `ds.stop_grad` is how a user says that the number is meant as a constant.
         return made if op.name == "stop_grad" else marked(made, *args)
 
     def converted(self, to: ScalarType) -> Matrix:
@@ -272,11 +283,13 @@ class Matrix(OpDispatch, CompiledByValue):
         if isinstance(other, (Matrix, list, tuple, np.ndarray)):
             other = _entries_of(other, least=0)
         elif not isinstance(other, (int, float, np.bool_, np.integer, np.floating)):
+            # Python then asks the other operand; for == and != it falls back to identity.
             if function in (np.equal, np.not_equal) or answers(other):
                 return NotImplemented
             other = None
         if other is None:
             raise _no_operand(operand)
+        # No broadcasting between shapes, as in kernels.
         if np.ndim(other) and np.shape(other) != self.entries.shape:
             raise KernelTypeError(
                 f"shapes do not fit together: {self.entries.shape} and {np.shape(other)}",
@@ -284,7 +297,7 @@ class Matrix(OpDispatch, CompiledByValue):
                 hint="+, -, *, / work element by element; matrices are multiplied with @",
             )
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"):  # as in kernels: 1 / 0 is infinite
                 made = wrap(function(self.entries, other))
             return marked(made, self, operand)
         except (TypeError, ValueError, OverflowError) as problem:
@@ -380,6 +393,7 @@ class Matrix(OpDispatch, CompiledByValue):
         return marked(Matrix(entries), o) @ self
 
     def __matmul__(self, o: Any) -> Any:
+        # A field or a result on a tape computes the product itself, in its `__rmatmul__`.
         if answers(o) and not isinstance(
             o, (Matrix, list, tuple, np.ndarray, float, int, np.generic)
         ):
@@ -387,6 +401,7 @@ class Matrix(OpDispatch, CompiledByValue):
         if _entries_of(o) is None:
             raise _no_operand(o)
         axes = self.entries.ndim + np.ndim(o)
+        # Two axes in all: vector @ vector, which is ambiguous (a number or a matrix).
         if np.ndim(o) == 0 or axes == 2 or self.shape[-1] != np.shape(o)[0]:
             raise KernelTypeError(
                 f"shapes do not fit together: {self.shape} @ {np.shape(o)}",
@@ -427,12 +442,14 @@ class Matrix(OpDispatch, CompiledByValue):
             return lambda *args, **named: in_python(
                 name, linalg.METHODS[name], self, *args, **named
             )
+        # The GLSL Specification 4.60, 5.5: any letters of one set, also repeated.
         chosen = linalg.swizzle(name)
         if chosen is not None and self.entries.ndim == 1 and max(chosen) < len(self.entries):
             return marked(Matrix(self.entries[chosen]), self)
         raise no_attribute(str(self), name, (*_PUBLIC, *linalg.METHODS), self._too_few(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # The slots are set by methods and by `marked`; all other names are components.
         if name in _STATE:
             _set(self, name, value)
         elif name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
@@ -482,7 +499,7 @@ def _again(entries: np.ndarray, typed: bool) -> Matrix:
 def _component(k: int) -> property:
     def get(self: Matrix) -> Any:
         if k >= len(self.entries):
-            raise AttributeError("not so many elements")  # __getattr__ says it in full
+            raise AttributeError("not so many elements")  # then Python calls __getattr__
         return marked(_python(self.entries[k]), self)
 
     def put(self: Matrix, value: Any) -> None:
@@ -491,13 +508,14 @@ def _component(k: int) -> property:
     return property(get, put, doc=f"Element {k}.")
 
 
+# Properties, as Python calls `__getattr__` only after the usual search has failed, which is slow.
 for _name, _k in linalg.COMPONENTS.items():
     setattr(Matrix, _name, _component(_k))
 
 
 _STATE = frozenset(Matrix.__slots__)
 _PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
-"""What users are told of, besides the methods of `linalg`."""
+"""Names for `dir` and for advice, besides the methods of `linalg`."""
 
 
 def _no_operand(thing: Any) -> KernelTypeError:
@@ -515,9 +533,12 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
     if isinstance(rows, (list, tuple)):
         rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
     try:
+        # NumPy would read a field element by element without the tape; of a masked array it would drop the
+        # mask.
         if holds_field(rows) or hasattr(rows, "mask"):
             return None
         made = np.array(rows)
+        # Booleans, integers, unsigned integers, floats: no complex numbers, texts or objects.
         if made.dtype.kind not in "biuf" or not least <= made.ndim <= 2 or made.size == 0:
             return None
         return made
@@ -537,7 +558,7 @@ def same_shape(name: str, args: Sequence[Any]) -> None:
 
 
 def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
-    """A formula of numbers, vectors and matrices, in NumPy; the result remembers what they were read from.
+    """Evaluate a formula of numbers, vectors and matrices in NumPy; the result keeps their origin.
 
     Raises:
         KernelTypeError: they do not fit together.
@@ -550,6 +571,9 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
         if isinstance(problem, DiffsimError):
             raise
+        # The first line of the formula's documentation serves as the hint. A ValueError is raised by the
+        # formulas themselves, and a message with "argument" by Python at the call: both are understandable
+        # as they are.
         about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
         said = isinstance(problem, ValueError) or "argument" in str(problem)
         given = ", ".join(map(shown, (*args, *named.values())))
@@ -561,7 +585,7 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
 
 
 def _plain(a: Any) -> Any:
-    """Return what NumPy computes with; a number that a tape tracks remains one."""
+    """Return the array or number that NumPy computes with."""
     if isinstance(a, (list, tuple)):
         a = Matrix(a)
     if isinstance(a, Tracked) and isinstance(a, float):

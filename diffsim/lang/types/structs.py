@@ -1,4 +1,7 @@
-"""Struct types and structs in Python: named members of scalar, vector, matrix or struct types."""
+"""Struct types, and structs in Python: named members of scalar, vector, matrix or struct types.
+
+Structs inside of kernels are in `lang/frontend/functions/structs.py`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
-# What Python, from 3.14 on, itself puts into a class for its annotations.
+# Functions that Python itself, from 3.14 on, adds to a class for its annotations (PEP 649).
 _OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
 
 
@@ -35,8 +38,8 @@ class StructType(Named):
 
     Attributes:
         members: the type of each member, in order.
-        methods: the `@ds.func`s of the class it was made from.
-        made_of: that class.
+        methods: the `@ds.func`s of the class that `ds.dataclass` decorated.
+        made_of: that class; None for a type made by `ds.types.struct`, until a class inherits from it.
     """
 
     made_of: type | None = None
@@ -53,6 +56,7 @@ class StructType(Named):
             )
         for member, given in members.items():
             t = as_of_now(given)
+            # `particles.shape` and its like would be ambiguous; names with underscores belong to Python.
             if member in _RESERVED or member in methods or member.startswith("_"):
                 raise FieldError(
                     f"a member of {name} can not be called {member}",
@@ -69,6 +73,8 @@ class StructType(Named):
         made = {}
         for member, t in self.members.items():
             thing = given.get(member)
+            # A struct is copied by reference: its type must be the very same, not only have the same
+            # members.
             if isinstance(t, StructType):
                 thing = t() if thing is None else thing
                 if not isinstance(thing, Struct) or thing._type is not t:
@@ -78,9 +84,11 @@ class StructType(Named):
                         hint=f"write {member}={t.__name__}(...)",
                     )
             elif isinstance(t, TensorType):
+                # One number for all elements, as in a kernel.
                 if thing is None or isinstance(thing, (int, float)):
                     thing = np.full(t.shape, self._number(member, t.scalar, thing))
                 made_of = marked(Matrix(thing), given.get(member))
+                # As in a kernel: a conversion that loses the fraction is written out.
                 if made_of.entries.dtype.kind == "f" and t.is_int:
                     raise self._no_fractions(member, t, thing)
                 made_of = made_of.cast(t.scalar)
@@ -92,6 +100,7 @@ class StructType(Named):
                     )
                 thing = made_of
             else:
+                # The converted number keeps its origin, so that a gradient that it would lose is refused.
                 thing = marked(t(self._number(member, t, thing)), thing)
             made[member] = thing
         return Struct(self, made)
@@ -110,6 +119,7 @@ class StructType(Named):
             )
         if t.is_int and isinstance(thing, (float, np.floating)):
             raise self._no_fractions(member, t, thing)
+        # 2**1023 is the largest power of two that a double holds: a float member takes no longer integer.
         if isinstance(thing, int) and not (t.holds(thing) and abs(thing) < 2**1023):
             raise FieldError(
                 f"{member} of {self.__name__} is {an(t)}, and {shown(thing)} does not fit into it",
@@ -175,6 +185,8 @@ class StructType(Named):
         refuse_duals(needs_dual)
         return runtime().make_struct_field(self, shape, name, needs_grad, layout)
 
+    # PEP 560: Python asks an object that stands among the bases of a class, and is no class, for what to
+    # inherit.
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """Let `class Charged(Particle)` inherit from a class with these members and methods."""
         if self.made_of is None:
@@ -182,7 +194,9 @@ class StructType(Named):
         return (self.made_of,)
 
     def __reduce__(self) -> Any:
-        if "__qualname__" in vars(self):  # made of a class
+        # A type made of a class is pickled by name. A nameless one is pickled by its members, which
+        # identify it (`_nameless`).
+        if "__qualname__" in vars(self):
             return super().__reduce__()
         return struct_type, (self.__name__, self.members)
 
@@ -194,6 +208,7 @@ class StructType(Named):
         return f"<struct {self.__name__}: {inner}>"
 
 
+# Attributes and methods of fields of structs.
 _RESERVED = frozenset(
     "shape grad name placed fill to_numpy from_numpy copy_from keys members needs_grad call_it".split()
 )
@@ -205,6 +220,7 @@ class Struct(CompiledByValue):
     __slots__ = ("_type", "_values")
 
     def __init__(self, type_: StructType, values: dict[str, Any]) -> None:
+        # Around the class's own __setattr__, which assigns to members.
         object.__setattr__(self, "_type", type_)
         object.__setattr__(self, "_values", values)
 
@@ -216,6 +232,7 @@ class Struct(CompiledByValue):
             raise no_attribute(self.in_words(), member, known, self._type.advice(member)) from None
 
     def __setattr__(self, member: str, value: Any) -> None:
+        # Refuses unknown members. The value is then converted as the constructor does it.
         getattr(self, member)
         self._values[member] = self._type(**{member: value})._values[member]
 
@@ -292,10 +309,12 @@ def dataclass(cls: type) -> StructType:
         )
     members: dict[str, Any] = {}
     methods: dict[str, Func] = {}
+    # Parents first, without `object`: members keep the order of their first declaration.
     for part in reversed(cls.__mro__[:-1]):
         members |= _members(part)
         for name, thing in vars(part).items():
             _check_fits(part, name, thing, members)
+            # Anything that overrides a method hides it, also if it is no func.
             methods.pop(name, None)
             if isinstance(thing, Func):
                 methods[name] = thing
@@ -307,6 +326,7 @@ def dataclass(cls: type) -> StructType:
 def _members(cls: type) -> dict[str, Any]:
     """Return the types of the members that a class itself declares."""
     try:
+        # Of this class alone, not of its parents, and with quoted annotations evaluated.
         return inspect.get_annotations(cls, eval_str=True)
     except NameError as problem:
         itself = problem.name == cls.__name__
@@ -337,6 +357,8 @@ def _check_fits(cls: type, name: str, thing: Any, members: dict[str, Any]) -> No
         )
 
 
+# Types are compared by identity everywhere, so equal calls of `ds.types.struct` must give one object. Weak:
+# a type ends with the last field or struct of it.
 _nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDictionary()
 
 
