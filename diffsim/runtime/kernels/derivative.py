@@ -84,8 +84,7 @@ class Derivative:
         self.specialization = specialization
         self.mode = mode
         self.instrumentation = instrumentation
-        # Validation and the search for NaN keep their instrumented derivatives here, so that they are made
-        # once.
+        # So that each is made once, and freed with the derivative (`ad/reverse/retain_grad.py`).
         self.variants: dict[Any, Any] = {}
         self._origin = origin
 

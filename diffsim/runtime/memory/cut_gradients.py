@@ -77,10 +77,16 @@ def check_gradient(f: _Field, since: int, who: str) -> None:
     """
     grad = f.grad
     if grad is None or not grad.versions.cuts:
+        # Nearly always: one test of an attribute.
         return
     versions = grad.versions
+    # Components of vectors go to one axis, the last, as in `Cut.part`.
     array = grad.storage.to_numpy().reshape((*f.shape, -1))
     for cut in grad.versions.cuts.values():
+        # A whole gradient that the user set after that pass replaces what the cut was about; the writer is a
+        # tuple for Python's statements only.
         by_user = versions.whole > cut.now and isinstance(versions.writer, tuple)
+        # A cut made before the launch belongs to a value that the launch has overwritten. A gradient of 0
+        # flows nowhere, so it is harmless.
         if cut.now > since and not by_user and array[cut.part].any():
             raise refuse_cut(f, cut, who)

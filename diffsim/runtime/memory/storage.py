@@ -63,6 +63,8 @@ class StorageLayout:
 
     @locks.cached
     def count(self) -> int:
+        # Python's integers, as NumPy's product would wrap around for a shape that is too large, and pass for
+        # a small one.
         """Number of scalars."""
         count = self.components
         for n in self.shape:
@@ -85,6 +87,7 @@ class StorageLayout:
 
     def view(self, flat: np.ndarray) -> np.ndarray:
         """View scalars in memory order as an array of shape `shape` + (components,)."""
+        # `ndarray` with explicit strides makes a view of any permutation without a copy.
         width = self.dtype.bytes
         strides = [width * s for s in (*self.strides, self.component_stride)]
         return np.ndarray((*self.shape, self.components), self.dtype.numpy, flat, 0, strides)
@@ -94,9 +97,13 @@ class StorageLayout:
 
         A snapshot of the row holds its runs without gaps.
         """
+        # All axes that are slower than this one repeat the pattern: a row is a run for each of their
+        # combinations.
         if axis is None:
             return StridedSpan(address, self.nbytes)
         step = self.strides[axis] * self.dtype.bytes
+        # Distance of the runs: one step along the next slower axis. Only rows of the axis are taken, so each
+        # run holds all faster axes.
         pitch = step * self.shape[axis]
         return StridedSpan(address + row * step, step, self.nbytes // pitch, pitch)
 
@@ -104,6 +111,7 @@ class StorageLayout:
         """The span of an element's components, of which scalar number `at` is the first."""
         width, step = self.dtype.bytes, self.component_stride
         first = address + at * width
+        # AOS: the components are neighbours; SOA: each is in a block of its own.
         if step == 1:
             return StridedSpan(first, width * self.components)
         return StridedSpan(first, width, self.components, width * step)
@@ -118,12 +126,16 @@ def matching_spans(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSp
     """
     a, b = one.layout, other.layout
     if a.dtype is not b.dtype:
+        # The native copy moves bytes and converts nothing.
         return None
     if a == b:
         return a.row(one.address, None), b.row(other.address, None)
     shape, size = (*a.shape, a.components), a.dtype.bytes
     strides = [[size * s for s in (*f.strides, f.component_stride)] for f in (a, b)]
+    # Axes of length 1 have no neighbours, so that their strides do not matter.
     axes = [k for k, n in enumerate(shape) if n > 1]
+    # Merges neighbouring axes, as one walk over both layouts: two axes become one where in both layouts the
+    # outer stride is the inner stride times the inner length (the usual coalescing of loop nests).
     levels: list[tuple[int, tuple[int, ...]]] = []  # (count, steps) of merged axes, innermost first
     for k in sorted(axes, key=lambda k: strides[0][k]):
         steps = tuple(each[k] for each in strides)
@@ -131,8 +143,10 @@ def matching_spans(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSp
             levels[-1] = (levels[-1][0] * shape[k], levels[-1][1])
         else:
             levels.append((shape[k], steps))
+    # The innermost level is a contiguous run if its step is one scalar in both.
     if levels and set(levels[0][1]) == {size}:
         size *= levels.pop(0)[0]
+    # A span has a single step; more levels would be nested loops, which the caller does by NumPy.
     if len(levels) > 1:
         return None
     count, steps = levels[0] if levels else (1, (0, 0))
@@ -238,6 +252,7 @@ class Storage(Protocol):
 
 
 _in_use: list[np.ndarray] = []
+# See `HostStorage.__del__`.
 """Memory of storages that were collected during a launch, which may still work on it."""
 
 
@@ -259,21 +274,29 @@ class HostStorage:
             MemoryError, ValueError: there is not so much.
         """
         self.layout = layout
+        # Cache lines have 64 bytes, and so have the widest vectors (AVX-512): aligned ones never straddle two
+        # lines.
         raw = np.zeros(layout.nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64
         flat = raw[start : start + layout.nbytes].view(layout.dtype.numpy)
         self.scalars = flat
+        # A memoryview reads one scalar several times as fast as NumPy's indexing, and gives a Python number.
         self.flat: Any = memoryview(flat)
         self.array = layout.view(flat)
         self.address = int(flat.ctypes.data)
 
+    # The defaults bind the globals: they are still there when modules are torn down at the end of the
+    # process.
     def __del__(self, running: Any = closed, kept: list[Any] = _in_use) -> None:
+        # A launch of another thread (`closed`) holds no reference to its fields, only their addresses: their
+        # memory is kept until a later collection outside of a launch.
         if running[0]:
             kept.append(self.scalars)
         elif kept:
             kept.clear()
 
     def element(self, at: int) -> np.ndarray:
+        # Inlined, as reading one element from Python takes a fraction of a microsecond.
         if closed[0]:
             wait()
         step = self.layout.component_stride
@@ -294,11 +317,13 @@ class HostStorage:
         return np.array(self.array, dtype=dtype, order="C")
 
     def from_numpy(self, array: np.ndarray) -> None:
+        # "same_kind" lets floats be rounded, and never turns floats into integers.
         wait()
         np.copyto(self.array, array, casting="same_kind")
 
     def copy_from(self, other: Storage) -> None:
         wait()
+        # Through the host where the other one is on a GPU.
         array = other.array if isinstance(other, HostStorage) else other.to_numpy()
         np.copyto(self.array, array, casting="same_kind")
 
@@ -317,6 +342,7 @@ class HostStorage:
 
     def snapshot(self, axis: int | None = None, row: int = 0) -> np.ndarray:
         wait()
+        # "K" keeps the order of axes in memory, so that both copies go through memory in sequence.
         return self._part(axis, row).copy("K")
 
     def restore(self, snapshot: np.ndarray, axis: int | None = None, row: int = 0) -> None:
@@ -324,4 +350,5 @@ class HostStorage:
         self._part(axis, row)[...] = snapshot
 
     def upload(self, values: np.ndarray) -> np.ndarray:
+        # Kernels run on the host, so the values are there already.
         return values

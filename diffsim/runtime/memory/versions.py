@@ -19,6 +19,7 @@ from diffsim.lang.host.signatures import CALL
 if TYPE_CHECKING:
     from diffsim.runtime.memory.cut_gradients import Cut, Cuts
 
+# Shared by all fields without rows. Nobody writes to it: there is no valid row number.
 _NO_ROWS = np.zeros(0, np.int64).data
 
 Part = tuple[int, int, Any]
@@ -52,6 +53,7 @@ class Versions:
         self.rows = self.writers = _NO_ROWS
         self.axis: int | None = None
         self.writer: Any = None
+        # Numbers in place of spans: a row needs four bytes for its writer. 0 is taken by "nobody".
         self.names: dict[Any, tuple[int, Any]] = {None: (0, None)}
         self.dirty = False
         self.cuts: Cuts = None
@@ -59,6 +61,8 @@ class Versions:
     def track_rows(self, axis: int | None, size: int) -> None:
         """Give each of the `size` rows of this axis a version of its own."""
         self.axis = axis
+        # `.data` is a memoryview, whose elements are read and written much faster than a NumPy array's.
+        # Zeroed pages are not backed with memory until they are written.
         self.rows = np.zeros(size, np.int64).data
         self.writers = np.zeros(size, np.int32).data
 
@@ -66,11 +70,14 @@ class Versions:
         """Make versions of the same rows that count on another clock, from 0."""
         made = Versions()
         made.track_rows(self.axis, len(self.rows))
+        # Shared, so that the numbers of writers mean the same in both.
         made.names = self.names
         return made
 
     def name(self, writer: Any) -> int:
         """The number that stands for a writer in `writers`."""
+        # By the `id` of a code object, which `names` keeps alive: code objects compare by their bytecode,
+        # which is slow.
         key = (id(writer[0]), writer[1]) if isinstance(writer, tuple) else writer
         found = self.names.get(key)
         if found is None:
@@ -79,6 +86,7 @@ class Versions:
 
     def written(self, row: int | None, now: int, writer: Any) -> None:
         """Note a write within a row (None: anywhere) at this reading of the clock."""
+        # `latest` bounds all others from above, so that one comparison answers most questions.
         self.latest = now
         self.dirty = True
         if row is None:
@@ -88,6 +96,7 @@ class Versions:
 
     def overwritten(self, *, dirty: bool) -> None:
         """Note that the write noted last has set all elements, to 0 unless `dirty`."""
+        # What was cut is overwritten.
         self.dirty = dirty
         self.cuts = None
 
@@ -99,6 +108,7 @@ class Versions:
 
     def disowned(self, cuts: Cuts) -> None:
         """Note that the write noted last was no statement of the user's, and what cuts there are after it."""
+        # An error must not show a line of the user's for what the backward pass wrote.
         self.writer = None
         self.cuts = cuts
 
@@ -119,6 +129,7 @@ class Versions:
 
     def row(self, row: int) -> int:
         """The version of a row."""
+        # Rows out of bounds are skipped by kernels as well: never written.
         return self.rows[row] if 0 <= row < len(self.rows) else 0
 
     def writer_of(self, row: int | None) -> Any:
@@ -132,6 +143,7 @@ class Versions:
         """Copy the versions of a row (None: of all rows), for `restore`."""
         if row is not None:
             return self.latest, self.whole, self.row(row)
+        # Sparse: of a million rows few are written in a step.
         rows = np.asarray(self.rows)
         written = np.flatnonzero(rows)
         return self.latest, self.whole, (written, rows[written])
@@ -148,11 +160,15 @@ class Versions:
 
     def changed(self, row: int | None, since: int) -> bool:
         """Whether the row (None: any of them) was written after that reading of the clock."""
+        # Not confined to a row, so any newer write counts.
         if row is None:
             return self.latest > since
+        # The row was written itself, or by a write of the whole.
         return self.whole > since or self.row(row) > since
 
     def rewritten(self, row: int | None, since: int, start: int) -> bool:
+        # Part by part: what was written after `since` must have been written once more after `start`, else it
+        # holds a value of neither time.
         """Whether everything written after `since` was rewritten after `start`."""
         if row is None:
             rows = np.asarray(self.rows)
@@ -162,7 +178,10 @@ class Versions:
 
     def by_caller(self, row: int | None = None) -> None:
         """Note the statement that called the caller of this method as the last writer (of a row)."""
+        # Frame 0 is this method, 1 the public method that calls it, 2 the user's statement.
         frame: Any = sys._getframe(2)
+        # Public methods are wrapped to check their signatures (`CALL` is that wrapper's code): the statement
+        # is one frame further out.
         if frame.f_code is CALL:
             frame = frame.f_back
         if row is None:
@@ -175,6 +194,7 @@ class Versions:
         who = self.writer
         if row is None and len(self.rows):
             row = int(np.asarray(self.rows).argmax())
+        # The latest write decides: of the row, or of the whole.
         if row is not None and self.row(row) > self.whole:
             who = self.writer_of(row)
         if isinstance(who, Span):
@@ -192,6 +212,7 @@ class Stamp:
         self.latest = order.latest - since
         self.whole = order.whole - since
         self.writer = order.writer
+        # Sparse, as in `Versions.snapshot`.
         rows = np.asarray(order.rows)
         self.rows = np.flatnonzero(rows > since)
         self.readings = rows[self.rows] - since
@@ -202,10 +223,12 @@ class Stamp:
         v = self.versions
         v.latest = base + self.latest
         if self.whole > 0:
+            # Two assignments by index arrays in place of a Python loop over all rows that the program writes.
             v.whole, v.writer = base + self.whole, self.writer
         if len(self.rows):
             np.asarray(v.rows)[self.rows] = base + self.readings
             np.asarray(v.writers)[self.rows] = self.writers
+        # The replay does not tell whether it wrote zeros.
         v.dirty = True
 
 
@@ -218,6 +241,7 @@ def span_of(writer: Any) -> Span | None:
 
 
 def _line_of(code: Any, instruction: int) -> int:
+    # Instructions of a line need not be contiguous; `co_lines` has the ranges (PEP 626).
     for start, end, line in code.co_lines():
         if start <= instruction < end and line is not None:
             return int(line)
