@@ -1,4 +1,7 @@
-"""Chunks of lanes on the CPU: how many there are, and jobs of the pool that work them off."""
+"""Chunks of lanes on the CPU: how many there are, and the jobs of the pool that run them.
+
+Read `count_chunks` first: everything else assumes that the number of chunks depends on the work alone.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ _LONGEST_CHUNK = 1 << 20  # lanes; bounds the length of one partial sum
 
 
 def slices(body: FunctionLowering, lanes: str, work: int, least: str, most: str) -> str:
-    """How many chunks add to copies: one for each thread, in a long loop more, for Ctrl-C to end it."""
+    """Emit the number of chunks that add to copies: one for each thread, more in a long loop for Ctrl-C."""
     found = body.assign(f"sdiv i64 {lanes}, {max(1, _SLICE_WORK // max(1, work))}")
+    # The upper limit first: `least` wins where the two contradict, as each thread needs a chunk.
     for choice, limit in (("smin", most), ("smax", least)):
         body.module.declare(f"@llvm.{choice}.i64", f"declare i64 @llvm.{choice}.i64(i64, i64)")
         found = body.assign(f"call i64 @llvm.{choice}.i64(i64 {found}, i64 {limit})")
@@ -22,7 +26,7 @@ def slices(body: FunctionLowering, lanes: str, work: int, least: str, most: str)
 
 
 def alloc(body: FunctionLowering, pool: str, bytes_: str) -> str:
-    """Memory from the arena of the thread that launches."""
+    """Allocate from the arena of the launching thread (worker 0)."""
     return body.assign(f"call ptr @ds_arena_alloc(ptr {pool}, i64 0, i64 {bytes_})")
 
 
@@ -34,9 +38,9 @@ def pooled(
     serial: bool = False,
     at_stop: str = "",
 ) -> None:
-    """Run a function over the chunks; leave the launch if it was stopped.
+    """Run a function over the chunks; return from the launch if it was stopped.
 
-    `serial`: on this thread alone, in their order. `at_stop`: what is to be done before leaving.
+    `serial`: on this thread alone, in the order of the chunks. `at_stop`: emitted before that return.
     """
     pool, lanes, chunks = job
     name = "@ds_serial_for" if serial else "@ds_parallel_for"
@@ -55,20 +59,23 @@ def pooled(
 
 
 def whole(body: FunctionLowering, k: int, kind: str, lanes: str) -> None:
-    """Run all lanes of a task on this thread; leave the launch if it was stopped."""
+    """Run all lanes of a task on this thread; return from the launch if it was stopped."""
     body.emit(f"call void @{kind}{k}(ptr %params, i64 0, i64 {lanes}, i64 0, i64 0)")
+    # Only functions with a safepoint can return early; the others need no test.
     if k in body.module.counting:
         safepoints.return_if_stopped(body)
 
 
 def count_chunks(body: FunctionLowering, lanes: str, work: int) -> str:
-    """How many chunks: enough work in each, none too long, the same for any number of threads.
+    """Emit the number of chunks: enough work in each, none too long, the same for any number of threads.
 
     So results do not depend on the number of threads: neither sums, nor the last bits of elements
     that a vectorized loop's remainder computes with scalar functions.
     """
     grain = max(1, _CHUNK_WORK // max(1, work))
     longest = max(1, min(_LONGEST_CHUNK, _SLICE_WORK // max(1, work)))
+    # With constant bounds the count is folded here: one chunk then needs no pool at all, and the
+    # text shows it. Both branches compute the same number.
     if lanes.isdigit():
         n = int(lanes)
         return str(max(min(n // grain, _MOST_CHUNKS), n // longest, 1))
@@ -77,5 +84,7 @@ def count_chunks(body: FunctionLowering, lanes: str, work: int) -> str:
     by_work = body.assign(f"sdiv i64 {lanes}, {grain}")
     by_work = body.assign(f"call i64 @llvm.smin.i64(i64 {by_work}, i64 {_MOST_CHUNKS})")
     by_length = body.assign(f"sdiv i64 {lanes}, {longest}")
+    # _MOST_CHUNKS bounds the overhead of drawing chunks; a very long loop exceeds it, since a chunk
+    # is also what Ctrl-C waits for and what one partial sum adds up.
     most = body.assign(f"call i64 @llvm.smax.i64(i64 {by_work}, i64 {by_length})")
     return body.assign(f"call i64 @llvm.smax.i64(i64 {most}, i64 1)")

@@ -40,7 +40,7 @@ from diffsim.errors import InternalError
 from diffsim.ir.nodes import Block, Kernel, Task, Value
 
 _ARGUMENTS = "ptr noalias nocapture %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker"
-_FEWEST_CHUNKS = 32  # of a task with another one close behind it
+_FEWEST_CHUNKS = 32  # of a task that another one trails; fewer would be too long for the caches
 
 
 class CpuCode:
@@ -55,18 +55,21 @@ class CpuCode:
 
 
 def lower(kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = False) -> CpuCode:
-    """A scalar kernel as an LLVM module with the function `launch`."""
+    """Lower a scalar kernel to an LLVM module with the function `launch`."""
     layout = ParameterBlock(kernel)
     target = CpuTarget(jit)
     module = Module(kernel, layout, target, fast_math=fast_math, deterministic=deterministic)
     text: list[str] = []
     for k, task in enumerate(kernel.tasks):
+        # Tasks come before `launch`: lowering them finds out which of them return early on a stop
+        # request (`module.counting`), and the calls in `launch` have to test for that.
         text += _task(module, k, task)
         if _follows(module, k):
             text.append(f"define internal void @behind{k - 1}({_ARGUMENTS}) #0 {{")
             text += trailing_task.chunk(module, k - 1)
     text += _launch(module)
     head = sorted(module.declared.values())
+    # Refused here, where the kernel's line is known: the loader could name the missing symbol only.
     plain = [n for n in module.math if n not in MATH and n.removesuffix("f") not in MATH]
     if plain:
         raise InternalError(f"no such function: {plain[0]}", kernel.span)
@@ -79,12 +82,14 @@ def lower(kernel: Kernel, jit: Jit, *, fast_math: bool, deterministic: bool = Fa
 
 
 def _task(module: Module, k: int, task: Task) -> list[str]:
-    """The functions of a task: `task<k>`, and variants of it that need no atomics.
+    """Lower a task to `task<k>` and the variants of it that need no atomics.
 
-    Those of an update in order: `logged<k>` runs a chunk that notes its updates, which `merge<k>` makes.
-    `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to the thread's copies.
+    `alone<k>` runs all lanes on one thread; `copies<k>` runs a chunk that adds to its private copies;
+    `logged<k>` runs a chunk that logs its updates, which `merge<k>` then applies in the order of the lanes.
     """
     lines = _function(module, k, task, "task")
+    # Every variant is compiled, as which one pays is known at the launch only: it depends on the
+    # number of lanes and of threads.
     if has_variants(task):
         lines += _function(module, k, task, "alone")
     if task.privatized:
@@ -108,11 +113,18 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     if together > 1:
         body = SimdLowering(module, lines, task, together, jit_of(module))
     in_order = task.order is not None and task.order.serial
+    # A task that must run in the order of its lanes is run by one thread at a time
+    # (`@ds_serial_for`), so plain updates are as good as atomic ones.
     body.single_threaded, body.has_safepoints = kind == "alone" or in_order, True
+    # The work counter is inserted here once it is known whether any loop counts; an alloca outside
+    # of the entry block would not be promoted to a register by LLVM (SROA, mem2reg).
     entry = len(lines)
+    # The bounds too: a lane recovers its point from them.
     body.load_parameters([task.body, Block([], task.bounds.yields)])
     if isinstance(body, SimdLowering):
         body.open_preamble()
+    # The number of copies is bounded, so a chunk with copies may be longer than any other
+    # (`chunks.slices`): its lanes are counted even where each of them is short.
     work = cost(task.body) if kind == "copies" or safepoints.has_long(task.body) else 0
     chunk = chunk_copies(module, task)
     mine = chunk.enter(body, k) if kind == "copies" else ""
@@ -136,7 +148,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
 
 
 def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
-    """Loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside.
+    """Emit loops over lanes begin..end: rows (all axes but the last, flattened), and the last axis inside.
 
     `work` is counted in each lane.
     """
@@ -145,23 +157,30 @@ def _lanes(body: FunctionLowering, k: int, task: Task, work: int) -> None:
         total = _inner(body, task, work, lows[0], ("%begin", "%end"), {}, None)
         _store_partials(body, k, task, total)
         return
+    # The loop over rows advances by the lanes of one row (or what is left of it) per iteration: one
+    # division per row instead of one per lane, and an inner loop with unit stride, which LLVM
+    # vectorizes.
     sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
     before = body.label
     head, row, after = (body.new_label(w) for w in ("rows", "row", "end"))
     body.jump(head)
     body.start_block(head)
     flat = body.fresh()
+    # Phis must come first in their block (LLVM LangRef), but their incoming values are known only
+    # after the body: they are inserted here afterwards.
     at = len(body.lines)
     sums = [body.fresh() for _ in task.reductions]
     more = body.assign(f"icmp slt i64 {flat}, %end")
     body.emit(f"br i1 {more}, label %{row}, label %{after}")
     body.start_block(row)
     width = sizes[-1]
+    # `width` is not 0: a task without lanes is not launched (`_launch_parallel`).
     rest = body.assign(f"udiv i64 {flat}, {width}")
     first = body.assign(f"urem i64 {flat}, {width}")
     left = body.assign(f"sub nsw i64 %end, {flat}")
     full = body.assign(f"sub nsw i64 {width}, {first}")
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    # A chunk may begin and end within a row.
     count = body.assign(f"call i64 @llvm.smin.i64(i64 {left}, i64 {full})")
     stop = body.assign(f"add nsw i64 {first}, {count}")
     wide = point(body, task.axes[:-1], lows, sizes, rest)
@@ -191,7 +210,7 @@ def _inner(
     wide: dict[Value, str],
     sums: list[str] | None,
 ) -> list[str]:
-    """The loop over the last axis, from one end to the other, carrying the partial results."""
+    """Emit the loop over the last axis within `ends`; return the partial results after it."""
     first, stop = ends
     values = task.body.yields
     starts = sums or [
@@ -209,6 +228,7 @@ def _inner(
     body.start_block(lane)
     index = k if low == "0" else body.assign(f"add nsw i64 {k}, {low}")
     enter_lane(body, task, {**wide, task.axes[-1]: index})
+    # Calls that the body adds to this count have no vector form; the loop is then kept scalar.
     calls = body.module.scalar_calls
     body.block(task.body)
     nexts = [
@@ -233,6 +253,8 @@ def _store_partials(body: FunctionLowering, k: int, task: Task, sums: list[str])
     if not sums:
         return
     base = body.load_task_slot(body.module.layout.partials[k], "ptr", constant=False)
+    # One row of words per chunk, written by that chunk alone: no atomics, and the later fold reads
+    # the rows in the order of the chunks, whichever thread ran them.
     row = body.assign(f"mul nsw i64 %chunk, {len(sums)}")
     for j, (s, v) in enumerate(zip(sums, task.body.yields, strict=True)):
         at = body.assign(f"add nsw i64 {row}, {j}")
@@ -247,6 +269,9 @@ def _launch(module: Module) -> list[str]:
     lines = ["define void @launch(ptr noalias nocapture %params) #0 {", "entry:"]
     body = FunctionLowering(module, lines)
     kernel = module.kernel
+    # All that `launch` itself evaluates: bounds, the elements that reductions update, and the
+    # leading indices of privatized memories. They are loaded once, at the entry, where they
+    # dominate all uses.
     code = [t.bounds for t in kernel.tasks]
     code += [
         Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks
@@ -278,14 +303,18 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     some, after = body.new_label("some"), body.new_label("next")
     body.emit(f"br i1 {body.assign(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
     body.start_block(some)
+    # Registers of this branch do not dominate what follows `after`, so the widened names must be
+    # forgotten there.
     body.int64_names.append({})
     chunks = count_chunks(body, lanes, together * cost(task.body))
     n = len(task.reductions)
     if chunks == "1":
         partials = ""
         if n:
+            # One row of partial results fits on the stack; the arena is for several chunks.
             partials = body.assign(f"alloca [{n} x i64]")
             body.store_task_slot(module.layout.partials[k], "ptr", partials)
+        # A constant trip count too small to share: decided when compiling, no pool needed.
         kind = "alone" if has_variants(task) else "task"
         whole(body, k, kind, lanes)
         if n:
@@ -298,9 +327,11 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
 
 
 def _follows(module: Module, k: int) -> bool:
-    """Whether task k may run close behind the one before it."""
+    """Return whether the chunks of task k may trail those of the task before it."""
     if not 0 < k < len(module.kernel.tasks) or module.kernel.tasks[k].lag is None:
         return False
+    # Fusing is for plain tasks: variants, reductions and logs would each need their own fused form,
+    # and rows correspond only between boxes of equal rank.
     pair = module.kernel.tasks[k - 1 : k + 1]
     return len({len(t.axes) for t in pair}) == 1 and not any(
         t.simd or t.privatized or t.reductions or t.order or has_variants(t) for t in pair
@@ -308,7 +339,7 @@ def _follows(module: Module, k: int) -> bool:
 
 
 def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> None:
-    """A task, and close behind it the next one: where there are enough rows for enough chunks."""
+    """Launch a task with the next one trailing it, where there are enough rows for enough chunks."""
     module = body.module
     assert second.lag is not None
     lanes = store_bounds(body, k, first)
@@ -316,6 +347,8 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     body.int64_names.append({})
     for s in first.bounds.stmts:
         body.stmt(s)
+    # Rows limit the chunks: one with fewer than `rows_of_chunk` rows could lie near two borders,
+    # whose counters would then not say who is the last reader of a row.
     rows = size(body, *(body.index64(v) for v in first.bounds.yields[:2]))
     chunks = count_chunks(body, lanes, cost(first.body) + cost(second.body))
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
@@ -331,6 +364,8 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     pool = body.load_slot(POOL, "ptr")
     mark = body.assign(f"call i64 @ds_arena_mark(ptr {pool}, i64 0)")
     bytes_ = body.assign(f"mul i64 {chunks}, 4")
+    # One 32-bit word per border, all 0. Border 0 does not exist, so its word holds the number of
+    # chunks.
     words = alloc(body, pool, bytes_)
     module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     body.emit(f"call void @llvm.memset.p0.i64(ptr align 4 {words}, i8 0, i64 {bytes_}, i1 false)")
@@ -340,6 +375,7 @@ def _launch_two(body: FunctionLowering, k: int, first: Task, second: Task) -> No
     body.emit(f"call void @ds_arena_release(ptr {pool}, i64 0, i64 {mark})")
     body.jump(after)
     body.int64_names.pop()
+    # Too few rows, or none: the tasks one after the other, which is always right.
     body.start_block(apart)
     _launch_parallel(body, k, first)
     _launch_parallel(body, k + 1, second)

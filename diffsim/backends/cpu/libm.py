@@ -18,13 +18,15 @@ FUNCTIONS: MathMap = {
     # As an instruction it folds with constants; LLVM calls libm's fmod for it.
     "fmod": Instr(f="frem"),
 }
-"""What the CPU calls for each mathematical function of the op table."""
+"""The CPU's implementation of each mathematical function of the op table."""
 
 
 def call(jit: Jit, module: Module, function: LibraryFunction, t: ScalarType, args: str) -> str:
     """Return the call of a function on scalars, which LLVM may vectorize with its vector forms."""
     name = function.symbol(t)
     module.math[name] = None
+    # In an exact module (see `Module.exact`) vector forms are not declared to LLVM either, so a
+    # call in a loop would be scalarized: `Module.as_scalars` keeps such loops from its vectorizer.
     if module.exact or not jit.vector_forms(name):
         module.scalar_calls += 1
     return f"call {module.flags} {t.llvm} @{name}({args})"
@@ -42,5 +44,7 @@ def vector_form(
     module.math[name] = None
     if module.exact or function.name not in VECTOR_MATH:
         return "", 1
+    # Sorted by width. The widest that fits: parts of a wider form would compute lanes that do not
+    # exist.
     forms = [("", 1), *(f for f in jit.vector_forms(name) if f[1] <= lanes)]
     return forms[-1]

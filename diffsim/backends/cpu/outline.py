@@ -1,17 +1,18 @@
 """Blocks too long for one function: cut into parts, each a function of its own, on the CPU.
 
 LLVM's register allocator, scheduler and coalescer take time that grows as the square of a block's length. So
-a long block is written as calls of parts, one after the other. What a part reads and another one (or the code
-around the block) makes goes through memory, a frame that the lane, or the lanes that run together, have from
-the arena; most of it could not stay in registers for so long anyway.
+a long block is outlined: written as calls of parts, one after the other. A value defined in one part (or
+around the block) and used in another goes through memory, a frame that the lane, or the lanes that run
+together, have from the arena. Such values live for thousands of statements and would be spilled in any case.
 
-    store %i, frame + 0                    (what the block finds)
+    store %i, frame + 0                    (live into the block)
     call @part0(%params, %worker, frame)   %x = fmul ...
     call @part1(%params, %worker, frame)   store %x, frame + 128
     call @part2(%params, %worker, frame)   ...
-    %y = load frame + 192                  (what it yields)
+    %y = load frame + 192                  (live out of it)
 
-An integer is kept as what it is as an index, in 64 bits: addresses come out the same as in one function.
+An integer crosses parts as a 64-bit index: addresses come out the same as in one function. Read first:
+`_Cut.lower`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
 from diffsim.ir.types import i64, u8
 
 _LONGEST = 4_000
-"""Statements of a block that stays in one function."""
+"""Statements of the longest block that is kept in one function."""
 _PART = 1_000
-"""Statements of a part."""
+"""Statements of a part: few enough for the quadratic passes, enough that the frame is small beside them."""
 
 
 def lower(body: FunctionLowering, block: Block) -> bool:
-    """Lower a block in parts, if it is long; returns whether it was.
+    """Lower a block in parts, if it is long; return whether it was.
 
-    A check, or room for saved values that is not there, ends the function that it stands in: blocks with
-    either are not cut.
+    A failed check, and an allocation of scratch that fails, return from the enclosing function: from within a
+    part they would end the part only. Blocks with either are not cut.
     """
     if len(block.stmts) <= _LONGEST:
         return False
@@ -46,7 +47,7 @@ def lower(body: FunctionLowering, block: Block) -> bool:
 
 
 class _Cut:
-    """The parts of one block, and what is handed on between them."""
+    """The parts of one block, and the values that are live across their borders."""
 
     def __init__(self, body: FunctionLowering, block: Block) -> None:
         self.body = body
@@ -54,14 +55,14 @@ class _Cut:
         self.parts = [block.stmts[k : k + _PART] for k in range(0, len(block.stmts), _PART)]
         self.lanes = body.lanes if isinstance(body, SimdValues) else 1
         self.found = tuple(free_values(block))
-        """What the code around the block makes."""
+        """The values live into the block, counted as defined in part -1."""
         self.made_in = dict.fromkeys(self.found, -1)
         self.last_use: dict[Value, int] = {}
-        """Of the values that are handed on: the last part that uses it."""
+        """The last part that uses a value, for the values that cross parts only."""
         self.places: dict[Value, int] = {}
-        """Where they are in the frame [byte]."""
+        """Their offsets in the frame [byte]."""
         self.indices: dict[Value, Index] = {}
-        """How integers that differ between lanes are kept: the base or the vector, each if there is one."""
+        """How divergent integers are stored: the base or the vector, each if there is one."""
         self.needs = [list(map(_needs, part)) for part in self.parts]
         for k, part in enumerate(self.parts):
             for s, needs in zip(part, self.needs[k], strict=True):
@@ -69,27 +70,28 @@ class _Cut:
                     if self.made_in[v] != k:
                         self.last_use[v] = k
                 self.made_in.update(dict.fromkeys(outs(s), k))
+        # A yielded value is used after the last part, so its place is never reused.
         for v in block.yields:
             if self.made_in.get(v, -1) >= 0:
                 self.last_use[v] = len(self.parts)
 
     def lower(self) -> None:
-        """Write the parts, and their calls where the block stands."""
+        """Emit the parts as functions, and calls of them in place of the block."""
         body, module = self.body, self.body.module
         room = Mem("frame", u8, 1, None, "scratch")
+        # `scratch` multiplies by the lanes that run together; the frame is one for all of them.
         count = Const(i64, -(-self.layout() // self.lanes))
         ticket = module.target.scratch(body, Alloca(room, count, self.block.stmts[0].span))
         frame = body.pointers[room]
         handed = self.handed()
-        body.int64_names.append(
-            {}
-        )  # indices that are worked out here are known here alone, as in any block
+        body.int64_names.append({})  # widened indices are valid in this block only, as in any other
         for v in self.found:
             if v in self.last_use:
                 self.store_for_later(body, v, frame)
         for k, part in enumerate(self.parts):
             name = f"@part{module.parts}"
             module.parts += 1
+            # noinline: inlining would rebuild the long function.
             params = ", ".join(["ptr %params", "i64 %worker", "ptr %frame", *handed])
             lines, counts = self.part(k, part)
             module.text += [f"define internal void {name}({params}) noinline nounwind {{", "entry:"]
@@ -106,7 +108,7 @@ class _Cut:
         module.target.release(body, ticket)
 
     def handed(self) -> list[str]:
-        """Registers that the parts are called with, and have under the same names."""
+        """Return the registers that are passed to every part, as parameters of the same names."""
         body = self.body
         mems = {s.mem: None for s in statements(self.block) if isinstance(s, (Load, Store))}
         found = [body.pointers[m] for m in mems if m.kind == "scratch"]
@@ -118,7 +120,7 @@ class _Cut:
         return handed
 
     def part(self, k: int, stmts: Sequence[Stmt]) -> tuple[list[str], bool]:
-        """The text of part k, and whether it may return because the launch is to stop."""
+        """Lower part k; return its text, and whether it may return early on a stop request."""
         body, lines = self.body, list[str]()
         part = FunctionLowering(body.module, lines)
         if isinstance(body, SimdValues):
@@ -129,6 +131,8 @@ class _Cut:
         part.update_logs = body.update_logs
         part.has_safepoints = body.has_safepoints
         part.pointers.update((m, p) for m, p in body.pointers.items() if m.kind == "scratch")
+        # Only the definitions of this part enter `made_by`: looking through a definition of another
+        # part (index arithmetic, fused products) would name a register of that function.
         part.load_parameters([Block(stmts)])
         if isinstance(part, SimdValues):
             part.open_preamble()
@@ -136,6 +140,7 @@ class _Cut:
         for s, needs in zip(stmts, self.needs[k], strict=True):
             for v in needs:
                 if v not in here and self.made_in[v] != k:
+                    # At its first use in the part rather than at the entry, for short live ranges.
                     self.reload(part, v, "%frame")
                     here.add(v)
             part.stmt(s)
@@ -150,7 +155,11 @@ class _Cut:
     # ---- the frame
 
     def layout(self) -> int:
-        """Give each value that is handed on its place; returns the size of the frame [byte]."""
+        """Assign each crossing value its place in the frame; return the frame's size [byte].
+
+        A linear scan over the parts with a free list for each size, as in linear-scan register allocation
+        (Poletto and Sarkar, 1999): without reuse the frame would grow with the length of the block.
+        """
         size, free = 0, dict[int, list[int]]()
         dying: dict[int, list[Value]] = {}
         for v, last in self.last_use.items():
@@ -159,7 +168,9 @@ class _Cut:
         for v, k in self.made_in.items():
             if v not in self.last_use:
                 continue
-            while done < k:  # what was used last in an earlier part
+            # Strictly earlier: within one part a value may be stored before another one is reloaded
+            # for the last time.
+            while done < k:
                 for old in dying.get(done, ()):
                     free.setdefault(self.frame_bytes(old), []).append(self.places[old])
                 done += 1
@@ -172,10 +183,11 @@ class _Cut:
         return size
 
     def frame_bytes(self, v: Value) -> int:
-        """Bytes for a value, in whole words or lines."""
+        """Return the bytes of a value's place: a word, or whole cache lines for vectors."""
         t = v.type.scalar
         if not self.varies(v):
             return 8
+        # Room for the base and the vector of an `Index`, whichever of them it has.
         bytes_ = 8 * (self.lanes + 1) if v.type.is_int else t.bytes * self.lanes
         return (bytes_ + 63) // 64 * 64
 
@@ -191,12 +203,13 @@ class _Cut:
         return part.assign(f"load {t}, ptr {at}, align 8{part.module.alias('scratch')}")
 
     def store_for_later(self, part: FunctionLowering, v: Value, frame: str) -> None:
-        """Store a value for later parts."""
+        """Store a value into the frame."""
         place = self.places[v]
         if not v.type.is_int:
             self.store_value(part, frame, place, part.type_of(v), part.name(v))
         elif isinstance(part, SimdValues) and v in part.divergent:
             at = self.indices[v] = part.index(v)
+            # A constant base needs no place: it is the same text in every part.
             if at.base.startswith("%"):
                 self.store_value(part, frame, place, "i64", at.base)
             if at.vector:
@@ -205,7 +218,7 @@ class _Cut:
             self.store_value(part, frame, place, "i64", part.index64(v))
 
     def reload(self, part: FunctionLowering, v: Value, frame: str) -> None:
-        """Load a value that an earlier part has kept."""
+        """Load a value that an earlier part (or the code around the block) stored."""
         place = self.places[v]
         if not v.type.is_int:
             part.names[v] = self.load_value(part, frame, place, part.type_of(v))
@@ -225,7 +238,7 @@ class _Cut:
 
 
 def _needs(s: Stmt) -> Iterable[Value]:
-    """The values that a statement reads, the blocks inside of it too; no constants nor arguments."""
+    """Return the values that a statement reads, nested blocks included, without constants and arguments."""
     if blocks(s):
         return free_values(Block((s,)))
     return [v for v in uses(s) if not isinstance(v, LEAVES)]

@@ -1,6 +1,6 @@
-"""Copies of memories for the threads of the CPU: adding without atomics.
+"""Privatization on the CPU: chunks add to private copies of a memory instead of using atomics.
 
-A task's `private` memories are small beside the number of additions to them. Each chunk adds to a copy of
+A task's `privatized` memories are small beside the number of additions to them. Each chunk adds to a copy of
 its own, all of which lie in one block behind the layout's `copies` slot, and `add_up` adds them to the
 memory afterwards, in the order of the chunks.
 
@@ -21,12 +21,12 @@ from diffsim.ir.nodes import Block, Task, Value
 from diffsim.ir.schedules import Privatized
 from diffsim.ir.types import size_of
 
-_ALONE = 4096  # scalars that one thread adds up sooner than it gets others to help
+_ALONE = 4096  # scalars that one thread adds up in less time than waking others takes
 _MOST_PARTS = 128
 
 
 def _axes(p: Privatized) -> list[tuple[int, int]]:
-    """Extent and stride in memory of each axis of the part that is copied, the components' last."""
+    """Return extent and stride in memory of each axis of the copied part, the components' last."""
     mem = p.mem
     assert mem.shape is not None
     axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.lead) :]
@@ -34,34 +34,39 @@ def _axes(p: Privatized) -> list[tuple[int, int]]:
 
 
 def _order(p: Privatized) -> list[int]:
-    """The axes as they lie in memory, the one with the largest stride first."""
+    """Return the axes in memory order, the one with the largest stride first."""
     axes = _axes(p)
     return sorted(range(len(axes)), key=lambda k: -axes[k][1])
 
 
 def _strides(p: Privatized) -> list[int]:
-    """The strides of a copy, whose axes lie as those of the memory do, without gaps."""
+    """Return the strides of a copy: the memory's order of axes, without gaps."""
     return list(packed_strides([extent for extent, _ in _axes(p)], order=_order(p)))
 
 
 def _bytes(p: Privatized) -> int:
+    # Whole cache lines, so that no two threads write to the same one (false sharing).
     return (p.scalars * p.mem.dtype.scalar.bytes + 63) // 64 * 64
 
 
 def contiguous(p: Privatized) -> bool:
-    """Whether the part that is copied lies in memory without gaps."""
+    """Return whether the copied part is contiguous in memory."""
     loops = _loops(p)
     return len(loops) == 1 and loops[0][1] == loops[0][2] == 1
 
 
 def copy_at(p: Privatized, place: str, slots: int = 1) -> PrivateCopy:
-    """A copy that lies there."""
+    """Describe a copy at an address; with slots every stride grows by their number."""
     *strides, component = (s * slots for s in _strides(p))
     return PrivateCopy(place, len(p.lead), strides, component, slots)
 
 
 class Chunk:
-    """The copies of one chunk: all memories' copies, and behind them the vectors of those that have slots."""
+    """The copies of one chunk: those of all memories, then the vectors of the memories that have slots.
+
+    Invariant: at the end of a chunk the copies hold the sums, and the slots are spent. So `add_up` reads
+    the first part of a block only, whether or not there are slots.
+    """
 
     def __init__(self, task: Task, lanes: int, register: int) -> None:
         self.private = task.privatized
@@ -78,11 +83,11 @@ class Chunk:
 
     @property
     def scalars(self) -> int:
-        """Scalars that are set to 0 and added up."""
+        """Return the number of scalars that are zeroed and added up: the cost of having copies."""
         return sum(n * p.scalars for p, n in zip(self.private, self.slots, strict=True))
 
     def places(self) -> Iterator[tuple[Privatized, int]]:
-        """The memories, and where the copy of each begins [byte]."""
+        """Yield the memories, and the offset of each one's copy in the chunk's block [byte]."""
         at = 0
         for p in self.private:
             yield p, at
@@ -92,7 +97,7 @@ class Chunk:
         return [(p, n) for p, n in zip(self.private, self.slots, strict=True) if n > 1]
 
     def enter(self, body: FunctionLowering, k: int) -> str:
-        """At the start of a chunk: find its copies, and set them to 0; returns where they are."""
+        """Emit the start of a chunk: locate its copies and zero them; return their address."""
         base, _ = _block_of(body, k)
         skip = body.assign(f"mul i64 %chunk, {self.bytes}")
         mine = body.assign(f"getelementptr i8, ptr {base}, i64 {skip}")
@@ -109,7 +114,7 @@ class Chunk:
         return mine
 
     def leave(self, body: FunctionLowering, mine: str) -> None:
-        """At the end of a chunk: add up the slots of each scalar."""
+        """Emit the end of a chunk: add up the slots of each scalar into its plain copy."""
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
             if n > 1:
@@ -123,6 +128,8 @@ class Chunk:
 def _add_slots(body: FunctionLowering, p: Privatized, n: int, copy: str, vectors: str) -> None:
     scalar = p.mem.dtype.scalar
     t, kind = scalar.llvm, f"<{n} x {scalar.llvm}>"
+    # -0.0 is the neutral element of IEEE 754 addition (0.0 + -0.0 is +0.0). Without `reassoc` LLVM
+    # adds the lanes one after the other; the order of a sum over lanes is free.
     word, start, flags = ("fadd", f"{t} -0.0, ", "reassoc ") if scalar.is_float else ("add", "", "")
     name = f"@llvm.vector.reduce.{word}.v{n}{'f' if scalar.is_float else 'i'}{scalar.bits}"
     body.module.declare(name, f"declare {t} {name}({f'{t}, ' if scalar.is_float else ''}{kind})")
@@ -140,7 +147,11 @@ def _add_slots(body: FunctionLowering, p: Privatized, n: int, copy: str, vectors
 def add_up(
     body: FunctionLowering, chunk: Chunk, k: int, run: Callable[[str, str, str], None]
 ) -> None:
-    """Add the copies to their memories, chunk after chunk; `run` spreads a function, given its range."""
+    """Emit the addition of all copies to their memories; `run` spreads a function over its range.
+
+    Each scalar gets its copies in the order of the chunks, however the range is cut: the result depends on
+    the number of copies, and not on threads.
+    """
     copies, used = _block_of(body, k)
     for j, (p, at) in enumerate(chunk.places()):
         if p.scalars < _ALONE:
@@ -153,7 +164,7 @@ def add_up(
 
 
 def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[str]:
-    """For each memory too large for one thread: the function that adds up a range of all its copies."""
+    """Lower, for each memory too large for one thread, the function that adds a range of all copies."""
     text = []
     for j, (p, at) in enumerate(chunk.places()):
         if p.scalars < _ALONE:
@@ -170,7 +181,7 @@ def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[
 
 
 def keep_block(body: FunctionLowering, k: int, copies: str, used: str) -> None:
-    """Note where the copies of a task lie, and how many chunks have some."""
+    """Store the address of a task's copies, and how many chunks have one, in the parameter block."""
     slot = body.module.layout.copies[k]
     body.store_task_slot(slot, "ptr", copies)
     body.store_task_slot(slot + 1, "i64", used)
@@ -185,19 +196,21 @@ def _block_of(body: FunctionLowering, k: int) -> tuple[str, str]:
 
 
 def are_there(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterator[str]:
-    """Whether the part that there are copies of is in the memory: conditions that a launch must look at.
+    """Yield conditions for the copied part to lie within the memory, which a launch must test.
 
-    Lanes may add under a condition that says so, and adding up asks for none.
+    In the source an addition may be guarded, so that it never happens for an index that is out of bounds.
+    Adding up the copies is not guarded, and would write out of bounds.
     """
     for p in private:
         assert p.mem.shape is not None
         for (base, shift), extent in zip(p.lead, p.mem.shape, strict=False):
             if base is not None:
+                # Unsigned, so that one comparison covers negative indices too.
                 yield body.assign(f"icmp ult i64 {_lead_index(body, base, shift)}, {extent}")
 
 
 def start(body: FunctionLowering, p: Privatized) -> str:
-    """The address of the first scalar that there are copies of."""
+    """Emit the address of the first scalar of the copied part."""
     first = body.pointers[p.mem]
     for (base, shift), stride in zip(p.lead, body.element_strides(p.mem), strict=False):
         index = _lead_index(body, base, shift)
@@ -214,7 +227,7 @@ def _add_one(
     chunks: str,
     part: tuple[str, str] | None = None,
 ) -> None:
-    """Add up copies that are `total` bytes apart; `part`: only this range of the outermost loop."""
+    """Emit the sum of copies that are `total` bytes apart; `part`: this range of the outermost loop only."""
     t = p.mem.dtype.scalar.llvm
     first = start(body, p)
 
@@ -246,11 +259,13 @@ def _add_one(
 
 
 def _loops(p: Privatized) -> list[tuple[int, int, int]]:
-    """Loops over a copy, outermost first, as few as will do: extent, stride in it and in the memory."""
+    """Return the fewest loops over a copy, outermost first: extent, stride in it and in the memory."""
     axes, strides = _axes(p), _strides(p)
     loops: list[tuple[int, int, int]] = []
     for k in _order(p):
         extent, there = axes[k]
+        # Two axes collapse into one where the outer stride is the inner extent times the inner
+        # stride. A contiguous part becomes a single loop, which LLVM vectorizes.
         if loops and loops[-1][2] == extent * there:
             extent *= loops.pop()[0]
         loops.append((extent, strides[k], there))

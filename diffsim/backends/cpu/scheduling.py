@@ -1,4 +1,10 @@
-"""A parallel task spread over the pool's threads: which of its functions runs, and on how many chunks."""
+"""A parallel task spread over the pool's threads: which of its functions runs, and on how many chunks.
+
+The choice is made by emitted code, at the launch: only then are the number of lanes and of threads known. The
+variants, in the order in which they are tried (`_Spread.run`): one chunk on this thread, private copies, then
+logs of updates or the task itself with atomics. With `deterministic=True` no choice depends on threads, as
+variants are compiled differently and may round differently.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +35,7 @@ _LOGS = {
 
 
 def has_variants(task: Task) -> bool:
-    """Whether running on one thread makes a difference."""
+    """Return whether the task has atomics that one thread alone would not need."""
     in_order = task.order is not None and task.order.serial
     return (
         bool(task.axes)
@@ -45,14 +51,17 @@ def jit_of(module: Module) -> Jit:
 
 
 def lanes_together(module: Module, task: Task) -> int:
-    """Lanes that run together."""
+    """Return how many lanes run together as a vector; 1 for a scalar task.
+
+    Memoized, as the estimate walks the body and every variant of the task asks for it.
+    """
     if task not in module.together:
         module.together[task] = lanes_at_once(task, jit_of(module)) if task.simd else 1
     return module.together[task]
 
 
 def chunk_copies(module: Module, task: Task) -> private_copies.Chunk:
-    """The copies that each chunk of a task may have."""
+    """Describe the private copies that each chunk of a task may have."""
     return private_copies.Chunk(task, lanes_together(module, task), jit_of(module).vector_bits)
 
 
@@ -62,7 +71,11 @@ def spread(body: FunctionLowering, k: int, task: Task, lanes: str, chunks: str) 
 
 
 class _Spread:
-    """Where a launch chooses how to run one task, and what all the ways have in common."""
+    """The code by which a launch chooses how to run one task.
+
+    Each variant is tried behind a condition; the ones that run join at `done`, where a phi says how many
+    chunks there were, and so how many partial results are valid.
+    """
 
     def __init__(self, body: FunctionLowering, k: int, task: Task, lanes: str, chunks: str) -> None:
         self.body = body
@@ -76,24 +89,29 @@ class _Spread:
         self.partials = self.released = ""
         self.free_logs = ""
         self.most = ""
-        """How many chunks there are if updates are logged."""
+        """The number of chunks if updates are logged; "" where they are not."""
         self.done = body.new_label("done")
         self.arrivals: list[tuple[str, str]] = []
-        """How many chunks ran, on which way to the end."""
+        """The incoming values of that phi: number of chunks, label of the predecessor."""
 
     def run(self) -> None:
         body, task, n = self.body, self.task, len(self.task.reductions)
         if n or task.privatized or task.order is not None:
             for name, text in ARENA.items():
                 self.module.declare(name, text)
+            # All variants allocate from the arena of worker 0 like from a stack; one release at
+            # `done` frees whatever the chosen one took.
             mark = body.assign(f"call i64 @ds_arena_mark(ptr {self.pool}, i64 0)")
             self.released = f"call void @ds_arena_release(ptr {self.pool}, i64 0, i64 {mark})"
         if task.order is not None and task.order.logged:
             self.prepare_logs(task.order.logged)
         if n:
+            # Enough for the variant with most chunks: logging cuts the lanes finer than the others
+            # do.
             bytes_ = body.assign(f"mul i64 {self.most or self.chunks}, {8 * n}")
             self.partials = alloc(body, self.pool, bytes_)
             body.store_task_slot(self.module.layout.partials[self.k], "ptr", self.partials)
+        # The order matters: each variant emits the fall-through of the one before it.
         self.as_one_chunk()
         if task.privatized:
             self.with_copies()
@@ -113,7 +131,7 @@ class _Spread:
         self.body.jump(self.done)
 
     def fork(self, condition: str) -> str:
-        """Go on where the condition holds; returns the label for where it does not."""
+        """Branch; continue where the condition holds, and return the label for where it does not."""
         body = self.body
         yes, no = body.new_label("yes"), body.new_label("no")
         body.emit(f"br i1 {condition}, label %{yes}, label %{no}")
@@ -132,7 +150,7 @@ class _Spread:
         body.start_block(otherwise)
 
     def prepare_logs(self, logged: frozenset[Atomic | Store]) -> None:
-        """Cut the lanes so that no chunk logs too much, as `passes/transforms/privatize.py` estimates."""
+        """Emit a number of chunks such that none logs too much, estimated from the trip counts."""
         body = self.body
         for name, text in _LOGS.items():
             self.module.declare(name, text)
@@ -147,11 +165,12 @@ class _Spread:
         for choice in ("smin", "smax"):
             name = f"@llvm.{choice}.i64"
             self.module.declare(name, f"declare i64 {name}(i64, i64)")
+        # At most one chunk per lane, and never fewer than the work asks for.
         wanted = body.assign(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {self.lanes})")
         self.most = body.assign(f"call i64 @llvm.smax.i64(i64 {wanted}, i64 {self.chunks})")
 
     def with_logs(self) -> None:
-        """Rounds of chunks that note their updates, which are made at the end of each round."""
+        """Run rounds of chunks that log their updates, applied at the end of each round."""
         body, k = self.body, self.k
         size = update_log.state_bytes(self.task)
         slot = self.module.layout.logs[k]
@@ -159,6 +178,8 @@ class _Spread:
         body.store_task_slot(slot + update_log.STATES, "ptr", states)
         body.store_task_slot(slot + update_log.LANES, "i64", self.lanes)
         body.store_task_slot(slot + update_log.ALL, "i64", self.most)
+        # The states must be zero at the start of each round: a log without blocks is one of null
+        # pointers.
         self.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
 
         def one(iteration: str) -> None:
@@ -172,6 +193,8 @@ class _Spread:
                 f"call void @llvm.memset.p0.i64(ptr align 64 {states}, i8 0, i64 {bytes_}, i1 false)"
             )
             self.pooled(f"@logs{k}", used, used)
+            # One chunk per bin: a bin is merged by a single thread, so no element is updated by
+            # two.
             self.pooled(f"@merge{k}", str(update_log.BINS), str(update_log.BINS))
             body.emit(self.free_logs)
 
@@ -180,9 +203,9 @@ class _Spread:
         self.arrive(self.most)
 
     def with_copies(self) -> None:
-        """Each thread adds to copies, if there is enough to add.
+        """Emit the variant in which each thread adds to a copy, behind the condition that this pays.
 
-        If nothing may depend on the number of threads, there are as many copies as pay.
+        In a deterministic module the number of copies follows from the work, not from that of threads.
         """
         body, task, module = self.body, self.task, self.module
         chunk = chunk_copies(module, task)
@@ -191,8 +214,10 @@ class _Spread:
             return
         threads = body.load_slot(THREADS, "i64")
         least = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
+        # Measured: copies pay from about one addition per scalar of them on (docs/adr/0008).
         room = body.assign(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
         worth = body.assign(f"icmp sgt i64 {self.additions()}, {room}")
+        # No more than _MOST_COPIED bytes in all: the arena would take that memory and keep it.
         little = body.assign(f"icmp sle i64 {least}, {_MOST_COPIED // chunk.bytes}")
         worth = body.assign(f"and i1 {worth}, {little}")
         if not chunk.has_slots:  # else it pays on one thread, too
@@ -202,6 +227,8 @@ class _Spread:
 
     def with_fixed_copies(self, chunk: private_copies.Chunk) -> None:
         body, task = self.body, self.task
+        # The variant with copies does not log: an update that is ordered by its log and not privatized
+        # would be atomic there, in whatever order threads come.
         private = {s for p in task.privatized for s in p.atomics}
         if task.order is not None and not task.order.logged <= private:
             return
@@ -209,12 +236,14 @@ class _Spread:
         most = min(_FIXED_COPIES, _MOST_COPIED // chunk.bytes)
         used = body.assign(f"call i64 @llvm.smin.i64(i64 {enough}, i64 {most})")
         used = body.assign(f"call i64 @llvm.smin.i64(i64 {used}, i64 {self.chunks})")
+        # Under the limit of the copies fewer threads than _FEWEST_COPIES could take part, where
+        # logs let all of them; but a loop of few chunks has no more to offer.
         fewest = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {_FEWEST_COPIES})")
         worth = body.assign(f"icmp sge i64 {used}, {fewest}")
         self.with_copies_if(worth, chunk, used)
 
     def with_copies_if(self, worth: str, chunk: private_copies.Chunk, used: str) -> None:
-        """Add in copies and be done, where it is worth it and what they are copies of is there."""
+        """Emit the variant with copies behind `worth`, and behind the copied part lying within its memory."""
         body = self.body
         for there in private_copies.are_there(body, self.task.privatized):
             worth = body.assign(f"and i1 {worth}, {there}")
@@ -223,12 +252,12 @@ class _Spread:
         body.start_block(otherwise)
 
     def additions(self) -> str:
-        """The number of additions that copies may take, as `passes/transforms/privatize.py` estimates it."""
+        """Emit the number of additions to copies, by the estimate of `passes/transforms/privatize.py`."""
         count = lanes_together(self.module, self.task) * sum(p.count for p in self.task.privatized)
         return self.body.assign(f"mul i64 {self.lanes}, {count}")
 
     def add_in_copies(self, chunk: private_copies.Chunk, least: str) -> None:
-        """At least so many chunks, each with its copies."""
+        """Run at least `least` chunks, each with private copies, and add the copies up."""
         body, k = self.body, self.k
         room = _COPIES_ROOM // chunk.bytes
         most = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {room})")
@@ -240,11 +269,13 @@ class _Spread:
         self.arrive(used)
 
     def as_it_is(self) -> None:
-        """The task's own function, with atomics where several threads run it."""
+        """Run the task's own function, with atomics where several threads run it."""
         body, k, order = self.body, self.k, self.task.order
         function = f"@task{k}"
         if has_variants(self.task) and not self.module.deterministic:
             threads = body.load_slot(THREADS, "i64")
+            # A function pointer rather than a branch: both variants take the same job. Not in a
+            # deterministic module, where the number of threads may decide nothing.
             one_thread = body.assign(f"icmp eq i64 {threads}, 1")
             function = body.assign(f"select i1 {one_thread}, ptr @alone{k}, ptr @task{k}")
         job = (self.pool, self.lanes, self.chunks)
@@ -253,7 +284,11 @@ class _Spread:
 
 
 def combine_partials(body: FunctionLowering, task: Task, partials: str, chunks: str) -> None:
-    """Fold the chunks' partial results, in order, and update the memory once."""
+    """Emit the fold of the chunks' partial results, and one update of each target.
+
+    A left fold in the order of the chunks. Float addition is not associative, so the order must not depend
+    on which thread was faster.
+    """
     before = body.label
     head, step, after = (body.new_label(w) for w in ("fold", "step", "folded"))
     body.jump(head)
@@ -281,5 +316,6 @@ def combine_partials(body: FunctionLowering, task: Task, partials: str, chunks: 
     phis.append(f"  {c} = phi i64 [ 0, %{before} ], [ {advanced}, %{step} ]")
     body.lines[at:at] = phis
     body.start_block(after)
+    # Not atomic: the launching thread alone runs here, after all chunks.
     for (op, mem, index), result in zip(task.reductions, carried, strict=True):
         body.update(op, mem, body.address(mem, index), result)

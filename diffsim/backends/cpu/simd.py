@@ -3,19 +3,19 @@
 LLVM vectorizes a loop over lanes only if there is no loop inside of it (or one it can unroll). A task with
 loops inside is therefore written with vectors from the start, if `passes/transforms/vectorize.py` has
 marked it: each value that differs between lanes is one `<W x float>`, each that does not stays a scalar,
-and the loops stand outside of the vectors, as in code written by hand:
+and the loops are outside of the vectors (outer-loop vectorization):
 
     for %i in 0..n {                        for block in 0..ceil(n / W) {
       for %k in 0..64 {            ->         for %k in 0..64 {
         %x.1 = mul %x, %x                       %x.1 = fmul <W x float> %x, %x
 
-How each thing is done (`SimdLowering`, a `Body` that knows which values vary):
+How it is done (`SimdLowering`, a `FunctionLowering` that knows which values are divergent):
 
 - An index is a scalar, plus a step times the lane, plus a vector (`Index`). Step 1 is a vector load or
   store, step 0 a scalar one, everything else gathers and scatters.
-- `mask` says which lanes are at work: the lanes that the last block of a row has, within those the ones
-  that took a branch, within those the ones whose loop still runs. Code is only run where at least one lane
-  is at work; it computes in all lanes, and loads, stores and adds in those at work.
+- `mask` is the active mask: the lanes that the last block of a row has, within those the ones that took a
+  branch, within those the ones whose loop still runs. Code is only run where at least one lane is active; it
+  computes in all lanes, and loads, stores and adds in the active ones.
 - Saved values of loops (scratch) are W wide and contiguous, and need no mask.
 - Functions of libmvec are called for as many lanes as they take at once. All lanes, also those of an
   incomplete block, go through the same code: no element depends on where a chunk begins.
@@ -56,7 +56,7 @@ _CHEAP = 12  # operations of a branch that are rather computed for nothing than 
 
 
 def lanes_at_once(task: Task, jit: Jit) -> int:
-    """W: as many registers for a value, up to 4, as all values of the busiest loop find room in.
+    """Return W: as many registers per value, up to 4, as the register pressure of the busiest loop allows.
 
     Several registers hide the latency of an operation: iterations that depend on each other would wait.
     """
@@ -72,13 +72,18 @@ def lanes_at_once(task: Task, jit: Jit) -> int:
     )
     lanes *= 4 if room >= 4 else 2 if room >= 2 else 1
     extent = _extent(task)
+    # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
+    # would compute for nothing.
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
         lanes //= 2
     return lanes
 
 
 def _register_pressure(block: Block, wide: frozenset[Value]) -> int:
-    """The most vectors that are needed at once in an innermost loop of a block, or in one without loops."""
+    """Return the most vectors live at once in any innermost loop of a block, or in a block without loops.
+
+    Spills there cost the most: what is live across a loop without being used in it may be spilled around it.
+    """
     most = 1
     if not any(blocks(s) for s in block.stmts):
         most = _most_live(block, set(), wide)
@@ -95,7 +100,10 @@ def _has_loop(block: Block) -> bool:
 
 
 def _most_live(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
-    """The most vectors that are needed at once in a block, `around` from its begin to its end."""
+    """Return the most vectors live at once in a block, `around` being live throughout it.
+
+    A forward scan with the last use of each value: linear in the number of operands.
+    """
     last: dict[Value, int] = {}
     for k, x in enumerate(block.stmts):
         last.update(dict.fromkeys(uses(x), k))
@@ -110,7 +118,7 @@ def _most_live(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
 
 
 def _extent(task: Task) -> int | None:
-    """The length of the last axis, where it is a constant."""
+    """Return the length of the last axis, where it is a constant."""
     lo, hi = task.bounds.yields[-2:]
     if isinstance(lo, Const) and isinstance(hi, Const):
         return max(0, int(hi.value) - int(lo.value))
@@ -132,6 +140,7 @@ class SimdLowering(SimdValues):
             self.load(s)
         elif isinstance(s, Store):
             at = self.index_of(s.mem, s.index)
+            # All active lanes store the same value to the same place: once will do.
             if not at.step and not at.vector and s.value not in self.divergent:
                 self.store(s.mem, at.base, self.name(s.value))
             else:
@@ -150,6 +159,8 @@ class SimdLowering(SimdValues):
         if s.out not in self.divergent:
             return super().op(s)
         with self.vector_ops():
+            # Sums of adjoints: one fused operation also where the product has other uses (see
+            # `product`).
             product = self.product(s.args[1]) if s.op.name == "accumulate" else None
             if product is not None:
                 t, total = s.out.type.scalar, self.name(s.args[0])
@@ -173,15 +184,19 @@ class SimdLowering(SimdValues):
             return
         same, apart = not at.step and not at.vector, at.step and not at.vector
         t = s.mem.dtype.scalar
+        # No other thread updates the same element; lanes of this vector may still meet.
         plain = s.exclusive or self.single_threaded or copy is not None
         with self.vector_ops():
             v = self.name(s.value)
         if s in self.update_logs:
             self.log_lanes(s, at, v)
+        # Lanes update distinct elements (a constant step other than 0, or so the analysis has
+        # shown): load, combine, store for all of them at once.
         elif plain and (apart or (s.exclusive and not same)):
             with self.vector_ops():
                 old = self.load_lanes(s.mem, at)
                 self.store_lanes(s.mem, at, self.combine(s.op, t, old, v))
+        # One element for all lanes: one update with the sum of the active ones.
         elif same and s.op == "add":
             self.update_once(s, at.base, self.sum_of_lanes(t, v), plain=plain)
         else:
@@ -199,7 +214,7 @@ class SimdLowering(SimdValues):
                 self.free_array("ptr", where)
 
     def log_lanes(self, s: Atomic, at: Index, v: str) -> None:
-        """Note what each lane adds, lane after lane, or once what all of them add to one element."""
+        """Log what each lane adds, in the order of the lanes, or once the sum for one element."""
         t = s.mem.dtype.scalar
         same = not at.step and not at.vector
         if same and s.op == "add":
@@ -220,7 +235,7 @@ class SimdLowering(SimdValues):
             self.free_array("ptr", where)
 
     def add_to_slots(self, s: Atomic, at: Index, slots: int) -> None:
-        """Add each lane to its slot: lane k of every `slots` lanes to the k-th number at its place."""
+        """Add each lane to its slot of a copy: lane k to slot k modulo `slots`."""
         t = s.mem.dtype.scalar
         if not at.step and not at.vector:
             kind = f"<{slots} x {t.llvm}>"
@@ -228,6 +243,8 @@ class SimdLowering(SimdValues):
             old = self.assign(f"load {kind}, ptr {at.base}, {how}")
             self.emit(f"store {kind} {self.folded(t, s.value, slots, old)}, ptr {at.base}, {how}")
             return
+        # Different slots are different addresses, so within `slots` lanes none meet, whatever their
+        # indices are.
         own = ", ".join(f"i64 {k % slots}" for k in range(self.lanes))
         at = self.plus(at, Index(vector=f"<{own}>"))
         with self.vector_ops():
@@ -258,7 +275,7 @@ class SimdLowering(SimdValues):
         return self.assign(f"select {self.vector('i1')} {mask}, {kind} {a}, {kind} {b}")
 
     def masked_if(self, s: If) -> None:
-        """Both sides, each if any lane takes it, and a choice between their results."""
+        """Lower a divergent branch: each side under its mask if any lane takes it, then a select."""
         outer, cond = self.mask, self.name(s.cond)
         results = []
         for side, block in enumerate((s.then, s.orelse)):
@@ -295,13 +312,18 @@ class SimdLowering(SimdValues):
         ]
 
     def divergent_for(self, s: For) -> None:
-        """A loop whose bounds differ between lanes: it runs until all lanes are through."""
+        """Lower a loop with divergent bounds: it runs until the last lane has finished.
+
+        Lane j is active for its first `trips[j]` iterations; a finished lane keeps its carried values by a
+        select, as the loop goes on computing in all lanes.
+        """
         outer = self.mask
         lo, hi = self.index(s.lo), self.index(s.hi)
         first, kind = self.as_vector(lo), self.vector("i64")
         last = self.as_vector(hi)
         trips = self.assign(f"sub nsw {kind} {last}, {first}")
         if self.mask:
+            # Bounds of an inactive lane may be anything, and would run the loop far too long.
             nothing = self.splat("i64", "0", lasting=True)
             trips = self.assign(
                 f"select {self.vector('i1')} {self.mask}, {kind} {trips}, {kind} {nothing}"
@@ -326,6 +348,7 @@ class SimdLowering(SimdValues):
         self.start_block(body)
         iteration = self.splat("i64", k)
         self.mask = self.both(outer, self.assign(f"icmp slt {kind} {iteration}, {trips}"))
+        # A reversed loop still counts up; only the index is mirrored from each lane's own end.
         if s.reverse:
             end = self.assign(f"sub nsw i64 -1, {k}")
             place = self.plus(hi, Index(end))
@@ -352,6 +375,8 @@ class SimdLowering(SimdValues):
 
     def divergent_while(self, s: While) -> None:
         outer = self.mask
+        # The active mask is itself carried: a lane whose condition was false once stays inactive, even if
+        # memory that the condition reads changes later.
         inits = [self.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
         firsts = [self.active_mask(), *inits]
         length = safepoints.strip(s) if self.has_safepoints else 0
@@ -413,7 +438,7 @@ class SimdLowering(SimdValues):
     # ---- scratch
 
     def scratch_count(self, s: Alloca) -> str:
-        """Elements of scratch to ask for, for all lanes."""
+        """Emit the elements of scratch for all lanes: W times the most of any active lane."""
         count = self.index(s.count)
         if s.count not in self.divergent:
             most = count.base
@@ -429,7 +454,7 @@ class SimdLowering(SimdValues):
 
 
 def _is_cheap(block: Block) -> bool:
-    """Whether a branch is computed without asking if any lane takes it: a few ops, no memory."""
+    """Return whether a branch runs without a test for active lanes: a few ops, no side effects."""
     return len(block.stmts) <= _CHEAP and all(isinstance(s, Let) for s in block.stmts)
 
 
@@ -437,7 +462,7 @@ def _is_cheap(block: Block) -> bool:
 
 
 def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
-    """The loop over blocks begin..end, `work` counted in each; returns the chunk's partial results."""
+    """Emit the loop over blocks begin..end, `work` counted in each; return the partial results."""
     lanes = body.lanes
     lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
     sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
@@ -465,6 +490,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
             body.names[axis] = around[axis]
     extent = sizes[-1]
     left = ""
+    # Rows that are a multiple of W need no mask, and LLVM gets plain loads and stores.
     if not extent.isdigit() or int(extent) % lanes:
         left = body.assign(f"sub nsw i64 {extent}, {first}")
     if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
@@ -497,7 +523,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
 
 
 def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) -> list[str]:
-    """Up to W lanes from `base` on; returns what is carried after them."""
+    """Emit up to W lanes from `base` on; return the partial results after them."""
     body.indices.append({task.axes[-1]: Index(base, 1)})
     body.block(task.body)
     nexts = []
@@ -506,6 +532,7 @@ def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) ->
         with body.vector_ops():
             extra = body.name(v)
             if body.mask:
+                # Inactive lanes contribute the identity of the reduction.
                 nothing = body.splat(t.llvm, identity(op, t), lasting=True)
                 extra = body.choose(body.mask, v, extra, nothing)
             nexts.append(_accumulated(body, op, t, c, extra))
@@ -516,7 +543,7 @@ def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) ->
 def _whole_or_part(
     body: SimdLowering, task: Task, base: str, left: str, carried: list[str]
 ) -> list[str]:
-    """A block of lanes that only yield what is combined: without a mask if it is whole.
+    """Emit a block of lanes that only yield partial results: without a mask if it is whole.
 
     Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
     """
@@ -538,7 +565,10 @@ def _whole_or_part(
 
 
 def _first_lanes(body: SimdLowering, count: str) -> str:
-    """The mask of the first `count` lanes, of which there is at least one: bits shifted from one word."""
+    """Emit the mask of the first `count` lanes, at least one: ones shifted right within a word.
+
+    A shift by 64 would be poison (LLVM LangRef), hence "at least one".
+    """
     lanes = body.lanes
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
     most = body.assign(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
@@ -549,7 +579,7 @@ def _first_lanes(body: SimdLowering, count: str) -> str:
 
 
 def _accumulated(body: SimdLowering, op: str, t: ScalarType, carried: str, extra: str) -> str:
-    """What was carried so far, with one vector more taken in.
+    """Combine the carried partial results with one more vector.
 
     A minimum or maximum begins with a number, so it never is NaN, and NaN does not compare: this is one
     instruction, where LLVM's own has to ask for NaN on both sides.

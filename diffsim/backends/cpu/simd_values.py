@@ -1,8 +1,8 @@
 """Vectors in LLVM text: what `simd.py` writes statements with.
 
-A value that varies between lanes is named by a vector, any other by a scalar, which `splat` spreads out
-where a vector is wanted. Each access to memory is classed by its `Index`: neighbours, one element for all,
-or anything (gathers and scatters).
+A divergent value (one that differs between lanes) is named by a vector, a uniform one by a scalar, which
+`splat` broadcasts where a vector is needed. Each access to memory is classified by its `Index`: a strided
+span of neighbours, one element for all lanes, or anything else (gathers and scatters).
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from diffsim.ir.types import ScalarType
 
 
 class Index:
-    """An index of all lanes, in 64 bits: base + step * lane + vector."""
+    """An index of all lanes, in 64 bits: base + step * lane + vector.
+
+    `step` is a compile-time constant: it decides which instructions an access becomes. A step known at run
+    time only is folded into `vector`; "" stands for a zero vector.
+    """
 
     __slots__ = ("base", "step", "vector")
 
@@ -46,7 +50,7 @@ class SimdValues(FunctionLowering):
         self.mask = ""
         self.indices: list[dict[Value, Index]] = [{}]
         self.emits_vectors = False
-        """Whether the statement in hand is written with vectors."""
+        """Whether the statement being lowered is written with vectors."""
         self.preamble: list[str] = []
         self.preamble_at = 0
         self.splats: dict[tuple[str, str], str] = {}
@@ -54,7 +58,7 @@ class SimdValues(FunctionLowering):
         """Arrays on the stack that are free, by type."""
 
     def new_function(self, lines: list[str]) -> SimdValues:
-        """A body of another function for the same lanes."""
+        """Return a lowering of another function for the same lanes, under the same mask."""
         made = type(self)(self.module, lines, self.task, self.lanes, self.jit)
         made.mask = self.mask
         return made
@@ -62,7 +66,11 @@ class SimdValues(FunctionLowering):
     # ---- values
 
     def open_preamble(self) -> None:
-        """After the leaves are loaded: what is put into `head` from now on comes to stand here."""
+        """Reserve a place after the loads of parameters, for what dominates the whole body.
+
+        Constants broadcast once for the function, and arrays on the stack: an alloca in a loop would grow the
+        stack in each iteration.
+        """
         self.preamble_at = len(self.lines)
         self.lines.append("")
 
@@ -104,7 +112,7 @@ class SimdValues(FunctionLowering):
             return self.name(v)
 
     def splat(self, t: str, v: str, *, lasting: bool = False) -> str:
-        """A scalar in all lanes; `lasting` if it is known from the function's start on."""
+        """Broadcast a scalar to all lanes; `lasting`: it dominates the body, so once per function will do."""
         if not lasting:
             one = self.assign(f"insertelement {self.vector(t)} poison, {t} {v}, i64 0")
             return self.assign(self._spread(t, one))
@@ -127,7 +135,11 @@ class SimdValues(FunctionLowering):
         return self.mask or self.splat("i1", "true", lasting=True)
 
     def _lane_vector(self, v: Value) -> str:
-        """The vector of a value that so far is an index only."""
+        """Materialize the vector of a value that so far is an `Index` only.
+
+        In the value's own width: two's complement addition is exact modulo 2^bits, so base and steps may be
+        truncated first.
+        """
         place = self.index(v)
         t = v.type.scalar.llvm
         if place.vector or t == "i64":
@@ -152,7 +164,10 @@ class SimdValues(FunctionLowering):
         return found
 
     def index(self, v: Value) -> Index:
-        """An index as the lanes have it; additions and multiplications are carried out in 64 bits."""
+        """Return the index of all lanes; its additions and multiplications are carried out in 64 bits.
+
+        So `i + 1` keeps its step and stays a contiguous access, where the vector alone would need a gather.
+        """
         if v not in self.divergent:
             return Index(self.index64(v))
         for scope in reversed(self.indices):
@@ -170,12 +185,15 @@ class SimdValues(FunctionLowering):
                 return self.plus(a, b if let.op.name == "add" else self.times(b, "-1"))
             if let.op.name == "mul":
                 x, y = let.args
+                # Only a uniform factor keeps the form base + step * lane; products of two divergent
+                # values are vectors.
                 if x not in self.divergent:
                     x, y = y, x
                 if y not in self.divergent:
                     return self.times(self.index(x), self.index64(y))
         if let is not None and let.op.name == "cast":
             have = let.args[0].type.scalar
+            # Widening of the same signedness does not change the number.
             if have.is_int and have.kind == t.kind and have.bits <= t.bits:
                 return self.index(let.args[0])
         full = self.names[v]
@@ -200,6 +218,7 @@ class SimdValues(FunctionLowering):
             return a
         known = factor.lstrip("-").isdigit()
         if a.step and not known:
+            # A factor known at run time only: the product has no constant step.
             a = Index(vector=self.as_vector(a))
         base, vector = a.base, a.vector
         if base != "0":
@@ -210,7 +229,7 @@ class SimdValues(FunctionLowering):
         return Index(base, a.step * int(factor) if known else 0, vector)
 
     def as_vector(self, a: Index) -> str:
-        """An index as a vector."""
+        """Emit an index as one vector."""
         full = a.vector
         if a.step:
             steps = "<" + ", ".join(f"i64 {k * a.step}" for k in range(self.lanes)) + ">"
@@ -221,13 +240,15 @@ class SimdValues(FunctionLowering):
         return full
 
     def index_of(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> Index:
-        """The lanes' addresses: `base` is a pointer, the rest counts scalars."""
+        """Return the lanes' addresses: `base` becomes a pointer, step and vector count scalars."""
         if mem.kind == "temp":
             return Index(self.address(mem, index))
         at = Index()
         for i, stride in self.terms(mem, index, copy):
             at = self.plus(at, self.times(self.index(i), stride))
         if mem.kind == "scratch":
+            # Scratch is interleaved: element e of lane j lies at e * W + j, so an access with a
+            # uniform index is contiguous.
             at = self.times(at, str(self.lanes))
             at.step += 1
         pointer = copy.base if copy else self.pointers[mem]
@@ -254,8 +275,11 @@ class SimdValues(FunctionLowering):
         )
         mask = self.vector("i1")
         if not at.step and not at.vector:
+            # Code runs only if a lane is active, so the one address is valid.
             raw = self.splat(m, self.assign(f"load {m}, ptr {at.base}{alias}"))
         elif at.step == 1 and not at.vector:
+            # Scratch has room for every lane, also idle ones: a plain access is safe there, and
+            # cheaper.
             if mem.kind == "scratch" or not self.mask:
                 raw = self.assign(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
             else:
@@ -266,6 +290,8 @@ class SimdValues(FunctionLowering):
                     f"{kind} zeroinitializer){alias}"
                 )
         else:
+            # A gather under the mask: inactive lanes may have indices out of bounds, and must not
+            # be dereferenced.
             pointers, many = self.pointers_of(mem, at), self.vector("ptr")
             name = f"@llvm.masked.gather.{mark}.v{self.lanes}p0"
             self.module.declare(name, f"declare {kind} {name}({many}, i32, {mask}, {kind})")
@@ -276,7 +302,10 @@ class SimdValues(FunctionLowering):
         return self.assign(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
 
     def store_lanes(self, mem: Mem, at: Index, v: str) -> None:
-        """Store a vector; where lanes meet, the last one stays."""
+        """Store a vector; where lanes write to one element, the highest lane wins.
+
+        This is how `llvm.masked.scatter` orders overlapping addresses (LLVM LangRef), and a serial loop.
+        """
         t, alias = mem.dtype.scalar, self.module.alias(mem)
         m = memory_type(t)
         kind, mark = (
@@ -305,7 +334,7 @@ class SimdValues(FunctionLowering):
         )
 
     def spill(self, t: str, v: str) -> str:
-        """A vector in an array, to take single lanes from; `give` the array back after it."""
+        """Spill a vector to an array on the stack, to read single lanes; `free_array` reuses the array."""
         rooms = self.free_arrays.setdefault(t, [])
         if rooms:
             room = rooms.pop()
@@ -319,12 +348,15 @@ class SimdValues(FunctionLowering):
         self.free_arrays[t].append(room)
 
     def load_lane(self, array: str, t: str, lane: str) -> str:
-        """One lane of a vector that was spilled."""
+        """Load one lane of a vector that was spilled."""
         at = self.assign(f"getelementptr {t}, ptr {array}, i64 {lane}")
         return self.assign(f"load {t}, ptr {at}")
 
     def each_lane(self, emit: Callable[[str], None]) -> None:
-        """A loop over the lanes at work, in order."""
+        """Emit a loop over the active lanes, lowest first: count trailing zeros, then clear the lowest bit.
+
+        At least one lane is active, so the loop tests at its end, and cttz may treat 0 as poison.
+        """
         word = f"i{self.lanes}"
         bits = "-1"
         if self.mask:
@@ -350,11 +382,11 @@ class SimdValues(FunctionLowering):
         self.start_block(after)
 
     def sum_of_lanes(self, t: ScalarType, v: str) -> str:
-        """The sum over the lanes at work."""
+        """Emit the sum over the active lanes."""
         return self.reduce("add", t, self.at_work(t, v))
 
     def at_work(self, t: ScalarType, v: str) -> str:
-        """A vector with 0 for the lanes that are not at work."""
+        """Emit a vector with 0 in place of the inactive lanes."""
         if not self.mask:
             return v
         kind = self.vector(t.llvm)
@@ -362,7 +394,10 @@ class SimdValues(FunctionLowering):
         return self.assign(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
 
     def folded(self, t: ScalarType, v: Value, width: int, total: str) -> str:
-        """`total`, a vector of `width` lanes, plus the lanes at work of a value, as many at a time."""
+        """Emit `total`, a vector of `width` lanes, plus the active lanes of a value, folded in halves.
+
+        A tree: first sums of whole registers, then of halves down to `width`, where `total` is added.
+        """
         most = max(width, min(self.lanes, self.jit.vector_bits // t.bits))
         sum_ = total if most == width else ""
         for first in range(0, self.lanes, most):
@@ -376,11 +411,13 @@ class SimdValues(FunctionLowering):
         return sum_
 
     def plus_lanes(self, t: ScalarType, total: str, v: Value, first: int, count: int) -> str:
-        """`total` ("": nothing) plus `count` lanes of a value, those at work."""
+        """Emit `total` ("": none) plus `count` lanes of a value, the active ones."""
 
         def part(name: str) -> str:
             return self.lanes_of(t, name, self.lanes, first, count)
 
+        # Under a mask the factors of inactive lanes may be infinite, and 0 * inf would be NaN: only
+        # the product can be masked.
         product = None if self.mask or not total else self.product(v)
         if product is None:
             with self.vector_ops():
@@ -390,17 +427,17 @@ class SimdValues(FunctionLowering):
         return self.multiply_add(t, count, x, y, total)
 
     def multiply_add(self, t: ScalarType, lanes: int, x: str, y: str, total: str) -> str:
-        """total + x * y, one instruction where there is one for it."""
+        """Emit total + x * y, one instruction where the CPU has one."""
         kind, flags = f"<{lanes} x {t.llvm}>", self.module.flags
         name = f"@llvm.fmuladd.v{lanes}f{t.bits}"
         self.module.declare(name, f"declare {kind} {name}({kind}, {kind}, {kind})")
         return self.assign(f"call {flags} {kind} {name}({kind} {x}, {kind} {y}, {kind} {total})")
 
     def product(self, v: Value) -> tuple[str, str] | None:
-        """The factors of a value, as vectors, if it is a product, twice one (2 x dx), or minus that.
+        """Return the factors of a value, as vectors, if it is a product, twice one (2 x dx), or minus that.
 
-        A sum then takes it in at once, though other sums take it too: LLVM contracts only what is used
-        once, and would multiply, negate and add one after the other.
+        A sum then fuses with it even if other sums use it too. LLVM contracts only products with one use,
+        and would multiply, negate and add one after the other.
         """
         minus, made_by = False, self.made_by
         let = made_by.get(v)
@@ -430,7 +467,7 @@ class SimdValues(FunctionLowering):
         return self.assign(f"{word} <{lanes} x {t.llvm}> {a}, {b}")
 
     def lanes_of(self, t: ScalarType, v: str, lanes: int, first: int, count: int) -> str:
-        """Some lanes of a vector."""
+        """Extract `count` lanes of a vector from `first` on."""
         if count == lanes:
             return v
         kind, picks = f"<{lanes} x {t.llvm}>", ", ".join(f"i32 {first + k}" for k in range(count))
@@ -438,7 +475,7 @@ class SimdValues(FunctionLowering):
 
     @contextmanager
     def restricted_to(self, first: int, count: int) -> Iterator[None]:
-        """Only `count` lanes from `first` on are at work."""
+        """Restrict the mask to `count` lanes from `first` on within a block."""
         before = self.mask
         if count < self.lanes:
             bits = ", ".join(f"i1 {int(first <= k < first + count)}" for k in range(self.lanes))
@@ -451,11 +488,13 @@ class SimdValues(FunctionLowering):
         self.mask = before
 
     def reduce(self, op: str, t: ScalarType, v: str) -> str:
-        """All lanes of a vector combined."""
+        """Emit the combination of all lanes of a vector."""
         kind, mark = self.vector(t.llvm), f"v{self.lanes}{FunctionLowering.suffix(self, t)}"
         if op == "add" and t.is_float:
             name = f"@llvm.vector.reduce.fadd.{mark}"
             self.module.declare(name, f"declare {t.llvm} {name}({t.llvm}, {kind})")
+            # The neutral element of IEEE 754 addition; `reassoc` permits a tree instead of W - 1
+            # dependent additions.
             zero = number(Const(t, -0.0))
             return self.assign(f"call reassoc {t.llvm} {name}({t.llvm} {zero}, {kind} {v})")
         word = {"f": f"f{op}", "u": f"u{op}", "i": f"s{op}"}[t.kind] if op in ("min", "max") else op
@@ -466,7 +505,7 @@ class SimdValues(FunctionLowering):
     # ---- functions
 
     def call_function(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
-        """A function of libmvec on parts of the vectors; without it, of libm on each lane."""
+        """Call a function of libmvec on parts of the vectors; without one, libm for each lane."""
         if not self.emits_vectors:
             return super().call_function(function, t, args)
         symbol, width = vector_form(self.jit, self.module, function, t, self.lanes)
@@ -486,6 +525,8 @@ class SimdValues(FunctionLowering):
                 ]
             operands = ", ".join(f"{part} {p}" for p in pieces)
             parts.append(self.assign(f"call {self.module.flags} {part} @{symbol}({operands})"))
+        # Concatenate pairwise: shufflevector takes two vectors of one length. W and the width are
+        # powers of two.
         while len(parts) > 1:
             part, double = f"<{width} x {t.llvm}>", 2 * width
             picks = ", ".join(f"i32 {k}" for k in range(double))
@@ -497,6 +538,7 @@ class SimdValues(FunctionLowering):
         return parts[0]
 
     def _call_by_lane(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
+        # The results overwrite the first operand's array, one lane after it was read.
         rooms = [self.spill(t.llvm, a) for a in args]
 
         def one(lane: str) -> None:

@@ -20,7 +20,11 @@ ARENA = {
 
 
 class CpuTarget:
-    """The CPU as the shared lowering sees it."""
+    """The CPU as the shared lowering sees it.
+
+    Scratch comes from the arena of the worker that runs the chunk (`%worker`), so arenas need no locks; it is
+    released in the reverse order of its allocation, as blocks nest.
+    """
 
     name = "cpu"
     functions = libm.FUNCTIONS
@@ -43,9 +47,13 @@ class CpuTarget:
         width = s.mem.dtype.scalar.bytes * size_of(s.mem.dtype)
         bytes_ = body.assign(f"mul i64 {count}, {width}")
         pool = body.load_slot(POOL, "ptr")
+        # The mark is taken before the allocation; releasing to it also frees what nested code has
+        # left.
         mark = body.assign(f"call i64 @ds_arena_mark(ptr {pool}, i64 %worker)")
         pointer = body.assign(f"call ptr @ds_arena_alloc(ptr {pool}, i64 %worker, i64 {bytes_})")
         body.pointers[s.mem] = pointer
+        # A null pointer is reported as a failed check with the source line, and ends the function:
+        # code after it would write through the pointer.
         missing = body.assign(f"icmp eq ptr {pointer}, null")
         diagnostics.lower_check(
             body, s, body.assign(f"xor i1 {missing}, true"), [bytes_], exits=True

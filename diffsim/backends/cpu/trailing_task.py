@@ -1,4 +1,4 @@
-"""A task that follows close behind the one before it, on the CPU.
+"""A task whose chunks trail those of the task before it, on the CPU (a form of loop fusion).
 
 The adjoint of a stencil gathers from a gradient and then clears it
 (`passes/transforms/scatter_to_gather.py`). Done after all of the gathering, the clearing fetches the whole
@@ -22,18 +22,19 @@ from diffsim.ir.nodes import Task
 
 
 def rows_of_chunk(behind: int) -> int:
-    """Rows that a chunk must have at least."""
+    """Return the fewest rows of a chunk such that no row is near two borders."""
     return 2 * behind + 1
 
 
 def chunk(module: Module, k: int) -> list[str]:
-    """The body of the function of a chunk of task k with task k + 1 behind it."""
+    """Write the function of a chunk of task k with task k + 1 trailing it."""
     first, second = module.kernel.tasks[k], module.kernel.tasks[k + 1]
     assert second.lag is not None
     reach = second.lag
     lines = ["entry:"]
     body = FunctionLowering(module, lines)
     body.emit(f"call void @task{k}(ptr %params, i64 %begin, i64 %end, i64 %chunk, i64 %worker)")
+    # 1. Where this chunk lies, in rows of the second task, whose box may begin elsewhere (`away`).
     words = body.load_task_slot(module.layout.borders[k + 1], "ptr", constant=False)
     chunks = body.assign(f"zext i32 {body.assign(f'load i32, ptr {words}')} to i64")
     low, high = (bound(body, k + 1, second, j) for j in range(2))
@@ -52,11 +53,16 @@ def chunk(module: Module, k: int) -> list[str]:
 
     here, there = row_at("%begin"), row_at("%end")
     following = shifted("%chunk", 1)
+    # 2. Clear the rows that only this chunk has read: all but `reach` on either side of an inner
+    # border. The first and last chunk go to the ends of the second box.
     is_first = body.assign("icmp eq i64 %chunk, 0")
     is_last = body.assign(f"icmp eq i64 {following}, {chunks}")
     begin = body.assign(f"select i1 {is_first}, i64 0, i64 {shifted(here, reach + 1)}")
     rows = body.assign(f"sub nsw i64 {high}, {low}")
     clear(begin, body.assign(f"select i1 {is_last}, i64 {rows}, i64 {shifted(there, -reach)}"))
+    # 3. The rows at a border are cleared by whichever neighbour finishes later. acq_rel: the later
+    # chunk must see all reads of the earlier one as done before it overwrites (a write after read
+    # dependence), and so releases its own.
     for at, border, is_end in ((here, "%chunk", is_first), (there, following, is_last)):
         inner, later, after = (body.new_label(w) for w in ("border", "later", "after"))
         body.emit(f"br i1 {is_end}, label %{after}, label %{inner}")
@@ -75,7 +81,7 @@ def chunk(module: Module, k: int) -> list[str]:
 
 
 def _row(body: FunctionLowering, k: int, task: Task) -> str:
-    """How many lanes a row has."""
+    """Emit the number of lanes in a row."""
     lanes = "1"
     for a in range(1, len(task.axes)):
         n = size(body, *(bound(body, k, task, 2 * a + j) for j in range(2)))
