@@ -53,6 +53,7 @@ THIRD_PARTY = {"errors": set(), "ir": {"numpy"}}
 MAY_BE_LATE = {"matplotlib", "mpl_toolkits", "IPython"}
 MAX_LINES = 600
 MAX_LINES_OF = {"ir/ops/table.py": 900}
+MAX_LINES_OF_TESTS = 800
 
 
 def part_of(package: Path, file: Path) -> str:
@@ -167,13 +168,13 @@ def wrong_late_imports(package: Path) -> list[str]:
     ]
 
 
-def wrong_lengths(package: Path) -> list[str]:
+def wrong_lengths(package: Path, most: int = MAX_LINES) -> list[str]:
     """Files that are too long to be read in one sitting."""
     wrong = []
     for file in sorted(package.rglob("*.py")):
         name = file.relative_to(package).as_posix()
         lines = len(file.read_text(encoding="utf-8").splitlines())
-        limit = MAX_LINES_OF.get(name, MAX_LINES)
+        limit = MAX_LINES_OF.get(name, most)
         if lines > limit:
             wrong.append(f"{name}: {lines} lines, limit {limit}")
     return wrong
@@ -223,6 +224,10 @@ def test_the_map_of_the_tests_is_complete():
     shared = {file.as_posix() for file in files if file.parts[0] == "support"}
     assert len(folders) > 5
     assert {name for name in folders | shared if f"`{name}`" not in page} == set()
+
+
+def test_no_file_of_tests_is_too_long():
+    assert wrong_lengths(TESTS, MAX_LINES_OF_TESTS) == []
 
 
 def test_no_file_of_tests_imports_another():
@@ -356,6 +361,12 @@ def test_a_full_room_is_caught(tmp_path):
 def test_a_wrong_package_is_caught(tmp_path, check, name, text, complaint):
     package = make_package(tmp_path, RIGHT | {name: text})
     assert check(package) == [name + complaint]
+
+
+def test_a_long_file_of_tests_is_caught(tmp_path):
+    line = "x = 1\n"
+    tests = make_package(tmp_path, {"ad/test_a.py": line * 801, "ad/test_b.py": line * 800})
+    assert wrong_lengths(tests, MAX_LINES_OF_TESTS) == ["ad/test_a.py: 801 lines, limit 800"]
 
 
 def test_missing_docstrings_are_caught():

@@ -1,4 +1,4 @@
-"""What tests of the GPU's host side share."""
+"""What tests of GPU runs share: diffsim on a GPU that is not there, and on a real one."""
 
 import pytest
 
@@ -17,3 +17,13 @@ def fake(monkeypatch):
     yield ds
     ds.reset()
     ds.init(arch=ds.cpu)
+
+
+@pytest.fixture
+def gpu():
+    """diffsim, initialized for the GPU and reset afterwards."""
+    import diffsim as ds
+
+    ds.init(arch=ds.cuda)
+    yield ds
+    ds.reset()

@@ -92,6 +92,27 @@ def live(ds):
     return ds.driver.used - device._spare_bytes
 
 
+class Foreign:
+    """An array of another library on the fake GPU."""
+
+    def __init__(self, memory, start=0, shape=None, strides=None, dtype=np.float32, **more):
+        self.memory = memory
+        dtype = np.dtype(dtype)
+        shape = memory.shape if shape is None else shape
+        self.more = {
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (memory.address + start, False),
+            "version": 3,
+            "strides": strides,
+            **more,
+        }
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.more
+
+
 @dataclass
 class Launch:
     """One call of `launch`: what it was given, and the bytes behind its arguments."""

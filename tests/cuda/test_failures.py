@@ -18,7 +18,7 @@ from diffsim.runtime.cuda import backend as cuda_backend
 from diffsim.runtime.cuda import staging
 from diffsim.runtime.cuda.device import Device
 from tests.cuda import fake as fakes
-from tests.cuda.fake import FakeDriver, live
+from tests.cuda.fake import FakeDriver, Foreign, live
 
 N = 40
 CALLS = (
@@ -90,16 +90,6 @@ for _name in CALLS:
     setattr(FailingDriver, _name, failing(_name))
 
 
-class Foreign:
-    def __init__(self, field):
-        self.field = field
-
-    @property
-    def __cuda_array_interface__(self):
-        data = (self.field.address, False)
-        return {"shape": (N,), "typestr": "<f8", "data": data, "version": 3, "stream": 99}
-
-
 class Program:
     """Random actions on fields, and the same on NumPy; numbers are whole and small."""
 
@@ -163,7 +153,7 @@ class Program:
         if how == 2:
             self.w.from_numpy(given)
             self.arrays[2][...] = given
-        self.mix([given, Foreign(self.w), self.w][how], 2.0)
+        self.mix([given, Foreign(self.w, dtype=np.float64, stream=99), self.w][how], 2.0)
         w = given if how == 0 else self.arrays[2]
         self.arrays[0][...] = self.arrays[1] * w + 2
 
