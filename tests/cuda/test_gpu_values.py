@@ -20,7 +20,7 @@ def test_every_type(gpu, t):
         for i in x:
             y[i] = x[i]
             if x[i] < 40:
-                y[i] += 2 * x[i]
+                y[i] += ds.cast(2 * x[i], dtype)
 
     triple()
     assert (y.to_numpy() == np.where(values < 40, 3 * values, values)).all()
