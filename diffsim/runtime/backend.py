@@ -85,7 +85,7 @@ class RecentlyUsed:
         self.values: dict[Any, Any] = {}  # in the order of their use
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value of a key, made if it is not there."""
+        """Return the value of a key, made if it is not there."""
         found = self.values.pop(key, None)
         if found is None:
             found = make()
@@ -118,13 +118,13 @@ class Backend(Protocol):
         """
 
     def lowering(self) -> Stages:
-        """The passes between prepared IR and `generate`."""
+        """Return the passes between prepared IR and `generate`."""
 
     def generate(self, lowered: Kernel) -> Code:
         """Generate LLVM text from lowered IR."""
 
     def code_key(self, text: str) -> tuple[str, ...]:
-        """Everything that the machine code made of a text depends on."""
+        """Return everything that the machine code made of a text depends on."""
 
     def assemble(self, text: str) -> bytes:
         """Make machine code of LLVM text.
@@ -144,7 +144,7 @@ class Backend(Protocol):
         """Make an executable of what `lower`, `generate` and `load` returned."""
 
     def refusal(self, kernel: Kernel, reason: str) -> BackendError:
-        """The error for a kernel whose code was refused."""
+        """Return the error for a kernel whose code was refused."""
 
     def new_command_list(self) -> CommandList:
         """Make an empty command list."""
@@ -178,7 +178,7 @@ def register(name: str, opener: Callable[[int], Backend]) -> None:
 
 
 def open_backend(name: str, device: int) -> Backend:
-    """The backend of that name on the device of that number.
+    """Return the backend of that name on the device of that number.
 
     Raises:
         BackendUnavailable: something that it needs is missing.

@@ -112,7 +112,7 @@ def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | 
 
 
 def ir_after(kernel: Kernel, stage: str) -> Kernel:
-    """The IR of a prepared kernel, or of an adjoint, after the stage of that name."""
+    """Return the IR of a prepared kernel, or of an adjoint, after the stage of that name."""
     if is_one_of(stage, "simplify", "autodiff"):
         return kernel
     names = [name for name, _ in pipeline.LOWER]
@@ -126,13 +126,13 @@ def ir_after(kernel: Kernel, stage: str) -> Kernel:
 
 
 def llvm_text(kernel: Kernel) -> str:
-    """The LLVM text that is made of a prepared kernel for the CPU, whatever the session's backend is."""
+    """Return the LLVM text of a prepared kernel for the CPU, whatever the session's backend is."""
     cpu = open_backend("cpu", 0)
     return cpu.generate(lower(kernel, cpu)).text
 
 
 def ptx_text(kernel: Kernel, sm: int) -> str:
-    """The PTX of a prepared kernel for NVIDIA GPUs of compute capability sm / 10; needs no GPU."""
+    """Return the PTX of a prepared kernel for NVIDIA GPUs of compute capability sm / 10; needs no GPU."""
     options = session.options
     try:
         return emit_ptx(

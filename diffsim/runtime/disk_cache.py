@@ -53,7 +53,7 @@ class NoFolder(Exception):
 
 
 def chosen_folder(given: str) -> Path:
-    """The folder that a user names, or the default one.
+    """Return the folder that a user names, or the default one.
 
     Args:
         given: a path, with ~ for a home folder; relative ones count from where the program is now.
@@ -73,7 +73,7 @@ def chosen_folder(given: str) -> Path:
 
 
 def default_folder() -> Path:
-    """Where this platform keeps a user's caches, with ``diffsim`` added.
+    """Return where this platform keeps a user's caches, with ``diffsim`` added.
 
     Raises:
         NoFolder: the user has no home folder.
@@ -112,7 +112,7 @@ def not_kept(why: str) -> None:
 
 
 def key(*parts: str | bytes) -> str:
-    """A file-name-safe key: the SHA-256 of the parts, each with its length before it.
+    """Return a file-name-safe key: the SHA-256 of the parts, each with its length before it.
 
     Args:
         parts: all that decides the cached bytes. ``("ab", "c")`` and ``("a", "bc")`` differ.
@@ -145,7 +145,7 @@ class DiskCache:
         self._unscanned = self._scan_after
 
     def get(self, key: str) -> bytes | None:
-        """The bytes stored under a key, or None.
+        """Return the bytes stored under a key, or None.
 
         Args:
             key: as made by the function ``key``.
@@ -200,7 +200,7 @@ class DiskCache:
         return self.folder / key[:2] / (key + _SUFFIX)
 
     def _is_safe(self) -> bool:
-        """Whether what is in the folder may be run; False, too, where it does not exist yet."""
+        """Return whether what is in the folder may be run; False, too, where it does not exist yet."""
         if self._safe is None:
             try:
                 status = os.stat(self.folder)
@@ -252,7 +252,7 @@ class DiskCache:
 
 
 def _why_unsafe(status: os.stat_result) -> str:
-    """Why code from a folder must not be run; empty if it may be."""
+    """Return why code from a folder must not be run; empty if it may be."""
     if not stat.S_ISDIR(status.st_mode):
         return "is no folder"
     if not hasattr(os, "geteuid"):  # Windows, where a user's folders are the user's own
@@ -276,7 +276,7 @@ def _make(folder: Path) -> None:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if it is gone, or no folder."""
+    """Return what is in a folder; nothing if it is gone, or no folder."""
     try:
         return [folder / name for name in os.listdir(folder)]
     except OSError:
@@ -297,7 +297,7 @@ def _header(key: str, data: bytes) -> bytes:
 
 
 def _read(path: Path, key: str, most: int) -> bytes | None:
-    """The payload of an entry, or None where anything about its file is wrong.
+    """Return the payload of an entry, or None where anything about its file is wrong.
 
     Args:
         path: the file.
@@ -348,7 +348,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _is_left(path: Path, age: float) -> bool:
-    """Whether the process that was writing a temporary file is gone, and its lock with it.
+    """Return whether the process that was writing a temporary file is gone, and its lock with it.
 
     Args:
         path: the file.

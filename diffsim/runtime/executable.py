@@ -83,7 +83,7 @@ class Executable(Protocol):
     def prints(self) -> Sequence[Print]: ...
 
     def call_text(self, *, has_arrays: bool) -> CallText:
-        """The lines of a launch function that call the code; `has_arrays`: some arguments are arrays."""
+        """Return the lines of a launch function that call the code (`has_arrays`: with array arguments)."""
 
     def set_seed(self, seed: int) -> None:
         """Set the key of the next launch's random numbers."""
@@ -95,26 +95,26 @@ class Executable(Protocol):
         """Point an argument's memory to a NumPy array, or to a copy of it where the code runs."""
 
     def returned(self) -> Any:
-        """What the last launch returned: a number, or a list of numbers for a vector or matrix."""
+        """Return what the last launch returned: a number, or a list of numbers for a vector or matrix."""
 
     def show(self) -> None:
         """Print what the last launch printed."""
 
 
 def slot_code(t: ScalarType) -> str:
-    """The struct code of a scalar in an 8-byte slot."""
+    """Return the struct code of a scalar in an 8-byte slot."""
     return t.code + _PADDING[t.bytes]
 
 
 def same_error(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
-    """The `explain` of an executable whose errors need no translation."""
+    """Return the error as it is: the `explain` of an executable that is not instrumented."""
     return error
 
 
 def array_slots(
     layout: ParameterBlock, mem: Mem, address: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
-    """The slots of a parameter block that describe an array, with their values."""
+    """Return the slots of a parameter block that describe an array, with their values."""
     slot = layout.pointers.get(mem)
     if slot is not None:
         yield slot, address
@@ -145,7 +145,7 @@ def make_block(
 
 
 def failed_check(check: Check | Alloca, values: list[int], *, device: bool = False) -> AccessError:
-    """The error for a check that failed with these values.
+    """Return the error for a check that failed with these values.
 
     Args:
         check: a statement of the kernel.

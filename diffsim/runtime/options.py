@@ -125,7 +125,7 @@ def _refusal(name: str, value: Any, hint: str, reason: str = "") -> FieldError:
 
 
 def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], hint: str) -> Any:
-    """The value of an environment variable.
+    """Return the value of an environment variable.
 
     Args:
         variable: its name.
@@ -144,7 +144,7 @@ def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], 
 
 
 def arch_of_environment() -> str:
-    """The name of the backend that the environment asks for; "cpu" if it does not say."""
+    """Return the name of the backend that the environment asks for; "cpu" if it does not say."""
     names = ("cpu", "cuda", "gpu")
     return str(
         _of_environment(
@@ -154,7 +154,7 @@ def arch_of_environment() -> str:
 
 
 def debug_of_environment() -> bool:
-    """Whether the environment asks for debug mode."""
+    """Return whether the environment asks for debug mode."""
     words = {"0": False, "false": False, "no": False, "off": False}
     words |= {"1": True, "true": True, "yes": True, "on": True}
     hint = "give it 1 for debug=True, or 0"
@@ -162,7 +162,7 @@ def debug_of_environment() -> bool:
 
 
 def threads_of_environment() -> int:
-    """How many threads the environment asks for; 0 if it does not say."""
+    """Return how many threads the environment asks for; 0 if it does not say."""
 
     def number(text: str) -> int | None:
         plain = text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= 4
@@ -172,5 +172,5 @@ def threads_of_environment() -> int:
 
 
 def cache_dir_of_environment() -> str:
-    """The folder for compiled code that the environment names; empty if it does not."""
+    """Return the folder for compiled code that the environment names; empty if it does not."""
     return os.environ.get("DIFFSIM_CACHE_DIR", "")

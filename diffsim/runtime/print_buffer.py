@@ -16,7 +16,7 @@ WORDS = HEAD + ROOM
 
 
 def used(head: np.ndarray) -> int:
-    """How many words hold lines, given the first ones of the buffer."""
+    """Return how many words hold lines, given the first ones of the buffer."""
     return min(int(head[0]), ROOM)
 
 

@@ -135,7 +135,7 @@ class Session:
         self._hear([w for w in self.witnesses if w[0] == me])
 
     def others_use_gradients(self) -> bool:
-        """Whether another thread records, or runs a backward pass."""
+        """Return whether another thread records, or runs a backward pass."""
         if not self.passes and not self.witnesses:
             return False
         me = threading.get_ident()
@@ -241,7 +241,7 @@ class Session:
             self.recomputed_from = outer
 
     def tick(self) -> int:
-        """A new reading of the clock."""
+        """Advance the clock and return its reading."""
         self.clock += 1
         return self.clock
 
@@ -254,7 +254,7 @@ _ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
 
 
 def _default_arch() -> Arch:
-    """The backend that is used where `ds.init` does not say: that of the environment."""
+    """Return the backend that is used where `ds.init` does not say: that of the environment."""
     return _ARCHES[options.arch_of_environment()]
 
 
@@ -336,7 +336,7 @@ def init(  # noqa: D417 - each option has its line
 
 
 def device_info() -> str:
-    """What kernels run on, in words; for a GPU also whose context they use: libcuda's own, or pycuda's."""
+    """Return what kernels run on, in words; for a GPU also whose context: libcuda's own, or pycuda's."""
     return session.backend.info()
 
 

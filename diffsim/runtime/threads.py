@@ -28,12 +28,12 @@ class OfThread(threading.local):
 
 
 def of_threads() -> OfThread:
-    """The same, new; the thread that calls this is the first one."""
+    """Make the state of all threads anew; the calling thread is the first one."""
     return OfThread(itertools.count())
 
 
 def members(kept: WeakSet[Any]) -> list[Any]:
-    """What is in a set that other threads may add to at any time."""
+    """Return what is in a set that other threads may add to at any time."""
     while True:
         try:
             return list(kept)

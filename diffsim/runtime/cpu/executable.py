@@ -105,7 +105,7 @@ class CpuExecutable:
         self.bind_array(mem, array.ctypes.data, array.shape[: mem.rank])
 
     def returned(self) -> Any:
-        """What the kernel returned: a number, or a list of numbers for a vector or matrix."""
+        """Return what the kernel returned: a number, or a list of numbers for a vector or matrix."""
         assert self.result is not None
         first = self.layout.temps[self.result]
         t = self.result.dtype

@@ -129,7 +129,7 @@ class CudaCommandList:
             step()
 
     def _in_steps(self, driver: Any) -> Iterator[tuple[Callable[[], None], int]]:
-        """The operations as functions, and how many are done after each; launches in a row as one."""
+        """Return the operations as functions, and how many are done after each; launches in a row as one."""
         batch: list[Launch] = []
         for k, row in enumerate(self._rows):
             if isinstance(row, list):
@@ -156,7 +156,7 @@ class _Graph:
 
 
 def _starter(driver: Any, launches: list[Launch], device: Device) -> Callable[[], None]:
-    """A function that starts launches."""
+    """Return a function that starts launches."""
     start, block = driver.prepare(launches, device.jit)
 
     def run() -> None:

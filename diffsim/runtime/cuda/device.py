@@ -105,11 +105,11 @@ class Device:
         return _DLPACK_CUDA, int(self.driver.device)
 
     def free_memory_text(self) -> str:
-        """How much memory is free, in words."""
+        """Return how much memory is free, in words."""
         return f"{self} has {memory_size(self.driver.free_memory())} left"
 
     def alloc(self, nbytes: int, what: str) -> int:
-        """Memory of that many bytes; what is in it is not defined.
+        """Return memory of that many bytes; what is in it is not defined.
 
         Raises:
             OutOfMemory: there is not so much left for `what`.
@@ -210,7 +210,7 @@ class Device:
             self.driver.set_heap(nbytes or self.driver.memory // _SCRATCH_PART)
 
     def scratch(self, nbytes: int) -> Buffer:
-        """Memory that kernels save values of loops in, one after the other; 0: of a size chosen here."""
+        """Return the memory that kernels save values of loops in, in turn (0: of a size chosen here)."""
         found = self._scratch
         if found is None or (nbytes and found.nbytes != nbytes):
             self._scratch = None
@@ -288,7 +288,7 @@ _devices: dict[int, Device] = {}
 
 
 def open_device(number: int, jit: Callable[[], Jit], pool: Callable[[], Pool]) -> Device:
-    """The GPU of that number.
+    """Return the GPU of that number.
 
     Args:
         number: counted from 0.
@@ -343,7 +343,7 @@ class DeviceStorage:
         return self.buffer.address
 
     def _plain(self) -> bool:
-        """Whether the scalars lie as in an array of NumPy."""
+        """Return whether the scalars lie as in an array of NumPy."""
         layout = self.layout
         in_order = layout.order == tuple(range(len(layout.shape)))
         return in_order and not (layout.soa and layout.components > 1)
@@ -402,7 +402,7 @@ class DeviceStorage:
         self.device.write(self.address, flat)
 
     def _same(self, other: Any) -> bool:
-        """Whether the other has the same layout on the same device."""
+        """Return whether the other has the same layout on the same device."""
         mine = isinstance(other, DeviceStorage) and other.device is self.device
         return mine and other.layout == self.layout
 

@@ -117,12 +117,12 @@ class CudaExecutable:
         self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
 
     def _task(self, entry: EntryPoint) -> tuple[int, int, int]:
-        """An entry point's function, number of blocks, and threads in a block."""
+        """Return an entry point's function, number of blocks, and threads in a block."""
         function = self.device.driver.function(self.module.handle, entry.name)
         return function, self._grid(entry, function), entry.block_dim
 
     def _launches(self, block: Any) -> tuple[list[Launch], Any]:
-        """The driver's launches with a parameter block, in order, and what has to live as long."""
+        """Return the driver's launches with a parameter block, in order, and what has to live as long."""
         first: Any = block
         kept = None
         if not self.layout.by_value:
@@ -153,7 +153,7 @@ class CudaExecutable:
         return self._start(block)
 
     def _grid(self, entry: EntryPoint, function: int) -> int:
-        """How many blocks."""
+        """Return the number of blocks of an entry point."""
         if entry.kind != "parallel":
             return 1
         most = _MOST_BLOCKS if entry.blocks is None else entry.blocks
@@ -217,7 +217,7 @@ class CudaExecutable:
             self._copies[mem] = array, copy
 
     def returned(self) -> Any:
-        """What the kernel returned: a number, or a list of numbers for a vector or matrix."""
+        """Return what the kernel returned: a number, or a list of numbers for a vector or matrix."""
         assert self.result is not None
         t = self.result.dtype
         n = size_of(t)

@@ -61,7 +61,7 @@ _ADD = """  %sum = {add} {t} %va, %vb
 
 
 def text_of(t: str, *, adds: bool, whole: bool) -> str:
-    """A kernel in LLVM's language, for scalars of the type `t`: it adds, or exchanges."""
+    """Write a kernel in LLVM IR for scalars of type `t`: it adds, or exchanges."""
     floats = {"float": 4, "double": 8}
     size = floats.get(t) or int(t[1:]) // 8
     work = (_ADD if adds else _SWAP).format(t=t, size=size, add="fadd" if t in floats else "add")
@@ -78,11 +78,11 @@ class Pairs:
         self._known: dict[tuple[str, bool, bool], tuple[int, int]] = {}
 
     def sum(self, to: StridedSpan, of: StridedSpan, dtype: ScalarType) -> Launch:
-        """The launch that adds the scalars of one memory to those of another."""
+        """Return the launch that adds the scalars of one memory to those of another."""
         return self._launch(to, of, dtype.llvm, dtype.bytes, adds=True)
 
     def swap(self, one: StridedSpan, other: StridedSpan) -> Launch:
-        """The launch that exchanges what two memories hold."""
+        """Return the launch that exchanges what two memories hold."""
         numbers = (one.address, other.address, one.bytes, one.step, other.step)
         word = next(n for n in (8, 4, 2, 1) if not any(k % n for k in numbers))
         return self._launch(one, other, f"i{8 * word}", word, adds=False)
@@ -103,7 +103,7 @@ class Pairs:
         return Launch(function, grid, _THREADS, _Parameters(numbers))
 
     def _function(self, t: str, adds: bool, whole: bool) -> tuple[int, int]:
-        """A kernel's handle, and how many of its blocks run at once."""
+        """Return a kernel's handle, and how many of its blocks run at once."""
         found = self._known.get((t, adds, whole))
         if found is None:
             driver = self._device.driver

@@ -95,7 +95,7 @@ class Staging:
             self._slots.extend(slot for slot, _ in ahead)
 
     def _acquire(self) -> _Slot | None:
-        """A slot for the caller alone, which the GPU may still be busy with; None: there is none."""
+        """Return a slot for the caller alone, which the GPU may still be busy with; None: there is none."""
         try:
             slot = self._slots.popleft()
         except IndexError:
@@ -113,7 +113,7 @@ class Staging:
         return made
 
     def _make(self) -> _Slot | None:
-        """A new slot, unless there are as many as there may be, or no more memory can be locked."""
+        """Return a new slot, unless there are as many as there may be, or no more memory can be locked."""
         try:
             self._unmade.pop()
             return _Slot(self._driver)
@@ -151,7 +151,7 @@ class _Slot:
             self._marked = True
 
     def is_done(self) -> bool:
-        """Whether the GPU does not use it any more."""
+        """Return whether the GPU does not use it any more."""
         self._mark()
         return bool(self._driver.is_done(self._event))
 

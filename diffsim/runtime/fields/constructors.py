@@ -1,4 +1,4 @@
-"""Making fields and arrays: `ds.field`, `ds.ndarray`, and what `ds.Vector.field` and its like come to."""
+"""Makes fields and arrays: `ds.field`, `ds.ndarray`, and what `ds.Vector.field` and its like call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Layout:
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of positive ints."""
+    """Return a shape as a tuple of positive ints."""
     if shape is None:
         shape = ()
     dims = shape if isinstance(shape, (tuple, list)) else (shape,)
@@ -106,7 +106,7 @@ def field(
     layout: Any = None,
     needs_dual: bool = False,
 ) -> Field:
-    """A field of numbers, vectors or matrices.
+    """Make a field of numbers, vectors or matrices.
 
     Args:
         dtype: scalar type, or `ds.types.vector/matrix`; the default float if left out.
@@ -129,7 +129,7 @@ def field(
 
 @checked
 def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
-    """An array for arguments annotated `ds.types.ndarray()`; indexed, filled and copied like a field.
+    """Make an array for arguments annotated `ds.types.ndarray()`; used from Python like a field.
 
     Args:
         dtype: scalar type, or `ds.types.vector/matrix`.

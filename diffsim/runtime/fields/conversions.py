@@ -32,7 +32,7 @@ _NOT_AN_ARRAY = np.array(None)
 
 
 def array_of(value: Any) -> np.ndarray:
-    """A value as an array; of dtype object if it can not be one, as it is if it holds fields."""
+    """Return a value as an array; of dtype object if it can not be one, as it is if it holds fields."""
     if isinstance(value, Tracked) and not value.follows():
         value = value.value
     try:
@@ -44,7 +44,7 @@ def array_of(value: Any) -> np.ndarray:
 
 
 def index_of(field: Field, key: Any) -> tuple[int, ...]:
-    """The index of an element, as one number for each axis."""
+    """Return the index of an element, as one number for each axis."""
     if key is None:
         key = ()
     if isinstance(key, Matrix):
@@ -86,7 +86,7 @@ def index_of(field: Field, key: Any) -> tuple[int, ...]:
 
 
 def scalar_of(field: Field, value: Any) -> Any:
-    """A number for an element of a field of scalars."""
+    """Return a number for an element of a field of scalars."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if isinstance(value, Tracked):
@@ -110,7 +110,7 @@ def scalar_of(field: Field, value: Any) -> Any:
 
 
 def element_of(field: Field, value: Any) -> Any:
-    """The components for an element of a field of vectors or matrices."""
+    """Return the components for an element of a field of vectors or matrices."""
     made = array_of(value)
     t = an(tensor(field.dtype, field.element))
     if made.dtype.kind not in "biuf" or made.shape not in ((), field.element):
@@ -159,7 +159,7 @@ def _does_not_fit(field: Field, number: int) -> FieldError:
 
 
 def kept(field: Any) -> Any:
-    """A copy of what was written to a field, for a tape."""
+    """Return a copy of what was written to a field, for a tape."""
     storage = field._storage
     try:
         return storage.snapshot()

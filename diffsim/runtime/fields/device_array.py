@@ -54,25 +54,25 @@ class DeviceArray:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def copy(self) -> DeviceArray:
-        """Its values as they are now."""
+        """Return its values as they are now."""
         device = self.device
         made = Buffer(device, self.nbytes, "a copy of an array")
         device.driver.copy(made.address, self.address, self.nbytes)
         return DeviceArray(made.address, self.shape, self.dtype, made.address, made, device)
 
     def to_numpy(self) -> np.ndarray:
-        """A copy on the host."""
+        """Return a copy on the host."""
         made = np.empty(self.shape, self.dtype)
         self.device.read(self.address, made)
         return made
 
     def overlaps(self, address: int, nbytes: int) -> bool:
-        """Whether it shares bytes with other memory."""
+        """Return whether it shares bytes with other memory."""
         return address < self.address + self.nbytes and self.address < address + nbytes
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Whether a value says that it is an array on a GPU."""
+    """Return whether a value says that it is an array on a GPU."""
     if isinstance(value, (np.ndarray, Field)) or not hasattr(
         type(value), "__cuda_array_interface__"
     ):
@@ -81,7 +81,7 @@ def is_on_gpu(value: Any) -> bool:
 
 
 def known_as(array: Any) -> Any:
-    """What an array argument is known by from launch to launch."""
+    """Return the key of an array argument in launch histories: its identity, or its place in memory."""
     if isinstance(array, DeviceArray):
         return array.address, array.shape
     number = getattr(
@@ -91,7 +91,7 @@ def known_as(array: Any) -> Any:
 
 
 def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
-    """An array of another library as a kernel's argument.
+    """Wrap an array of another library as a kernel's argument.
 
     Raises:
         KernelTypeError: kernels run on the CPU or on another GPU; it has gaps, or can not be written.

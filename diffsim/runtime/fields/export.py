@@ -26,12 +26,12 @@ _IN_ORDER = (NOT_GIVEN, None, 0, 1, -1)
 
 
 def strides_of(form: StorageLayout, element: tuple[int, ...]) -> tuple[int, ...]:
-    """How far apart neighbours along the axes of a field and of its elements are [scalars]."""
+    """Return how far apart neighbours along the axes of a field and of its elements are [scalars]."""
     return (*form.strides, *packed_strides(element, form.component_stride))
 
 
 def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, Any]:
-    """A field on a GPU as others see it: an array of shape `shape` + element."""
+    """Return a field on a GPU as others see it: an array of shape `shape` + element."""
     form, width = storage.layout, storage.layout.dtype.bytes
     return {
         "shape": form.shape + element,
@@ -44,7 +44,7 @@ def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, An
 
 
 def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
-    """A field on a GPU as an array of pycuda, which keeps the memory."""
+    """Return a field on a GPU as an array of pycuda, which keeps the memory."""
     try:
         module = importlib.import_module("pycuda.gpuarray")
     except Exception as problem:
@@ -126,7 +126,7 @@ def _deleter(managed: int) -> None:
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _destructor(capsule: int) -> None:
-    """Of a capsule that nobody has taken."""
+    """Free what a capsule holds that no consumer has taken."""
     for name in _NAMES.values():
         if _api.PyCapsule_IsValid(capsule, name):
             _handed_out.pop(_api.PyCapsule_GetPointer(capsule, name), None)
@@ -134,7 +134,7 @@ def _destructor(capsule: int) -> None:
 
 @atexit.register
 def _keep_to_the_end() -> None:
-    """Python ends: who lets go after it can not call it any more, and the process frees everything."""
+    """Clear the deleters when Python ends: later calls of them would run in an interpreter that is gone."""
     for managed, *_ in list(_handed_out.values()):
         managed.deleter = None
 
@@ -149,12 +149,12 @@ class Asked(NamedTuple):
 
 
 def dlpack_device(storage: Storage) -> tuple[int, int]:
-    """Where a field is, in DLPack's numbers."""
+    """Return where a field is, in DLPack's numbers."""
     return storage.device.dlpack
 
 
 def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
-    """A capsule with a field's memory (or with a copy of it), which lives as long as somebody holds it.
+    """Return a capsule with a field's memory (or a copy of it), which lives as long as somebody holds it.
 
     Raises:
         BufferError: it is on a GPU, and asked for by something that is not (NumPy), or for another device.

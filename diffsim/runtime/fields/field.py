@@ -137,7 +137,7 @@ class Field(FieldProtocols, FieldLike):
             session.with_grad.add(self)
 
     def _allocate(self, form: StorageLayout) -> Storage:
-        """Memory where the session's kernels run."""
+        """Return memory where the session's kernels run."""
         try:
             return session.backend.new_storage(form)
         except (MemoryError, ValueError, OverflowError):
@@ -161,7 +161,7 @@ class Field(FieldProtocols, FieldLike):
         return storage.array
 
     def _written(self, value: Any) -> np.ndarray:
-        """The components of the elements that Python has just written, for a replay."""
+        """Return the components of the elements that Python has just written, for a replay."""
         form = self._storage.layout
         made = np.empty(form.components, form.dtype.numpy)
         made[...] = element_of(self, value) if self.element else value
@@ -219,7 +219,7 @@ class Field(FieldProtocols, FieldLike):
         return self.given_name or ("grad" if self.is_grad else "a field")
 
     def in_words(self) -> str:
-        """The field in messages: "the field x"."""
+        """Return the field in messages: "the field x"."""
         return f"the field {self.name}" if self.given_name else self.name
 
     def _called(self) -> str:
@@ -277,7 +277,7 @@ class Field(FieldProtocols, FieldLike):
         return f"{self.given_name}: " if self.given_name else ""
 
     def __str__(self) -> str:
-        """What it is, and its elements; the first and last of many."""
+        """Describe the field, with its elements (the first and last of many)."""
         if self._shape is None:
             return repr(self)
         storage = self._storage
@@ -377,7 +377,7 @@ class Field(FieldProtocols, FieldLike):
                 tape.lost(lost)
 
     def _follow(self, value: Tracked) -> Tracked | None:
-        """The value, if the tape is to follow it into this field."""
+        """Return the value, if the tape is to follow it into this field."""
         if not value.follows():
             return None
         if self.grad is None and self.dtype.is_float:
@@ -391,7 +391,7 @@ class Field(FieldProtocols, FieldLike):
         return value
 
     def _loses(self, value: Any) -> Provenance | None:
-        """What Python made this of, which has a gradient.
+        """Return the field with a gradient that Python made a value of; None: there is none.
 
         Numbers are refused where this field has one too. Of arrays the tape is told: the user may record how
         their gradient flows (`tape.record_func`).
@@ -404,7 +404,7 @@ class Field(FieldProtocols, FieldLike):
         return source
 
     def _place(self, key: Any) -> int:
-        """Where the element (its first component) lies among the scalars."""
+        """Return where the element (its first component) lies among the scalars."""
         return sum(map(operator.mul, index_of(self, key), self._strides))
 
     def fill(self, value: Any) -> None:
@@ -426,7 +426,7 @@ class Field(FieldProtocols, FieldLike):
                 tape.lost(lost)
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
-        """A copy: an array of shape `field.shape` + shape of one element."""
+        """Return a copy: an array of shape `field.shape` + shape of one element."""
         if dtype is not None:
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
@@ -534,7 +534,7 @@ class Field(FieldProtocols, FieldLike):
         return export.cuda_array_interface(self._storage, self.element)
 
     def to_gpuarray(self) -> Any:
-        """The field's memory as a `pycuda.gpuarray.GPUArray`, without a copy; axes as of `to_numpy()`."""
+        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
         if self.storage.device is HOST:
             raise BackendError(
                 f"{self.name} is not on a GPU",
@@ -545,7 +545,7 @@ class Field(FieldProtocols, FieldLike):
         return export.gpu_array(self._storage, self.element)
 
     def _export(self) -> None:
-        """Others see the memory now, and may write to it at any time."""
+        """Note that other libraries see the memory from now on, and may write to it at any time."""
         self._exported = True
         self.versions.may_be_nonzero()
         session.exported.add(self)
@@ -574,5 +574,5 @@ class Field(FieldProtocols, FieldLike):
 
 
 def _records() -> bool:
-    """Whether a tape follows what this thread reads."""
+    """Return whether a tape follows what this thread reads."""
     return session.tape is not None and session.tape.follows_values

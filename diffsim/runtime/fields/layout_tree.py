@@ -40,7 +40,7 @@ ijkl = Axes(0, 1, 2, 3)
 
 @checked
 def axes(*numbers: int) -> Axes:
-    """The axes with these numbers, 0 the first."""
+    """Return the axes with these numbers, 0 the first."""
     right = all(isinstance(n, int) and 0 <= n < 8 for n in numbers)
     if not numbers or not right or len(set(numbers)) != len(numbers):
         raise FieldError(

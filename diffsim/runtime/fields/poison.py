@@ -19,7 +19,7 @@ _MOST_TRIES = 3
 
 
 def written_since(clock: int) -> list[Field]:
-    """The gradients that were written after that reading of the clock."""
+    """Return the gradients that were written after that reading of the clock."""
     found = (f.grad for f in members(session.with_grad))
     return [g for g in found if g is not None and g.versions.latest > clock]
 
@@ -40,7 +40,7 @@ def poison(error: BaseException, gradients: Callable[[], Iterable[Field]], hint:
 
 
 def _tried(act: Callable[[], Any]) -> Any:
-    """What this returns, at the first try that does not fail."""
+    """Call a function until it does not fail, and return its result."""
     for _ in range(_MOST_TRIES):
         try:
             return act()
@@ -50,7 +50,7 @@ def _tried(act: Callable[[], Any]) -> Any:
 
 
 def _told_late(error: BaseException, clock: int) -> None:
-    """A GPU tells that something failed after that reading of the clock, and all went on meanwhile."""
+    """Set to NaN what was written after a failure that a GPU reports late, at this reading of the clock."""
     poison(error, lambda: written_since(clock), ZERO)
 
 

@@ -48,7 +48,7 @@ class FieldProtocols:
         def name(self) -> str: ...
 
         def _called(self) -> str:
-            """The field as the user writes it."""
+            """Return the field as the user writes it."""
 
         @property
         def grad(self) -> Any: ...
@@ -85,7 +85,7 @@ class FieldProtocols:
         )
 
     def _sample(self) -> str:
-        """How an element is written: "x[i, j]"."""
+        """Return how an element is written: "x[i, j]"."""
         shape = self.__dict__.get("_shape", ())
         return f"{self._called()}[{', '.join('ijklmnop'[: len(shape or ())]) or None}]"
 
@@ -156,7 +156,7 @@ class FieldProtocols:
         return self._of_copies(f"np.{function.__name__}", function, args, options)
 
     def _of_copies(self, name: str, function: Any, args: Any, options: dict[str, Any]) -> Any:
-        """A function of NumPy, of arrays in place of fields."""
+        """Call a function of NumPy with arrays in place of fields."""
         out = options.get("out")
         if any(map(_is_field, out if isinstance(out, tuple) else (out,))):
             self._refuse_write(f"{name} with out=")
@@ -189,14 +189,14 @@ def _is_field(thing: Any) -> bool:
 
 
 def _copied(thing: Any) -> Any:
-    """An argument of a function of NumPy with arrays in place of fields."""
+    """Return an argument of a function of NumPy with arrays in place of fields."""
     if isinstance(thing, (list, tuple)) and any(map(_is_field, thing)):
         return type(thing)([_copied(t) for t in thing])
     return np.asarray(thing) if _is_field(thing) else thing
 
 
 def _has_floats(found: Any) -> bool:
-    """Whether there are numbers with a derivative in a result: answers and positions have none."""
+    """Return whether there are numbers with a derivative in a result: answers and positions have none."""
     if isinstance(found, (list, tuple)):
         return any(map(_has_floats, found))
     return (

@@ -43,7 +43,7 @@ class Provenance:
 
     @classmethod
     def of(cls, field: Field) -> Provenance:
-        """What is read from a field now comes from there."""
+        """Return the provenance of what is read from a field now."""
         source: Any = field.source
         tape = session.tape
         assert tape is not None  # read_values are made while one records
@@ -85,7 +85,7 @@ class Provenance:
         )
 
     def mark(self, made: Any) -> Any:
-        """The same number, array, vector or matrix, which remembers that it comes from here."""
+        """Return the same number, array, vector or matrix, which remembers that it comes from here."""
         if not self.live:
             return made
         if isinstance(made, (list, tuple)):
@@ -102,7 +102,7 @@ class Provenance:
         return made
 
     def mark_array(self, made: np.ndarray) -> np.ndarray:
-        """An array that remembers it, whatever its shape."""
+        """Return an array that remembers it, whatever its shape."""
         if not self.live or made.dtype.kind not in "fc":
             return made
         seen = made.view(TrackedArray)
@@ -140,7 +140,7 @@ class Followed:
 
 
 def _plain(thing: Any) -> Any:
-    """The same numbers and arrays, which remember nothing."""
+    """Return the same numbers and arrays, which remember nothing."""
     if isinstance(thing, TrackedArray):
         return thing.view(np.ndarray)
     if isinstance(thing, TrackedFloat):
@@ -217,11 +217,11 @@ class TrackedFloat(Followed, float, Tracked):
         return float(self)
 
     def follows(self) -> bool:
-        """It is a constant."""
+        """Return False: it is a constant."""
         return False
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
-        """An op of which this is one operand."""
+        """Evaluate an op of which this is one operand."""
         for a in args:
             if isinstance(a, OpDispatch) and not isinstance(a, TrackedFloat):
                 return a.apply(op, args)

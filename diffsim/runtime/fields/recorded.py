@@ -68,7 +68,7 @@ class Recorded(Tracked):
         return copy.copy, (self.value,)
 
     def follows(self) -> bool:
-        """Whether what is done with it now is recorded.
+        """Return whether what is done with it now is recorded.
 
         Raises:
             AutodiffError: another tape is recording.
@@ -86,22 +86,22 @@ class Recorded(Tracked):
         return True
 
     def belongs_to(self, tape: Recorder) -> bool:
-        """Whether it is part of what the recorder has recorded so far."""
+        """Return whether it is part of what the recorder has recorded so far."""
         return tape.record is self.record
 
     def receive(self, g: np.ndarray) -> None:
-        """Take in a gradient; a sum over the elements where a number became several."""
+        """Add a gradient: its sum over the elements where a number was broadcast."""
         if g.shape != self.array.shape:
             g = g.sum() if not self.array.shape else np.broadcast_to(g, self.array.shape)
         self.grad = g if self.grad is None else self.grad + g
 
     def take(self) -> np.ndarray | None:
-        """The gradient that came in, which is used up."""
+        """Return the gradient that came in, and forget it."""
         g, self.grad = self.grad, None
         return g
 
     def in_field(self, t: Type, name: str) -> Field | None:
-        """A 0-D field that holds it, for an argument of that type; None where it does not fit."""
+        """Return a 0-D field that holds it, for an argument of that type; None where it does not fit."""
         if self.array.shape != t.shape:
             return None
         made = Field(t.scalar, t.shape, name=name, kind="argument")
@@ -113,7 +113,7 @@ class Recorded(Tracked):
     # ---- ops
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
-        """An op of which this is one operand."""
+        """Evaluate an op of which this is one operand, and record it."""
         if op is ops.stop_grad:
             return self.value
         if op.infer_type is not None or op.result == "b":
@@ -262,7 +262,7 @@ class _Pull:
             )
 
     def __call__(self, g: np.ndarray) -> np.ndarray:
-        """The operand's part of the gradient g of the result."""
+        """Return the operand's part of the gradient g of the result."""
         arrays = [g, *self.args, self.result]
         names = [Value(tensor(f64, a.shape)) for a in arrays]
         builder = Builder(self.span or Span("", 0), f64, i64)
@@ -297,7 +297,7 @@ class _Scatter:
 
 
 def _is_active(a: Any) -> bool:
-    """Whether a gradient flows to this operand; an element read from a field is checked to be fresh."""
+    """Return whether a gradient flows to an operand; check that an element read from a field is fresh."""
     if isinstance(a, Recorded):
         return True
     if isinstance(a, FieldElement) and a.tape is session.tape and (field := a.field) is not None:

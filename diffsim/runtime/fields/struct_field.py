@@ -114,7 +114,7 @@ class StructField(FieldProtocols, StructFieldLike):
         return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
 
     def fields(self) -> list[Field]:
-        """The fields of all members, also those of structs inside."""
+        """Return the fields of all members, also those of structs inside."""
         made: list[Field] = []
         for f in self._struct.values():
             made += f.fields() if isinstance(f, StructField) else [f]
@@ -173,7 +173,7 @@ class StructField(FieldProtocols, StructFieldLike):
             f[key] = given[member]
 
     def to_numpy(self) -> dict[str, Any]:
-        """A copy: an array for each member, by name."""
+        """Return a copy: an array for each member, by name."""
         return {member: f.to_numpy() for member, f in self._struct.items()}
 
     def from_numpy(self, arrays: dict[str, Any]) -> None:
@@ -241,15 +241,15 @@ class Element:
     __hash__ = None  # type: ignore[assignment]
 
     def _now(self) -> Struct:
-        """What it is now, as a struct."""
+        """Return what it is now, as a struct."""
         return self._field.type(**self.to_dict())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy is a struct: what the element is now."""
+        """Copy and pickle as a struct: what the element is now."""
         return self._field.type(**self.to_dict()).__reduce__()
 
     def to_dict(self) -> dict[str, Any]:
-        """The members by name."""
+        """Return the members by name."""
         made = {}
         for member, f in self._field._struct.items():
             one = f[self._key]
@@ -306,7 +306,7 @@ class StructNamespace:
         needs_grad: bool = False,
         layout: Any = None,
     ) -> StructField:
-        """A field of structs with these members; see `StructType.field` for the other arguments."""
+        """Make a field of structs with these members; see `StructType.field` for the other arguments."""
         if not isinstance(members, dict):
             raise FieldError(
                 f"the members are a dictionary from names to types, not {describe(members)}",

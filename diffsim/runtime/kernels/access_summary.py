@@ -48,7 +48,7 @@ class LaunchArguments:
         self.kernel = kernel
 
     def array_name(self, mem: Mem) -> str:
-        """The parameter behind an array's memory (or behind that of its gradient)."""
+        """Return the parameter behind an array's memory (or behind that of its gradient)."""
         for name, ref in self.arrays.items():
             # The gradient of an array argument is a memory of its own, without a parameter.
             if ref._mem is mem or ref._mem.grad is mem:
@@ -56,7 +56,7 @@ class LaunchArguments:
         raise KeyError(mem.name)
 
     def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
-        """The field or array behind a memory in a launch with these arguments; None for others."""
+        """Return the field or array behind a memory in a launch with these arguments; None for others."""
         if mem.kind == "field":
             # A weak reference: kernels keep no fields alive.
             return mem.handle()
@@ -68,11 +68,11 @@ class LaunchArguments:
         return found if self.arrays[name]._mem is mem else found.grad
 
     def named(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        """The arguments by their parameters' names."""
+        """Return the arguments by their parameters' names."""
         return dict(zip((p.name for p in self.parameters), args, strict=True))
 
     def scalars(self, args: tuple[Any, ...]) -> list[bool | int | float]:
-        """The arguments that are passed by value, flattened to scalars."""
+        """Return the arguments that are passed by value, flattened to scalars."""
         made: list[bool | int | float] = []
         for p, a in zip(self.parameters, args, strict=True):
             if p.kind != "value":
@@ -158,7 +158,7 @@ class AccessSummary:
         ]
 
     def box(self, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
-        """The field and row that an access reaches in a launch; None for an array of another library."""
+        """Return the field and row that an access reaches; None for an array of another library."""
         f = self._arguments.object_of(a.mem, args)
         if not isinstance(f, Field):
             # Memory of other libraries has no versions.
@@ -166,7 +166,7 @@ class AccessSummary:
         return f, row_number(a, f.versions.axis, self._arguments.named(args))
 
     def may_alias(self, one: RegionAccess, other: RegionAccess, args: tuple[Any, ...]) -> bool:
-        """Whether two accesses may reach the same element in a launch with these arguments."""
+        """Return whether two accesses may reach the same element in a launch with these arguments."""
         f = self._arguments.object_of(one.mem, args)
         if f is None or f is not self._arguments.object_of(other.mem, args):
             # Different arrays do not overlap where the kernel writes (`check_separate`), so that identity
@@ -179,14 +179,14 @@ class AccessSummary:
 
 
 def versions_of(mem: Mem) -> Versions:
-    """The versions of a captured field."""
+    """Return the versions of a captured field."""
     made: Versions = mem.handle().versions
     return made
 
 
 def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
     # A region may confine several axes; only that of the versions is comparable.
-    """The row of the versioned axis that an access stays within, if it is known."""
+    """Return the row of the versioned axis that an access stays within, if it is known."""
     for r in access.region:
         if r.axis == axis:
             return r.argument, r.shift
@@ -194,7 +194,7 @@ def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | N
 
 
 def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> int | None:
-    """That row's number in a launch with these arguments."""
+    """Return that row's number in a launch with these arguments."""
     row = row_of(access, axis)
     if row is None:
         return None
@@ -204,7 +204,7 @@ def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> 
 
 
 def _choose_axis(a: RegionAccess) -> None:
-    """The first axis that a kernel indexes with an argument becomes the field's time axis."""
+    """Make the first axis that a kernel indexes with an argument the field's time axis."""
     if a.mem.kind == "field":
         # Never changed after: launch functions that exist have the axis and its array in their text.
         versions = versions_of(a.mem)
@@ -213,7 +213,7 @@ def _choose_axis(a: RegionAccess) -> None:
 
 
 def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
-    """One access, the first, for each part of each memory."""
+    """Return one access, the first, for each part of each memory."""
     # The first keeps the source line that errors show.
     found: dict[tuple[Mem, regions.Region], RegionAccess] = {}
     for a in accesses:

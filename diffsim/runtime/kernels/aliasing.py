@@ -52,7 +52,7 @@ def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[A
 
 
 def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Field) -> bool:
-    """Whether an argument has bytes of another memory, if both are on the same side."""
+    """Return whether an argument has bytes of another memory, if both are on the same side."""
     storage = other.storage if isinstance(other, Field) else None
     if isinstance(array, DeviceArray):
         # Host and device share one virtual address space (CUDA's unified addressing), so ranges can be

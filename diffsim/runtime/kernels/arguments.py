@@ -80,7 +80,7 @@ class Signature:
         self.binder = self._new_binder()
 
     def _new_binder(self) -> Callable[..., tuple[Any, ...]]:
-        """A function with the kernel's parameters and defaults that returns its arguments."""
+        """Return a function with the kernel's parameters and defaults that returns its arguments."""
         space: dict[str, Any] = {}
         texts = []
         for n in self.names:
@@ -165,7 +165,7 @@ def _value_type(hint: Any, source: Source, name: str) -> Type:
 
 
 def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
-    """The scalars of one argument, checked.
+    """Flatten one argument to scalars, and check each.
 
     Raises:
         KernelTypeError: it can not be converted without loss.
@@ -187,7 +187,7 @@ def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
 
 
 def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any:
-    """One scalar of an argument, checked."""
+    """Check and convert one scalar of an argument."""
     # NumPy's functions may return 0-D arrays in place of numbers.
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
@@ -247,12 +247,12 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
 
 
 def takes_field(p: Parameter, value: Any) -> bool:
-    """Whether the value is a field, whose element the launch reads for a float parameter."""
+    """Return whether the value is a field, whose element the launch reads for a float parameter."""
     return isinstance(value, Field) and p.kind == "value" and p.type is not None and p.type.is_float
 
 
 def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
-    """The kind of a 0-D field that is given for a number, vector or matrix.
+    """Return the kind of a 0-D field that is given for a number, vector or matrix.
 
     Raises:
         KernelTypeError: the field has several elements, or elements of another type.
@@ -299,7 +299,7 @@ class ArrayKind:
 
 
 def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
-    """The kind of an array argument.
+    """Return the kind of an array argument.
 
     Raises:
         KernelTypeError: not an array, of the wrong type or number of axes, or not contiguous.
@@ -348,7 +348,7 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
 def _foreign_kind(
     value: np.ndarray | DeviceArray, wanted: Type | None, where: str
 ) -> tuple[Type, tuple[int, ...]]:
-    """The type of an element of another library's array, and how many there are along each axis."""
+    """Return the type of an element of another library's array, and how many there are along each axis."""
     # The mask would be ignored, so that masked elements count.
     refuse_mask(value, where)
     scalar = from_numpy(value.dtype)
@@ -383,7 +383,7 @@ def _foreign_kind(
 
 
 def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
-    """The kinds of a launch's arrays, with arrays that are passed twice marked."""
+    """Return the kinds of a launch's arrays, with arrays that are passed twice marked."""
     made: list[ArrayKind] = []
     for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
         for j in range(k):
@@ -406,7 +406,7 @@ def _same_memory(a: Any, b: Any) -> bool:
 
 
 def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
-    """An array parameter as the translator sees it."""
+    """Return an array parameter as the translator sees it."""
     grad = None
     if kind.grad:
         grad = Mem(f"{name}.grad", kind.dtype, kind.rank, None, "array", is_grad=True)
@@ -416,7 +416,7 @@ def array_ref(name: str, kind: ArrayKind) -> ArrayRef:
 
 
 def make_args(parameters: list[Parameter]) -> dict[str, Arg]:
-    """The run-time arguments, in order."""
+    """Return the run-time arguments, in order."""
     # Only values have a number: arrays are memories, and templates constants.
     values = [p for p in parameters if p.kind == "value"]
     return {p.name: Arg(p.type, p.name, k) for k, p in enumerate(values) if p.type is not None}

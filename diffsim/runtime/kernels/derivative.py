@@ -89,7 +89,7 @@ class Derivative:
         self._origin = origin
 
     def instrumented(self, instrumentation: Instrumentation) -> Derivative:
-        """The same derivative, compiled from a changed IR."""
+        """Make the same derivative, to be compiled from a changed IR."""
         return Derivative(self.specialization, self.mode, instrumentation, self)
 
     # ---- analysis

@@ -102,7 +102,7 @@ class GradientCall:
             )
 
     def _check_cuts(self, args: tuple[Any, ...], since: int) -> None:
-        """The gradients to take must be of what the launch wrote; code in a given gradient is trusted."""
+        """Refuse gradients of values that Python set after the launch; code of the user's is trusted."""
         # In a gradient written by the user, launches recompute what the gradient belongs to.
         if session.recomputed_from is None:
             for a in self.specialization.accesses.writes:
@@ -111,7 +111,7 @@ class GradientCall:
                     check_gradient(f, since, self.name)
 
     def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
-        """The gradients that the derivative writes in a launch with these arguments."""
+        """Return the gradients that the derivative writes in a launch with these arguments."""
         for a in self.derivative.accesses.writes:
             # A cotangent that is consumed is written as well: cleared, since it belonged to the overwritten
             # value.
@@ -120,7 +120,7 @@ class GradientCall:
                 yield f
 
     def _seeds(self, returned: Any) -> list[float]:
-        """The cotangent of what the kernel returns as a list of scalars."""
+        """Return the cotangent of what the kernel returns as a list of scalars."""
         result = self.specialization.ir.result
         assert result is not None
         if returned is None:

@@ -104,7 +104,7 @@ class Kernel(Named):
         self._count = -1  # that of no call: the first one is bound, which asks for the signature
 
     def drop(self, special: Specialization) -> None:
-        """A field that it was compiled for with some arguments is gone."""
+        """Forget a specialization, one of whose fields is gone."""
         # The launch history goes with the specialization; see `forget`.
         self.launched_before |= special.launches.last is not None
         # Another one may have taken its place under this key since.
@@ -130,7 +130,7 @@ class Kernel(Named):
         return BoundKernel(found, owner)
 
     def _bind_to(self, owner: Any) -> Kernel:
-        """The kernel of one object: of this very one, whatever else it may be equal to."""
+        """Make the kernel of one object, by identity: equal objects have kernels of their own."""
         bound, number = self.bound, id(owner)
         try:
             # The callback removes the entry before `id` can be given to another object: the number is free
@@ -181,7 +181,7 @@ class Kernel(Named):
         return self._run(args, by_field=by_field)
 
     def gives_fields(self, args: tuple[Any, ...]) -> bool:
-        """Whether there are fields, or values of a tape, in place of numbers among the arguments."""
+        """Return whether there are fields, or values of a tape, in place of numbers among the arguments."""
         return any(
             takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
             for p, a in zip(self._parameters, args, strict=False)
@@ -193,7 +193,7 @@ class Kernel(Named):
         return self.signature.parameters[0 if self.owner is None else 1 :]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """One argument for each parameter, in order, of a call with keywords or without defaults.
+        """Bind a call's arguments to the parameters: one for each, in order.
 
         Raises:
             KernelTypeError: the call does not fit the signature.
@@ -206,7 +206,7 @@ class Kernel(Named):
             return signature.bind_by_name(args, kwargs)
 
     def _first(self, *args: Any) -> Any:
-        """The first call: compile, and from then on call the launch function directly."""
+        """Compile at the first call; from then on the launch function is called directly."""
         if self.gives_fields(args):
             return self._run(args, by_field=True)
         special, values = self.specialize(args)
@@ -250,7 +250,7 @@ class Kernel(Named):
     def specialize(
         self, args: tuple[Any, ...], *, by_field: bool = False
     ) -> tuple[Specialization, tuple[Any, ...]]:
-        """The kernel compiled for these arguments, and the arguments that a launch passes.
+        """Return the kernel compiled for these arguments, compiled now if need be, and what a launch passes.
 
         Args:
             args: one for each parameter.
@@ -393,7 +393,7 @@ class Kernel(Named):
         return next(reversed(self.specializations.values()))
 
     def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
-        """The kernel in diffsim's IR.
+        """Return the kernel in diffsim's IR.
 
         Args:
             after: the stage: "frontend", "simplify", or one of `pipeline.LOWER`: "scatter_to_gather",
@@ -407,11 +407,11 @@ class Kernel(Named):
         return print_kernel(compiler.ir_after(special.ir, after))
 
     def llvm(self, args: tuple[Any, ...] = ()) -> str:
-        """The kernel in LLVM IR, as handed to LLVM for the CPU."""
+        """Return the kernel in LLVM IR, as handed to LLVM for the CPU."""
         return compiler.llvm_text(self._only(args).ir)
 
     def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
-        """The kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        """Return the kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self._only(args).ir, sm)
 
     def __reduce__(self) -> Any:
@@ -490,15 +490,15 @@ class GradKernel:
         special.gradient_call(*values, returned=returned)
 
     def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
-        """The adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
+        """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
         return print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
 
     def llvm(self, args: tuple[Any, ...] = ()) -> str:
-        """The adjoint in LLVM IR, as handed to LLVM for the CPU."""
+        """Return the adjoint in LLVM IR, as handed to LLVM for the CPU."""
         return compiler.llvm_text(self.kernel._only(args).derivative.ir)
 
     def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
-        """The adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
+        """Return the adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self.kernel._only(args).derivative.ir, sm)
 
 
@@ -512,7 +512,7 @@ def _ptx(kernel: nodes.Kernel, sm: int) -> str:
 
 
 def _as_argument(p: Parameter, a: Recorded) -> Any:
-    """A value of the tape as an argument: in a field, if the tape is to follow it."""
+    """Return a value of the tape as an argument: in a field, if the tape is to follow it."""
     # Only a float that the tape follows has a derivative; everything else is a constant of the launch.
     if p.type is not None and p.type.is_float and a.follows():
         field = a.in_field(p.type, p.name)

@@ -108,7 +108,7 @@ class Specialization:
         self.on_tape = self.differentiable or bool(self.accesses.writes) or self._returns_float()
 
     def _returns_float(self) -> bool:
-        """Whether it returns a float, which a tape follows if it depends on floats in memory."""
+        """Return whether its result is a float that may depend on floats in memory, which a tape follows."""
         result = self.ir.result
         reads = self.accesses.reads
         # Integers and booleans have no derivative.
@@ -119,19 +119,19 @@ class Specialization:
         )
 
     def count_gradients(self) -> int:
-        """How many of the memories have a gradient (more than `gradients` if some came late)."""
+        """Return how many of the memories have a gradient (more than `gradients` if some came late)."""
         return sum(m.grad is not None for m in self.ir.mems)
 
     def fields(self) -> list[Field]:
-        """The fields that the kernel captured."""
+        """Return the fields that the kernel captured."""
         return [m.handle() for m in self.ir.mems if m.kind == "field"]
 
     def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
-        """The field or array behind a memory in a launch with these arguments; None for others."""
+        """Return the field or array behind a memory in a launch with these arguments; None for others."""
         return self.arguments.object_of(mem, args)
 
     def box(self, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
-        """The field and row that an access, of the kernel or its derivative, reaches in a launch."""
+        """Return the field and row that an access, of the kernel or its derivative, reaches in a launch."""
         return self.accesses.box(a, args)
 
     @locked_cached_property
@@ -147,7 +147,7 @@ class Specialization:
     def variant(
         self, *, mode: Mode | None = None, instrumentation: Instrumentation | None = None
     ) -> Specialization:
-        """The same kernel, differentiated in another mode or compiled from a changed IR."""
+        """Return the same kernel, differentiated in another mode or compiled from a changed IR."""
         return Specialization(
             self.kernel,
             self.key,
@@ -223,7 +223,7 @@ class Specialization:
             ) from None
 
     def returned(self) -> Any:
-        """What the last launch returned."""
+        """Return what the last launch returned."""
         executable = self.executable
         found = executable.returned()
         t = executable.result.dtype if executable.result is not None else None
@@ -248,7 +248,7 @@ class Specialization:
         return self.dependencies.is_stale
 
     def is_elsewhere(self) -> bool:
-        """Whether kernels run on another backend since, so that fields may not be where they were."""
+        """Return whether kernels run on another backend since, so that fields may not be where they were."""
         return self.backend.device is not session.device or self.moves != session.moves
 
     @locked_cached_property
@@ -257,7 +257,7 @@ class Specialization:
         return launch_function.captures_changed(self)
 
     def recheck(self) -> bool:
-        """Whether captured values changed so that the kernel must be compiled anew."""
+        """Compare the captured values; return whether the kernel must be compiled anew."""
         # Not raised from here: the launch function compiles anew.
         if captures.recheck(self):
             self.dependencies.is_stale = True
@@ -307,7 +307,7 @@ class Dependencies:
 
     def alive(self) -> list[Any]:
         # Those that are collected during the loop are skipped.
-        """These objects, for somebody who keeps the specialization in use."""
+        """Return these objects, for somebody who keeps the specialization in use."""
         return [found for t in self._things if (found := t()) is not None]
 
     def drop(self) -> None:

@@ -73,7 +73,7 @@ def own(a: Any) -> Any:
 
 
 def objects_in(a: Any) -> list[Any]:
-    """The fields and other objects whose identity is part of a compiled-in argument's key."""
+    """Return the fields and other objects whose identity is part of a compiled-in argument's key."""
     if isinstance(a, StructField):
         return a.fields()
     if isinstance(a, dict):

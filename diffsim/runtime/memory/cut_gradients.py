@@ -52,7 +52,7 @@ Cuts = dict[Any, Cut] | None
 
 
 def refuse_cut(f: _Field, cut: Cut, who: str) -> AutodiffError:
-    """The error for a gradient that would flow back to before a write."""
+    """Return the error for a gradient that would flow back to before a write."""
     place = span_of(cut.writer)
     shown = "" if place is None else f"\n  set here:\n{place.text()}\n  asked for here:"
     return AutodiffError(

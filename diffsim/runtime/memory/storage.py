@@ -36,7 +36,7 @@ class StridedSpan:
         return self.count * self.bytes
 
     def packed(self, address: int) -> StridedSpan:
-        """The same number of runs of the same length, without gaps."""
+        """Return the same number of runs of the same length, without gaps."""
         return StridedSpan(address, self.bytes, self.count, self.bytes)
 
 
@@ -93,7 +93,7 @@ class StorageLayout:
         return np.ndarray((*self.shape, self.components), self.dtype.numpy, flat, 0, strides)
 
     def row(self, address: int, axis: int | None, row: int = 0) -> StridedSpan:
-        """The span of one row of an axis (None: of everything) in memory that begins at an address.
+        """Return the span of one row of an axis (None: of everything) in memory that begins at an address.
 
         A snapshot of the row holds its runs without gaps.
         """
@@ -108,7 +108,7 @@ class StorageLayout:
         return StridedSpan(address + row * step, step, self.nbytes // pitch, pitch)
 
     def element(self, address: int, at: int) -> StridedSpan:
-        """The span of an element's components, of which scalar number `at` is the first."""
+        """Return the span of an element's components, of which scalar number `at` is the first."""
         width, step = self.dtype.bytes, self.component_stride
         first = address + at * width
         # AOS: the components are neighbours; SOA: each is in a block of its own.
@@ -118,7 +118,7 @@ class StorageLayout:
 
 
 def matching_spans(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSpan] | None:
-    """Spans of all of two storages of one shape, in which the same elements are at the same places.
+    """Return spans of all of two storages of one shape, in which the same elements are at the same places.
 
     Returns:
         Spans with runs equal in number and length; None if the scalar types differ, or if two layouts
@@ -167,7 +167,7 @@ class MemorySpace(Protocol):
     def dlpack(self) -> tuple[int, int]: ...
 
     def free_memory_text(self) -> str:
-        """How much memory is free, in words; empty if that is not known."""
+        """Return how much memory is free, in words; empty if that is not known."""
 
 
 class _Host:
@@ -193,7 +193,7 @@ class StorageSnapshot(Protocol):
 
 
 def snapshot_address(snapshot: Any) -> int:
-    """The address of a snapshot's first byte."""
+    """Return the address of a snapshot's first byte."""
     found: int = snapshot.ctypes.data if isinstance(snapshot, np.ndarray) else snapshot.address
     return found
 
@@ -239,7 +239,7 @@ class Storage(Protocol):
         """Add the elements of a storage of the same shape, or of a snapshot of one."""
 
     def may_be_nonzero(self) -> bool:
-        """Whether there may be anything but zeros."""
+        """Return whether there may be anything but zeros."""
 
     def snapshot(self, axis: int | None = None, row: int = 0) -> Any:
         """Copy everything, or one row of an axis, without leaving the device."""

@@ -75,7 +75,7 @@ class Versions:
         return made
 
     def name(self, writer: Any) -> int:
-        """The number that stands for a writer in `writers`."""
+        """Return the number that stands for a writer in `writers`."""
         # By the `id` of a code object, which `names` keeps alive: code objects compare by their bytecode,
         # which is slow.
         key = (id(writer[0]), writer[1]) if isinstance(writer, tuple) else writer
@@ -128,7 +128,7 @@ class Versions:
             self.rows[row], self.writers[row] = now, writer
 
     def row(self, row: int) -> int:
-        """The version of a row."""
+        """Return the version of a row."""
         # Rows out of bounds are skipped by kernels as well: never written.
         return self.rows[row] if 0 <= row < len(self.rows) else 0
 
@@ -159,7 +159,7 @@ class Versions:
         rows[written] = versions
 
     def changed(self, row: int | None, since: int) -> bool:
-        """Whether the row (None: any of them) was written after that reading of the clock."""
+        """Return whether the row (None: any of them) was written after that reading of the clock."""
         # Not confined to a row, so any newer write counts.
         if row is None:
             return self.latest > since
@@ -169,7 +169,7 @@ class Versions:
     def rewritten(self, row: int | None, since: int, start: int) -> bool:
         # Part by part: what was written after `since` must have been written once more after `start`, else it
         # holds a value of neither time.
-        """Whether everything written after `since` was rewritten after `start`."""
+        """Return whether everything written after `since` was rewritten after `start`."""
         if row is None:
             rows = np.asarray(self.rows)
             again = self.whole <= since or self.whole > start
@@ -190,7 +190,7 @@ class Versions:
             self._set_row(row, self.row(row), self.name((frame.f_code, frame.f_lasti)))
 
     def written_by(self, row: int | None) -> tuple[str, Span | None]:
-        """The last writer of the row (None: of any part) in words, and its place."""
+        """Return the last writer of the row (None: of any part) in words, and its place."""
         who = self.writer
         if row is None and len(self.rows):
             row = int(np.asarray(self.rows).argmax())
@@ -233,7 +233,7 @@ class Stamp:
 
 
 def span_of(writer: Any) -> Span | None:
-    """The place of a writer."""
+    """Return the place of a writer."""
     if isinstance(writer, tuple):
         code, instruction = writer
         return Span(code.co_filename, _line_of(code, instruction))
