@@ -7,8 +7,8 @@ The values come from Jacobi rotations (C. G. J. Jacobi 1846), for singular value
 M. R. Hestenes (1958) with the ordering of P. P. M. de Rijk (1989): a rotation of two columns also puts the
 longer one first. Rotations do not square the matrix, so small singular values are not lost.
 
-The adjoints are written in the sums and differences of singular values, one for each way a pair of singular
-vectors can turn; docs/decompositions.md derives them.
+The adjoints are written in the sums and differences of singular values, one for each of the two relative
+rotations of a pair of singular vectors; docs/decompositions.md derives them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from diffsim.ir.ops import (
 )
 from diffsim.lang.types.linalg import dot, elements, pack, shape
 
+# The pairs (i, j) that one sweep rotates, in cyclic order by rows.
 PAIRS = {2: ((0, 1),), 3: ((0, 1), (0, 2), (1, 2))}
 
 
@@ -39,13 +40,15 @@ PAIRS = {2: ((0, 1),), 3: ((0, 1), (0, 2), (1, 2))}
 
 
 def _numbers(a: Any) -> Any:
-    """Return NumPy's data of the scalar type: eps, tiny, ..."""
+    """Return the limits of the scalar type: eps, tiny, ..."""
     return np.finfo(a.type.scalar.numpy if isinstance(a, Value) else a.dtype)
 
 
 def _sweeps(a: Any) -> int:
     """Return how many sweeps of Jacobi rotations reach rounding error; the last ones converge cubically."""
     n = shape(a)[0]
+    # A fixed number, found by experiments: one fewer is not enough for some matrices
+    # (docs/decompositions.md). A loop that tests for convergence would diverge between lanes.
     return 2 if n == 2 else 4 if _numbers(a).bits == 32 else 5
 
 
@@ -118,9 +121,13 @@ def _rotation(p: Any, q: Any, g: Any) -> tuple[Any, Any, Any]:
     d, g = q - p, 2.0 * g
     h = sqrt(d * d + g * g)
     x = absolute(d) + h
-    length = 2.0 * h * x  # = x * x + g * g
+    # (|d| + h)^2 + (2 g)^2 = 2 h (|d| + h): the square of the length of the vector, with no further square
+    # root.
+    length = 2.0 * h * x
+    # Some bits above the smallest normal number: the reciprocal below neither overflows nor loses digits.
     there = length > float(_numbers(p).tiny) * 2.0**20
-    # Where both d and g are 0 any axes do; the selects keep NaN out of what is not chosen.
+    # Where both d and g are 0 any axes do. Both sides of a select are evaluated, so the argument of the root
+    # is replaced too: 1 / 0 would give NaN, which a select does not stop in derivatives.
     inverse = 1.0 / sqrt(select(there, length, 1.0))
     along, across = select(there, x * inverse, 1.0), select(there, g * inverse, 0.0)
     swapped = d > 0  # the larger value comes first
@@ -139,11 +146,16 @@ def _jacobi_columns(a: Any) -> tuple[list[Any], list[Any]]:
             c, k, _ = _rotation(dot(w[i], w[i]), dot(w[j], w[j]), dot(w[i], w[j]))
             w[i], w[j] = c * w[i] + k * w[j], c * w[j] - k * w[i]
             v[i], v[j] = c * v[i] + k * v[j], c * v[j] - k * v[i]
+    # Each rotation is orthogonal up to rounding. The errors are common to w and v, so both are corrected by
+    # v.
     return _corrected(w, v), _corrected(v, v)
 
 
 def _corrected(columns: list[Any], v: list[Any]) -> list[Any]:
-    """Return the columns divided by the lengths of v's columns, which differ from 1 by rounding errors."""
+    """Return the columns divided by the lengths of v's columns, which differ from 1 by rounding errors.
+
+    1.5 - 0.5 s is the first-order expansion of 1 / sqrt(s) at s = 1.
+    """
     return [(1.5 - 0.5 * dot(y, y)) * x for x, y in zip(columns, v, strict=True)]
 
 
@@ -151,6 +163,7 @@ def _unit(v: Any, instead: Any) -> tuple[Any, Any]:
     """Return the vector at length 1, and its length; `instead` for the zero vector."""
     length = sqrt(dot(v, v))
     nothing = eq(length, 0.0)
+    # The divisor is replaced as well, since both sides of a select are evaluated.
     return _choose(nothing, instead, v / select(nothing, 1.0, length)), length
 
 
@@ -164,8 +177,9 @@ def _normal(u: Any) -> Any:
     """Return a unit vector orthogonal to a unit 3-vector."""
     x, y, z = elements(u)
     nothing = _constant(0.0, x)
+    # Above 0.75 the cross product with the first axis would be short, and its direction inaccurate.
     flat = absolute(x) < 0.75
-    # u x (1, 0, 0), or u x (0, 1, 0) where u is close to the first axis
+    # u x (1, 0, 0), or u x (0, 1, 0) where u is close to the first axis.
     made = pack([select(flat, nothing, -z), select(flat, z, nothing), select(flat, -y, x)], (3,))
     return made / sqrt(dot(made, made))
 
@@ -173,19 +187,25 @@ def _normal(u: Any) -> Any:
 def svd(a: Any) -> tuple[Any, Any, Any]:
     """U, sigma, V with A = U sigma V^T; see `ds.svd`."""
     scaled, size = _scaled(a)
+    # 1. Orthogonal columns w = A V. 2. Their directions are U, their lengths sigma. A column that is only
+    # rounding error has no direction: there U is completed to an orthogonal matrix.
     w, v = _jacobi_columns(scaled)
     first, s0 = _unit(w[0], _identity_columns(a)[0])
     if len(w) == 2:
         x, y = elements(first)
+        # Orthogonal by construction. A sign goes to U where sigma would be negative (Taichi's convention
+        # for 2 x 2).
         second = pack([-y, x], (2,))
         s1 = dot(second, w[1])
         one = _constant(1.0, s1)
         second, s1 = select(s1 < 0, -one, one) * second, absolute(s1)
         return _of_columns([first, second]), _diagonal([s0 * size, s1 * size]), _of_columns(v)
+    # One step of Gram and Schmidt removes what the sweeps left over.
     rest = w[1] - dot(first, w[1]) * first
     s1 = sqrt(dot(rest, rest))
     there = s1 > 0.5 * sqrt(dot(w[1], w[1]))  # else it is only what rounding left over
     second = _choose(there, rest / select(there, s1, 1.0), _normal(first))
+    # By the cross product U is a rotation; the sign of det(A) goes to the last singular value.
     third = _cross(first, second)
     s = [s0 * size, s1 * size, dot(third, w[2]) * size]
     return _of_columns([first, second, third]), _diagonal(s), _of_columns(v)
@@ -195,6 +215,8 @@ def polar2(a: Any) -> tuple[Any, Any]:
     """R, S with A = R S for 2 x 2, in closed form: R is A plus or minus its cofactors, at length 1."""
     p, q, r, t = elements(_scaled(a)[0])
     one = _constant(1.0, p)
+    # A + cof(A) for det > 0 and A - cof(A) otherwise is a multiple of the orthogonal factor; unlike the
+    # other combination it is 0 only for A = 0.
     flip = select(p * t - q * r < 0, -one, one)
     x, y = p + flip * t, r - flip * q
     length = sqrt(x * x + y * y)
@@ -228,6 +250,7 @@ def sym_eig(a: Any) -> tuple[Any, Any]:
             c, k, more = _rotation(m[i][i], m[j][j], m[i][j])
             low = -maximum(-m[i][i], -m[j][j])
             m[i][i], m[j][j] = maximum(m[i][i], m[j][j]) + more, low - more
+            # Exactly 0 by the choice of the rotation.
             m[i][j] = m[j][i] = _constant(0.0, e[0])
             for r in range(n):
                 if r not in (i, j):
@@ -237,6 +260,8 @@ def sym_eig(a: Any) -> tuple[Any, Any]:
     values = [m[i][i] * size for i in range(n)]
     v = _corrected(v, v)
     if n == 3:
+        # Smallest first. Exchanging two columns changes the sign of the determinant, so one column is
+        # negated: V remains a rotation.
         values, v = values[::-1], [v[2], v[1], -v[0]]
     return _diagonal(values), _of_columns(v)
 
@@ -246,15 +271,18 @@ def eig2(a: Any) -> tuple[Any, Any]:
 
     The eigenvectors of a matrix so small that their derivative would overflow count as constant.
     """
+    # The scale cancels out of the results, so it is a constant in derivatives.
     size = stop_grad(_scaled(a)[1])
     scaled = a / size
     middle, _, _, _, re, im, _ = _roots(scaled)
     values = pack([middle + re, im, middle - re, -im], (2, 2))
+    # Its reciprocal, which the derivative contains, must not overflow.
     large = size > float(_numbers(size).tiny) * 2.0**24
     inverse = select(large, 1.0 / select(large, size, 1.0), 0.0)
     _, p, b, c, re, im, real = _roots(stop_grad(scaled) + inverse * (a - stop_grad(a)))
     # The columns of A - y are eigenvectors of the other eigenvalue x.
     one, nothing = _constant(1.0, p), _constant(0.0, p)
+    # (A - y) (A - x) = 0 by Cayley and Hamilton.
     first = _eigenvector(p + re, im, b, c, re - p, [one, nothing, nothing, nothing], real)
     second = _eigenvector(p - re, -im, b, c, -re - p, [nothing, nothing, one, nothing], real)
     return values * size, _of_columns([first, second])
@@ -266,6 +294,7 @@ def _roots(a: Any) -> tuple[Any, ...]:
     middle, p = 0.5 * (p + d), 0.5 * (p - d)
     root = p * p + b * c
     real = root >= 0
+    # Real for a discriminant that is not negative, imaginary otherwise.
     root = sqrt(absolute(root))
     return middle, p, b, c, select(real, root, 0.0), select(real, 0.0, root), real
 
@@ -287,24 +316,27 @@ def _eigenvector(x: Any, y: Any, b: Any, c: Any, z: Any, instead: list[Any], rea
 def _ratio(difference: Any, by: Any, scale: Any) -> Any:
     """difference / by; 0 where `by` is not more than rounding, next to `scale`."""
     facts = _numbers(by)
+    # A few units in the last place of the largest value: differences below are rounding, and would be
+    # amplified to gradients of order 1 / eps. The second term keeps the quotient finite.
     there = absolute(by) > 4.0 * float(facts.eps) * scale + float(facts.tiny) * 2.0**24
     return select(there, difference / select(there, by, 1.0), 0.0)
 
 
 def _turn(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> Any:
-    """t / by, for the adjoint t of a turn of two singular vectors, where `by` may be 0.
+    """t / by, for the adjoint t of a rotation in the plane of two singular vectors, where `by` may be 0.
 
     `across` is the adjoint of the element between them. A function that does not depend on which of
     several equal singular vectors were chosen has t = by * across: then the quotient is `across`, with no
     division. What differs from that by rounding alone counts as equal.
     """
     rest = t - by * across
+    # Several sums of three products lead to t: 16 eps bounds their rounding errors.
     limit = 16.0 * float(_numbers(by).eps) * (noise + absolute(by * across))
     return across + select(absolute(rest) <= limit, 0.0, _ratio(rest, by, scale))
 
 
 def _sizes(*matrices: Any) -> list[Any]:
-    """For each column the sum of its absolute values, over these matrices."""
+    """Return for each column the sum of its absolute values, over these matrices."""
     n = shape(matrices[0])[0]
     sizes = [0.0] * n
     for m in matrices:
@@ -322,6 +354,7 @@ def svd_adjoint(u: Any, sigma: Any, v: Any, gu: Any, gs: Any, gv: Any) -> Any:
     for i, j in PAIRS[n]:
         ij, ji, si, sj = i * n + j, j * n + i, s[i * n + i], s[j * n + j]
         of_u, of_v, noise = x[ij] - x[ji], y[ij] - y[ji], sizes[i] + sizes[j]
+        # U and V rotate in the same sense, or in opposite senses (docs/decompositions.md, "The adjoint").
         same = _turn(of_u + of_v, g[ij] + g[ji], sj - si, scale, noise)
         opposite = _turn(of_u - of_v, g[ij] - g[ji], si + sj, scale, noise)
         core[ij], core[ji] = 0.5 * (same + opposite), 0.5 * (same - opposite)
@@ -338,6 +371,7 @@ def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
         ij, ji = i * n + j, j * n + i
         by = s[j * n + j] - s[i * n + i]
         turn = _turn(x[ij] - x[ji], g[ij] + g[ji], by, scale, sizes[i] + sizes[j])
+        # Symmetric: only the symmetric part of A is decomposed.
         core[ij] = core[ji] = 0.5 * turn
     return matmul(matmul(v, pack(core, (n, n))), transpose(v))
 
@@ -345,6 +379,7 @@ def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
 def polar2_adjoint(r: Any, s: Any, gr: Any, gs: Any) -> Any:
     """The adjoint of A, given those of R and S."""
     gs = _symmetric(gs)
+    # With dR = R W, W antisymmetric: R^T dA = W S + dS, and S is symmetric.
     z, e = elements(matmul(transpose(r), gr) - matmul(gs, s)), elements(s)
     trace = e[0] + e[3]
     w = _ratio(z[2] - z[1], trace, trace)
@@ -362,6 +397,7 @@ def polar3_adjoint(r: Any, s: Any, gr: Any, gs: Any) -> Any:
     e = elements(s)
     trace = e[0] + e[4] + e[8]  # not less than the largest singular value
     there = trace > 0
+    # Scaled to trace 1, so that products of three elements neither overflow nor underflow.
     e = [x / select(there, trace, 1.0) for x in e]
     p, q, t, x, y, z = 1.0 - e[0], 1.0 - e[4], 1.0 - e[8], e[5], e[2], e[1]
     rows = (  # of the inverse of [[p, -z, -y], [-z, q, -x], [-y, -x, t]], times its determinant

@@ -58,6 +58,7 @@ def mix(x: Any, y: Any, a: Any) -> Any:
 
 def step(edge: Any, x: Any) -> Any:
     """0 where x < edge, else 1, element by element; the derivative is 0 everywhere."""
+    # Constants of the precision of the operands: literals alone would become the default float.
     return select(x < edge, *_floats(0.0, 1.0, like=(edge, x)))
 
 
@@ -72,6 +73,7 @@ def smoothstep(edge0: Any, edge1: Any, x: Any) -> Any:
 
 def fract(x: Any) -> Any:
     """x - floor(x), element by element; the derivative is 1, at whole numbers (from the right) too."""
+    # floor has derivative 0, so that of the difference is 1 without a case of its own.
     return x - floor(x)
 
 
@@ -132,6 +134,8 @@ def refract(x: Any, n: Any, eta: Any) -> Any:
     """
     d = dot(n, x)
     k = 1.0 - eta * eta * (1.0 - d * d)
+    # Both sides of a select are evaluated: without the maximum the root of a negative number would be NaN,
+    # and its derivative too.
     return select(k < 0.0, 0.0, eta * x - (eta * d + sqrt(maximum(k, 0.0))) * n)
 
 
@@ -167,6 +171,7 @@ def scale(sx: Any, sy: Any, sz: Any) -> Any:
 
 def rotation2d(angle: Any) -> Any:
     """The 2 x 2 matrix of a counter-clockwise turn by the angle [rad]."""
+    # Column vectors are multiplied from the right: (1, 0) goes to (cos, sin).
     c, s = cos(angle), sin(angle)
     return pack([c, -s, s, c], (2, 2))
 
@@ -180,6 +185,7 @@ def rot_by_axis(axis: Any, angle: Any) -> Any:
     if shape(axis) != (3,):
         raise ValueError("rot_by_axis needs a vector of 3 elements and an angle")
     a, c, s = elements(normalize(axis)), cos(angle), sin(angle)
+    # Rodrigues' formula: (1 - c) a a^T + c I - s [a]x; the sign of the last term gives the clockwise sense.
     rows = [[(1.0 - c) * a[i] * a[j] for j in range(3)] for i in range(3)]
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
@@ -244,6 +250,7 @@ def cdiv(z: Any, w: Any) -> Any:
 
 def csqrt(z: Any) -> Any:
     """Square root of a complex number, with a real part that is not negative; derivative 0 at 0."""
+    # Polar form; the angle in [-pi, pi] is halved, which selects the principal root.
     return sqrt(length(z)) * vdir(0.5 * _angle(z))
 
 
@@ -263,11 +270,11 @@ def clog(z: Any) -> Any:
     return pack([log(length(z)), _angle(z)], (2,))
 
 
-# ---- what they are written with
+# ---- helpers
 
 
 def _floats(*numbers: float, like: tuple[Any, ...]) -> list[Any]:
-    """The numbers, in a kernel as values of the type of the widest float among `like`."""
+    """Return the numbers; in a kernel as values of the type of the widest float among `like`."""
     values = [x for x in like if isinstance(x, Value)]
     if not values:
         return list(numbers)
@@ -278,7 +285,7 @@ def _floats(*numbers: float, like: tuple[Any, ...]) -> list[Any]:
 
 
 def _affine(rows: list[list[Any]], shift: list[Any] | None = None) -> Any:
-    """The 4 x 4 matrix of a linear map (3 rows of 3) and a shift."""
+    """Return the 4 x 4 matrix of a linear map (3 rows of 3) and a shift."""
     flat = [e for row, d in zip(rows, shift or [0.0] * 3, strict=True) for e in (*row, d)]
     return pack([*flat, 0.0, 0.0, 0.0, 1.0], (4, 4))
 
@@ -298,11 +305,10 @@ def _angle(z: Any) -> Any:
 
 
 def formula(function: Callable[..., Any]) -> Intrinsic:
-    """A formula as a function of `ds.math`: in kernels of values, in Python of numbers and vectors."""
+    """Make a function of `ds.math` from a formula: of values in kernels, of numbers and vectors in Python."""
     name = f"math.{function.__name__}"
-    signature = functools.cache(
-        lambda: inspect.signature(function)
-    )  # slow, and not always asked for
+    # `inspect.signature` is slow, and importing diffsim makes dozens of these functions.
+    signature = functools.cache(lambda: inspect.signature(function))
 
     def usage() -> str:
         return f"write ds.{name}({', '.join(signature().parameters)})"
@@ -321,6 +327,7 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
         for k, a in enumerate(bound):
             if isinstance(a, list) and calls.is_literal(a):
                 bound[k] = expressions.fold(cx, node, Matrix, a)
+        # Constants are folded in Python: 0 / 0 is NaN there too, without a warning.
         if all(isinstance(a, (*expressions.Number, Matrix)) for a in bound):
             with np.errstate(all="ignore"):
                 return expressions.fold(cx, node, made, *bound)
@@ -334,8 +341,9 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
 
     def outside(*args: Any, **kwargs: Any) -> Any:
         bound = bind(args, kwargs, lambda text, hint: KernelTypeError(text, Span.of_caller(), hint))
+        # A result that a tape tracks: the ops of the formula are recorded one by one.
         if any(isinstance(a, Tracked) and not isinstance(a, float) for a in bound):
-            return wrap(function(*bound))  # the ops follow
+            return wrap(function(*bound))
         same_shape(f"ds.{name}", [x.entries if isinstance(x, Matrix) else x for x in bound])
         return in_python(f"ds.{name}", function, *bound)
 

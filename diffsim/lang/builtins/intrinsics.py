@@ -37,6 +37,7 @@ from diffsim.lang.types.matrix import Matrix
 # ---- loops
 
 
+# The body is translated once per item: compiling more than this would take minutes and much memory.
 _MOST_UNROLLED = 1 << 16
 
 
@@ -56,9 +57,11 @@ def _static(
     if len(args) > 1:
         return iteration_spaces.Static(args)
     (thing,) = args
+    # A constant that has a type, such as `ds.i32(3)`, becomes a number again, which conditions can decide.
     if isinstance(thing, Const):
         return thing.value
     if isinstance(thing, Value) and thing.type.shape:
+        # The items are run-time values; what is static is how many there are.
         from_elements = [
             cx.builder.op(TABLE["extract"], (thing, *i)) for i in np.ndindex(*thing.type.shape)
         ]
@@ -92,6 +95,7 @@ def _static(
             "a dictionary can not be unrolled: it may grow",
             "loop over a tuple of its keys, made outside of the kernel",
         )
+    # From the class: `hasattr` of an object may run code of the program.
     if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
         if isinstance(thing, Sized) and len(thing) > _MOST_UNROLLED:
             raise cx.syntax(
@@ -200,7 +204,8 @@ def _loop_config(
     if not cx.is_outside:
         if block_dim is not None:
             raise tasks.block_dim_error(cx, node)
-        return  # loops here are serial anyway
+        return  # loops inside of loops, branches and funcs are serial anyway
+    # Several calls before one loop add up. The last one is where errors point.
     options = cx.next_loop = cx.next_loop or LoopOptions(node)
     options.node = node
     options.serialize = bool(kwargs.get("serialize", options.serialize))
@@ -265,11 +270,14 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
                 node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
             )
         target, value_node = args
+        # Lazy: the target is a place and is not loaded. Its index is evaluated before the value, as in
+        # Python.
         place = subscripts.resolve_component(cx, target)
         thing = expressions.expr(cx, value_node)
         if place is None:
             return _on_local(cx, node, op, name, target, thing)
         mem, index = place
+        # An atomic update is a store: the value is converted to the memory's type, with the same warnings.
         v = assignments.stored(cx, mem, index, thing, value_node)
         if op in ("and", "or", "xor") and not v.type.is_int:
             raise cx.type_error(
@@ -283,6 +291,8 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
                 f"ds.{name} changes single numbers, not vectors",
                 "name one component: x[i][k]",
             )
+        # Subtraction is addition of the negative, so that one rule serves for both in adjoints and
+        # reductions.
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
     return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)
@@ -298,6 +308,8 @@ def _on_local(
             f"ds.{name} can not change this",
             f"name an element of a field: ds.{name}(x[i], v)",
         )
+    # A local of the kernel that several lanes see lives in memory; any other local belongs to its lane
+    # alone, where plain arithmetic is indivisible.
     owner = cx.env.get(target.id)
     if isinstance(owner, KernelLocal) and cx.in_task:
         mem: Mem = cx.use(owner.mem)
@@ -355,6 +367,7 @@ def _like(name: str, number: int) -> Intrinsic:
                 Span.of_caller(),
                 hint=f"write ds.{name}(x)",
             )
+        # By arithmetic, so that a number that a tape tracks gives one of the same type.
         zeros: Any = x
         return zeros * 0 + number
 
@@ -369,7 +382,11 @@ one = _like("one", 1)
 
 
 def _bits(cx: TranslationContext) -> Value:
-    """Draw 64 random bits of the lane's stream."""
+    """Draw 64 random bits of the lane's stream.
+
+    The generator is counter-based (J. K. Salmon et al., SC 2011): bits are a function of the key, the lane
+    and the number of the draw, without a state in memory. So an adjoint that repeats the code repeats them.
+    """
     b = cx.builder
     lane: Value = Const(u64, 0)
     for axis in cx.lane_axes:
@@ -384,8 +401,9 @@ def _bits(cx: TranslationContext) -> Value:
 def _uniform(cx: TranslationContext, t: ScalarType) -> Value:
     """Draw a uniform number: floats in [0, 1) from the upper bits, integers over their whole range."""
     b, bits = cx.builder, _bits(cx)
+    # The upper bits: f32 takes 24, f64 53, which is the precision of their significands.
     if t is f32:
-        # A float has 24 significant bits, so each of these numbers is exact and below 1.
+        # 24 significant bits: each of these numbers is exact and below 1, and rounding never gives 1.
         top = b.cast(b.named("shr", bits, b.const(40, u64)), u32)
         return b.cast(b.cast(top, i32), f32) * 2.0**-24
     if t is f64:
@@ -427,7 +445,8 @@ def _randn(
     t = cx.builder.default_fp if t is float else t
     if t not in (f32, f64):
         raise cx.type_error(node, f"ds.randn gives floats, not {describe(t)}", "write ds.randn()")
-    # 1 - u is in (0, 1], so the logarithm is finite.
+    # 1 - u is in (0, 1], so the logarithm is finite. The second normal number that the transform could give
+    # is not kept: it would be a state between calls.
     radius = TABLE["sqrt"](-2.0 * TABLE["log"](1.0 - _uniform(cx, t)))
     return radius * TABLE["cos"](2.0 * math.pi * _uniform(cx, t))
 

@@ -1,7 +1,8 @@
-"""`ds.svd`, `ds.polar_decompose`, `ds.eig`, `ds.sym_eig`, and functions of matrices by their eigenvalues.
+"""`ds.svd`, `ds.polar_decompose`, `ds.eig`, `ds.sym_eig`, and functions of matrices.
 
 The formulas are in `decompositions.py`. A call becomes one `CustomCall` statement, which holds the formulas
-of the values and those of the adjoint: a gradient goes around the rotations, not through them.
+of the values and those of the adjoint. Differentiating the Jacobi rotations themselves would fail where
+singular values are equal, and would save the state of every sweep.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ def _custom(
 ) -> tuple[Value, ...]:
     """Emit the decomposition as one CustomCall with its adjoint."""
     b = cx.builder
+    # Two blocks: the values, and the adjoint in terms of the results and their seeds. A block is emitted by
+    # the same formulas that Python evaluates.
     with b.block() as body:
         found = values(a)
     outs, seeds = (tuple(Value(v.type) for v in found) for _ in range(2))
@@ -119,6 +122,7 @@ def _once(adjoint: Callable[..., Any]) -> Callable[..., Any]:
 
     Where eigenvalues are equal it drops terms that are 0 in it, and whose derivatives are not.
     """
+    # The op refuses to be differentiated: a second derivative is refused rather than wrong.
     return lambda *args: spectral_gradient(adjoint(*args))
 
 
@@ -248,6 +252,7 @@ def _derivative(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Val
     b, param, out = cx.builder, Value(x.type), Value(x.type)
     with b.block() as body:
         y = _evaluate(cx, node, f, param)
+    # The func is differentiated in reverse mode like any other code, with the seed 1.
     seed = b.const(1.0, x.type)
     b.add(Gradient((out,), (param,), (x,), Block(body, (y,)), (seed,), b.span, "the function"))
     return out
@@ -262,13 +267,17 @@ def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> An
     n = d.type.shape[0]
     x = [extract(d, k, k) for k in range(n)]
     made = {(k, k): _evaluate(cx, node, f, x[k]) for k in range(n)}
-    # Below this distance cancellation in the quotient costs more digits than the rule's error.
+    # At a relative distance h, cancellation in the quotient costs eps / h, the rule h**4: they are equal at
+    # h = eps**(1/5).
     close = float(np.finfo(d.type.scalar.numpy).eps) ** 0.2
     for i, j in decompositions.PAIRS[n]:
+        # Off the diagonal the value is 0: the slope is only the factor of a derivative, and constant in it.
         p, q = stop_grad(x[i]), stop_grad(x[j])
         gap, middle = p - q, 0.5 * (p + q)
         apart = absolute(gap) > close * maximum(absolute(p), absolute(q))
         quotient = (made[i, i] - made[j, j]) / select(apart, gap, 1.0)
+        # The nodes of the two-point Gauss-Legendre rule on an interval of length `gap` are at gap / (2
+        # sqrt(3)) from its middle.
         reach = gap * (0.5 / 3**0.5)
         ends = [_derivative(cx, node, f, middle + step) for step in (reach, -reach)]
         slope = stop_grad(select(apart, quotient, 0.5 * (ends[0] + ends[1])))

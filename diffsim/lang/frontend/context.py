@@ -1,8 +1,8 @@
 """The state of one translation: the names in scope, what was read from Python, the tasks made so far.
 
-Read `values.py` first: it says what names are bound to. Everything that the translation reads from Python
-(a global, an attribute, the result of a call) is recorded as an `Observation`, so that a launch can tell
-whether the kernel would be translated to the same IR today.
+Read `values.py` first, which defines what names are bound to. Everything that the translation reads from
+Python (a global, an attribute, the result of a call) is recorded as an `Observation`, so that a launch can
+detect that the kernel would now be translated to other IR.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import advice, describe, sample
 from diffsim.lang.types.matrix import Matrix
 
+# Locals of the front end's own; no name of Python begins with "%". As locals, they are merged by branches
+# and carried by loops without special cases.
 BREAK, CONTINUE, RETURN, RESULT, DRAWS = "%break", "%continue", "%return", "%result", "%draws"
-ADJOINT = "%adjoint of "  # and the name of a parameter, in the gradient given for a func
+ADJOINT = "%adjoint of "  # followed by the name of a parameter, in the gradient given for a func
 
 
 class AdjointTargets:
@@ -88,7 +90,7 @@ class Frame:
         targets: what it may add to, if it is the gradient of a func.
         cells: the variables of enclosing functions.
         env: the bindings of its locals; branches and loops replace the dictionary as a whole.
-        locals: the names that it assigns anywhere, which are not looked up outside.
+        locals: the names that it assigns anywhere, which are not searched for outside.
     """
 
     def __init__(
@@ -124,35 +126,38 @@ class TranslationContext:
         level: nesting depth of loops and branches; 0 at kernel level.
         in_task: whether the body of a parallel loop is under translation.
         lane_axes: the indices of the current lane.
-        warned_lines: the lines that a warning was about; unrolling translates a line several times.
+        warned_lines: the lines warned about, once each; unrolling translates a line several times.
         open_gradients: the funcs whose given gradients are under translation, to find recursion.
         changed_by_calls: locals that funcs changed through `ds.template()` parameters.
         reference_parameters: per func, the parameters that its callers see changed; see `by_reference`.
-        evaluated_indices: indices that must not be evaluated again; see `indices_once`.
+        evaluated_indices: indices that must not be evaluated again, with their values (None until known); see
+            `indices_once`.
+        next_loop: the options that `ds.loop_config` gave for the next outermost loop.
+        result: the memory that the kernel's result is stored into.
     """
 
     def __init__(self, builder: Builder, frame: Frame, *, debug: bool = False) -> None:
         self.builder = builder
         self.frame = frame
         self.debug = debug
+        # A dictionary as an ordered set: the order of the memories is part of the IR, and must be the same
+        # in each run.
         self.mems: dict[Mem, None] = {}
-        self.constant_mems: set[Mem] = set()  # by the statement ds.stop_grad(x)
+        self.constant_mems: set[Mem] = set()
         self.observations = Observations()
-        self.running: list[Source] = []  # the funcs that are inlined now, outermost first
-        self.level = 0  # of loops and branches; 0 at kernel level, outside of any
-        self.in_task = False  # inside of a parallel loop
+        self.running: list[Source] = []
+        self.level = 0
+        self.in_task = False
         self.lane_axes: tuple[Value, ...] = ()
         self.tasks: list[Task] = []
         self.uses_random = False
-        self.warned_lines: set[tuple[str, int]] = set()  # the lines that a warning was about
-        self.next_loop: LoopOptions | None = None  # by ds.loop_config
+        self.warned_lines: set[tuple[str, int]] = set()
+        self.next_loop: LoopOptions | None = None
         self.result: Mem | None = None
-        self.open_gradients: list[Any] = []  # the funcs whose given gradients are under translation
-        self.changed_by_calls: set[str] = set()  # locals that funcs changed
+        self.open_gradients: list[Any] = []
+        self.changed_by_calls: set[str] = set()
         self.reference_parameters: dict[Any, dict[str, str]] = {}
-        """Of each func the parameters that its callers see changed: see `references.parameters`."""
         self.evaluated_indices: dict[ast.expr, Any] = {}
-        """Indices that are not to be evaluated again: see `once`."""
 
     @property
     def env(self) -> dict[str, Any]:
@@ -172,6 +177,7 @@ class TranslationContext:
         """
         chain: list[ast.expr] = []
         while isinstance(node, (ast.Attribute, ast.Subscript)):
+            # An outer `with` for the same chain already evaluates it once.
             if isinstance(node, ast.Subscript) and node not in self.evaluated_indices:
                 chain.append(node)
             node = node.value
@@ -183,7 +189,7 @@ class TranslationContext:
                 del self.evaluated_indices[one]
 
     def has_changed(self, env: Environment) -> bool:
-        """Return whether some name is bound to something else than it is in `env`."""
+        """Return whether some name is bound to another object than in `env`."""
         return self.env.keys() != env.keys() or any(self.env[n] is not env[n] for n in env)
 
     def span(self, node: Any) -> Span:
@@ -196,7 +202,7 @@ class TranslationContext:
         return KernelTypeError(message, self.span(node), hint)
 
     def lane_position(self) -> tuple[Value, ...]:
-        """Return what orders lanes within a launch: the number of the task, then the lane's indices."""
+        """Return the key that orders lanes in a launch: the number of the task, then the lane's indices."""
         return self.builder.const(len(self.tasks), i32), *self.lane_axes
 
     def use(self, mem: Mem) -> Mem:
@@ -207,11 +213,14 @@ class TranslationContext:
     # ---- names
 
     def lookup(self, node: ast.Name) -> Any:
-        """Return what a name is bound to: a local, an enclosing function's variable, a global, a builtin."""
+        """Return the binding of a name: a local, an enclosing function's variable, a global or a builtin.
+
+        Scopes are searched in Python's order (The Python Language Reference, 4.2.2).
+        """
         return self.resolve(node)[0]
 
     def resolve(self, node: ast.Name, *, strict: bool = True) -> tuple[Any, Observation | None]:
-        """Return what a name is bound to, and the observation that found it outside of the function.
+        """Return the binding of a name, and the observation that found it outside of the function.
 
         `strict=False` where only an attribute of the object is read: then its identity does not matter.
         """
@@ -231,7 +240,7 @@ class TranslationContext:
         # As in Python, a name that is assigned anywhere in a function is a local in all of it.
         if name in frame.locals:
             raise self._unbound(name, node)
-        if name in frame.cells:
+        if name in frame.cells:  # of an enclosing function; empty until that assigns it
             cell = frame.cells[name]
             try:
                 value = cell.cell_contents
@@ -287,7 +296,7 @@ class TranslationContext:
         strict: bool = True,
         at: Any = None,
     ) -> Observation:
-        """Record what the translation read from Python; a launch compares it with what is there then.
+        """Record what the translation read from Python; a launch reads it again and compares.
 
         Args:
             how: ITEM, ATTRIBUTE, ABSENT or CALL.
@@ -295,7 +304,7 @@ class TranslationContext:
             key: the name, the key or the arguments.
             value: the answer that the kernel is compiled for.
             node: the expression.
-            strict: whether the answer itself counts, or only what is read from it later.
+            strict: whether the answer itself is compared, or only what is read from it later.
             at: where errors point, if not to `node`.
         """
         at = at or node
@@ -304,6 +313,7 @@ class TranslationContext:
         observation = self.observations.note(
             how, owner, key, value, node, lambda: self.span(at), strict=strict
         )
+        # The same question with two answers in one translation: there is no value to compile for.
         if observation.has_other(value):
             raise self.type_error(
                 at,
@@ -321,7 +331,8 @@ class TranslationContext:
                 "give ds.field a shape, or place it: ds.root.dense(ds.i, n).place(...)",
             )
         source = source_of(value)
-        if source is not None:  # a constant that hides what it was made of
+        # A number computed in Python from a field, as a constant of the kernel, would lose its gradient.
+        if source is not None:
             source.refuse(ast.unparse(node), "read the field in the kernel")
         if is_any_field(value):
             value.call_it(name)
@@ -332,11 +343,12 @@ class TranslationContext:
         The result can change although the arguments stay the same objects: that is so if code of the program
         decides it (`__len__`, `__eq__`). Arguments that are numbers or containers are observed themselves.
         """
-        if function in (zip, enumerate, reversed):  # made anew each time: what it runs over counts
+        # These make a new iterator at each call, which can not be compared: their arguments are observed.
+        if function in (zip, enumerate, reversed):
             args = tuple(a if is_settled_outside(a) else self.evaluate(node, list, a) for a in args)
             return function(*args, **kwargs)
         found = function(*args, **kwargs)
-        # These observation at the container alone, so objects among its elements need not be settled.
+        # These examine the container alone, so objects among its elements need not be settled.
         if function in (list, tuple, len, isinstance):
             settled = is_settled_outside(args[0]) if args else True
         else:
@@ -382,6 +394,8 @@ class TranslationContext:
                 return self.builder.const(thing, like.scalar)
             with self.builder.at(self.span(node)):
                 return self.builder.literal(thing)
+        # Strong: the elements have a type of their own. Weak: they are literals and adopt the type of their
+        # context.
         strong = False
         # A matrix made without dtype is a literal, whose precision follows `like`; an array of NumPy that is
         # not float64 was given its type on purpose, and keeps it.
@@ -389,6 +403,7 @@ class TranslationContext:
         if isinstance(thing, Matrix):
             strong, thing = thing.typed, thing.entries
         if isinstance(thing, np.ndarray) and 0 < thing.ndim <= 2:
+            # Each element becomes a constant in the code.
             if thing.size > 1024:
                 raise self.type_error(
                     node,
@@ -449,7 +464,7 @@ def _similar(name: str, cx: TranslationContext) -> str | None:
 def with_members(env: Environment, names: Iterable[str]) -> list[str]:
     """Return the names, and for structs among them the names of all their members.
 
-    "p." stands for the receiver of a method call, which counts only if it is a struct.
+    "p." denotes the receiver of a method call, which counts only if it is a struct.
     """
     made: list[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""The front end's entry: from a Python function and the kinds of its arguments to a kernel in IR.
+"""The front end's entry point: from a Python function and the kinds of its arguments to a kernel in IR.
 
 Read this file first, then `values.py` (what names are bound to), `statements.py` and `expressions.py` (one
 function per kind of syntax node), `regions.py` (branches and loops), `tasks.py` (what runs in parallel).
@@ -22,7 +22,7 @@ from diffsim.lang.host.source import Source
 
 
 class Translation:
-    """A kernel in IR, and what it depends on.
+    """A kernel in IR, and the Python values that it was compiled for.
 
     Attributes:
         observations: what was read from Python; the kernel is stale if any of it changes.
@@ -66,13 +66,15 @@ def translate(
     frame = Frame(source, None)
     cx = TranslationContext(builder, frame, debug=debug)
     frame.env.update(bindings)
+    # 1. The state: parameters are bound like locals, and the result is a memory that the launch reads.
     tasks.start_random_stream(cx)
     if result is not None:
         cx.result = cx.use(Mem("return", result, 0, (), "temp"))
+    # 2. The statements. `with builder` lets the formulas of vectors and matrices find the builder.
     with builder:
         try:
             statements.block(cx, source.node.body)
-        except (DiffsimError, Warning):  # a warning that the user has made an error
+        except (DiffsimError, Warning):  # a Warning: the user has made warnings errors
             raise
         except RecursionError:
             raise KernelSyntaxError(
@@ -80,11 +82,14 @@ def translate(
                 head,
                 hint="divide it into several statements; a func can not call itself",
             ) from None
+        # Anything else is a fault of diffsim: it is reported as such, with the line under translation.
         except Exception as fault:
             raise InternalError(
                 f"translating this failed with {type(fault).__name__}: {fault}", builder.span
             ) from fault
+        # The statements after the last parallel loop.
         tasks.close_serial_task(cx)
+    # 3. Checks that need the whole function.
     if cx.next_loop is not None:
         raise cx.syntax(
             cx.next_loop.node,
@@ -99,6 +104,7 @@ def translate(
                 "add a return, or take the -> away",
             )
         inlining.check_returns(cx, source)
+    # 4. `ds.stop_grad(x)` holds for all of the kernel, also for what was loaded before the statement.
     made = tuple(map(_Constants(cx.constant_mems).task, cx.tasks) if cx.constant_mems else cx.tasks)
     kernel = Kernel(source.name, args, tuple(cx.mems), made, head, cx.result)
     return Translation(kernel, cx.observations.settled(), uses_random=cx.uses_random)
@@ -111,6 +117,7 @@ class _Constants(Rewriter):
         super().__init__()
         self.mems = mems
 
+    # Values keep their identity: only loads are rewritten, and no code is duplicated.
     def fresh(self, v: Value) -> Value:
         return v
 
@@ -119,6 +126,7 @@ class _Constants(Rewriter):
 
     def stmt(self, s: Stmt) -> list[Stmt]:
         if isinstance(s, Load) and s.mem in self.mems:
+            # The old output is bound to the op's result, so that all uses see the constant.
             read = Value(s.out.type)
             return [
                 Load(read, s.mem, s.index, s.span),

@@ -1,4 +1,4 @@
-"""Vectors and NumPy: which operators correspond, and what an index may be."""
+"""The correspondence between operators of vectors and functions of NumPy; valid indices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+# Some of these have reflected operators (`"%d" % x`, complex), but nothing to do with vectors.
 _NO_NUMBERS = (type(None), str, bytes, complex, dict, set, type, np.dtype)
 OPERATORS: dict[Any, Any] = {
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
@@ -21,6 +22,7 @@ OPERATORS: dict[Any, Any] = {
 
 def checked_index(index: Any) -> Any:
     """Return an index of a vector or matrix; raise TypeError for one that makes new axes."""
+    # NumPy takes None and `...` for new axes, and a bool for a mask: the result would be no element.
     for k in index if isinstance(index, tuple) else (index,):
         if k is None or k is ... or isinstance(k, (bool, float, str)):
             raise TypeError

@@ -24,6 +24,7 @@ def describe(thing: Any) -> str:
     """Describe an object in the user's words, with its article."""
     if isinstance(thing, Value):
         return an(thing.type)
+    # From the class, since `getattr` of the object may run code of the program.
     words = getattr(type(thing), "in_words", None)
     if words is not None:
         return str(words(thing))
@@ -65,7 +66,7 @@ def sample(field: Any, name: str = "") -> str:
 
 
 def advice(thing: Any) -> str:
-    """Advise what to write where a number is wanted and this object is none."""
+    """Advise what to write in place of an object that is not a number."""
     if is_field(thing):
         return f"name an element: {sample(thing)}"
     number_hint = getattr(type(thing), "number_hint", None)
@@ -73,6 +74,7 @@ def advice(thing: Any) -> str:
         return str(number_hint(thing))
     if thing is None:
         return "give a number; a func without return gives None"
+    # A function where a number is wanted: the parentheses were forgotten.
     named = callable(thing) or (is_ours(thing) and hasattr(thing, "__name__"))
     if named and not isinstance(thing, (type, ScalarType, types.ModuleType)):
         return f"call it: {called(thing)}(...)"

@@ -1,4 +1,4 @@
-"""Vectors and matrices: the functions behind their methods.
+"""The formulas of the methods of vectors and matrices.
 
 Each is a formula over ops of the table, so it works on values inside of a kernel and on NumPy arrays outside,
 and its derivative follows from those of the ops.
@@ -36,6 +36,7 @@ def shape(a: Any) -> tuple[int, ...]:
 
 def pack(elements: list[Any], dims: tuple[int, ...]) -> Any:
     """Make a tensor of scalars in row order."""
+    # Constants alone remain an array, so that formulas of constants are folded.
     if builder_stack.active() and any(isinstance(e, Value) for e in elements):
         return builder_stack.builder().tensor_of(elements, dims)
     return np.array(elements).reshape(dims)
@@ -65,6 +66,7 @@ def norm_sqr(a: Any, eps: Any = 0) -> Any:
 
 def norm(a: Any, eps: Any = 0) -> Any:
     """sqrt(norm_sqr() + eps); its derivative at 0 is 0."""
+    # The row of sqrt has derivative 0 at 0 instead of infinity, which times 0 would be NaN.
     return sqrt(norm_sqr(a, eps))
 
 
@@ -87,6 +89,7 @@ def cross(a: Any, b: Any) -> Any:
     a, b = elements(a), elements(b)
     if len(a) == 2:
         return a[0] * b[1] - a[1] * b[0]
+    # Negative indices wrap around: k - 2 and k - 1 are the two other axes in cyclic order.
     return pack([a[k - 2] * b[k - 1] - a[k - 1] * b[k - 2] for k in range(3)], (3,))
 
 
@@ -119,6 +122,7 @@ def _minor(rows: list[list[Any]], i: int, j: int) -> list[list[Any]]:
 
 def _expand(rows: list[list[Any]]) -> Any:
     """Return the determinant by expansion along the first row."""
+    # Base cases. An n x n determinant has n! products: hence the limit of 4.
     if len(rows) == 1:
         return rows[0][0]
     if len(rows) == 2:
@@ -147,8 +151,11 @@ def inverse(a: Any) -> Any:
     n = _square(a, "inverse", 4)
     flat = elements(a)
     rows = [flat[i * n : (i + 1) * n] for i in range(n)]
+    # The minor of a 1 x 1 matrix has no elements.
     if n == 1:
         return pack([1.0 / flat[0]], (1, 1))
+    # Cramer's rule: element (i, j) of the inverse is the cofactor of (j, i) over the determinant. Unlike
+    # Gaussian elimination it needs no pivoting, and so no branches between lanes.
     scale = 1.0 / _expand(rows)
     out = []
     for i in range(n):
@@ -203,6 +210,7 @@ def some(a: Any) -> Any:
     return functools.reduce(logical_or, _truths(a))
 
 
+# Names as in Taichi. The first line of each function's documentation is shown as advice in errors.
 METHODS: dict[str, Callable[..., Any]] = {
     "dot": dot,
     "norm": norm,

@@ -23,6 +23,7 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
             dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
             ndim: number of axes (without those of the element); any if left out.
         """
+        # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
             dtype = scalar_type(dtype)
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):

@@ -64,17 +64,19 @@ class Vector:
 
 
 class _Maker:
-    """What `TensorType` delegates to in Python: the IR's types know neither matrices nor fields."""
+    """The factory that `TensorType` delegates to: the IR's types know neither matrices nor fields."""
 
     @staticmethod
     def make(t: TensorType, elements: tuple[Any, ...]) -> Matrix:
         """`vec3(1, 2, 3)`, `vec3(0)`, `vec3(v2, 1)`, `mat2([1, 2], [3, 4])`."""
         try:
+            # Row-major order, in which the elements of kernels' tensors are listed too.
             parts = [np.ravel(e.entries if isinstance(e, Matrix) else e) for e in elements]
             flat = np.concatenate(parts) if parts else np.zeros(0)
         except (ValueError, TypeError, RecursionError):  # rows of different lengths
             flat = np.zeros(0)
         if len(flat) == 1:
+            # As in GLSL, one number fills all elements.
             flat = np.repeat(flat, t.size)
         if len(flat) != t.size or flat.dtype.kind not in "biuf":
             raise KernelTypeError(
@@ -83,6 +85,7 @@ class _Maker:
                 hint=f"give {t.size} numbers, vectors of so many together, or one number for all",
             )
         made = Matrix(flat.reshape(t.shape), t.scalar)
+        # The elements were copied into a new array, so the origin has to be found among the arguments.
         made.taken = source_of(elements)
         return made
 
@@ -104,4 +107,5 @@ class _Maker:
         return runtime().make_ndarray(t.shape, t.scalar, shape, needs_grad)
 
 
+# The type system is below the language and can not import it: its types call this when users call them.
 TensorType.maker = _Maker
