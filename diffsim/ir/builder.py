@@ -57,6 +57,7 @@ class Builder:
         self.cut: Container[Value] = ()  # adjoints that are 0 where their value was thrown away
         self.ranges: dict[Value, tuple[int, int]] = {}
         """The least and largest number that indices of loops take, as far as that is known."""
+        # Where each value comes from, for simplifications that look through an operand.
         self._made: dict[Value, Let] = {}
         self.functions: Container[str] | None = None
         """The target's mathematical functions, once ops are written out for a target (`Op.formula`)."""
@@ -71,6 +72,7 @@ class Builder:
     @contextlib.contextmanager
     def block(self) -> Iterator[list[Stmt]]:
         """Collect the statements emitted inside of the `with` in a list of their own."""
+        # Blocks nest like calls: the list under construction is swapped out and back in.
         outer, self.stmts = self.stmts, []
         try:
             yield self.stmts
@@ -103,6 +105,7 @@ class Builder:
                 hint = "write it as a float: 1e30"
                 raise KernelTypeError(str(problem), self.span, hint) from None
         number = int(number)
+        # Wraps around as the machine does (two's complement).
         if not t.scalar.holds(number):
             number &= (1 << t.scalar.bits) - 1
             if kind == "i" and number >> (t.scalar.bits - 1):
@@ -111,6 +114,8 @@ class Builder:
 
     def literal(self, number: float | int | bool | np.generic) -> Const:
         """Return the constant of a Python number: default_fp, default_ip (or i64 if too large), or bool."""
+        # NumPy numbers carry their own type; Python numbers take the default one, or adapt to an
+        # operand.
         if isinstance(number, np.generic):
             t = types.from_numpy(number.dtype)
             if t is not None:
@@ -119,6 +124,7 @@ class Builder:
         if isinstance(number, bool):
             return Const(bool_, number)
         if isinstance(number, int):
+            # The default type first, then the narrowest that holds it: 2**40 is never silently cut off.
             for t in (self.default_ip, types.i64, types.u64):
                 if t.holds(number):
                     return Const(t, number)
@@ -136,8 +142,10 @@ class Builder:
         """Emit the conversion of a value's scalars."""
         if x.type.scalar is scalar:
             return x
+        # Folded with the definition of `cast` (`types.converted`), so compile time and run time agree.
         if isinstance(x, Const):
             return Const(tensor(scalar, x.type.shape), types.converted(_typed(x), scalar).item())
+        # A truncation to one bit would make 2 false.
         if scalar.is_bool:
             return self.named("ne", x, 0)
         return self._let(TABLE["cast"], (x,), tensor(scalar, x.type.shape))
@@ -154,6 +162,7 @@ class Builder:
     def build(self, elements: Sequence[Value], t: Type) -> Value:
         """Emit a tensor of scalars in row order."""
         first = elements[0]
+        # A tensor constant has one number; vectors of different constants stay `build` statements.
         if isinstance(first, Const) and all(
             isinstance(e, Const) and e.value == first.value for e in elements
         ):
@@ -167,6 +176,8 @@ class Builder:
 
         Numbers alone take the precision of `like`, the type of the place they go to.
         """
+        # Values decide about the type; literals adapt to them, except that a float literal makes
+        # integers floats.
         literals = [self.literal(e).type.scalar for e in elements if not isinstance(e, Value)]
         strong = [e.type.scalar for e in elements if isinstance(e, Value)]
         common = functools.reduce(promote, strong or literals)
@@ -202,6 +213,7 @@ class Builder:
             )
         args = [a.item() if isinstance(a, np.generic) else a for a in args]
         groups: dict[str, ScalarType] = {}
+        # Operands with the same letter in the signature are promoted to one scalar type.
         for letter in op.operands:
             if letter not in groups:
                 groups[letter] = self._common(op, letter, args)
@@ -210,6 +222,7 @@ class Builder:
         for letter, a in zip(op.operands, args, strict=True):
             scalar = groups[letter]
             if isinstance(a, Value):
+                # Scalars go with any tensor (the op broadcasts them); two tensors must agree.
                 if a.type.shape:
                     if shape and a.type.shape != shape:
                         every = [v.type for v in args if isinstance(v, Value) and v.type.shape]
@@ -225,12 +238,16 @@ class Builder:
                 values += (self.const(a, scalar),)
         result = bool_ if op.result == "b" else groups[op.result]
         t = tensor(result, shape)
+        # The order matters: what is constant needs no formula, and a formula no statement of the op
+        # itself.
         return (
             self._fold(op, values, t) or self._expanded(op, values, t) or self._let(op, values, t)
         )
 
     def _expanded(self, op: Op, values: tuple[Value, ...], t: Type) -> Value | None:
         """Emit the formula of an op, if that is how the target computes it."""
+        # Before lowering, ops stay whole: their rows' derivative rules apply to the op, not to its
+        # expansion.
         formula = None if self.functions is None else op.formula(self.functions)
         if formula is None:
             return None
@@ -244,6 +261,8 @@ class Builder:
     def _common(self, op: Op, letter: str, args: Sequence[Operand]) -> ScalarType:
         """Return the scalar type that all operands with this letter become."""
         common: ScalarType | None = None
+        # Python numbers are weak operands, as in NumPy (NEP 50): they adopt the type of the values
+        # beside them.
         weakest = 0  # of the Python numbers: 1 bool, 2 int, 3 float
         for have, a in zip(op.operands, args, strict=True):
             if have != letter:
@@ -257,11 +276,13 @@ class Builder:
             if common is not None and common.is_float:
                 raise self._mismatch(op, letter, common)
             return bool_
+        # A float literal beside integers: the program's default float type, not f64.
         if weakest == 3 and (common is None or not common.is_float):
             common = self.default_fp
         elif weakest == 2 and (common is None or not common.is_float):
             literals = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
             widths = (self.default_ip, types.i64, types.u64)
+            # A literal too large for the default type widens the operation instead of wrapping around.
             width = next((t for t in widths if all(t.holds(n) for n in literals)), None)
             if width is None:
                 raise KernelTypeError(
@@ -307,20 +328,26 @@ class Builder:
     def _fold(self, op: Op, args: tuple[Value, ...], t: Type) -> Value | None:
         """Return the value of an op on constants, if it is known now."""
         if all(isinstance(a, Const) for a in args):
+            # The NumPy reference of the op's row is its definition; overflow and NaN are results, not
+            # warnings.
             with np.errstate(all="ignore"):
                 raw = [_typed(a) for a in args if isinstance(a, Const)]
                 try:
                     return self.const(op.ref(*raw).item(), t)
+                # What has no value now (an integer divided by 0) is left to run time, which reports it
+                # with a line.
                 except (ValueError, OverflowError, ZeroDivisionError, AttributeError):
                     return None
         if op.name in _IDENTITIES:
             return self._fold_identity(op.name, args, t)
+        # Only where the type stays: folding must not drop a broadcast or a cast.
         if op.name == "select":
             cond, a, b = args
             if isinstance(cond, Const):
                 return a if cond.value and a.type is t else b if b.type is t else None
             return a if a is b and a.type is t else None
         if op.name in ("and", "or"):
+            # `true and x` is x, `false and x` is false; dually for `or`.
             for side, other in (args, args[::-1]):
                 if isinstance(side, Const):
                     if bool(side.value) == (op.name == "and"):
@@ -334,9 +361,12 @@ class Builder:
         for side, other in ((right, left), (left, right)):
             if not isinstance(side, Const):
                 continue
+            # 0 - x, 1 / x, 0 << x are no identities.
             one_sided = name in ("sub", "div", "shl", "shr") and side is left
             if side.value == _IDENTITIES[name] and other.type is t and not one_sided:
                 return other
+            # Integers only: a float times 0 is NaN for infinities and NaN (IEEE 754), and -0.0 for
+            # negative numbers.
             if name == "mul" and t.is_int and side.value == 0:
                 return Const(t, 0)
         return None
@@ -346,6 +376,8 @@ class Builder:
         if op.name == "extract":
             if isinstance(first, Const):
                 return Const(first.type.scalar, first.value)
+            # `build` directly followed by `extract` is what subscripts of a fresh vector give; the pair
+            # vanishes.
             made = self._made_by_build(first)
             if made is not None and all(isinstance(i, Const) for i in args[1:]):
                 at = np.ravel_multi_index([i.value for i in args[1:]], first.type.shape)  # type: ignore[attr-defined]
@@ -358,6 +390,8 @@ class Builder:
 
     def _made_by_build(self, x: Value) -> tuple[Value, ...] | None:
         """Return the elements of a tensor that one of the last few statements built."""
+        # A short window: a search through the whole block would make building quadratic, and the value
+        # may only be taken from a block that is still open.
         for stmt in self.stmts[-8:]:
             if isinstance(stmt, Let) and stmt.out is x and stmt.op.name == "build":
                 return stmt.args
@@ -369,6 +403,7 @@ class Builder:
         self, mem: Mem, index: tuple[Value, ...], origin: Load | Atomic | None = None
     ) -> Value:
         """Load the element at the index, or one component of it if the index is longer than the rank."""
+        # Indices beyond the rank select a component of the element.
         t: Type = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
         out = Value(t)
         self.stmts.append(Load(out, mem, index, self.span, origin))

@@ -19,6 +19,7 @@ class _Builders(threading.local):
 _at_work = _Builders()
 
 
+# A stack, since building nests: lowering a formula opens a builder within the frontend's.
 def push(builder: Any) -> None:
     """Make a builder the innermost one."""
     _at_work.stack.append(builder)

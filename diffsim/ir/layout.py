@@ -19,6 +19,7 @@ def packed_strides(
         order: the axes from slowest to fastest; None: as they are numbered (C order).
     """
     strides = [step] * len(shape)
+    # From the fastest axis to the slowest; each stride is the product of the faster extents.
     for axis in reversed(range(len(shape)) if order is None else order):
         strides[axis] = step
         step *= shape[axis]
@@ -33,6 +34,7 @@ def strides_of(mem: Mem) -> tuple[int, ...]:
     if mem.strides is not None:
         return mem.strides
     element = size_of(mem.dtype)
+    # One axis of elements without gaps, whose number is known only at run time.
     if mem.kind == "scratch":
         return (element,)
     assert mem.shape is not None

@@ -13,7 +13,7 @@ tasks, and scratch that a loop's reversal saves into.
     Value   = local | Const | Arg | Dim | RngKey
 
 The classes are plain slots classes, not dataclasses: an adjoint makes thousands of them, and a frozen
-dataclass costs five times as much. They are not changed after they were built; passes build new ones.
+dataclass costs five times as much. They are immutable by convention; passes build new ones.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 class Value(Arithmetic):
     """A value of a scalar or tensor type; `hint` is the user's name for it, if there is one."""
 
+    # No `__eq__`: values are keys of dicts and sets by identity, as SSA names are.
     __slots__ = ("hint", "type")
 
     def __init__(self, type: Type, hint: str = "") -> None:
@@ -47,9 +48,12 @@ Operand = Value | float | int
 class Const(Value):
     """A number; of a tensor type: that number in every element."""
 
+    # Two constants of one number are different objects; whoever means the number compares `value`.
     __slots__ = ("value",)
 
     def __init__(self, type: Type, value: float | int | bool) -> None:
+        # Written out instead of `super().__init__`: constants are the most frequent values, and a call
+        # costs.
         self.type = type
         self.hint = ""
         self.value = value
@@ -73,6 +77,7 @@ class Dim(Value):
 
     def __init__(self, type: Type, mem: Mem, axis: int) -> None:
         self.type = type
+        # What the printer shows; the launch passes the extent beside the array's address.
         self.hint = f"{mem.name}.shape[{axis}]"
         self.mem = mem
         self.axis = axis
@@ -84,6 +89,7 @@ class RngKey(Value):
     __slots__ = ()
 
 
+# Bound by no statement, known before a launch starts, and equal in all lanes: the launch-wide values.
 LEAVES = (Const, Arg, Dim, RngKey)
 
 
@@ -122,6 +128,8 @@ class Mem:
         dtype: Type,
         rank: int,
         shape: tuple[int, ...] | None,
+        # The kind decides about aliasing: fields, temporaries and scratch never overlap anything,
+        # arrays may overlap each other, since the caller may pass views.
         kind: str = "field",
         grad: Mem | None = None,
         strides: tuple[int, ...] | None = None,
@@ -158,6 +166,8 @@ class Node:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with these attributes changed, so that no other one is lost by accident."""
+        # Slots of the class itself: the names of a node's parameters and of its attributes are the same
+        # by construction, so that no pass needs to list them.
         cls = type(self)
         names: tuple[str, ...] = cls.__slots__
         return cls(**{name: getattr(self, name) for name in names} | changes)
@@ -196,6 +206,7 @@ class Load(Node):
         self.mem = mem
         self.index = index
         self.span = span
+        # A statement of the primal is its own origin; copies of copies keep the first.
         self.origin = origin or self
 
 
@@ -229,6 +240,8 @@ class Atomic(Node):
         index: tuple[Value, ...],
         value: Value,
         span: Span,
+        # A claim of `demote_atomics` about the whole task; a pass that changes which elements lanes
+        # access must run before it.
         exclusive: bool = False,
         origin: Atomic | None = None,
     ) -> None:
@@ -271,6 +284,8 @@ class For(Node):
         self.body = body
         self.outs = outs
         self.span = span
+        # A flag instead of bounds turned around: the adjoint of a loop has the loop's own index values,
+        # so indices computed from them stay affine with the same coefficients.
         self.reverse = reverse
 
 
@@ -299,6 +314,7 @@ class While(Node):
 class If(Node):
     """`outs = then() if cond else orelse()`; only the branch taken is evaluated."""
 
+    # Not `select`: an access in the branch not taken may be out of bounds, and a call may have effects.
     __slots__ = ("cond", "orelse", "outs", "span", "then")
 
     def __init__(
@@ -469,6 +485,7 @@ Stmt = (
 class _Analyzed(Node):
     """A node that keeps the results of analyses (`passes/analysis/once.py`) in `memo`; a new one has none."""
 
+    # Not among a subclass's own `__slots__`, so `Node.replace` does not copy it.
     __slots__ = ("memo",)
 
 
@@ -536,6 +553,7 @@ class Task(_Analyzed):
     def replace(self, **changes: Any) -> Self:
         """Return a copy with these attributes changed; analyses of the same code still hold."""
         changed = super().replace(**changes)
+        # What passes write onto a task (its schedule) changes no answer of an analysis of its code.
         if changes.keys().isdisjoint(("axes", "bounds", "body", "reductions")):
             changed.memo = self.memo
         return changed

@@ -36,6 +36,8 @@ class Shown:
         """
         t = self.type.scalar
         if t.is_float:
+            # NumPy prints the shortest decimal that rounds to the same number of its own type: 0.1 for
+            # an f32, where Python's float would show 0.10000000149011612.
             return format(float(x), self.spec) if self.spec else str(_FLOATS[t is f32](x))
         return format(bool(x) if t.is_bool else int(x), self.spec)
 
@@ -49,6 +51,7 @@ _FLOATS = (np.float64, np.float32)
 def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
     if not shape:
         return texts[0]
+    # Row order: each row is a run of equally many scalars.
     n = len(texts) // shape[0]
     return (
         "[" + ", ".join(_nested(texts[k : k + n], shape[1:]) for k in range(0, len(texts), n)) + "]"

@@ -56,10 +56,14 @@ class _Printer:
     def line(self, text: str, span: Span | None = None) -> None:
         text = "  " * self.depth + text
         if span is not None:
+            # The line alone, not the file: the text goes into golden files and must not depend on where
+            # they lie.
             text = f"{text:<{_COMMENT_COLUMN}} ; L{span.line}"
         self.lines.append(text)
 
     def mem(self, m: Mem) -> str:
+        # Numbered in order of appearance, so equal kernels print equally, whatever the objects'
+        # addresses.
         if m not in self.mems:
             n = self.mem_names.get(m.name, 0)
             self.mem_names[m.name] = n + 1
@@ -143,6 +147,7 @@ class _Printer:
         elif isinstance(s, If):
             self.line(f"{self.bound(s.outs)}if {self.name(s.cond)} {{", s.span)
             self.block(s.then)
+            # Empty branches are left out, as Python's `else` is.
             if s.orelse.stmts or s.orelse.yields:
                 self.line("} else {")
                 self.block(s.orelse)
@@ -195,6 +200,8 @@ class _Printer:
             self.line(f"parallel {ranges}{blocks}{lag} {{", t.span)
         self.block(t.body, yields=False)
         self.depth += 1
+        # The yields of a task are its reductions' contributions, shown as the updates that they amount
+        # to.
         for (op, m, index), v in zip(t.reductions, t.body.yields, strict=False):
             self.line(f"reduce_{op} {self.place(m, index)}, {self.name(v)}", t.span)
         self.depth -= 1
@@ -211,7 +218,9 @@ def describe(m: Mem, name: str) -> str:
 def print_kernel(kernel: Kernel) -> str:
     """Return the kernel as text."""
     p = _Printer()
+    # Scratch is printed where it is allocated.
     mems = [m for m in kernel.mems if m.kind != "scratch"]
+    # Declared memories take the unnumbered names, before any statement mentions one.
     heads = [describe(m, p.mem(m)) for m in mems]
     heads += [f"${a.hint}: {a.type}" for a in kernel.args]
     p.line(f"kernel {kernel.name}({', '.join(heads)}) {{")

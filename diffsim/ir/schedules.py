@@ -53,8 +53,12 @@ class Privatized:
         Where the lanes of a vector mostly add to the same element, each of them adds to a slot of its own:
         folding the vector in every iteration would cost more than all the rest of the loop.
         """
+        # Slots pay where nearly all additions meet; each other one would have to choose a slot by its
+        # lane.
         if self.meeting <= 8 * (self.count - self.meeting):
             return 1
+        # Halved until it fits into the cache: a copy that falls out of it costs more than folding
+        # vectors.
         width = self.scalars * self.mem.dtype.scalar.bytes
         while most >= _FEWEST_SLOTS and most * width > _CACHED_BYTES:
             most //= 2

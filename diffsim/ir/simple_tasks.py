@@ -14,6 +14,8 @@ from diffsim.ir.nodes import Alloca, Atomic, Const, Let, Load, Stmt, Store, Task
 from diffsim.ir.traversal import statements
 
 MOST_LOADS = 12  # of a lane; more of them at a time take too many registers
+# Several lanes of a thread are lowered side by side, so a long lane would multiply the code and its
+# registers.
 MOST_STATEMENTS = 64
 MOST_PARTS = 96
 """Statements once each update, of which there are MOST_LOADS at most, is a load, a sum and a store."""

@@ -67,11 +67,14 @@ def uses(stmt: Stmt) -> tuple[Value, ...]:
     if isinstance(stmt, Gradient):
         return (*stmt.args, *stmt.seeds)
     if isinstance(stmt, CustomCall):
+        # The rule's blocks run in the adjoint and do not count as `blocks`, but what they read must
+        # stay alive until then: it is used by the call. Seeds and results the call binds itself.
         inside = {*stmt.seeds, *stmt.outs}
         later = (b for b in (stmt.adjoint, stmt.replay) if b is not None)
         return (*stmt.args, *(v for b in later for v in free_values(b) if v not in inside))
     if isinstance(stmt, Print):
         return (*stmt.order, *stmt.values)
+    # A check, the only kind left.
     return (stmt.cond, *stmt.values)
 
 
@@ -131,8 +134,11 @@ def free_values(block: Block) -> dict[Value, None]:
     def visit(b: Block) -> None:
         for stmt in b.stmts:
             for v in uses(stmt):
+                # In order of first use, a dict instead of a set: the adjoint carries one sum for each
+                # free value, and the printed IR must be the same in every run.
                 if v not in bound and not isinstance(v, LEAVES):
                     found[v] = None
+            # SSA: a name is bound once in the whole program, so one set serves all scopes.
             bound.update(entered(stmt))
             for inner in blocks(stmt):
                 visit(inner)
@@ -151,6 +157,7 @@ def free_leaves(block: Block) -> dict[Value, None]:
 
     def visit(b: Block) -> None:
         for stmt in b.stmts:
+            # Custom rules count here: the adjoint is passed the same arguments as the kernel.
             found.update(dict.fromkeys(v for v in uses(stmt) if isinstance(v, LEAVES)))
             for inner in (*blocks(stmt), *custom_rule_blocks(stmt)):
                 visit(inner)
@@ -175,6 +182,7 @@ class Rewriter:
 
     def values(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
         env = self.env
+        # From a list, since building a tuple from a generator is slower, and this runs for each statement.
         return tuple([env.get(v, v) for v in vs])
 
     def fresh(self, v: Value) -> Value:
@@ -227,6 +235,7 @@ class Rewriter:
             then, orelse = self.block(s.then), self.block(s.orelse)
             return If(cond, then, orelse, self.fresh_all(s.outs), s.span)
         if isinstance(s, Alloca):
+            # Two copies of a block in one scope need different memory, as they do different values.
             self.scratch[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, s.mem.kind)
             return Alloca(self.scratch[s.mem], self.value(s.count), s.span)
         if isinstance(s, CustomCall):
@@ -245,6 +254,7 @@ class Rewriter:
     def custom(self, s: CustomCall) -> CustomCall:
         args, body = self.values(s.args), self.block(s.body)
         replay = None if s.replay is None else self.block(s.replay)
+        # The adjoint block reads results and seeds, so it is copied after they are bound.
         outs, seeds = self.fresh_all(s.outs), self.fresh_all(s.seeds)
         return CustomCall(
             outs,

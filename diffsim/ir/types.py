@@ -32,6 +32,7 @@ class ScalarType:
         return self.name
 
     def __reduce__(self) -> Any:
+        # Unpickling must give the interned object, since types compare by identity.
         return (scalar, (self.name,))
 
     def __call__(self, *values: Any) -> Any:
@@ -44,6 +45,8 @@ class ScalarType:
             )
         (value,) = values
         try:
+            # 0-D arrays are numbers; NumPy would convert larger ones element by element, and complex
+            # ones with a warning.
             if isinstance(value, np.ndarray) and (value.ndim or value.dtype.kind not in "biuf"):
                 raise TypeError
             number = value if isinstance(value, (bool, int, float, np.generic)) else float(value)
@@ -134,6 +137,7 @@ def converted(numbers: Any, to: ScalarType) -> Any:
     Raises:
         OverflowError: an integer of more than 64 bits, or one that is no float.
     """
+    # `object` is NumPy's type for integers beyond 64 bits.
     have = np.asarray(numbers)
     if have.dtype == object:
         if not to.is_float or have.shape or abs(numbers) >= _LARGEST:
@@ -141,12 +145,18 @@ def converted(numbers: Any, to: ScalarType) -> Any:
         have = np.asarray(float(numbers))
     if to.is_bool:
         return (have != 0)[()]
+    # NumPy leaves float to integer conversion out of range undefined, as C does. Kernels saturate, as
+    # LLVM's `llvm.fptosi.sat` and `llvm.fptoui.sat` are defined to (LangRef), so the range is tested
+    # before.
     with np.errstate(all="ignore"):
         if not to.is_int or have.dtype.kind != "f":
             return have.astype(to.numpy)[()]
         least, largest = to.limits
+        # The upper end as a power of two is exact in every float type; `largest` itself is not (2**63 -
+        # 1).
         inside = (have > least) & (have < 2.0 ** (to.bits - (to.kind == "i")))
         made = np.where(inside, have, 0).astype(to.numpy)
+        # NaN is neither inside nor above nor below, and stays 0.
         made[~inside & (have > 0)] = largest
         made[~inside & (have < 0)] = least
         return made[()]
@@ -173,6 +183,7 @@ class TensorType:
         return f"mat{self.shape[0]}x{self.shape[1]} {self.scalar}"
 
     def __reduce__(self) -> Any:
+        # As for scalars: through the cache, to the one object of this type.
         return (tensor, (self.scalar, self.shape))
 
     def __call__(self, *elements: Any) -> Any:
@@ -233,6 +244,7 @@ def _tensor(scalar: ScalarType, shape: tuple[int, ...]) -> TensorType:
 
 def tensor(scalar: ScalarType, shape: tuple[int, ...]) -> Type:
     """The type of that scalar and shape; the scalar itself for the empty shape."""
+    # Cached, which makes tensor types unique.
     return _tensor(scalar, tuple(shape)) if shape else scalar
 
 
@@ -251,6 +263,7 @@ def promote(a: ScalarType, b: ScalarType) -> ScalarType:
     """
     if a is b:
         return a
+    # A float of any width beats every integer: i64 with f32 is f32, unlike NumPy's f64.
     if _RANK[a.kind] != _RANK[b.kind]:
         return a if _RANK[a.kind] > _RANK[b.kind] else b
     if a.bits != b.bits:

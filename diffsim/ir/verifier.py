@@ -32,6 +32,7 @@ def verify(kernel: Kernel, after: str = "") -> Kernel:
     try:
         _verify(kernel)
     except _Malformed as fault:
+        # The whole kernel, since the fault may be far from where it shows.
         text = print_kernel(kernel)
         raise InternalError(
             f"malformed IR after {after or 'building'}: {fault.message}\n{text}",
@@ -48,17 +49,22 @@ class _Malformed(Exception):
 
 
 def _verify(kernel: Kernel) -> None:
+    # Two invariants of SSA: every value is bound once in the kernel (`bound_once`), and every use is
+    # dominated by its binding, which in structured control flow means that it is visible in an
+    # enclosing block.
     bound_once: set[Value] = set()
     mems = set(kernel.mems)
     for task in kernel.tasks:
         visible: set[Value] = set()
         _block(task.bounds, visible, bound_once, mems)
+        # Bounds are evaluated once by the launch, before there are lanes that could order the writes.
         if has_effects(task.bounds):
             raise _Malformed("the bounds of a task write something", None)
         if len(task.bounds.yields) != 2 * len(task.axes):
             raise _Malformed("a task needs lo and hi for each axis", None)
         if task.block_dim is not None and not (task.axes and is_block_dim(task.block_dim)):
             raise _Malformed(f"a task can not have blocks of {task.block_dim} threads", None)
+        # Values of the bounds are not visible in the body: bounds run once, before any lane.
         visible = set(task.axes)
         _block(task.body, visible, bound_once, mems)
         if len(task.body.yields) != len(task.reductions):
@@ -84,8 +90,10 @@ def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Me
         visible.add(v)
 
     for stmt in block.stmts:
+        # Uses before results: a statement does not see what it binds.
         for v in uses(stmt):
             seen(v, stmt)
+        # Scratch is declared where it is allocated, and not in the kernel's head.
         if isinstance(stmt, Alloca):
             mems.add(stmt.mem)
         if isinstance(stmt, (Load, Store, Atomic)) and stmt.mem not in mems:
@@ -97,8 +105,10 @@ def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Me
             _block(inner, visible, bound_once, mems)
         for v in outs(stmt):
             bind(v, stmt)
+        # After the results are bound, since the rule may read them.
         if isinstance(stmt, CustomCall):
             _given(stmt, visible, bound_once, mems)
+    # With the block's own values in sight, and before they go out of scope.
     for v in block.yields:
         seen(v, None)
 
@@ -107,6 +117,7 @@ def _given(call: CustomCall, outer: set[Value], bound_once: set[Value], mems: se
     if any(seed in bound_once for seed in call.seeds):
         raise _Malformed("the adjoint of a result is bound twice", call)
     bound_once.update(call.seeds)
+    # A rule adds to gradients, which are not among the memories of the primal kernel.
     grads = {m.grad for m in call.targets if m.grad is not None}
     for block in custom_rule_blocks(call):
         _block(block, outer | set(call.seeds), bound_once, mems | grads)
@@ -115,6 +126,7 @@ def _given(call: CustomCall, outer: set[Value], bound_once: set[Value], mems: se
 def _same(what: str, stmt: Stmt, *groups: tuple[Value, ...]) -> None:
     first = groups[0]
     for group in groups[1:]:
+        # Types are interned, so this compares identities.
         if [v.type for v in group] != [v.type for v in first]:
             raise _Malformed(f"{what} differ in number or type", stmt)
 
@@ -124,6 +136,7 @@ def _types(stmt: Stmt) -> None:
         _let_types(stmt)
     elif isinstance(stmt, (Load, Store, Atomic)):
         full = len(stmt.mem.dtype.shape) + stmt.mem.rank
+        # Whole elements, or single components of them; nothing in between.
         if len(stmt.index) not in (stmt.mem.rank, full):
             raise _Malformed(f"{stmt.mem.name} has {stmt.mem.rank} axes", stmt)
         if any(not i.type.is_int or i.type.shape for i in stmt.index):
@@ -141,6 +154,7 @@ def _types(stmt: Stmt) -> None:
         _same("carried values", stmt, stmt.params, stmt.inits, stmt.body.yields, stmt.outs)
         if [v.type for v in stmt.cond.yields] != [bool_]:
             raise _Malformed("a while needs one boolean", stmt)
+        # A condition is pure, so that running it once more than the body has no effect.
         if has_effects(stmt.cond):
             raise _Malformed("the condition of a while writes something", stmt)
     elif isinstance(stmt, If):
@@ -168,6 +182,7 @@ def _let_types(stmt: Let) -> None:
     op, args, out = stmt.op, stmt.args, stmt.out
     if TABLE.get(op.name) is not op:
         raise _Malformed(f"{op.name} is not in the table", stmt)
+    # The letters of a signature say nothing about their types (see `Op`).
     if op.infer_type is not None or op.name == "cast":
         return
     groups: dict[str, object] = {}
