@@ -1,12 +1,12 @@
-"""Runs IR in NumPy, one statement at a time: the oracle that tests hold passes and backends to.
+"""Runs IR in NumPy, one statement at a time: the oracle that passes and backends are tested against.
 
-It takes tensor IR and scalar IR alike, does tasks in order, lanes in the order of the flattened
+It takes tensor IR and scalar IR alike, runs tasks in order, lanes in the order of the flattened
 axes, and every op by its row's `ref`, in the exact type: nothing here is shared with the code
-generators, and nothing is fast. What a program may not rely on is made to hurt: temporaries and
-scratch begin as NaN (or the largest whole number), an index out of bounds is an `AccessError`.
+generators, and nothing is fast. What a program must not rely on is made visible: temporaries and
+scratch begin as NaN (or the largest integer), an index out of bounds is an `AccessError`.
 
 Read first: `run`, then `_Interpreter.stmt`. The state is one dictionary of values, which is enough
-because IR binds a value once, and a lane or a turn of a loop binds its own again.
+because IR is in SSA form: a value has one definition, and each lane or iteration binds it anew.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from diffsim.ir.types import Type, converted, size_of
 
 _COMBINE: dict[str, Any] = {
     "add": np.add,
+    # fmin and fmax ignore NaN, as minnum and maxnum of LLVM (IEEE 754-2008).
     "min": np.fmin,
     "max": np.fmax,
     "and": np.bitwise_and,
@@ -78,6 +79,7 @@ def run(
     Raises:
         AccessError: an index out of bounds, or a check that failed; with the user's line.
     """
+    # Kernels compute infinities and NaN silently, as compiled code does.
     with np.errstate(all="ignore"):
         work = _Interpreter(kernel, memory, args, seed, dims or {})
         for task in kernel.tasks:
@@ -88,12 +90,12 @@ def run(
 
 
 def _as(x: Any, t: Type) -> Any:
-    """The number or array in exactly that type."""
+    """Return the number or array in exactly that type, as a backend's register has it."""
     return converted(x, t.scalar)
 
 
 def _unset(shape: tuple[int, ...], t: Type) -> np.ndarray:
-    """Memory that nobody wrote yet."""
+    """Return uninitialized memory, filled with values that are noticed if they are read."""
     scalar = t.scalar
     filler = np.nan if scalar.is_float else True if scalar.is_bool else np.iinfo(scalar.numpy).max
     return np.full(shape + t.shape, filler, scalar.numpy)
@@ -117,6 +119,7 @@ class _Interpreter:
                 self.memory[mem] = _unset((), mem.dtype)
             elif mem.kind != "scratch":
                 self._fits(mem)
+        # Flat, as scalar IR has one argument per component where tensor IR has one per vector.
         numbers = [x for a in args for x in np.ravel(a)]
         for arg in kernel.args:
             taken, numbers = numbers[: size_of(arg.type)], numbers[size_of(arg.type) :]
@@ -173,7 +176,7 @@ class _Interpreter:
                 self.update(op, mem, index, part, task.span)
 
     def block(self, block: Block) -> list[Any]:
-        """Run a block; returns what it yields."""
+        """Run a block; return what it yields."""
         for s in block.stmts:
             self.stmt(s)
         return self.values(block.yields)
@@ -195,6 +198,8 @@ class _Interpreter:
             carried = self.values(s.inits)
             for k in reversed(turns) if s.reverse else turns:
                 self.env[s.index] = _as(k, s.index.type)
+                # All parameters at once: one carried value may be computed from another's old
+                # value.
                 self.bind(s.params, carried)
                 carried = self.block(s.body)
             self.bind(s.outs, carried)
@@ -230,7 +235,7 @@ class _Interpreter:
     # ---- memory
 
     def place(self, mem: Mem, index: Sequence[Value], span: Span) -> tuple[int, ...]:
-        """The index as whole numbers; raises AccessError where the memory has no such element."""
+        """Return the index as integers; raise AccessError where the memory has no such element."""
         at = tuple(int(i) for i in self.values(index))
         _inside(mem.name, at, self.memory[mem].shape, span)
         return at
@@ -241,7 +246,7 @@ class _Interpreter:
         return np.array(self.memory[mem][at])[()]
 
     def update(self, op: str, mem: Mem, index: Sequence[Value], value: Any, span: Span) -> Any:
-        """`mem[index] = op(mem[index], value)`; returns the value before."""
+        """Update `mem[index] = op(mem[index], value)`; return the old value."""
         old = self.load(mem, index, span)
         at = self.place(mem, index, span)
         self.memory[mem][at] = _as(_COMBINE[op](old, value), mem.dtype)

@@ -23,7 +23,10 @@ ROOM = (1 << 20) - HEAD
 def lower_check(
     body: FunctionLowering, s: Check | Alloca, ok: str, values: list[str], *, exits: bool = False
 ) -> None:
-    """Unless `ok`, note which check failed and its values, if it is the first one to fail."""
+    """Emit a check: unless `ok`, record its number and values, if no other check has failed before.
+
+    `exits`: return from the function on failure, where the code that follows would be unsafe.
+    """
     checks = body.module.checks
     checks.append(s)
     fail, first, after = (body.new_label(w) for w in ("fail", "first", "pass"))
@@ -31,6 +34,8 @@ def lower_check(
     body.start_block(fail)
     buffer = body.base(ERROR)
     order = f"{body.scope} monotonic monotonic"
+    # Only one lane wins word 0 and writes the values: they are never a mixture of two failures.
+    # Monotonic is enough, as the host reads after all lanes have ended.
     pair = body.assign(f"cmpxchg ptr {buffer}, i64 0, i64 {len(checks)}{order}")
     won = body.assign(f"extractvalue {{ i64, i1 }} {pair}, 1")
     rest = body.new_label("failed")
@@ -45,13 +50,15 @@ def lower_check(
 
 
 def lower_print(body: FunctionLowering, s: Print) -> None:
-    """Append a line to the printed ones, or count it as lost."""
+    """Emit the append of one line to the printed ones, or its count as lost."""
     prints = body.module.prints
     prints.append(s)
     words = [str(len(prints)), *map(body.index64, s.order), *(_bits(body, v) for v in s.values)]
     fits, lost, after = (body.new_label(w) for w in ("fits", "lost", "printed"))
     buffer = body.base(PRINTED)
     order = f"{body.scope} monotonic"
+    # Reserves the words, so lines of different lanes never overlap. The count also grows where the
+    # line does not fit: the host takes what lies within ROOM.
     at = body.assign(f"atomicrmw add ptr {buffer}, i64 {len(words)}{order}")
     inside = body.assign(f"icmp sle i64 {at}, {ROOM - len(words)}")
     body.emit(f"br i1 {inside}, label %{fits}, label %{lost}")
@@ -67,7 +74,7 @@ def lower_print(body: FunctionLowering, s: Print) -> None:
 
 
 def _bits(body: FunctionLowering, v: Value) -> str:
-    """A scalar as a word."""
+    """Return a scalar as a 64-bit word: the bits of a float, an integer extended by its signedness."""
     t, x = v.type.scalar, body.name(v)
     if t.is_float:
         x = body.assign(f"bitcast {t.llvm} {x} to i{8 * t.bytes}")

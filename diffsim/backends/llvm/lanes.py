@@ -1,7 +1,7 @@
 """The lanes of a parallel task, as LLVM text: what the entry points of all backends share.
 
-The lanes are the points of the box that a task's bounds span, numbered 0, 1, ... in row order. Here
-is how many there are, which point a number stands for, and how the values they yield are combined.
+The lanes are the points of the box that a task's bounds span, numbered 0, 1, ... in row-major order. Here
+is how many there are, which point a number denotes, and how the values they yield are reduced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from diffsim.ir.types import ScalarType
 
 
 def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
-    """Bound j of task k (lo and hi of the first axis, then of the next one, ...), as the lanes see it."""
+    """Return bound j of task k (lo and hi of the first axis, then of the next, ...), as the lanes see it.
+
+    A constant is folded into the text, any other was stored by `store_bounds` before the task began.
+    """
     v = task.bounds.yields[j]
     if isinstance(v, Const):
         return str(int(v.value))
@@ -25,14 +28,14 @@ def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
 
 
 def size(body: FunctionLowering, lo: str, hi: str) -> str:
-    """How many points lo..hi has; not positive where it is empty."""
+    """Emit the number of points of lo..hi; not positive where it is empty."""
     if _is_number(lo) and _is_number(hi):
         return str(max(0, int(hi) - int(lo)))
     return hi if lo == "0" else body.assign(f"sub nsw i64 {hi}, {lo}")
 
 
 def groups(body: FunctionLowering, extent: str, together: int) -> str:
-    """How many groups of at most `together` neighbours there are in a row of `extent` lanes."""
+    """Emit the number of groups of at most `together` neighbours in a row of `extent` lanes."""
     if together == 1:
         return extent
     if extent.isdigit():
@@ -43,7 +46,7 @@ def groups(body: FunctionLowering, extent: str, together: int) -> str:
 
 
 def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) -> str:
-    """Evaluate the bounds of task k into their slots; returns the number of lanes.
+    """Evaluate the bounds of task k into their slots; return the number of lanes.
 
     `together`: lanes along the last axis that count as one.
     """
@@ -59,6 +62,8 @@ def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) 
                 body.store_task_slot(module.layout.bounds[k, j], "i64", v)
         n = size(body, lo, hi)
         if not n.isdigit():
+            # Each axis is clamped to 0 before the product: two empty axes of negative extent would
+            # otherwise give a positive number of lanes.
             module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
             n = body.assign(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
         if a == len(task.axes) - 1:
@@ -69,7 +74,7 @@ def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) 
 
 
 def count(task: Task) -> int | None:
-    """The number of lanes, where the bounds are constants."""
+    """Return the number of lanes, where the bounds are constants."""
     sizes = box_sizes(task)
     return None if sizes is None else math.prod(sizes)
 
@@ -83,9 +88,9 @@ def point(
     *,
     narrow: bool = False,
 ) -> dict[Value, str]:
-    """The values of the axes, in 64 bits, at the flat-th point of their box.
+    """Emit the values of the axes, in 64 bits, at the flat-th point of their box (row-major).
 
-    `narrow`: the divisions on the way are made in 32 bits.
+    `narrow`: divide in 32 bits, which GPUs do several times faster; all numbers must fit.
     """
     wide: dict[Value, str] = {}
     rest = flat
@@ -109,7 +114,7 @@ def point(
 
 
 def enter_lane(body: FunctionLowering, task: Task, wide: dict[Value, str]) -> None:
-    """Make the axes known to what is lowered next; the caller pops `body.int64_names` after it."""
+    """Bind the axes for what is lowered next; the caller pops `body.int64_names` afterwards."""
     body.int64_names.append(wide)
     for axis in task.axes:
         if axis.type.scalar.bits == 64:
@@ -117,10 +122,12 @@ def enter_lane(body: FunctionLowering, task: Task, wide: dict[Value, str]) -> No
 
 
 def accumulate(body: FunctionLowering, op: str, v: Value, carried: str) -> str:
-    """A partial result with one lane's value taken in; the order of sums is free."""
+    """Emit a partial result combined with one lane's value; the order of sums over lanes is free."""
     t = v.type.scalar
     if op == "add" and t.is_float:
         flags = body.module.flags
+        # LLVM vectorizes a float reduction only if it may reassociate it. nsz lets it begin the
+        # partial sums with +0.0.
         if "reassoc" not in flags:
             flags += " reassoc nsz"
         return body.assign(f"fadd {flags} {t.llvm} {carried}, {body.name(v)}")
@@ -128,10 +135,11 @@ def accumulate(body: FunctionLowering, op: str, v: Value, carried: str) -> str:
 
 
 def identity(op: str, t: ScalarType) -> str:
-    """The number that leaves the other operand of a reduction as it is."""
+    """Return the identity element of a reduction, as LLVM text."""
     if op == "add":
         return "0x0000000000000000" if t.is_float else "0"
     if t.is_float:
+        # Infinity, not the largest number: a minimum over lanes that are all infinite is infinite.
         return number(Const(t, float("inf") if op == "min" else float("-inf")))
     if t.kind == "u":
         least, most = 0, 2**t.bits - 1

@@ -1,4 +1,8 @@
-"""Loops within a function as LLVM text: `for`, in strips where it may take long, and `while`."""
+"""Loops within a function as LLVM text: `for`, in strips where it may take long, and `while`.
+
+A strip is a run of iterations without a safepoint (strip mining): LLVM optimizes the inner loop as if there
+were none, and the loop over strips polls. Read `safepoints.py` first.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,14 @@ if TYPE_CHECKING:
 
 
 def lower_for(body: FunctionLowering, s: For) -> None:
-    """A loop over a range, and what it carries."""
+    """Lower a loop over a range with the values that it carries."""
     lo, hi = body.index64(s.lo), body.index64(s.hi)
     inits = [body.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
     last = None
     if s.reverse:
+        # A reversed loop counts up as well, its index being lo + hi - 1 - k: LLVM sees one
+        # canonical form, and the bounds are compared in one direction. No nsw here: an empty range
+        # may have any bounds.
         last = body.assign(f"sub i64 {body.assign(f'add i64 {lo}, {hi}')}, 1")
     long = body.has_safepoints and safepoints.is_long(s)
     length = safepoints.strip(s) if long else 0
@@ -36,7 +43,7 @@ def _iterations(
     inits: list[str],
     work: int,
 ) -> tuple[str, list[str]]:
-    """A loop within bounds, `work` counted in each iteration; returns index and values at its end."""
+    """Emit a loop within bounds, `work` counted in each iteration; return index and values at its end."""
     lo, hi = bounds
     before = body.label
     head, do, after = (body.new_label(w) for w in ("for", "do", "done"))
@@ -44,6 +51,8 @@ def _iterations(
     body.start_block(head)
     k, latch_label, latch = body.fresh(), body.new_label("latch"), body.fresh()
     body.emit(f"{k} = phi i64 [ {lo}, %{before} ], [ {latch}, %{latch_label} ]")
+    # Phis come first in their block, but their incoming values from the latch are not known yet:
+    # the lines are inserted here afterwards.
     at = len(body.lines)
     params = [body.bind(p) for p in s.params]
     inside = body.assign(f"icmp slt i64 {k}, {hi}")
@@ -58,6 +67,8 @@ def _iterations(
     body.int64_names.pop()
     if work:
         safepoints.count(body, work)
+    # A latch of its own, so that the back edge has one fixed predecessor, however many blocks the
+    # body has.
     body.jump(latch_label)
     body.start_block(latch_label)
     body.emit(f"{latch} = add nsw i64 {k}, 1")
@@ -78,7 +89,7 @@ def _strips(
     inits: list[str],
     length: int,
 ) -> list[str]:
-    """The same, as a loop over strips of so many iterations."""
+    """Emit the same loop as a loop over strips of `length` iterations."""
     lo, hi = bounds
     strips = Strips(body, ["i64", *map(body.type_of, s.params)], [lo, *inits])
     first, *carried = strips.first
@@ -88,14 +99,18 @@ def _strips(
 
 
 def strip_end(body: FunctionLowering, first: str, hi: str, length: int) -> str:
-    """Where a strip ends: at the loop's end at the latest."""
+    """Emit the end of a strip: the loop's end at the latest."""
     body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
     end = body.assign(f"add nsw i64 {first}, {length}")
     return body.assign(f"call i64 @llvm.smin.i64(i64 {end}, i64 {hi})")
 
 
 class Strips:
-    """The loop over the strips of a loop, from its head on: `first` is what is carried into a strip."""
+    """The loop over the strips of a loop, from its header on; `first`: the values carried into a strip.
+
+    All values that the inner loop carries pass through this loop too, the counter included: a strip resumes
+    exactly where the one before it stopped.
+    """
 
     def __init__(self, body: FunctionLowering, types: list[str], inits: list[str]) -> None:
         self.body, self.types, self.inits = body, types, inits
@@ -106,7 +121,7 @@ class Strips:
         self.first = [body.fresh() for _ in types]
 
     def finish(self, left: str, nexts: list[str]) -> None:
-        """Behind a strip: go on with the next one, if something is left, and look up before it."""
+        """Emit the end of a strip: poll and begin the next one, if iterations are left."""
         body = self.body
         more, after = body.new_label("strip"), body.new_label("over")
         body.emit(f"br i1 {left}, label %{more}, label %{after}, {safepoints.RARE}")
@@ -122,7 +137,7 @@ class Strips:
 
 
 def lower_while(body: FunctionLowering, s: While) -> None:
-    """A loop that runs while its condition holds."""
+    """Lower a loop that runs while its condition holds."""
     inits = [body.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
     length = safepoints.strip(s) if body.has_safepoints else 0
     strips = Strips(body, [body.type_of(p) for p in s.params], inits) if length else None
@@ -164,7 +179,7 @@ class Limit:
 
     A loop that counts by ones has a nearer end in each strip: `k < min(n, first + length)`. This is as good
     as the loop itself for vectorizing and unrolling. Of others the iterations are counted: `c and j < length`
-    in one branch, as LLVM sees how often a loop runs that has one exit.
+    in one branch, as LLVM computes trip counts of loops with a single exit.
     """
 
     def __init__(
@@ -178,10 +193,12 @@ class Limit:
         self.iteration, self.next = body.fresh(), body.fresh()
         if self.counter:
             op = "add" if self.counter.up else "sub"
+            # Saturating: near the end of the type's range first + length would wrap around and end
+            # the strip before it begins, for ever.
             self.near = self._call(f"{op}.sat", firsts[self.counter.param], str(length))
 
     def _call(self, what: str, a: str, b: str) -> str:
-        """A function of two integers of the counter's type."""
+        """Emit an intrinsic of two integers of the counter's type."""
         assert self.counter
         t = self.counter.end.type.scalar
         name = f"@llvm.{'s' if t.kind == 'i' else 'u'}{what}.{t.llvm}"
@@ -189,7 +206,7 @@ class Limit:
         return self.body.assign(f"call {t.llvm} {name}({t.llvm} {a}, {t.llvm} {b})")
 
     def inside(self, goes_on: str, params: list[str]) -> str:
-        """Whether another iteration of this strip follows."""
+        """Emit whether another iteration of this strip follows."""
         counter, body = self.counter, self.body
         if not counter:
             few = body.assign(f"icmp ult i64 {self.iteration}, {self.length}")
@@ -200,12 +217,12 @@ class Limit:
         return body.assign(f"icmp {word} {t.llvm} {params[counter.param]}, {end}")
 
     def count(self) -> None:
-        """At the end of an iteration."""
+        """Emit the count at the end of an iteration."""
         if not self.counter:
             self.body.emit(f"{self.next} = add nuw nsw i64 {self.iteration}, 1")
 
     def finish(self, at: int, before: str, latch: str) -> None:
-        """Behind the loop: what it counts, at its head."""
+        """Insert the phi of the count at the loop's header, once the loop is written."""
         if not self.counter:
             phi = f"  {self.iteration} = phi i64 [ 0, %{before} ], [ {self.next}, %{latch} ]"
             self.body.lines.insert(at, phi)

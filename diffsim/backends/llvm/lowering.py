@@ -8,6 +8,8 @@ share, and what differs between targets, is in `module.py`; `backends/cpu/codege
 Addresses are computed in 64 bits from the start: an index `i + 1` of type i32 becomes a 64-bit addition,
 so nothing overflows on large fields, and LLVM sees affine addresses it can vectorize. Every field has an
 alias scope of its own, since two fields never overlap; arguments that are arrays share one.
+
+Read first: `stmt`, then `op`, `address` and `block`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ from diffsim.ir.types import ScalarType, size_of
 
 
 class FunctionLowering:
-    """Lowers blocks into one function."""
+    """Lowers blocks into one function.
+
+    `names` holds the register of a value in its own type, `int64_names` its form as a 64-bit index; the
+    latter is a stack of scopes, as an index computed in a branch or a loop does not dominate what follows.
+    """
 
     def __init__(self, module: Module, lines: list[str]) -> None:
         self.module = module
@@ -62,17 +68,17 @@ class FunctionLowering:
         self.label = "entry"
         self.exit_branch = "ret void"
         self.scope = ""
-        """Which threads atomics are for: all, unless a backend says so."""
+        """Synchronization scope of atomics, as LLVM text; "": all threads of the system."""
         self.has_safepoints = False
-        """Whether long loops look up from their work (`safepoints.py`)."""
+        """Whether long loops have safepoints (`safepoints.py`)."""
         self.counts_work = False
-        """Whether one does."""
+        """Whether a safepoint was emitted."""
         self.single_threaded = False
         """Whether no other thread runs lanes of this task: atomics are plain updates."""
         self.private_copies: dict[Atomic, PrivateCopy] = {}
         """Atomics that go to a private copy."""
         self.update_logs: dict[Stmt, str] = {}
-        """Updates that are noted, to be made later, and where the chunk has its logs of their memory."""
+        """Updates that are logged, to be applied later, and the chunk's logs of their memory."""
 
     # ---- text
 
@@ -102,19 +108,19 @@ class FunctionLowering:
     # ---- values
 
     def slot_address(self, k: int) -> str:
-        """The address of a slot of the parameter block."""
+        """Emit the address of a slot of the parameter block."""
         return self.offset("%params", k)
 
     def task_slot_address(self, k: int) -> str:
-        """The address of a slot that the tasks of a launch write."""
+        """Emit the address of a slot that the tasks of a launch write."""
         return self.slot_address(k)
 
     def load_slot(self, k: int, t: str) -> str:
-        """What a launch was handed."""
+        """Load an input of the launch, which no code writes: LLVM may hoist and merge the load."""
         return self.assign(f"load {t}, ptr {self.slot_address(k)}, !invariant.load !1")
 
     def load_task_slot(self, k: int, t: str, *, constant: bool = True) -> str:
-        """What a task (`constant`: an earlier one) left for others."""
+        """Load a slot that a task has written (`constant`: an earlier task, so it is invariant here)."""
         extra = ", !invariant.load !1" if constant else self.module.alias("block")
         return self.assign(f"load {t}, ptr {self.task_slot_address(k)}{extra}")
 
@@ -122,19 +128,22 @@ class FunctionLowering:
         self.emit(f"store {t} {v}, ptr {self.task_slot_address(k)}{self.module.alias('block')}")
 
     def offset(self, base: str, k: int | str) -> str:
-        """The address of word k after a base."""
+        """Emit the address of word k after a base."""
         return self.assign(f"getelementptr i64, ptr {base}, i64 {k}")
 
     def element(self, base: str, t: str, i: str) -> str:
-        """The address of scalar i after a base."""
+        """Emit the address of scalar i after a base."""
         return self.assign(f"getelementptr inbounds {t}, ptr {base}, i64 {i}")
 
     def base(self, k: int, mem: Mem | None = None) -> str:
-        """The address of a memory (or of something else), as it was handed over in a slot."""
+        """Load an address from a slot: that of a memory, or of a buffer of the launch."""
         return self.load_slot(k, "ptr")
 
     def load_parameters(self, code: Iterable[Block], extra: Iterable[Mem] = ()) -> None:
-        """At the function's start: load the pointers, dimensions and arguments that it uses."""
+        """Load the pointers, dimensions and arguments that a function uses, at its entry.
+
+        There they dominate every use; loading them where they are used first would need a dominance analysis.
+        """
         mems: dict[Mem, None] = dict.fromkeys(extra)
         leaves: dict[Value, None] = {}
         for block in code:
@@ -198,22 +207,22 @@ class FunctionLowering:
         return found
 
     def llvm_type(self, t: ScalarType) -> str:
-        """The type of a scalar's register."""
+        """Return the type of a scalar's register (a vector type in `simd_values.py`)."""
         return t.llvm
 
     def suffix(self, t: ScalarType) -> str:
-        """The type in the name of an overloaded intrinsic."""
+        """Return the type suffix in the name of an overloaded intrinsic."""
         return f"f{t.bits}" if t.is_float else t.llvm
 
     def typed(self, v: Value) -> str:
         return f"{self.llvm_type(v.type.scalar)} {self.name(v)}"
 
     def type_of(self, v: Value) -> str:
-        """The type of the register that holds a value."""
+        """Return the type of the register that holds a value."""
         return v.type.scalar.llvm
 
     def name_for(self, like: Value, v: Value) -> str:
-        """The name of a value that is handed on as `like`."""
+        """Return the name of a value that becomes `like` (a parameter or result), in its form."""
         return self.name(v)
 
     def bind(self, v: Value) -> str:
@@ -228,7 +237,10 @@ class FunctionLowering:
         return None
 
     def index64(self, v: Value) -> str:
-        """An index as i64, its additions and multiplications carried out in 64 bits."""
+        """Emit an index as i64, its additions and multiplications carried out in 64 bits.
+
+        For indices only: where an i32 sum would wrap around, this is the exact index.
+        """
         if isinstance(v, Const):
             return str(int(v.value))
         t = v.type.scalar
@@ -256,11 +268,13 @@ class FunctionLowering:
         return made
 
     def address(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> str:
-        """The address of one scalar, in the memory or in a copy."""
+        """Emit the address of one scalar, in the memory or in a private copy."""
         scalar = memory_type(mem.dtype.scalar)
         if mem.kind == "temp":
             k = self._component(mem, index)
             return self.task_slot_address(self.module.layout.temps[mem] + k)
+        # Constant parts of the offset are folded and added last, so that neighbours share all but
+        # the displacement of an addressing mode.
         constant, terms = 0, []
         for i, stride in self.terms(mem, index, copy):
             at = self.index64(i)
@@ -281,7 +295,7 @@ class FunctionLowering:
     def terms(
         self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None
     ) -> list[tuple[Value, str]]:
-        """Each index that counts, and its stride in scalars."""
+        """Return each index that the address depends on, with its stride in scalars."""
         strides = copy.strides if copy else self.element_strides(mem)
         component = copy.component if copy else mem.component_stride
         lead = copy.lead if copy else 0
@@ -307,7 +321,7 @@ class FunctionLowering:
     # ---- statements
 
     def block(self, block: Block) -> None:
-        """Lower the statements of a block; scratch made in it is given back at its end."""
+        """Lower the statements of a block; scratch allocated in it is released at its end."""
         if self.module.target.in_parts(self, block):
             return
         tickets = []
@@ -317,6 +331,7 @@ class FunctionLowering:
                 tickets.append(self.module.target.scratch(self, s))
             else:
                 self.stmt(s)
+        # Last in, first out, as the arena is a stack.
         for ticket in reversed(tickets):
             self.module.target.release(self, ticket)
         self.int64_names.pop()
@@ -375,8 +390,11 @@ class FunctionLowering:
             if word is not None:
                 flags = f" {self.module.flags}" if word[0] == "f" else ""
                 operands = ", ".join(self.name(a) for a in args)
+                # A comparison's flags stand between opcode and predicate, and its operands have
+                # another type than its result.
                 head, _, predicate = word.partition(" ")
                 if head in ("fcmp", "icmp"):
+                    # contract has no meaning for comparisons.
                     fast = " " + self.module.flags.replace("contract", "").strip()
                     flags = fast.rstrip() if head == "fcmp" else ""
                     return self.assign(f"{head}{flags} {predicate} {kind} {operands}")
@@ -413,7 +431,7 @@ class FunctionLowering:
         if have.is_float and to.is_float:
             word = "fpext" if to.bits > have.bits else "fptrunc"
         elif have.is_float:
-            # Saturates; plain conversions leave what does not fit open.
+            # Saturates; the plain conversions give poison for what does not fit (LLVM LangRef).
             word = f"fpto{'s' if to.kind == 'i' else 'u'}i.sat"
             symbol = f"@llvm.{word}.{self.suffix(to)}.{self.suffix(have)}"
             self.module.declare(symbol, f"declare {out} {symbol}({self.llvm_type(have)})")
@@ -425,6 +443,8 @@ class FunctionLowering:
         elif to.bits < have.bits:
             word = "trunc"
         else:
+            # The 64-bit form of an axis is the value itself. That of a sum may have been computed
+            # without wrapping around, and is not what a cast of the i32 gives.
             if to.bits == 64 and (wide := self.find_int64(x)) is not None and self.is_axis(x):
                 return wide
             word = "sext" if have.kind == "i" else "zext"
@@ -435,13 +455,14 @@ class FunctionLowering:
         return self.assign(self.module.target.call_function(self.module, function, t, operands))
 
     def is_axis(self, v: Value) -> bool:
-        """Whether it is an axis or loop index, whose 64-bit form is the value itself."""
+        """Return whether a value is an axis or loop index, whose 64-bit form is exact."""
         return v not in self.names and v not in self.made_by
 
     # ---- atomics
 
     def atomic(self, s: Atomic) -> None:
         t = s.mem.dtype.scalar
+        # Bitwise operations are for integers and booleans, all others for numbers.
         if t.is_float if s.op in ("and", "or", "xor") else t.is_bool:
             raise BackendError(
                 f"there is no atomic {s.op} of {t}",
@@ -471,6 +492,8 @@ class FunctionLowering:
             if s.out is not None:
                 self.names[s.out] = self.assign(f"trunc i8 {old} to i1")
             return
+        # monotonic: the updates of one element are ordered among themselves, and nothing else is
+        # published by them. fmin and fmax ignore NaN, as minnum and maxnum do in `combine`.
         word = {"add": "fadd" if t.is_float else "add", "min": "min", "max": "max"}.get(s.op, s.op)
         if word in ("min", "max"):
             word = ("f" if t.is_float else "u" if t.kind == "u" else "") + word
@@ -482,7 +505,7 @@ class FunctionLowering:
             self.names[s.out] = old
 
     def update(self, op: str, mem: Mem, at: str, v: str) -> str:
-        """mem = op(mem, v), not atomically; returns what was there before."""
+        """Emit mem = op(mem, v), not atomically; return the old value."""
         t = mem.dtype.scalar
         old = self.assign(f"load {memory_type(t)}, ptr {at}{self.module.alias(mem)}")
         if t.is_bool:
@@ -505,7 +528,7 @@ class FunctionLowering:
     # ---- regions
 
     def count_up(self, first: str, limit: str, step: Callable[[str], None]) -> None:
-        """A loop over first..limit, in 64 bits; `step` emits one iteration."""
+        """Emit a loop over first..limit, in 64 bits; `step` emits one iteration."""
         before = self.label
         head, inside, after = (self.new_label(w) for w in ("sum", "add", "summed"))
         self.jump(head)
@@ -527,7 +550,7 @@ class FunctionLowering:
         loops.lower_for(self, s)
 
     def loop_hint(self, s: For) -> str:
-        """Metadata of the jump that ends a loop's iteration."""
+        """Return metadata for the back edge of a loop."""
         return ""
 
     def while_loop(self, s: While) -> None:
@@ -541,6 +564,7 @@ class FunctionLowering:
             self.start_block(label)
             self.block(block)
             names = [self.name_for(out, v) for out, v in zip(s.outs, block.yields, strict=True)]
+            # The label at the end of the side: nested regions may have begun new blocks.
             sides.append((self.label, names))
             self.jump(after)
         self.start_block(after)
@@ -549,5 +573,5 @@ class FunctionLowering:
             self.emit(f"{self.bind(out)} = phi {self.type_of(out)} [ {x}, %{a} ], [ {y}, %{b} ]")
 
     def scratch_count(self, s: Alloca) -> str:
-        """How many elements to ask for."""
+        """Emit the number of elements to allocate."""
         return self.index64(s.count)

@@ -17,10 +17,10 @@ from diffsim.ir.types import ScalarType
 
 
 class PrivateCopy:
-    """A private copy of a part of a memory: its address, how many indices it leaves out, its strides.
+    """A private copy of a part of a memory: its address, the number of leading indices dropped, its strides.
 
     `strides` are those of the indices after `lead`; `component`: that of an element's components.
-    `slots`: how many numbers there are for each scalar, to be added up later.
+    `slots`: how many partial sums each scalar has, to be added up later.
     """
 
     __slots__ = ("base", "component", "lead", "slots", "strides")
@@ -36,7 +36,7 @@ class PrivateCopy:
 
 
 class Module:
-    """What the functions of one kernel share: declarations, alias scopes, the table of messages.
+    """What the functions of one kernel share: declarations, alias scopes, the table of diagnostics.
 
     Attributes:
         deterministic: on the CPU, whether no result may depend on how fast threads are, nor on how many.
@@ -57,27 +57,31 @@ class Module:
         self.layout = layout
         self.target = target
         self.exact = _same_bits(kernel)
+        # No nnan and ninf, even with fast_math: results without NaN checks would be poison where a
+        # program meets one (LLVM LangRef, fast-math flags).
         self.flags = "reassoc nsz arcp contract afn" if fast_math else "contract"
         if self.exact:
             self.flags = ""
         self.declared: dict[str, str] = {}
         self.math: dict[str, None] = {}
         self.text: list[str] = []
-        """Functions that blocks were cut into."""
+        """Functions that long blocks were outlined into."""
         self.parts = 0
         self.scalar_calls = 0
-        """Calls of functions that have no form for vectors, so far."""
+        """Calls emitted so far of functions without a vector form."""
         self.loops = 0
-        """Loops that are not to be made of vectors."""
+        """Number of loops that LLVM must not vectorize."""
         self.loop_hints: list[str] = []
         """Metadata of loops that a GPU's threads are to unroll."""
         self.counting: set[int] = set()
         """Tasks whose functions return early where the launch is to stop."""
         self.together: dict[Task, int] = {}
-        """Lanes that run together."""
+        """Lanes of a task that run together as a vector, memoized."""
         self.checks: list[Check | Alloca] = []
         self.prints: list[Print] = []
         self.scopes: dict[object, int] = {}
+        # One scope per field: fields are separate allocations. Arrays of arguments may be views of
+        # each other and share one, which promises nothing about two of them.
         for mem in kernel.mems:
             if mem.kind == "field":
                 self.scopes[mem] = len(self.scopes)
@@ -89,7 +93,7 @@ class Module:
         self.declared[name] = text
 
     def alias(self, mem: Mem | str) -> str:
-        """The metadata of an access."""
+        """Return the alias metadata of an access: its own scope, and noalias with all others."""
         if isinstance(mem, Mem):
             key = mem if mem.kind == "field" else "scratch" if mem.kind == "scratch" else "arrays"
             key = "block" if mem.kind == "temp" else key
@@ -99,10 +103,10 @@ class Module:
         return f", !alias.scope !{10 + 2 * k}, !noalias !{11 + 2 * k}"
 
     def as_scalars(self, calls_before: int) -> str:
-        """The metadata of a loop's end, where calls of functions without vector forms are inside of it.
+        """Return metadata for the back edge of a loop that has calls without vector forms.
 
         LLVM would call such a function for each element of a vector, which gains nothing, and its two
-        estimates of what that costs differ where one call takes the result of another: it ends there.
+        cost estimates differ where one call takes the result of another: an assertion then ends the process.
         """
         if self.scalar_calls == calls_before:
             return ""
@@ -114,6 +118,9 @@ class Module:
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
         if "@ds_look" in self.declared:
             lines.append(safepoints.METADATA)
+        # Numbering: 0 to 9 fixed nodes; 10 + 2k and 11 + 2k the lists of scope k and of all others;
+        # then the scopes; then loops. `alias` and `as_scalars` use the numbers before the nodes are
+        # written. Size is quadratic in the number of fields.
         scope = {k: 10 + 2 * n + k for k in range(n)}
         for k in range(n):
             lines.append(f"!{scope[k]} = distinct !{{!{scope[k]}, !0}}")
@@ -129,7 +136,7 @@ class Module:
 
 
 def _same_bits(kernel: Kernel) -> bool:
-    """Whether another kernel must come by the same numbers, to the last bit, in code of its own.
+    """Return whether another kernel must compute the same numbers, to the last bit, in code of its own.
 
     The adjoint of `atomic_max m[i], v` computes v again and compares it with m[i]. So both kernels are
     compiled without contraction, and without the vector forms of math functions, which round differently.
@@ -143,16 +150,18 @@ def _same_bits(kernel: Kernel) -> bool:
 
 
 def memory_type(t: ScalarType) -> str:
-    """The LLVM type in memory (a boolean is a byte)."""
+    """Return the LLVM type in memory: a boolean is a byte, as in NumPy."""
     return "i8" if t.is_bool else t.llvm
 
 
 def number(c: Const) -> str:
-    """A constant as LLVM text; floats in hexadecimal, so that no digit is lost."""
+    """Return a constant as LLVM text; floats in hexadecimal, so that no digit is lost."""
     t = c.type.scalar
     if t.is_float:
         value = float(c.value)
         if t.bits == 32:
+            # LLVM writes float constants as the bits of the equal double, and rejects a double that
+            # no float is equal to (LangRef, Simple Constants).
             (value,) = struct.unpack("f", struct.pack("f", value))
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     if t.is_bool:

@@ -1,6 +1,6 @@
 """The parameter block of a compiled kernel: a row of 8-byte slots.
 
-Everything a launch hands over goes through it: base pointers, dimensions of arrays, arguments, and the
+All inputs of a launch go through it: base pointers, dimensions of arrays, arguments, and the
 slots that the tasks of one launch share (temporaries, bounds, partial results). No address is baked into
 code, so object code can be kept on disk and shared by processes.
 
@@ -16,11 +16,13 @@ from diffsim.ir.types import size_of
 LOG_SLOTS = 5
 POOL, ERROR, SEED, THREADS, PRINTED, FIRST = 0, 1, 2, 3, 4, 5
 RUN, STOP, FIRST_OF_CPU = 5, 6, 7
-"""On the CPU only, and known to `gate.ll`: the kernel's function; not 0 if the launch is to end at once."""
+"""On the CPU only, and known to `gate.ll`: the kernel's function; the stop request, not 0 if there is one."""
 
 
 class ParameterBlock:
-    """Which slot holds what. Assumes scalar IR.
+    """The layout of a parameter block: which slot holds what. Assumes scalar IR.
+
+    The order is fixed by the kernel alone, so code from the disk cache fits a block made in another process.
 
     Args:
         kernel: the kernel.
@@ -35,10 +37,10 @@ class ParameterBlock:
         temps: slot of the first scalar of each temporary.
         bounds: slot of each bound of a parallel task that is not a constant.
         partials: slot of the pointer to a task's partial results.
-        copies: slot of the pointer to the threads' copies of memories that a task adds to; in the next one is
-            how many there are.
+        copies: slot of the pointer to the private copies of memories that a task adds to; the next slot has
+            their number.
         logs: first slot of a task whose updates are logged (`update_log.py`).
-        borders: slot of the pointer to the words of a task that follows close behind another one.
+        borders: slot of the pointer to the border counters of a task that trails another one.
         size: number of slots, or of words of that memory.
     """
 
@@ -63,6 +65,7 @@ class ParameterBlock:
         for arg in kernel.args:
             self.args[arg] = at
             at += 1
+        # Up to here a launch fills the slots from Python, the rest is scratch of the kernel itself.
         self.fixed = at
         at = 0 if apart else at
         for mem in kernel.mems:

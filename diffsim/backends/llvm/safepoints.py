@@ -1,15 +1,15 @@
-"""Where a long loop looks up from its work, on the CPU: Ctrl-C ends it, and other threads of Python run.
+"""Safepoints of long loops, on the CPU: Ctrl-C ends the launch, and other Python threads may run.
 
-Each function counts down as its loops iterate, and at zero it asks (`@ds_look` in `gate.ll`)
-whether to go on. What counts is an estimate of the work, so that asking costs next to nothing:
+Each function counts down as its loops iterate, and polls at zero (`@ds_look` in `gate.ll`) whether to go on.
+The count is an estimate of the work, so that the cost of polling is negligible:
 
-    loops of a known length, with little work       do not count: the loop around them does
-    innermost loops, which LLVM may vectorize        run in strips, and count at the end of each
-    loops with such loops inside                     count each iteration
+    loops of known trip count, with little work     do not count: the loop around them does
+    innermost loops, which LLVM may vectorize       run in strips, and count at the end of each
+    loops with such loops inside                    count each iteration
 
 Lanes without long loops do not count at all: chunks are short enough (`backends/cpu/codegen.py`). Where a
-launch is to stop, a function returns from where it is: what comes after might not stand the values of half
-a loop.
+launch is to stop, a function returns from where it is: code after the loop may rely on its final values, for
+instance as indices within bounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ METADATA = '!3 = !{!"branch_weights", i32 1, i32 100000}'
 
 @dataclass(frozen=True)
 class Count:
-    """A loop's parameter that goes up or down by one in each iteration, and the value where it ends."""
+    """An induction variable with step 1 or -1 (a parameter of the loop), and the value where it ends."""
 
     param: int
     end: Value
@@ -50,7 +50,7 @@ class Count:
 
 
 def cost(block: Block) -> int:
-    """A rough number of operations of one run of a block."""
+    """Estimate the number of operations of one run of a block."""
     total = 0
     for s in block.stmts:
         total += 1
@@ -61,20 +61,21 @@ def cost(block: Block) -> int:
         elif isinstance(s, While):
             inner *= _UNKNOWN_TRIP_COUNT
         elif isinstance(s, If):
+            # Half of both sides: the mean of a branch that goes either way equally often.
             inner = (inner + 1) // 2
         total += inner
     return total
 
 
 def _trip_count(s: For) -> int | None:
-    """How many iterations a loop has, where it is known."""
+    """Return the trip count of a loop, where it is constant."""
     if isinstance(s.lo, Const) and isinstance(s.hi, Const):
         return max(0, int(s.hi.value) - int(s.lo.value))
     return None
 
 
 def is_long(s: For | While) -> bool:
-    """Whether a loop may take long, for all that is known."""
+    """Return whether a loop may take long: false only if its work is known to be small."""
     if isinstance(s, While) or has_long(s.body):
         return True
     trips = _trip_count(s)
@@ -82,32 +83,36 @@ def is_long(s: For | While) -> bool:
 
 
 def has_long(block: Block) -> bool:
-    """Whether a loop in a block may take long."""
+    """Return whether a block has a loop that may take long."""
     return any(isinstance(s, (For, While)) and is_long(s) for s in statements(block))
 
 
 def strip(s: For | While) -> int:
-    """The iterations of a strip, a power of 2; 0 where each iteration is counted."""
+    """Return the iterations of a strip, a power of 2; 0 where each iteration is counted."""
     if has_long(s.body) or (isinstance(s, While) and not all(map(_may_repeat, s.cond.stmts))):
         return 0
     length = STRIP // max(1, iteration_cost(s))
+    # A power of 2 is a multiple of the vector width: full strips leave no remainder loop.
     return 1 << length.bit_length() - 1 if length >= _SHORTEST_STRIP else 0
 
 
 def iteration_cost(s: For | While) -> int:
-    """The cost of one iteration."""
+    """Return the cost of one iteration."""
     return cost(s.body) + (cost(s.cond) if isinstance(s, While) else 0)
 
 
 def _may_repeat(s: Stmt) -> bool:
-    """Whether a statement of a condition may run once more: a new strip asks again whether to begin."""
+    """Return whether a statement of a condition may be repeated: each strip evaluates the condition anew.
+
+    Atomics, stores and prints may not.
+    """
     if isinstance(s, If):
         return all(_may_repeat(inner) for b in blocks(s) for inner in b.stmts)
     return isinstance(s, (Let, Load, Check))
 
 
 def counts_to(s: While) -> Count | None:
-    """What a loop counts by ones, where it runs until it is at some value: `while k < n: ...; k += 1`."""
+    """Return the induction variable of `while k < n: ...; k += 1` and the like; None for other loops."""
     last = s.cond.stmts[-1] if s.cond.stmts else None
     if not isinstance(last, Let) or last.out is not s.cond.yields[0]:
         return None
@@ -117,6 +122,7 @@ def counts_to(s: While) -> Count | None:
     less = last.op.name == "lt"
     steps = {x.out: x for x in s.body.stmts if isinstance(x, Let)}
     for k, end, up in ((a, b, less), (b, a, not less)):
+        # The iterations of a strip may not fit into a narrower counter.
         if k in s.params and k.type.is_int and k.type.scalar.bits >= 32:
             place = s.params.index(k)
             step = steps.get(s.body.yields[place])
@@ -126,7 +132,7 @@ def counts_to(s: While) -> Count | None:
 
 
 def _is_step(s: Let, k: Value, up: bool) -> bool:
-    """Whether a statement adds 1 to k, or takes 1 from it."""
+    """Return whether a statement adds 1 to k (`up`), or subtracts 1."""
     if s.op.name not in ("add", "sub"):
         return False
     a, b = s.args
@@ -137,12 +143,15 @@ def _is_step(s: Let, k: Value, up: bool) -> bool:
 
 
 def count(body: FunctionLowering, work: int) -> None:
-    """Count some work, and maybe look up: the function returns here if the launch is to stop."""
+    """Emit a count of work and a poll when enough is counted; the function returns here on a stop request."""
     body.counts_work = True
     body.module.declare("@ds_look", _LOOK)
+    # A stack slot, which mem2reg makes a register; a counter in memory shared by functions would be
+    # loaded and stored in each iteration.
     left = body.assign("load i64, ptr %work")
     less = body.assign(f"sub nsw i64 {left}, {max(1, work)}")
     body.emit(f"store i64 {less}, ptr %work")
+    # RARE: the poll is cold, so LLVM places it and its spills off the hot path.
     look, on = body.new_label("look"), body.new_label("on")
     body.emit(f"br i1 {body.assign(f'icmp slt i64 {less}, 0')}, label %{look}, label %{on}, {RARE}")
     body.start_block(look)
@@ -152,7 +161,9 @@ def count(body: FunctionLowering, work: int) -> None:
 
 
 def return_if_stopped(body: FunctionLowering) -> None:
-    """Return, after a call of a function that counts, if it returned for that."""
+    """Emit a return, after a call of a function with safepoints, if that one stopped early."""
+    # Atomic, as another thread may store the request while this one runs; monotonic, as nothing
+    # else is read on the strength of it.
     answer = body.assign(f"load atomic i64, ptr {body.slot_address(STOP)} monotonic, align 8")
     _return_if(body, answer, body.new_label("on"))
 
@@ -168,7 +179,7 @@ def _return_if(body: FunctionLowering, answer: str, on: str) -> None:
 
 
 def finish(body: FunctionLowering, at: int) -> bool:
-    """Add the counter to the lines of a function, at its entry; returns whether it has one."""
+    """Insert the counter at a function's entry, if it has safepoints; return whether it has."""
     if body.counts_work:
         body.lines[at:at] = ["  %work = alloca i64", f"  store i64 {_BETWEEN}, ptr %work"]
     return body.counts_work

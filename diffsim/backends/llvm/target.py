@@ -1,7 +1,7 @@
-"""What the shared lowering asks of a target: its mathematical functions, and memory for scratch.
+"""The interface of a target to the shared lowering: mathematical functions, and memory for scratch.
 
-The op table names mathematical functions (`Math("sin")`); here is what maps such a name to what a target
-calls. `backends/cpu/target.py` and `backends/cuda/target.py` have the maps.
+The op table names mathematical functions (`Math("sin")`); a `MathMap` gives what a target calls for
+each of them. `backends/cpu/target.py` and `backends/cuda/target.py` have the maps.
 """
 
 from __future__ import annotations
@@ -31,23 +31,27 @@ class LibraryFunction:
 
 
 MathMap = Mapping[str, Instr | LLVMIntrinsic | LibraryFunction]
-"""From the names of mathematical functions in the op table to what a target calls."""
+"""From the names of mathematical functions in the op table to a target's implementations."""
 
 Implementation = Instr | LLVMIntrinsic | LibraryFunction | Expand | CustomLowering
 
 
 def implementation(functions: MathMap, how: Lowering) -> Implementation | None:
-    """Return what a target with these functions does for a row; None: it has no such function."""
+    """Return how a target with these functions implements a row; None: it has no such function.
+
+    None must become an error with the user's line before LLVM runs, which for some targets ends the process
+    on an intrinsic that it can not select.
+    """
     return functions.get(how.name) if isinstance(how, Math) else how
 
 
 class Target(Protocol):
-    """What the lowering asks of a backend."""
+    """What the shared lowering needs from a backend."""
 
     name: str
-    """What the user calls it: "cpu", "cuda"."""
+    """The user's name for it: "cpu", "cuda"."""
     functions: MathMap
-    """What it calls for the mathematical functions of the op table."""
+    """Its implementations of the mathematical functions of the op table."""
 
     def call_function(
         self, module: Module, function: LibraryFunction, t: ScalarType, args: str
@@ -55,10 +59,10 @@ class Target(Protocol):
         """Return the call of a library function on scalars."""
 
     def in_parts(self, body: FunctionLowering, block: Block) -> bool:
-        """Lower a block as calls of functions, if it is too long for one; return whether it was."""
+        """Outline a block into functions, if it is too long for one; return whether it was."""
 
     def scratch(self, body: FunctionLowering, s: Alloca) -> str:
         """Emit an allocation of scratch and a check that it worked; return what `release` needs."""
 
     def release(self, body: FunctionLowering, ticket: str) -> None:
-        """Emit the end of that scratch's life."""
+        """Emit the release of that scratch."""

@@ -1,18 +1,18 @@
 """Updates in a fixed order, on the CPU: `deterministic=True` without atomics and without waiting.
 
-Each chunk notes its updates of elements that others may update too, as records (which scalar, what value),
-and they are made afterwards, those of chunk 0 first. So every element gets its updates in the order of the
-lanes, whichever thread ran them and however many threads there are. All threads make them: a scalar belongs
-to one of `BINS` bins (by its block of 2^8 scalars), a chunk keeps a log for each bin, and a bin is worked
-off by one thread.
+Each chunk logs its updates of elements that others may update too, as records (offset of the scalar,
+value), and they are applied afterwards, those of chunk 0 first. So every element gets its updates in the
+order of the lanes, whichever thread ran them and however many threads there are. All threads apply them: a
+scalar belongs to one of `BINS` bins (by its block of 2^8 scalars), a chunk has a log for each bin, and a bin
+is merged by one thread.
 
     chunk 0    bin 0 [(5, 0.1), (3, 2.0), ...]  bin 1 [(262, 1.0), ...]  ...
     chunk 1    bin 0 [(5, 0.7), ...]            bin 1 [...]              ...
                      | x[5] += 0.1, then 0.7          |
                      v in order, on one thread        v on another one
 
-Logs hold what `CHUNKS` chunks note; a long loop goes in rounds, so that they stay small. Where they lie is
-in `pool.ll`.
+A round has up to `CHUNKS` chunks; a long loop takes several, so that the logs stay small. Their memory is in
+`pool.ll`.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ from diffsim.ir.types import bool_, size_of
 if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
 
+# Blocks of a fixed size go round the bins, so updates that cluster in one region still spread over
+# the threads, and the size of the memory need not be known.
 BINS = 32
 CHUNKS = 64
 """Chunks of one round."""
 CHUNK_BYTES = 1 << 19
 """Records of one chunk [byte], as far as they can be estimated."""
-_BLOCK = 8  # a bin's blocks are of 2^8 scalars
+_BLOCK = 8  # log2 of the scalars in a block: two threads share a cache line at its ends only
 _STATE = 32  # bytes of a log's state: see pool.ll
 STATES, LANES, ALL, FIRST, USED = range(5)
-"""What is in a task's slots: the logs' states; lanes and chunks in all; the round's first chunk, and how many
-it has."""
+"""A task's slots: the logs' states; lanes and chunks in all; the round's first chunk, and its chunks."""
 
 
 def mems_of(task: Task) -> list[Mem]:
-    """The memories whose updates are logged, in the order of the statements."""
+    """Return the memories whose updates are logged, in the order of the statements."""
     assert task.order is not None
     return list(dict.fromkeys(s.mem for s in statements(task.body) if s in task.order.logged))
 
 
 def state_bytes(task: Task) -> int:
-    """The size of the states of one chunk's logs."""
+    """Return the size of the states of one chunk's logs [byte]."""
     return len(mems_of(task)) * BINS * _STATE
 
 
 def record_bytes(mem: Mem) -> int:
-    """The size of a record: an offset and a value, of 4 bytes each where that will do, else of 8."""
+    """Return the size of a record [byte]: an offset and a value of 4 bytes each where they fit, else of 8."""
     scalar = mem.dtype.scalar
     if mem.shape is None or scalar.bytes > 4:
         return 16
@@ -65,7 +66,7 @@ def record_bytes(mem: Mem) -> int:
 
 
 def find_logs(body: FunctionLowering, k: int, task: Task) -> None:
-    """At the start of a chunk: find its logs."""
+    """Emit the start of a chunk: locate its logs."""
     assert task.order is not None
     slot = body.module.layout.logs[k]
     states = body.load_task_slot(slot + STATES, "ptr", constant=False)
@@ -79,8 +80,9 @@ def find_logs(body: FunctionLowering, k: int, task: Task) -> None:
 
 
 def log_update(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> None:
-    """Note an update of the scalar at this address, which is made when the round ends."""
+    """Emit a record of an update of the scalar at this address, applied when the round ends."""
     module, scalar = body.module, s.mem.dtype.scalar
+    # An offset rather than an address: half the bytes in most memories, and its bits give the bin.
     here, base = (body.assign(f"ptrtoint ptr {p} to i64") for p in (at, body.pointers[s.mem]))
     offset = body.assign(f"sdiv exact i64 {body.assign(f'sub i64 {here}, {base}')}, {scalar.bytes}")
     word = f"i{4 * record_bytes(s.mem)}"
@@ -101,7 +103,7 @@ def log_update(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> No
 
 
 def _note_function(word: str, alias: str) -> str:
-    """Appends a record to the log of its bin; whether there was memory for it."""
+    """Write the function that appends a record to the log of its bin; it returns whether memory sufficed."""
     bytes_ = 2 * int(word[1:]) // 8
     narrow = (
         f"%index = trunc i64 %offset to {word}" if word != "i64" else "%index = add i64 %offset, 0"
@@ -137,7 +139,7 @@ out:
 
 
 def chunk(body: FunctionLowering, k: int, task: Task) -> None:
-    """The body of `logs<k>`: chunk %chunk of a round is which one of all, and has these lanes."""
+    """Write the body of `logs<k>`: find the lanes of chunk %chunk of this round, and run them."""
     slot = body.module.layout.logs[k]
     lanes, chunks, first = (
         body.load_task_slot(slot + j, "i64", constant=False) for j in (LANES, ALL, FIRST)
@@ -154,7 +156,7 @@ def chunk(body: FunctionLowering, k: int, task: Task) -> None:
 
 
 def merge(body: FunctionLowering, k: int, task: Task) -> None:
-    """The body of `merge<k>`: make the updates of bins %begin..%end, chunk after chunk."""
+    """Write the body of `merge<k>`: apply the updates of bins %begin..%end, chunk after chunk."""
     assert task.order is not None
     slot = body.module.layout.logs[k]
     states = body.load_task_slot(slot + STATES, "ptr", constant=False)
@@ -177,7 +179,7 @@ def merge(body: FunctionLowering, k: int, task: Task) -> None:
 
 
 def _replay_log(body: FunctionLowering, update: Atomic | Store, state: str) -> None:
-    """Make the updates of one log."""
+    """Emit the application of one log: a linked list of blocks of records."""
 
     def word(of: str, k: int, t: str) -> str:
         return body.assign(f"load {t}, ptr {body.offset(of, k)}{body.module.alias('scratch')}")
@@ -191,6 +193,7 @@ def _replay_log(body: FunctionLowering, update: Atomic | Store, state: str) -> N
     place = len(body.lines)
     body.emit(f"br i1 {body.assign(f'icmp eq ptr {block}, null')}, label %{after}, label %{inside}")
     body.start_block(inside)
+    # Only the last block is filled up to the cursor; the others end where their header says.
     is_last = body.assign(f"icmp eq ptr {block}, {last}")
     stop = body.assign(f"select i1 {is_last}, i64 {cursor}, i64 {word(block, 1, 'i64')}")
     begin = body.assign(f"ptrtoint ptr {body.offset(block, 2)} to i64")
@@ -207,7 +210,7 @@ def _replay_log(body: FunctionLowering, update: Atomic | Store, state: str) -> N
 
 
 def _apply(body: FunctionLowering, update: Atomic | Store, records: str, i: str) -> None:
-    """Make the update of record i."""
+    """Emit the update of record i."""
     mem, alias = update.mem, body.module.alias("scratch")
     scalar, kept = mem.dtype.scalar, memory_type(mem.dtype.scalar)
     word = f"i{4 * record_bytes(mem)}"

@@ -21,7 +21,7 @@ _DECLARED = re.compile(r"^\s*declare\b[^@\n]*@([\w.$]+)\(.*$", re.MULTILINE)
 
 
 def define(module: Module, s: InlineLLVM) -> tuple[str, str]:
-    """Add the function to the module; returns its symbol and the type it returns.
+    """Add the function to the module; return its symbol and its return type.
 
     Raises:
         BackendError: there is no text for this backend, or LLVM refuses it; with the line of the call.
@@ -39,13 +39,19 @@ def define(module: Module, s: InlineLLVM) -> tuple[str, str]:
     params = ", ".join(
         f"{v.type.scalar.llvm} %{name}" for v, name in zip(s.args, s.names, strict=True)
     )
+    # `declare` is not allowed inside of a function: such lines move to the module, once for each
+    # symbol.
     declarations = {f"@{m[1]}": m[0].strip() for m in _DECLARED.finditer(text)}
     body = _DECLARED.sub("", text).strip("\n")
+    # Named by content: equal texts become one function, and two functions of the user may share a
+    # name.
     digest = hashlib.sha256(f"{result}({params}){body}".encode()).hexdigest()[:12]
     symbol = f"@native.{s.name}.{digest}"
     head = f"define internal {result} {symbol}({params}) alwaysinline nounwind {{"
     function = f"{head}\n{body}\n}}"
     if symbol not in module.declared:
+        # Parsed alone first: in the whole module an error would name a line that the user never
+        # wrote.
         _check(s, "\n".join((*declarations.values(), function)))
         for name, declaration in declarations.items():
             _declare(module, s, name, declaration)
@@ -59,6 +65,7 @@ def _declare(module: Module, s: InlineLLVM, symbol: str, declaration: str) -> No
         if name in MATH or name.removesuffix("f") in MATH:
             module.math[name] = None
             return
+        # The loader would find it missing much later, and without the line of the call.
         if llvm.address_of_symbol(name) is None:
             raise BackendError(
                 f"the text of {s.name} calls {name}, which this process does not have",
@@ -69,7 +76,7 @@ def _declare(module: Module, s: InlineLLVM, symbol: str, declaration: str) -> No
 
 
 def _check(s: InlineLLVM, text: str) -> None:
-    """Let LLVM read the function alone, so that what it says is about this text."""
+    """Parse and verify the function alone, so that LLVM's message is about this text."""
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(llvm.create_context())
         try:
@@ -86,7 +93,7 @@ def _check(s: InlineLLVM, text: str) -> None:
 
 
 def _said(message: str) -> str:
-    """LLVM's own words, without the place in a text that the user does not see."""
+    """Return LLVM's message without positions in a text that the user does not see."""
     lines = [line for line in message.splitlines() if line.strip()]
     return "\n  ".join(re.sub(r"^<string>:\d+:\d+: error: ", "", line) for line in lines[1:])
 
@@ -97,7 +104,7 @@ def _ret(s: InlineLLVM) -> str:
 
 
 def call(body: FunctionLowering, s: InlineLLVM) -> None:
-    """A call of a function made of the user's text."""
+    """Emit a call of the function made of the user's text."""
     symbol, result = define(body.module, s)
     found = body.assign(f"call {result} {symbol}({', '.join(map(body.typed, s.args))})")
     if len(s.outs) == 1:
