@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 
 import diffsim as ds
+from diffsim.runtime.cuda.device import Device
 from diffsim.runtime.files import write_text
 
 HERE = Path(__file__).resolve().parent
@@ -309,8 +310,8 @@ def copies(b, column, ti):
             x.to_numpy()
 
         ways["from_numpy"], ways["to_numpy"] = lambda: x.from_numpy(host), read
-    device = getattr(getattr(x, "storage", None), "device", None)
-    if column == "diffsim" and device is not None:
+    device = x.storage.device if column == "diffsim" else None
+    if isinstance(device, Device):
         address = host.ctypes.data
 
         def alone():

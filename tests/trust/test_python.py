@@ -433,7 +433,7 @@ def test_no_memory_for_copies_is_explained(p, monkeypatch):
         p.square()
         p.add()
     p.y.grad.fill(1.0)
-    monkeypatch.setattr(storage, "take", fail)
+    monkeypatch.setattr(storage, "snapshot", fail)
     with pytest.raises(
         ds.AutodiffError, match=r"no memory to save y\.grad: it takes 24 bytes[\s\S]*zero"
     ):
