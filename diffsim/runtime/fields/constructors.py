@@ -31,8 +31,10 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     for d in dims:
         try:
             n = operator.index(d)
+        # Takes NumPy's integers, and refuses 2.0, as a length of an array does.
         except TypeError:
             n = 0
+        # True is an integer in Python, and never meant as a length.
         if n < 1 or isinstance(d, bool):
             raise FieldError(
                 f"a shape is made of whole numbers from 1 on, not {shown(shape)}",
@@ -82,6 +84,7 @@ def make_field(
                 Span.of_caller(),
                 hint="only floats have derivatives: use ds.f32 or ds.f64",
             )
+        # Before `place`, which gives both their memory in one layout.
         made.add_grad()
     if shape is not None:
         made.place(checked_shape(shape))
@@ -91,6 +94,8 @@ def make_field(
 def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: bool) -> Field:
     """Make an array: a field that kernels get as an argument, for any shape."""
     made = make_field(element, dtype, None, "", needs_grad, None)
+    # Kernels see its memory through a parameter, so one compiled kernel serves all arrays of a type and
+    # number of axes.
     made.kind = "array"
     made.place(checked_shape(shape))
     return made

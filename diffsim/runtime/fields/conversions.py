@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def refuse_mask(array: Any, where: str) -> None:
     """Raise FieldError for an array of NumPy some of whose elements do not count."""
+    # Masked arrays would be copied with what is under the mask, silently.
     if isinstance(array, np.ndarray) and hasattr(array, "mask"):  # np.ma would be imported for it
         raise FieldError(
             f"{where}: this array has a mask, which would be ignored",
@@ -33,9 +34,11 @@ _NOT_AN_ARRAY = np.array(None)
 
 def array_of(value: Any) -> np.ndarray:
     """Return a value as an array; of dtype object if it can not be one, as it is if it holds fields."""
+    # What the tape does not follow any more is a plain number.
     if isinstance(value, Tracked) and not value.follows():
         value = value.value
     try:
+        # NumPy would ask a field for its elements one by one, or copy it; both are mistakes here.
         if holds_field(value):
             return _NOT_AN_ARRAY
         return np.asarray(value.entries if isinstance(value, Matrix) else value)
@@ -47,6 +50,7 @@ def index_of(field: Field, key: Any) -> tuple[int, ...]:
     """Return the index of an element, as one number for each axis."""
     if key is None:
         key = ()
+    # Vectors of integers index as in kernels: `x[ds.Vector([i, j])]`.
     if isinstance(key, Matrix):
         key = tuple(key.entries.tolist())
     if not isinstance(key, (tuple, list)):
@@ -74,6 +78,7 @@ def index_of(field: Field, key: Any) -> tuple[int, ...]:
                 if isinstance(k, (slice, bool, np.ndarray)) or k is ...
                 else "divide with //, or convert it: int(index)",
             ) from None
+        # No negative indices: kernels have none, and the same expression should mean the same in both.
         if not 0 <= k < n:
             raise FieldError(
                 f"index {shown(tuple(key) if len(key) > 1 else k)} is outside of {field.name}, "
@@ -87,9 +92,12 @@ def index_of(field: Field, key: Any) -> tuple[int, ...]:
 
 def scalar_of(field: Field, value: Any) -> Any:
     """Return a number for an element of a field of scalars."""
+    # `np.array([1.0])` and 0-D arrays are what NumPy's reductions give.
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if isinstance(value, Tracked):
+        # Asks a recorded value for a float, which raises while its tape records: a constant would lose the
+        # gradient.
         value = float(value)  # type: ignore[arg-type]
     t = an(field.dtype)
     if not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
@@ -98,12 +106,14 @@ def scalar_of(field: Field, value: Any) -> Any:
             Span.of_caller(),
             hint="give one number; all elements are set by from_numpy",
         )
+    # A fraction is never dropped without the user's word.
     if field.dtype.is_int and isinstance(value, (float, np.floating)):
         raise FieldError(
             f"an element of {field.name} is {t}, {shown(value)} would lose its fraction",
             Span.of_caller(),
             hint="convert it: int(value)",
         )
+    # Large integers: NumPy would wrap around, or give infinity.
     if isinstance(value, (int, np.integer)) and not _fits(field, int(value)):
         raise _does_not_fit(field, int(value))
     return value
@@ -114,6 +124,7 @@ def element_of(field: Field, value: Any) -> Any:
     made = array_of(value)
     t = an(tensor(field.dtype, field.element))
     if made.dtype.kind not in "biuf" or made.shape not in ((), field.element):
+        # An integer beyond 64 bits becomes an object for NumPy.
         if isinstance(value, int) and made.dtype.kind == "O":
             raise _does_not_fit(field, value)
         raise FieldError(
@@ -128,11 +139,13 @@ def element_of(field: Field, value: Any) -> Any:
             hint="convert it: int(value)",
         )
     check_range(field, made)
+    # One contiguous array, as storages copy components in memory order.
     return np.broadcast_to(made, field.element).reshape(-1)
 
 
 def check_range(field: Field, given: np.ndarray) -> None:
     """Refuse integers that would be cut to the field's type."""
+    # Narrower integers always fit. The extremes decide for all elements.
     if field.dtype.is_int and given.dtype.itemsize >= field.dtype.bytes and given.size:
         for number in (int(given.min()), int(given.max())):
             if not field.dtype.holds(number):
@@ -143,6 +156,7 @@ def _fits(field: Field, number: int) -> bool:
     if field.dtype.is_int:
         return field.dtype.holds(number)
     try:
+        # Only integers can overflow a double; floats beyond f32 become infinity, as in IEEE 754.
         return float(number) is not None
     except OverflowError:
         return False
@@ -162,6 +176,7 @@ def kept(field: Any) -> Any:
     """Return a copy of what was written to a field, for a tape."""
     storage = field._storage
     try:
+        # The array given may change after the statement; the tape's replay needs it as it was.
         return storage.snapshot()
     except MemoryError:
         raise FieldError(

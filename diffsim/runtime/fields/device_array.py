@@ -16,6 +16,8 @@ from diffsim.runtime.cuda.device import Buffer, Device
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.storage import MemorySpace
 
+# No stream, or the legacy default stream: the driver orders its work with diffsim's blocking stream (CUDA
+# array interface, version 3).
 _LEGACY_STREAMS = (None, 0, 1)
 
 
@@ -68,6 +70,7 @@ class DeviceArray:
 
     def overlaps(self, address: int, nbytes: int) -> bool:
         """Return whether it shares bytes with other memory."""
+        # Both are half-open ranges of bytes.
         return address < self.address + self.nbytes and self.address < address + nbytes
 
 
@@ -103,6 +106,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
             hint="start with ds.init(arch=ds.cuda), or pass a copy on the CPU",
         )
     try:
+        # A property, which may raise: PyTorch does for a tensor that requires a gradient.
         given = value.__cuda_array_interface__
     except Exception as problem:
         raise KernelTypeError(
@@ -114,6 +118,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
     address, read_only = given["data"]
     strides, packed = given.get("strides"), packed_strides(shape, dtype.itemsize)
     if strides is not None and 0 not in shape:
+        # The strides of axes of length 1 are arbitrary, and so are all of an empty array.
         gaps = zip(shape, strides, packed, strict=True)
         if any(n > 1 and s != p for n, s, p in gaps):
             raise KernelTypeError(
@@ -131,6 +136,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
         raise KernelTypeError(
             f"{where}: the array is read-only", Span.of_caller(), hint="pass a copy"
         )
+    # An empty array may have no address.
     number = device.driver.where(address) if address else device.driver.device
     if number != device.driver.device:
         raise KernelTypeError(
@@ -138,6 +144,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
             Span.of_caller(),
             hint="move it there, or choose its GPU: ds.init(arch=ds.cuda, device=...)",
         )
+    # An address on the right GPU can still be unknown to this context: pycuda may have one of its own.
     if address and not device.driver.is_reached(address):
         raise KernelTypeError(
             f"{where}: the array belongs to another CUDA context than the one that kernels run in",
@@ -146,6 +153,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
             "ds.init(arch=ds.cuda), which then uses it",
         )
     stream = given.get("stream")
+    # The producer's work on the array may still be running there.
     if stream not in _LEGACY_STREAMS:
         device.driver.wait_for(stream)
     return DeviceArray(int(address), shape, dtype, _memory_of(value, int(address)), value, device)
@@ -154,6 +162,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
 def _memory_of(value: Any, address: int) -> int:
     """Address of the whole memory that an array is a part of, as far as its library tells."""
     try:
+        # Each library has a name of its own for the allocation that a view belongs to.
         if hasattr(value, "untyped_storage"):  # PyTorch
             return int(value.untyped_storage().data_ptr())
         if hasattr(value, "gpudata"):  # pycuda

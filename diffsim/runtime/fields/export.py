@@ -27,6 +27,7 @@ _IN_ORDER = (NOT_GIVEN, None, 0, 1, -1)
 
 def strides_of(form: StorageLayout, element: tuple[int, ...]) -> tuple[int, ...]:
     """Return how far apart neighbours along the axes of a field and of its elements are [scalars]."""
+    # DLPack counts strides in elements, the CUDA array interface in bytes: the callers multiply.
     return (*form.strides, *packed_strides(element, form.component_stride))
 
 
@@ -39,12 +40,14 @@ def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, An
         "data": (storage.address, False),
         "strides": tuple(width * s for s in strides_of(form, element)),
         "version": 3,
+        # The consumer waits for this stream before it reads, by the interface's rules.
         "stream": storage.device.driver.stream,
     }
 
 
 def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
     """Return a field on a GPU as an array of pycuda, which keeps the memory."""
+    # Imported when asked for: it is an optional dependency.
     try:
         module = importlib.import_module("pycuda.gpuarray")
     except Exception as problem:
@@ -55,6 +58,7 @@ def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
         ) from None
     form, width = storage.layout, storage.layout.dtype.bytes
     with storage.device.driver.current():  # pycuda asks for the GPU of the current context
+        # `base` keeps the storage alive as long as the array.
         return module.GPUArray(
             form.shape + element,
             form.dtype.numpy,
@@ -67,6 +71,8 @@ def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
 # ---- DLPack
 
 
+# The layout of `dlpack.h`: DLDevice and DLDataType are flattened into this struct, which has the same
+# alignment.
 class _Tensor(ctypes.Structure):
     """DLTensor."""
 
@@ -90,6 +96,7 @@ class _Managed(ctypes.Structure):
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
+# Since 1.0 a capsule says whether it is a copy, and whether it is read-only.
 class _Versioned(ctypes.Structure):
     """DLManagedTensorVersioned, of version 1.0."""
 
@@ -106,7 +113,7 @@ class _Versioned(ctypes.Structure):
 _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 _NAMES = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
 _handed_out: dict[int, Any] = {}
-"""What others hold, by the address of its DLManagedTensor."""
+"""What others hold, by the address of its DLManagedTensor: the struct, its shape and strides, its memory."""
 _api = ctypes.pythonapi
 _api.Py_IncRef.argtypes = (ctypes.py_object,)
 _api.Py_IncRef(
@@ -119,11 +126,14 @@ _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
 
 
+# CFUNCTYPE acquires the GIL: a consumer may drop its tensor in any thread.
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _deleter(managed: int) -> None:
     _handed_out.pop(managed, None)
 
 
+# A capsule's destructor is called with the GIL held. A consumer renames the capsule it takes
+# ("used_dltensor"), so that a valid name means that the memory is still ours to free.
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _destructor(capsule: int) -> None:
     """Free what a capsule holds that no consumer has taken."""
@@ -163,23 +173,28 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
     form = storage.layout
     if isinstance(storage, HostStorage):
         strides = [form.dtype.bytes * s for s in strides_of(form, element)]
+        # NumPy's own implementation serves the host, for all versions of the protocol.
         array = np.ndarray(form.shape + element, form.dtype.numpy, storage.scalars.data, 0, strides)
         given: dict[str, Any] = asked._asdict()
         del given["stream"]
+        # Arguments that NumPy's version may not know are left out where they have no value.
         return array.__dlpack__(**{k: v for k, v in given.items() if v is not None})
     assert isinstance(storage, DeviceStorage)
     device = storage.device
     for_host = asked.max_version is not None and asked.stream is NOT_GIVEN  # NumPy knows no streams
     if for_host or asked.dl_device not in (None, dlpack_device(storage)):
         raise BufferError(f"this field is in the memory of {device}: use x.to_numpy() for a copy")
+    # On the same device and stream, so that it is ordered after all launches so far.
     owner: Any = storage
     if asked.copy:
         owner = Buffer(device, form.nbytes, "a copy of a field")
         device.driver.copy(owner.address, storage.address, form.nbytes)
+    # Blocking is always right; ordering by an event would need the consumer's stream to be valid here.
     if asked.stream not in _IN_ORDER:
         device.driver.wait()
     shape, steps = form.shape + element, strides_of(form, element)
     axes = ctypes.c_int64 * len(shape)
+    # Kept with the tensor, which only has their addresses.
     numbers = axes(*shape), axes(*steps)
     dtype = form.dtype.numpy
     tensor = _Tensor(
@@ -194,9 +209,11 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
     )
     deleter = ctypes.cast(_deleter, ctypes.c_void_p)
     managed: _Managed | _Versioned = _Managed(tensor, None, deleter)
+    # Consumers that do not pass `max_version` know the old struct alone.
     if asked.max_version is not None and asked.max_version[0] >= 1:
         managed = _Versioned(1, 0, None, deleter, _IS_COPIED if asked.copy else 0, tensor)
     address = ctypes.addressof(managed)
+    # From here the deleter, or the destructor, frees it.
     _handed_out[address] = managed, numbers, owner
     capsule_of = ctypes.cast(_destructor, ctypes.c_void_p)
     return _api.PyCapsule_New(address, _NAMES[type(managed)], capsule_of)

@@ -81,6 +81,7 @@ class Node:
                 f"{shown(axes)} are no axes", Span.of_caller(), hint="write ds.root.dense(ds.i, n)"
             )
         dims = checked_shape(size)
+        # One number stands for all axes.
         if len(dims) == 1:
             dims = dims * len(axes.numbers)
         if len(dims) != len(axes.numbers):
@@ -91,6 +92,7 @@ class Node:
             )
         return Node(self, dict(zip(axes.numbers, dims, strict=True)))
 
+    # Refused by name: Taichi's programs use them, and an unknown attribute would not say what to do instead.
     def _sparse(self, *args: Any, **kwargs: Any) -> Node:
         raise FieldError(
             "sparse layouts (pointer, bitmasked, dynamic, hash) are not there: fields are dense",
@@ -103,10 +105,12 @@ class Node:
 
     def place(self, *fields: Any) -> Node:
         """Give fields (and, if they have one, their gradients) their place here."""
+        # In the order of the tree, slowest first; an axis that occurs twice has its sizes multiplied.
         sizes: dict[int, int] = {}
         for node in self._path():
             for axis, n in node.sizes.items():
                 sizes[axis] = sizes.get(axis, 1) * n
+        # The axes of the field come in the order i, j, k, whatever their order in memory.
         numbers = sorted(sizes)
         spread = [
             one for f in fields for one in (f.fields() if isinstance(f, StructField) else [f])
@@ -118,8 +122,10 @@ class Node:
                     Span.of_caller(),
                     hint="write .place(x, y); gradients of fields that have needs_grad=True go along",
                 )
+            # The permutation from the order in memory to the axes of the shape.
             order = tuple(numbers.index(axis) for axis in sizes)
             if f.is_grad:
+                # Taichi's programs place `x.grad` themselves; here it comes with the field.
                 if any(isinstance(x, Field) and x.grad is f for x in spread):
                     continue
                 raise FieldError(
@@ -128,6 +134,7 @@ class Node:
                     hint="leave the gradient out, or write it beside its field: .place(x, x.grad)",
                 )
             f.place(tuple(sizes[a] for a in numbers), order)
+            # Each node knows the fields below it, for its own `lazy_grad`.
             for node in self._path():
                 node.fields.add(f)
         return self
@@ -137,6 +144,7 @@ class Node:
 
     def lazy_grad(self) -> None:
         """Give a gradient to every float field placed below this node."""
+        # A list, as fields may be freed during the loop.
         for f in list(self.fields):
             f.add_grad()
 
@@ -157,6 +165,7 @@ class Root(Node):
 
     def __init__(self) -> None:
         super().__init__(None, {})
+        # At `ds.init` and `ds.reset` a program builds its tree anew.
         session.at_reset.append(self.forget)
 
     def __reduce_ex__(self, protocol: Any) -> str:

@@ -15,11 +15,13 @@ from diffsim.runtime.threads import members
 
 ZERO = "x.grad.fill(0) sets one of them to 0."
 _NOTE = "The gradients that this was to compute are NaN now."
+# A user may press Ctrl-C repeatedly.
 _MOST_TRIES = 3
 
 
 def written_since(clock: int) -> list[Field]:
     """Return the gradients that were written after that reading of the clock."""
+    # Only gradients that something has added to since: others still hold what they held.
     found = (f.grad for f in members(session.with_grad))
     return [g for g in found if g is not None and g.versions.latest > clock]
 
@@ -30,11 +32,14 @@ def poison(error: BaseException, gradients: Callable[[], Iterable[Field]], hint:
     Another error meanwhile, such as a second Ctrl-C, does not keep it from doing so; where nothing can be
     written any more (a GPU that is lost), nothing can be read either.
     """
+    # Without duplicates: fields are compared by identity.
     left = list(dict.fromkeys(_tried(gradients) or ()))
     if not left:
         return
     for gradient in left:
+        # Each by itself: one that fails must not keep the others from being overwritten.
         _tried(gradient.spoil)
+    # A nested backward pass may have added the note already.
     if not any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
         error.add_note(f"{_NOTE} {hint}")
 
@@ -54,4 +59,5 @@ def _told_late(error: BaseException, clock: int) -> None:
     poison(error, lambda: written_since(clock), ZERO)
 
 
+# Registered here, as the device belongs to a room below this one and can not name fields.
 session.on_device_failure = _told_late

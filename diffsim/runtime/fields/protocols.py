@@ -17,6 +17,7 @@ from diffsim.ir.op import OpDispatch
 from diffsim.lang.host.copying import COPY_INSTEAD, NO_COPIES, refuse
 from diffsim.runtime.session import session
 
+# Names of Python's special methods without underscores, and how the operator is written in a message.
 _SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
     "matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
@@ -27,13 +28,16 @@ _CALLS = {
     "divmod": "divmod({}, ...)", "rdivmod": "divmod(..., {})",
 }  # fmt: skip
 _ORDERS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+# The same operators as NumPy's ufuncs: `array + field` arrives here.
 _OF_NUMPY = {
     np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.floor_divide: "//",
     np.remainder: "%", np.power: "**", np.matmul: "@", np.bitwise_and: "&", np.bitwise_or: "|",
     np.bitwise_xor: "^", np.left_shift: "<<", np.right_shift: ">>", np.less: "<", np.less_equal: "<=",
     np.greater: ">", np.greater_equal: ">=", np.equal: "==", np.not_equal: "!=",
 }  # fmt: skip
+# Functions of NumPy that write to their first argument: to a copy, if that is a field.
 _WRITES = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis)
+# What a comparison with a field could mean element by element.
 _LIKE_ARRAYS = (bool, int, float, complex, np.generic, np.ndarray, list, tuple, OpDispatch)
 
 
@@ -56,6 +60,7 @@ class FieldProtocols:
     # ---- equality: of the object
 
     def __eq__(self, other: object) -> bool:
+        # False would be a wrong answer to a question about elements; the identity is asked with `is`.
         if isinstance(other, _LIKE_ARRAYS):
             self._refuse("==")
         return self is other
@@ -65,6 +70,7 @@ class FieldProtocols:
             self._refuse("!=")
         return self is not other
 
+    # Python removes it where `__eq__` is defined.
     __hash__ = object.__hash__
 
     # ---- what is refused
@@ -107,6 +113,8 @@ class FieldProtocols:
         raise self._not_there(f"... in {self._called()}", f"write ... in {self._array_text()}")
 
     def __iter__(self) -> Any:
+        # Without this method Python would iterate by `__getitem__` from 0 until IndexError, one read for each
+        # element.
         raise OperationError(
             f"{self.in_words()} can not be looped over in Python",
             Span.of_caller(),
@@ -131,9 +139,11 @@ class FieldProtocols:
         raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- NumPy
+    # NumPy asks for these methods before it converts an argument (NEP 13 and NEP 18).
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:  # NumPy asks for a ValueError
+            # FieldError is also a ValueError, which the protocol asks for.
             raise FieldError(
                 f"an array of {self.in_words()} is always a copy",
                 Span.of_caller(),
@@ -143,8 +153,10 @@ class FieldProtocols:
         return made
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        # An operator gives the field's own error, with a hint for the operator.
         if method == "__call__" and ufunc in _OF_NUMPY:
             self._refuse(_OF_NUMPY[ufunc])
+        # `np.add.at(field, ...)` would add to a copy.
         if method == "at":
             self._refuse_write(f"np.{ufunc.__name__}.at")
         name = f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else "")
@@ -158,9 +170,12 @@ class FieldProtocols:
     def _of_copies(self, name: str, function: Any, args: Any, options: dict[str, Any]) -> Any:
         """Call a function of NumPy with arrays in place of fields."""
         out = options.get("out")
+        # `out=` may be an array or a tuple of them.
         if any(map(_is_field, out if isinstance(out, tuple) else (out,))):
             self._refuse_write(f"{name} with out=")
         found = function(*map(_copied, args), **{k: _copied(a) for k, a in options.items()})
+        # Only results with a derivative: `np.argmax(x)` and `np.any(x > 0)` are constants whatever the tape
+        # does.
         tape = session.tape
         if (
             tape is not None
@@ -200,6 +215,7 @@ def _has_floats(found: Any) -> bool:
     if isinstance(found, (list, tuple)):
         return any(map(_has_floats, found))
     return (
+        # An object array may hold anything, numbers included.
         isinstance(found, (float, np.ndarray, np.generic)) and np.asarray(found).dtype.kind in "fO"
     )
 
@@ -221,6 +237,8 @@ def _call(text: str) -> Any:
     return refuse
 
 
+# Generated, as the methods differ only in their text. Special methods are looked up in the class, so an
+# instance attribute would not do.
 for _name, _sign in _SIGNS.items():
     setattr(FieldProtocols, f"__{_name}__", _operator(_sign))
     setattr(FieldProtocols, f"__r{_name}__", _operator(_sign, right=True))

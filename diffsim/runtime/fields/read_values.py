@@ -44,6 +44,8 @@ class Provenance:
     @classmethod
     def of(cls, field: Field) -> Provenance:
         """Return the provenance of what is read from a field now."""
+        # One for each field and recording: the reader is a look at the stack, which is too slow for each
+        # element.
         source: Any = field.source
         tape = session.tape
         assert tape is not None  # read_values are made while one records
@@ -55,11 +57,14 @@ class Provenance:
         self._field = weakref.ref(field)
         self._tape = weakref.ref(tape)
         self._record = weakref.ref(tape.record)
+        # How long the record is: only writes recorded later can depend on what is read.
         self.entry = tape.read_out(field)
         self.reader = Caller()
 
     @property
     def field(self) -> Field | None:
+        # All weak: a program may keep a list of losses for a plot, which must not keep tapes and their
+        # records.
         return self._field()
 
     @property
@@ -88,23 +93,29 @@ class Provenance:
         """Return the same number, array, vector or matrix, which remembers that it comes from here."""
         if not self.live:
             return made
+        # Functions such as `np.split` return several.
         if isinstance(made, (list, tuple)):
             marked = [self.mark(m) for m in made]
             return marked if isinstance(made, list) else tuple(marked)
         if isinstance(made, np.ndarray):
             if made.ndim:
                 return self.mark_array(made)
+            # A 0-D array is a number.
             made = made[()]
+        # Integers and booleans have no derivative: answers to questions are free.
         if isinstance(made, (float, np.floating)):
             return TrackedFloat(float(made), self)
         if isinstance(made, Matrix) and made.entries.dtype.kind == "f":
+            # A vector has room for the mark; it need not be another class.
             made.taken = self
         return made
 
     def mark_array(self, made: np.ndarray) -> np.ndarray:
         """Return an array that remembers it, whatever its shape."""
+        # Complex numbers as well: `np.fft` of a field goes back to reals.
         if not self.live or made.dtype.kind not in "fc":
             return made
+        # A view of the same memory: costs no copy.
         seen = made.view(TrackedArray)
         seen.taken = self
         return seen
@@ -112,6 +123,7 @@ class Provenance:
     def refuse(self, into: str, hint: str, what: str = "a number") -> None:
         """Raise AutodiffError if it would get into the recorded program as a constant."""
         field = self.field
+        # Only while it matters: after the block the same number is a plain one.
         if self.live and field is not None:
             raise AutodiffError(
                 f"{into} is given {what} that Python took from {field.name}; a tape knows it as a "
@@ -127,8 +139,10 @@ class Followed:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        # NumPy computes with plain arrays; calling the ufunc on marked ones would come back here.
         made = getattr(ufunc, method)(*_plain(inputs), **_plain(options))
         source = source_of(inputs)
+        # The results are the user's own arrays.
         if isinstance(made, tuple) and "out" in options:
             return made
         return made if source is None else source.mark(made)
@@ -143,10 +157,12 @@ def _plain(thing: Any) -> Any:
     """Return the same numbers and arrays, which remember nothing."""
     if isinstance(thing, TrackedArray):
         return thing.view(np.ndarray)
+    # Exact float: arithmetic on it takes Python's fast path.
     if isinstance(thing, TrackedFloat):
         return float(thing)
     if isinstance(thing, dict):
         return {key: _plain(value) for key, value in thing.items()}
+    # Exact classes: a named tuple can not be made from a list of its elements.
     if thing.__class__ in (list, tuple):
         return type(thing)(map(_plain, thing))
     return thing
@@ -158,16 +174,19 @@ class TrackedArray(Followed, np.ndarray):
     taken: Provenance | None
 
     def __array_finalize__(self, origin: Any) -> None:
+        # Called by NumPy for each view and slice: they keep the mark without any work.
         self.taken = getattr(origin, "taken", None)
 
     def __getitem__(self, key: Any) -> Any:
         made = super().__getitem__(key)
+        # Scalars taken from an array are no views of it.
         return self._marked(made) if isinstance(made, np.floating) else made
 
     def item(self, *args: Any) -> Any:
         return self._marked(super().item(*args))
 
     def dot(self, other: Any, out: Any = None) -> Any:
+        # Methods of ndarray that do not go through the two protocols.
         return np.dot(self, other, out=out)
 
     def trace(self, *args: Any, **options: Any) -> Any:
@@ -177,6 +196,7 @@ class TrackedArray(Followed, np.ndarray):
         return made if self.taken is None else self.taken.mark(made)
 
     def __reduce__(self) -> Any:
+        # Other processes have no tape.
         return self.view(np.ndarray).__reduce__()
 
     def __repr__(self) -> str:
@@ -197,12 +217,14 @@ class TrackedFloat(Followed, float, Tracked):
     taken: Provenance
 
     def __new__(cls, number: float, taken: Provenance | None = None) -> Any:
+        # `float` subclasses are made anew by some libraries with `type(x)(value)`.
         if taken is None:
             return float(number)
         made = super().__new__(cls, number)
         made.taken = taken
         return made
 
+    # Immutable.
     def __copy__(self) -> TrackedFloat:
         return self
 
@@ -222,17 +244,20 @@ class TrackedFloat(Followed, float, Tracked):
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
         """Evaluate an op of which this is one operand."""
+        # An operand that dispatches itself (a `Recorded`, a value of a kernel) decides.
         for a in args:
             if isinstance(a, OpDispatch) and not isinstance(a, TrackedFloat):
                 return a.apply(op, args)
         plain = [float(a) if isinstance(a, TrackedFloat) else a for a in args]
         made = op(*plain)
         source = source_of(args)
+        # `ds.stop_grad` is the way to say that a constant is meant.
         return made if op is ops.stop_grad or source is None else source.mark(made)
 
 
 def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any], Any]:
     def method(self: TrackedFloat, other: Any) -> Any:
+        # `Recorded` has the reflected operator, which records.
         if isinstance(other, Tracked) and not isinstance(other, TrackedFloat):
             return NotImplemented
         return self.taken.mark(compute(float(self), other))
@@ -251,6 +276,7 @@ def _alone(compute: Callable[[Any], Any]) -> Callable[[TrackedFloat], Any]:
     return lambda self: self.taken.mark(compute(float(self)))
 
 
+# Generated, as the methods differ in the operator only.
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(TrackedFloat, f"__{_name}__", _forward(getattr(operator, _name)))
     setattr(TrackedFloat, f"__r{_name}__", _backward(getattr(operator, _name)))
@@ -274,8 +300,10 @@ class FieldElement(TrackedFloat):
     @classmethod
     def of(cls, field: Field, index: tuple[int, ...]) -> FieldElement:
         """Read an element of a field of scalars."""
+        # `float.__new__`, as `__new__` of the class would need the provenance first.
         made = float.__new__(cls, field._flat[field._place(index)])
         made.taken = Provenance.of(field)
+        # With the index and the clock a later `+=` can tell that the element is still what was read.
         made.index, made.since = index, session.clock
         return made
 

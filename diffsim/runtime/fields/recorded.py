@@ -42,11 +42,14 @@ class Recorded(Tracked):
     """
 
     __slots__ = ("array", "grad", "record", "tape")
+    # None tells NumPy to leave the operator to this class (NEP 13): `array * r` must be recorded as one op.
     __array_ufunc__ = None
+    # Equal by value and mutable in its gradient.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, value: Any, tape: Recorder) -> None:
         entries = value.entries if isinstance(value, Matrix) else value
+        # f64 whatever the kernel returns, as Python's own arithmetic is.
         self.array = np.asarray(entries, np.float64)
         self.tape = tape
         self.record = tape.record
@@ -74,8 +77,10 @@ class Recorded(Tracked):
             AutodiffError: another tape is recording.
         """
         tape = session.tape
+        # Outside of a tape, and in one that has ended, it is a number like any other.
         if tape is None or not tape.follows_values:
             return False
+        # Silently treating it as a constant would lose its gradient.
         if not self.belongs_to(tape):
             raise AutodiffError(
                 "this value belongs to another tape, another step of a checkpointed rollout, or a function "
@@ -92,7 +97,9 @@ class Recorded(Tracked):
     def receive(self, g: np.ndarray) -> None:
         """Add a gradient: its sum over the elements where a number was broadcast."""
         if g.shape != self.array.shape:
+            # The adjoint of broadcasting is a sum over the axes that were added.
             g = g.sum() if not self.array.shape else np.broadcast_to(g, self.array.shape)
+        # Several uses add up; not in place, as `g` may belong to somebody else.
         self.grad = g if self.grad is None else self.grad + g
 
     def take(self) -> np.ndarray | None:
@@ -102,11 +109,13 @@ class Recorded(Tracked):
 
     def in_field(self, t: Type, name: str) -> Field | None:
         """Return a 0-D field that holds it, for an argument of that type; None where it does not fit."""
+        # The launch refuses what does not fit, with the parameter's name.
         if self.array.shape != t.shape:
             return None
         made = Field(t.scalar, t.shape, name=name, kind="argument")
         made.add_grad()
         made.place(())
+        # Recorded as a store, whose adjoint reads the field's gradient back into this value.
         made[None] = self
         return made
 
@@ -116,6 +125,7 @@ class Recorded(Tracked):
         """Evaluate an op of which this is one operand, and record it."""
         if op is ops.stop_grad:
             return self.value
+        # Ops with a type rule of their own (for other things than floats), and those that answer a question.
         if op.infer_type is not None or op.result == "b":
             raise KernelTypeError(
                 f"{op.sign} can not be computed of a value on a tape",
@@ -123,13 +133,18 @@ class Recorded(Tracked):
                 hint="do it in a kernel, or take the plain number: value.value",
             )
         follows = sum(a.follows() for a in args if isinstance(a, Recorded)) > 0  # asks each of them
+        # 1. Compute the value by the op's reference implementation.
         arrays = [_array(a) for a in args]
+        # Infinity and NaN are what kernels give as well, without warnings.
         with np.errstate(all="ignore"):
             found = np.asarray(op.ref(*arrays), np.float64)
         made = Recorded(found, self.tape)
+        # Outside of a tape the result is a plain number.
         if not follows:
             return made.value
+        # 2. Record it with the derivative by each active operand.
         parts = [(a, _Pull(op, k, arrays, found)) for k, a in enumerate(args) if _is_active(a)]
+        # Now, in the line of the op, rather than in the backward pass.
         for _, pull in parts:
             pull.check()
         self.tape.computed(made, [part for part in parts if not part[1].is_zero])
@@ -176,6 +191,7 @@ class Recorded(Tracked):
 
     def _binary(self, op: Op, a: Any, b: Any) -> Any:
         other = b if a is self else a
+        # Python then asks the other operand, or raises its own TypeError.
         if not isinstance(other, (Recorded, Matrix, int, float, np.generic)):
             return NotImplemented
         return self.apply(op, (a, b))
@@ -201,6 +217,7 @@ class Recorded(Tracked):
     # ---- as a constant
 
     def __float__(self) -> float:
+        # `math.sin(r)` comes here as well: the result would be a constant.
         if session.tape is not None and session.tape.follows_values:
             raise AutodiffError(
                 "a value on a tape was turned into a plain float, which is a constant: the gradient would "
@@ -218,6 +235,7 @@ class Recorded(Tracked):
         return float(self.array)
 
     def __bool__(self) -> bool:
+        # Control flow by a value is piecewise constant, so that the branch taken has the right gradient.
         return bool(self.array)
 
     def __eq__(self, other: Any) -> Any:
@@ -250,7 +268,9 @@ class _Pull:
         self.k = k
         self.args = args
         self.result = result
+        # A rule that is zero everywhere needs no entry.
         self.is_zero = isinstance(op.rule(k), Zero)
+        # The user's line, for an error in the backward pass.
         self.span = Span.of_caller()
 
     def check(self) -> None:
@@ -263,12 +283,17 @@ class _Pull:
 
     def __call__(self, g: np.ndarray) -> np.ndarray:
         """Return the operand's part of the gradient g of the result."""
+        # The rule is the one that autodiff uses for kernels: it is emitted as IR and interpreted with NumPy,
+        # so there is no second set of derivatives to be wrong.
         arrays = [g, *self.args, self.result]
         names = [Value(tensor(f64, a.shape)) for a in arrays]
         builder = Builder(self.span or Span("", 0), f64, i64)
+        # The cotangent may be 0 where later code did not select the value; 0 * inf would be NaN, so products
+        # with it are guarded (`ops/formulas.py`).
         builder.cut = names[:1]  # who knows what other code makes of it
         with builder:
             made: Any = self.op.rule(self.k)(*names)  # type: ignore[operator]
+        # A rule without a result: the derivative is zero.
         if made is None:
             return np.zeros(())
         known: dict[Value, Any] = dict(zip(names, arrays, strict=True))
@@ -291,6 +316,7 @@ class _Scatter:
         self.shape = shape
 
     def __call__(self, g: np.ndarray) -> np.ndarray:
+        # The gradient of x[index] by x: g at the index, 0 elsewhere.
         made = np.zeros(self.shape)
         made[self.index] = g
         return made
@@ -300,7 +326,9 @@ def _is_active(a: Any) -> bool:
     """Return whether a gradient flows to an operand; check that an element read from a field is fresh."""
     if isinstance(a, Recorded):
         return True
+    # In a tape a number that was just read stands for its field's element: the gradient flows there.
     if isinstance(a, FieldElement) and a.tape is session.tape and (field := a.field) is not None:
+        # The adjoint would be added to an element that no longer holds what was used.
         if field.versions.latest > a.since:
             raise GlobalDataAccessError(
                 f"an element of {field.name} was read in Python, the field was changed, and then the "
@@ -313,6 +341,7 @@ def _is_active(a: Any) -> bool:
         a.taken.refuse(
             "arithmetic with a value on the tape", "compute with the value first, or in a kernel"
         )
+    # Vectors do not stand for their element, as numbers do (`FieldElement`).
     if isinstance(a, Matrix) and a.owner and session.tape is not None:
         raise AutodiffError(
             f"an element of {a.owner} that is read in Python is a constant, and would be one here too",

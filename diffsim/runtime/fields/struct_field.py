@@ -44,6 +44,7 @@ class StructField(FieldProtocols, StructFieldLike):
         self._struct = members
 
     def __getattr__(self, name: str) -> Any:
+        # Past `__getattr__`: copying and pickling ask for attributes before `__init__` has run.
         members = self.__dict__.get("_struct", {})
         if name in members:
             return members[name]
@@ -60,6 +61,7 @@ class StructField(FieldProtocols, StructFieldLike):
                 Span.of_caller(),
                 hint=f"assign its elements, or copy: .{name}.from_numpy(...), .{name}.copy_from(...)",
             )
+        # Members are all that can be assigned to; a subclass of the user's may have attributes of its own.
         if members and (type(self) is StructField or hasattr(StructField, name)):
             hint = "" if hasattr(StructField, name) else self.type.advice(name)
             raise no_assignment(self.in_words(), name, members, hint)
@@ -88,6 +90,7 @@ class StructField(FieldProtocols, StructFieldLike):
     @property
     def given_name(self) -> str:
         """The name, if it has one."""
+        # Each member is named "name.member".
         return str(self._first().given_name).rpartition(".")[0]
 
     @property
@@ -111,6 +114,7 @@ class StructField(FieldProtocols, StructFieldLike):
         if not found:
             return None
         t = self.type
+        # Made at each access: members may get gradients later (`lazy_grad`).
         return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
 
     def fields(self) -> list[Field]:
@@ -139,12 +143,14 @@ class StructField(FieldProtocols, StructFieldLike):
         return self.given_name or "x"
 
     def _sample(self) -> str:
+        # The advice is written for the struct field, not for its first member.
         return f"{self._first_plain()._sample().replace(self._first_plain()._called(), self._called())}"
 
     def _array_text(self) -> str:
         return f"{self._called()}.{next(iter(self._struct))}.to_numpy()"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        # `to_numpy()` gives a dictionary, of which NumPy would make a 0-D array of objects.
         raise OperationError(
             f"{self.in_words()} can not become one array",
             Span.of_caller(),
@@ -155,6 +161,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     def __getitem__(self, key: Any) -> Element:
         found = Element(self, key)
+        # Now, so that the error is in the line of the index rather than where a member is used.
         index_of(self._first_plain(), key)
         return found
 
@@ -169,6 +176,7 @@ class StructField(FieldProtocols, StructFieldLike):
                 Span.of_caller(),
                 hint=f"give all members: {self.type.__name__}({', '.join(self._struct)})",
             )
+        # Member by member, each of which reports to the tape as any field.
         for member, f in self._struct.items():
             f[key] = given[member]
 
@@ -207,6 +215,7 @@ class StructField(FieldProtocols, StructFieldLike):
                 Span.of_caller(),
                 hint=f"its members are {', '.join(self._struct)}",
             )
+        # Members that are not given keep their values.
         for member, one in given.items():
             do(self._struct[member], one)
 
@@ -217,6 +226,7 @@ class Element:
     __slots__ = ("_field", "_key")
 
     def __init__(self, field: StructField, key: Any) -> None:
+        # Past `__setattr__`, which writes to the field.
         object.__setattr__(self, "_field", field)
         object.__setattr__(self, "_key", key)
 
@@ -236,8 +246,10 @@ class Element:
         return [*self._field._struct, "to_dict"]
 
     def __eq__(self, other: object) -> Any:
+        # Compared by value, as the elements of other fields, which are numbers.
         return self._now() == (other._now() if isinstance(other, Element) else other)
 
+    # Mutable, and equal by value.
     __hash__ = None  # type: ignore[assignment]
 
     def _now(self) -> Struct:
@@ -275,6 +287,7 @@ def make_struct_field(
             Span.of_caller(),
             hint='write name="x"',
         )
+    # Before the members are made, whose errors would name one of them.
     need_bool(needs_grad, "needs_grad")
     for member, m in t.members.items():
         inner = f"{name}.{member}" if name else ""
@@ -282,6 +295,7 @@ def make_struct_field(
             members[member] = make_struct_field(m, shape, inner, needs_grad, layout)
             continue
         element = m.shape if isinstance(m, TensorType) else ()
+        # Members that are integers have no gradient in a field that has one.
         grad = bool(needs_grad) and m.is_float
         members[member] = make_field(element, m.scalar, shape, inner, grad, layout)
     if needs_grad and not any(m.needs_grad for m in members.values()):

@@ -185,8 +185,8 @@ def versions_of(mem: Mem) -> Versions:
 
 
 def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
-    # A region may confine several axes; only that of the versions is comparable.
     """Return the row of the versioned axis that an access stays within, if it is known."""
+    # A region may confine several axes; only that of the versions is comparable.
     for r in access.region:
         if r.axis == axis:
             return r.argument, r.shift

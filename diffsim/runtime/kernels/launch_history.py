@@ -58,11 +58,11 @@ class LaunchHistory:
         self.forgot = True
 
     def shorten(self, times: array[int]) -> None:
-        # Amortized by `STRETCH`: callers test the length once for so many launches.
         """Drop readings in the middle of a row that has grown too long.
 
         A launch in the middle then counts as one that was earlier: more may have changed since, never less.
         """
+        # Amortized by `STRETCH`: callers test the length once for so many launches.
         most = max(STRETCH, _MOST // len(self.times))
         # The oldest one stays, and the newer half: calls of `kernel.grad` begin at the end. A call that goes
         # back into the gap gets an earlier reading, against which more counts as changed.

@@ -306,8 +306,8 @@ class Dependencies:
         self._things += [weakref.ref(t, gone) for t in things]
 
     def alive(self) -> list[Any]:
-        # Those that are collected during the loop are skipped.
         """Return these objects, for somebody who keeps the specialization in use."""
+        # Those that are collected during the loop are skipped.
         return [found for t in self._things if (found := t()) is not None]
 
     def drop(self) -> None:

@@ -63,9 +63,9 @@ class StorageLayout:
 
     @locks.cached
     def count(self) -> int:
+        """Number of scalars."""
         # Python's integers, as NumPy's product would wrap around for a shape that is too large, and pass for
         # a small one.
-        """Number of scalars."""
         count = self.components
         for n in self.shape:
             count *= n

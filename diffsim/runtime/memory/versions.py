@@ -167,9 +167,9 @@ class Versions:
         return self.whole > since or self.row(row) > since
 
     def rewritten(self, row: int | None, since: int, start: int) -> bool:
+        """Return whether everything written after `since` was rewritten after `start`."""
         # Part by part: what was written after `since` must have been written once more after `start`, else it
         # holds a value of neither time.
-        """Return whether everything written after `since` was rewritten after `start`."""
         if row is None:
             rows = np.asarray(self.rows)
             again = self.whole <= since or self.whole > start
