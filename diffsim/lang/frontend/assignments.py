@@ -1,6 +1,6 @@
-"""Assignments: to locals, to elements and components, to several targets at a time.
+"""Assignments: to locals, to elements and components, to several targets at once.
 
-A local keeps the type it was given first. What is stored into memory takes the type of the memory.
+A local keeps the type of its first value. A value stored into memory is converted to the memory's type.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from diffsim.lang.types.matrix import Matrix
 
 def assign(cx: TranslationContext, node: ast.Assign) -> None:
     """Translate `a = b = thing`."""
+    # Evaluated once, then assigned from left to right, as in Python.
     thing = expr(cx, node.value)
     for target in node.targets:
         assign_to(cx, target, thing, node.value)
@@ -65,7 +66,8 @@ def assign_to(
         parts = thing
         if isinstance(thing, Value) and thing.type.shape:
             flat = parts = linalg.elements(thing)
-            for n in thing.type.shape[1:]:  # the rows of a matrix
+            # Iterating over a matrix gives its rows, as in NumPy.
+            for n in thing.type.shape[1:]:
                 starts = range(0, len(flat), n)
                 parts = [cx.builder.tensor_of(flat[k : k + n], (n,)) for k in starts]
         elif isinstance(thing, (Matrix, iteration_spaces.Static)):
@@ -76,6 +78,7 @@ def assign_to(
             )
         _unpack(cx, target, list(parts), source)
         return
+    # Several functions look at the target to find out what it is; its indices may have effects.
     with cx.indices_once(target):
         _assign_part(cx, target, thing, source)
 
@@ -85,7 +88,7 @@ def _unpack(
 ) -> None:
     """Assign `a, b = parts`; of `a, *b = parts`, b is the list of those that no other name takes."""
     targets = target.elts
-    # Errors then point at the element of `a, b = x, y` that is meant.
+    # For `a, b = x, y` errors point to the element that is assigned, and not to all of them.
     is_written = isinstance(source, (ast.Tuple, ast.List)) and len(source.elts) == len(parts)
     given: list[ast.expr] = source.elts if is_written else [source] * len(parts)  # type: ignore[attr-defined]
     stars = [k for k, one in enumerate(targets) if isinstance(one, ast.Starred)]
@@ -95,11 +98,12 @@ def _unpack(
             f"{len(targets) - len(stars)} names for {len(parts)} values",
             "write as many names as values",
         )
-    for k in stars:  # Python allows one
+    for k in stars:  # at most one: Python's parser refuses more
         end = k + 1 + len(parts) - len(targets)
         parts[k:end], given = [parts[k:end]], [*given[:k], source, *given[end:]]
     for one, part, at in zip(targets, parts, given, strict=True):
         name = one.value if isinstance(one, ast.Starred) else one
+        # An underscore would otherwise keep the type of its first value.
         if not _is_discarded(cx, name):
             assign_to(cx, name, part, at)
 
@@ -114,6 +118,7 @@ def _assign_part(
     cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr
 ) -> None:
     """Assign to an element, or to several of a vector or matrix."""
+    # From the most to the least specific: components of an element, an element, a part of a local.
     several = partial_assignments.component_places(cx, target)
     if several:
         places, shape = several
@@ -153,13 +158,16 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
         thing = cx.value(thing, target, name, want)
         if want.shape and not thing.type.shape:
             thing = cx.builder.broadcast(thing, want)
+    # All lanes would write the same memory.
     if isinstance(old, KernelLocal) and cx.in_task:
         raise tasks.race_error(cx, name, target)
+    # A number in an assignment becomes a value with a type: it may be changed in a loop or branch later.
     if isinstance(thing, expressions.Number):
         have = old.mem.dtype if isinstance(old, KernelLocal) else getattr(old, "type", None)
         thing = cx.value(
             thing, target, like=have if isinstance(old, (Value, KernelLocal)) else None
         )
+    # A copy: lists are values in kernels, as vectors are.
     elif isinstance(thing, list):
         thing = list(thing)
     elif isinstance(thing, Matrix):
@@ -169,6 +177,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
             thing = keep_type(cx, thing, old.mem.dtype, name, target)
         elif isinstance(old, Value):
             thing = keep_type(cx, thing, old.type, name, target)
+        # For readable IR. Constants are shared and have no name.
         if not thing.hint and not isinstance(thing, Const):
             thing.hint = name
     elif isinstance(old, Value):
@@ -195,6 +204,7 @@ def stored(
                 f"store one number, or {an(mem.dtype)}" if mem.dtype.shape else "store one number",
             )
         have = cx.builder.broadcast(have, want)
+    # Refused, not warned about: integers have no gradients, so a derivative would be lost without notice.
     if have.type.is_float and not want.is_float:
         raise cx.type_error(
             node,
@@ -223,6 +233,8 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
         for one, old, thing in zip(places, olds, things, strict=True):
             _augment_place(cx, node, one, old, thing)
         return
+    # An element of a field: atomic, since another lane may update it too. Where the lane owns the element,
+    # a later pass makes a plain update of it (`passes/transforms/demote_atomics.py`).
     place = resolve_component(cx, target)
     if place is not None:
         with _values_before(cx, node, [place]) as (old,):
@@ -253,11 +265,13 @@ def _values_before(
     None for an atomic update, which reads memory later than Python would: the right side must not write
     there.
     """
+    # No atomic update exists for * and its like: the element is loaded, changed and stored.
     if type(node.op) not in tasks.ATOMIC:
         yield [cx.builder.load(*place) for place in places]
         return
     before = len(cx.builder.stmts)
     yield [None] * len(places)
+    # The order differs from Python's only if the right side itself writes to the element.
     for s in statements(Block(cx.builder.stmts[before:])):
         if isinstance(s, (Store, Atomic)) and any(_may_alias(place, s) for place in places):
             raise cx.syntax(
@@ -275,6 +289,7 @@ _SIGNS = {ast.Sub: "-", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
 def _may_alias(place: partial_assignments.Place, s: Store | Atomic) -> bool:
     """Return whether a statement may write to a place: not if a constant index differs."""
     mem, index = place
+    # Conservative: run-time indices may be equal.
     pairs = zip(index, s.index, strict=False)
     return mem is s.mem and not any(
         isinstance(a, Const) and isinstance(b, Const) and a.value != b.value for a, b in pairs

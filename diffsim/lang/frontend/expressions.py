@@ -1,4 +1,4 @@
-"""Expressions: each kind of syntax node has one function that evaluates it to an `Evaluated`.
+"""Expressions: one function for each kind of syntax node, which evaluates it to an `Evaluated`.
 
 Numbers known at compile time stay Python numbers until they meet a run-time value: constants are folded in
 double precision, and `0.1 * x` means f64's 0.1 where x is f64. Read `values.py` first.
@@ -32,6 +32,7 @@ from diffsim.lang.types.descriptions import advice, describe, sample
 from diffsim.lang.types.matrix import Matrix
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
+# Objects whose operators are not the cause of an error, so that it is about the operation itself.
 _PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
 
 
@@ -44,6 +45,7 @@ class ArrayRef(FieldLike):
 
     def __init__(self, mem: Mem, index_type: ScalarType) -> None:
         self._mem = mem
+        # A run-time value per axis: one compiled kernel serves arrays of all sizes.
         self.shape = tuple(Dim(index_type, mem, k) for k in range(mem.rank))
         self.dtype = mem.dtype.scalar
 
@@ -92,6 +94,8 @@ def _at(
     except DiffsimError:
         raise
     except Exception as problem:
+        # A property or an operator of the program's own class failed: that is the user's error, not
+        # diffsim's.
         if is_of_program(problem):
             raise cx.program_error(node, problem) from None
         raise
@@ -127,7 +131,8 @@ def value(cx: TranslationContext, node: ast.expr, what: str = "this") -> Value:
 
 def condition(cx: TranslationContext, node: ast.expr) -> Value | bool:
     """Evaluate a condition: a bool if it is known at compile time, else a boolean value."""
-    if isinstance(node, ast.BoolOp):  # of which only the truth is asked for
+    # `a and b` as a value is one of the operands, which need one type; as a condition it need not.
+    if isinstance(node, ast.BoolOp):
         found: Value | bool = _at(cx, node, short_circuit.truth_of)
         return found
     return truth(cx, expr(cx, node), node)
@@ -143,6 +148,7 @@ def truth(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Value | b
                 hint="compare an element or the norm with a number, or ask (a < b).all() or .any()",
             )
         if thing.type is not bool_:
+            # As in Python, a number is true if it is not 0; NaN is.
             thing = cx.builder.named("ne", thing, 0)
         return bool(thing.value) if isinstance(thing, Const) else thing
     if is_field(thing):
@@ -207,6 +213,8 @@ def binary(
 ) -> Evaluated:
     """Apply a binary operator to values or Python objects."""
     name, python = _BINARY[kind]
+    # 1. Lists: `[0] * 3` repeats, `[1] + [2]` joins, as in Python. 2. Constants are folded. 3. Anything
+    # else is an op.
     if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
         repeated = _repeated(cx, node, a, b)
         if repeated is not None:
@@ -234,6 +242,8 @@ def binary(
     return found
 
 
+# Limits of what is computed while compiling: elements of a list, and bits of an integer. No type holds more
+# than 64 bits, but intermediate results of constant expressions may be longer.
 _MOST_ITEMS = 1 << 16
 _MOST_BITS = 1 << 12
 
@@ -242,6 +252,7 @@ def _check_size(
     cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
 ) -> None:
     """Refuse integers of arbitrarily many digits before Python computes them: `9**9**9`."""
+    # Only these three operators make numbers much longer than their operands.
     if not isinstance(a, int) or not isinstance(b, int) or b <= 0:
         return
     bits = 0
@@ -268,6 +279,7 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
         divisor = cx.builder.const(divisor, i64)
     for place in itertools.product(*map(range, divisor.type.shape)):
         one = cx.builder.named("extract", divisor, *place) if place else divisor
+        # A constant other than 0 needs no check at run time.
         if not isinstance(one, Const) or one.value == 0:
             some = cx.builder.named("ne", one, 0)
             cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
@@ -297,6 +309,7 @@ def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> 
 
 def operands(cx: TranslationContext, node: Any, *things: Evaluated) -> list[Operand]:
     """Convert the operands of an operator; literals take the precision of the floats among them."""
+    # The widest float among the operands: in `0.1 * x` with x of f64, 0.1 is not rounded to f32 first.
     floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
     like = max(floats, key=lambda t: t.scalar.bits, default=None)
     made: list[Any] = [  # NumPy's numbers among them: the builder takes them as Python's
@@ -324,6 +337,7 @@ def fold(
     except Exception as problem:
         if is_of_program(problem) and any(map(has_code, args)):
             raise cx.program_error(node, problem) from None
+        # The operand that can not be computed with is more helpful in the message than Python's own text.
         for a in args:
             if a is None or not isinstance(a, _PLAIN):
                 message = f"{describe(a)} can not be used here"
@@ -337,12 +351,16 @@ def fold(
 
 def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
     """Translate `a ** b`: by multiplications for small constant exponents, else by an op."""
-    # exp(b * log(a)) has derivative NaN at a = 0; products have the right one.
+    # The derivative of exp(b * log(a)) is NaN at a = 0 and for a < 0; that of a product is right
+    # everywhere. Up to 64 these are at most 10 multiplications, cheaper than `pow`.
     whole = isinstance(b, int) or (isinstance(b, float) and b.is_integer() and abs(b) <= 16)
     if not isinstance(b, Value) and whole and abs(int(b)) <= 64 and isinstance(a, Value):
+        # `i ** 2.0` is a float in Python.
         if isinstance(b, float) and not a.type.is_float:
             a = cx.builder.cast(a, cx.builder.default_fp)
         return whole_power(cx, a, int(b), node)
+    # Exponentiation of integers is a loop of multiplications of its own: through floats, large powers would
+    # be rounded.
     both_int = all(x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
     if not both_int:
         return cx.builder.named("pow", a, b)
@@ -363,7 +381,7 @@ def _negative_power(cx: TranslationContext, node: Any) -> Exception:
 
 
 def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
-    """Translate `a ** n` by repeated squaring: exact derivative at 0, and fast."""
+    """Translate `a ** n` by repeated squaring, from the lowest bit of n on (D. E. Knuth, TAOCP 2, 4.6.3)."""
     if n < 0:
         if not a.type.is_float:
             raise _negative_power(cx, node)
@@ -383,7 +401,7 @@ def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
 def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
     """Translate `a @ b`."""
     left, right = _tensor_operand(cx, a, node), _tensor_operand(cx, b, node)
-    if len(left.type.shape) == 1 and len(right.type.shape) == 2:  # a row vector
+    if len(left.type.shape) == 1 and len(right.type.shape) == 2:  # a row vector: v A = A^T v
         return cx.builder.op(matmul, (cx.builder.op(transpose, (right,)), left))
     if len(left.type.shape) == 1:
         raise cx.type_error(
@@ -416,6 +434,7 @@ def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
     if isinstance(node.op, ast.Not):
         known = truth(cx, x, node.operand)
         return cx.builder.named("not", known) if isinstance(known, Value) else not known
+    # Folded, so that `-1` remains a literal, which adopts the type of its context.
     if isinstance(x, (*Number, Matrix)):
         return fold(cx, node, _UNARY[type(node.op)], x)
     x = cx.value(x, node, "the operand")
@@ -441,6 +460,7 @@ def _compare(cx: TranslationContext, node: ast.Compare) -> Evaluated:
 
 def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Value | PythonObject:
     """Translate the comparisons of `a < b < c` from the k-th on, each evaluated only where it decides."""
+    # Each operand is evaluated once, though it takes part in two comparisons.
     right = expr(cx, node.comparators[k])
     first = _compare_two(cx, type(node.ops[k]), left, right, node)
     if isinstance(first, Const) and first.type is bool_:
@@ -451,7 +471,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Valu
     def rest() -> Value | PythonObject:
         return _chain(cx, node, right, k + 1)
 
-    # A select is cheaper than a branch where evaluating the rest has no effect and can not fail.
+    # An `and` is cheaper than a branch if evaluating the rest has no effect and can not fail.
     cheap = all(short_circuit.is_cheap(cx, later) for later in node.comparators[k + 1 :])
     if not isinstance(first, Value) or first.type.shape or cheap:
         return _both(cx, first, rest())
@@ -478,6 +498,8 @@ def _compare_two(
             ast.NotIn: _is_not_in,
         }[kind]
         if kind in (ast.Is, ast.IsNot):
+            # The answer depends on which objects these are: another one with equal value makes the kernel
+            # stale.
             cx.observations.note_identity(a)
             cx.observations.note_identity(b)
             return test(a, b)
@@ -490,6 +512,7 @@ def _compare_two(
                 f"{describe(x)} as a whole can not be compared",
                 f"name an element: {sample(x)}",
             )
+    # Vectors are compared element by element, which gives a vector and no bool: that is an op.
     if known and not any(isinstance(x, (list, Matrix, np.ndarray)) for x in (a, b)):
         return fold(cx, node, python, a, b)
     return cx.builder.named(name, *operands(cx, node, a, b))
@@ -508,6 +531,7 @@ def _both(
     cx: TranslationContext, a: Value | PythonObject, b: Value | PythonObject
 ) -> Value | PythonObject:
     """Combine two comparisons by `and`."""
+    # `False and x` is False, `True and x` is x: no op is needed.
     for x, other in ((a, b), (b, a)):
         if not isinstance(x, Value):
             return other if x else False
@@ -543,6 +567,7 @@ def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
         )
     (generator,) = node.generators
     items: PythonObject = expr(cx, generator.iter)
+    # The length of a vector is known at compile time, its elements are not.
     if isinstance(items, Value) and len(items.type.shape) == 1:
         items = linalg.elements(items)
     if not hasattr(type(items), "__iter__") or is_field(items):

@@ -1,4 +1,4 @@
-"""What loops run over: ranges, boxes of indices, fields, and things that are unrolled."""
+"""Iteration spaces of loops: ranges, boxes of indices, fields, and sequences that are unrolled."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from diffsim.lang.types.matrix import Matrix
 
 
 class Space:
-    """What a loop runs over: a box of indices, or items known at compile time (`static`).
+    """An iteration space: a box of indices, or items known at compile time (`static`).
 
     Attributes:
         axes: the bounds of each index, of one integer type each.
         kind: "single", "tuple" or "grouped": how the target receives the indices.
         static: the items, if they are known at compile time; then there are no axes.
-        start: of a range with a step, the first number; the axis counts iterations then.
-        step: of such a range.
+        start: the first number of a range with a step, whose axis counts iterations; None for others.
+        step: the step of such a range.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class Space:
 
     def item(self, cx: TranslationContext, indices: list[Value]) -> Any:
         """Return what the loop's target is bound to in the iteration with these indices."""
+        # Normalized loops (from 0, with step 1) are what the dependence analysis understands; the index is
+        # affine in the counter.
         if self.start is not None:
             return self.start + indices[0] * self.step
         if self.kind == "grouped":
@@ -65,7 +67,7 @@ class Space:
 
 
 class Grouped:
-    """What `ds.grouped(...)` evaluates to."""
+    """The value of `ds.grouped(...)`: an iteration space whose indices form one vector."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -75,7 +77,7 @@ class Grouped:
 
 
 class NdRange:
-    """What `ds.ndrange(...)` evaluates to: bounds that may be run-time values."""
+    """The value of `ds.ndrange(...)`: a box of indices, with bounds that may be run-time values."""
 
     def __init__(self, bounds: list[tuple[Any, ...]]) -> None:
         self.bounds = bounds
@@ -94,6 +96,7 @@ class NdRange:
 
 def is_static(cx: TranslationContext, node: ast.expr) -> bool:
     """Return whether a loop runs over things known at compile time, by its head alone."""
+    # A list that is written out is unrolled, or refused with the advice to write ds.static.
     if not isinstance(node, ast.Call):
         return isinstance(node, (ast.List, ast.Tuple))
     head = node.func
@@ -106,6 +109,8 @@ def is_static(cx: TranslationContext, node: ast.expr) -> bool:
 def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
     """Evaluate what a `for` runs over."""
     called = node.func if isinstance(node, ast.Call) else None
+    # Before the call is evaluated: the bounds of `range` may be run-time values, which Python's own does
+    # not take.
     if isinstance(called, ast.Name) and expressions.expr(cx, called) is range:
         assert isinstance(node, ast.Call)
         return _range_space(cx, node)
@@ -119,7 +124,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         axes = [_bounds(cx, node, lo, hi) for lo, hi in thing.bounds]
         kind = "single" if len(axes) == 1 and kind == "tuple" else kind
         return Space(axes, kind=kind)
-    while is_struct_field(thing):  # all members have one shape
+    while is_struct_field(thing):  # all members have one shape, also those of structs inside
         thing = next(iter(thing._struct.values()))
     if is_field(thing):
         mem = cx.use(thing._mem)
@@ -132,6 +137,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         axes = [_bounds(cx, node, 0, n) for n in thing.shape]
         return Space(axes, kind="single" if mem.rank == 1 and kind == "tuple" else kind)
     if isinstance(thing, range):
+        # A range object from outside of the kernel, or one of constants.
         if thing.step == 1:
             return Space([_bounds(cx, node, thing.start, thing.stop)], kind="single")
         thing = list(thing)
@@ -153,7 +159,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
 
 
 class Static:
-    """What `ds.static(things)` evaluates to in a `for`."""
+    """The value of `ds.static(things)`: items that a `for` is unrolled over."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -173,6 +179,7 @@ class Static:
 
 def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value, Value]:
     """Convert bounds to values of one integer type: i32, or i64 where that is not enough."""
+    # Indices of 32 bits use half of the registers of 64, and are faster on GPUs.
     t: Type = i32
     for x in (lo, hi):
         if isinstance(x, Value):
@@ -182,6 +189,7 @@ def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value,
                     f"a bound of a loop is a whole number, not {an(x.type)}",
                     hint="divide with //, or convert it: ds.cast(n, ds.i32)",
                 )
+            # The upper half of u32 does not fit into i32.
             if x.type.bits == 64 or x.type.name == "u32":  # type: ignore[union-attr]
                 t = i64
         elif isinstance(x, bool) or not isinstance(x, (int, np.integer)):
@@ -227,7 +235,7 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
     first, last = _bounds(cx, node.args[0] if len(node.args) == 1 else node, lo, hi)
     if step == 1:
         return Space([(first, last)], kind="single")
-    # The number of iterations, rounded up as Python's range does.
+    # The number of iterations is ceil(gap / |step|), or 0 if the range is empty.
     gap = last - first if step > 0 else first - last
     count = cx.builder.named(
         "max", cx.builder.named("floordiv", gap + (abs(step) - 1), abs(step)), 0
@@ -239,6 +247,7 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
 def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> None:
     """Bind a loop's target to its item: a name, or nested tuples of names."""
     if isinstance(target, ast.Name):
+        # The name of the target, for readable IR.
         if isinstance(item, Value) and not item.hint and not isinstance(item, Const):
             item.hint = target.id
         cx.env[target.id] = item

@@ -1,4 +1,4 @@
-"""Implicit conversions to a narrower type: what they may lose is warned about, once per line.
+"""Implicit conversions to a narrower type, with a warning about possible losses, once per line.
 
 The criterion is type promotion: `i8 = i32` may lose something; `u32 = i32` does not count, since a sum of the
 two is a u32. A range analysis of integers (constants, loop indices, `x & 255`) avoids false warnings.
@@ -15,7 +15,8 @@ from diffsim.ir.nodes import Check, Const, Value
 from diffsim.ir.types import ScalarType, converted, promote
 from diffsim.lang.frontend.context import TranslationContext
 
-_DEPTH = 6  # of expressions that the range analysis follows; each level may double its work
+# The depth of expressions that the range analysis follows: each level may double its work.
+_DEPTH = 6
 
 
 class PrecisionLoss(UserWarning):
@@ -28,6 +29,7 @@ def narrowed(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> Val
     if have is not to and not to.is_bool:
         if isinstance(v, Const):
             _constant(cx, v, to, name)
+        # If the promoted type is that of the destination, every operation of the two has this type anyway.
         elif promote(have, to) is not to:
             _run_time(cx, v, to, name)
     return cx.builder.cast(v, to)
@@ -56,9 +58,11 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
     )
     if cx.debug:
         b = cx.builder
+        # Fits if the value survives the conversion there and back ...
         for place in itertools.product(*map(range, v.type.shape)):
             one = b.named("extract", v, *place) if place else v
             fits = b.named("eq", b.cast(b.cast(one, to), have), one)
+            # ... and keeps its sign: -1 as u32 and back is -1 again.
             if have.kind != to.kind:
                 fits = b.named(
                     "and", fits, b.named("eq", b.named("lt", b.cast(one, to), 0), one < 0)
@@ -70,26 +74,28 @@ def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> No
 def _warn(cx: TranslationContext, message: str) -> None:
     """Warn, once per line."""
     span = cx.builder.span
+    # Unrolled loops and inlined funcs are translated several times.
     if (
         span.file,
         span.line,
-    ) not in cx.warned_lines:  # a loop that is unrolled, or translated twice
+    ) not in cx.warned_lines:
         cx.warned_lines.add((span.file, span.line))
         warn(message, PrecisionLoss, span)
 
 
 def note_merged_range(cx: TranslationContext, out: Value, a: Value, b: Value) -> None:
-    """Record the range of an integer that is one of two."""
+    """Record the range of a merged integer: the interval hull of both."""
     if out.type.is_int:
         (least, largest), (low, high) = _range(cx, a), _range(cx, b)
         cx.builder.ranges[out] = min(least, low), max(largest, high)
 
 
 def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, int]:
-    """Return the least and the largest number that an integer may be, by interval arithmetic."""
+    """Return bounds of an integer, by interval arithmetic (R. E. Moore, Interval Analysis, 1966)."""
     t = v.type.scalar
     if isinstance(v, Const):
         return int(v.value), int(v.value)
+    # Loop indices and merged values.
     known = cx.builder.ranges.get(v)
     if known is not None:
         return known
@@ -109,19 +115,23 @@ def _range(cx: TranslationContext, v: Value, depth: int = _DEPTH) -> tuple[int, 
         }[name]
     elif name == "cast":
         found = parts[0]
+    # `x & m` clears bits of m: with m >= 0 it is between 0 and m, whatever the sign of x.
     elif name == "bit_and" and any(a >= 0 for a, _ in parts):
         found = 0, min(b for a, b in parts if a >= 0)
+    # As in Python, the remainder has the sign of the divisor.
     elif name == "mod" and parts[1][0] > 0:
         found = 0, parts[1][1] - 1
+    # By a positive constant: monotonic, so the ends of the interval go to the ends.
     elif name in ("floordiv", "shr") and parts[1][0] == parts[1][1] > 0:
         n = parts[1][0]
         found = tuple(x >> n if name == "shr" else x // n for x in parts[0])  # type: ignore[assignment]
     elif name in ("add", "sub", "mul"):
         (a, b), (c, d) = parts
         ends = {"add": (a + c, b + d), "sub": (a - d, b - c)}.get(name)
+        # A product is bilinear, so its extremes are at corners of the box.
         products = a * c, a * d, b * c, b * d
         found = ends or (min(products), max(products))
-    # Where the result may not fit it wraps around, and can be anything.
+    # Where the result may not fit it wraps around: then nothing is known but its type.
     if found is None or not (t.holds(found[0]) and t.holds(found[1])):
         return whole
     return found

@@ -1,6 +1,7 @@
 """Assignment to parts of vectors and matrices: `v[0] = x`, `v.y = x`, `v.xy = w`, `v.fill(0)`.
 
-Vectors are SSA values, so assigning to a part of a local binds the local to a new vector.
+Vectors are SSA values, which do not change: assigning to a part of a local binds the local to a new vector,
+made by the op `insert`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Place = tuple[Mem, tuple[Value, ...]]
 def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: ast.expr) -> None:
     """Assign to a part of a local: `v[0] = x`, `A[i, j] = x`, `v.y = x`, `v.zx = w`, `p.pos = x`."""
     custom_derivatives.refuse_assignment(cx, target)
+    # A member of a local struct has a name of its own, "p.pos".
     member = structs.local_name(cx, target)
     if member is not None:
         assignments.assign_local(cx, member, thing, target)
@@ -51,6 +53,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     index: list[Value] = []
     if isinstance(target, ast.Subscript):
         index = subscripts.index_list(cx, target)
+    # `A[i][j]` and `A[i, j]` name the same element.
     while isinstance(base, ast.Subscript):
         index = subscripts.index_list(cx, base) + index
         base = base.value
@@ -65,6 +68,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
             "changed in it",
             "copy it to a local first, or keep it in a field",
         )
+    # A constant that is changed becomes a value.
     if isinstance(owner, (list, Matrix)):
         owner = cx.value(owner, base)
     if not isinstance(owner, Value) or not owner.type.shape:
@@ -81,6 +85,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
             f"the last one is {dims[-1] - 1}",
         )
     things = split(cx, thing, len(chosen), source) if len(chosen) > 1 else [thing]
+    # A swizzle such as `v.xy = w` inserts one element after the other.
     ends = [[cx.builder.literal(k)] for k in chosen] or [[]]
     for one, end in zip(things, ends, strict=True):
         new = cx.value(one, source, "the value", like=owner.type)
@@ -146,6 +151,7 @@ def component_places(
     cx: TranslationContext, target: ast.expr
 ) -> tuple[list[Place], tuple[int, ...]] | None:
     """Return the places that `x[i].zx`, `x[i][:2]` or `A[i][0]` names in a field, and their shape."""
+    # Members of structs are whole values, not components.
     if structs.local_name(cx, target) is not None or subscripts.is_member(cx, target):
         return None
     swizzle = isinstance(target, ast.Attribute) and linalg.swizzle(target.attr) is not None
@@ -165,6 +171,7 @@ def component_places(
                 "name elements by their indices: [i, j]",
             )
         return [place for place in places if place is not None], (len(places),)
+    # An index longer than the rank already names a component.
     if len(index) > mem.rank or not _is_slice(cx, target, mem.dtype):
         return None
     chosen, shape = subscripts.slice_of(cx, target, mem.dtype)
@@ -206,7 +213,8 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     if dtype.shape and isinstance(number, Value) and not number.type.shape:
         number = keep_type(cx, number, dtype.scalar, field._mem.name, node.args[0])
         number = cx.builder.broadcast(number, dtype)
-    # The loop is written as syntax with reserved names, so that it becomes a task like any other loop.
+    # The loop is built as syntax, with names that no program can have, so that it becomes a task like any
+    # other.
     cx.env.update({_FIELD: field, _VALUE: number, _ELEMENTS: iteration_spaces.Grouped(field)})
     at = ast.Name(_AT, ast.Load()) if field._mem.rank else ast.Constant(None)
     place = ast.Subscript(ast.Name(_FIELD, ast.Load()), at, ast.Store())
@@ -214,6 +222,7 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     if field._mem.rank:
         elements = ast.Name(_ELEMENTS, ast.Load())
         done = ast.For(ast.Name(_AT, ast.Store()), elements, [done], [])
+    # Each node needs a place in the source, for errors and spans.
     for part in ast.walk(done):
         ast.copy_location(part, node)
     statements.block(cx, [done])
@@ -234,6 +243,7 @@ def fill(cx: TranslationContext, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     target = node.func.value
+    # A call in the target would be translated twice: once to find the place, once for the field.
     if node.func.attr != "fill" or any(isinstance(n, ast.Call) for n in ast.walk(target)):
         return False
     name = structs.local_name(cx, target)
@@ -248,6 +258,7 @@ def fill(cx: TranslationContext, node: ast.expr) -> bool:
     elif place is not None:
         owner = place[0].dtype if len(place[1]) == place[0].rank else place[0].dtype.scalar
     else:
+        # A local that is no vector has no `.fill`; otherwise it may be a whole field.
         return name is None and _fill_field(cx, node, target)
     if not owner.shape:
         return False

@@ -1,8 +1,10 @@
-"""Branches and loops as structured SSA: merges what the paths bind, carries what a loop changes.
+"""Branches and loops as structured SSA: merges the bindings of branches, carries locals that a loop changes.
 
-The callers pass functions that translate a branch or a loop's body; this module only keeps track of names.
+The results of an If take the place of phi functions at its join, and the carried values of a loop of those at
+its header (R. Cytron et al., 1991). The syntax shows which names a loop changes, so no dominance frontiers
+are needed. The callers pass functions that translate a branch or a body; this module keeps track of names.
 `break`, `continue` and early `return` are boolean locals (BREAK, CONTINUE, RETURN), so that they are merged
-and carried like any other local; `statements.py` guards what follows them.
+and carried like any other local; `statements.py` guards the statements after them.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ def if_region(
     node: Any,
 ) -> Any:
     """Translate both branches, merge the names they bind, and return the merged results."""
+    # 1. Translate each branch into a list of statements of its own, from the same bindings.
     b, span, before = cx.builder, cx.builder.span, cx.frame.env
     sides: list[tuple[list[Stmt], dict[str, Any], Any]] = []
     cx.level += 1
@@ -54,16 +57,18 @@ def if_region(
     cx.level -= 1
     b.span = span
     (then_stmts, then_env, then_result), (else_stmts, else_env, else_result) = sides
+    # 2. Merge the bindings. Conversions to the common type are appended to the branches themselves.
     merge = _BranchMerge(cx, cond, then_stmts, else_stmts, node)
     after = then_env | else_env
-    # Most names are bound to the same object on both sides; long functions have many of them.
-    for name in after:  # long functions have many names, and branches change few
+    # Compared by identity: long functions have many names, and branches change few.
+    for name in after:
         if name not in then_env or name not in else_env:
             after[name] = merge.bound_on_one_path(name, then_env, else_env)
         elif then_env[name] is not else_env[name]:
             after[name] = merge.names(name, then_env[name], else_env[name])
     result = merge.pair(then_result, else_result, "the result of this expression")
     cx.frame.env = after
+    # 3. Emit the If, which defines the merged values.
     merge.finish(span)
     return result
 
@@ -86,8 +91,10 @@ class _BranchMerge:
 
     def names(self, name: str, a: Evaluated, b: Evaluated) -> Any:
         """Merge what the branches bind a name to."""
+        # An error only where the name is used: many names assigned in a branch are used there alone.
         if isinstance(a, Undefined) or isinstance(b, Undefined):
             return Undefined("has a value on one path only")
+        # The members have names of their own, which are merged one by one.
         if isinstance(a, StructVar) and a == b:
             return a
         with _emit_into(self.cx.builder, self.then):
@@ -103,6 +110,7 @@ class _BranchMerge:
     def bound_on_one_path(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
         """Merge a name that one branch alone binds."""
         if name in _FLAGS:
+            # A flag that a branch does not set is False.
             return self.flag(a.get(name, False), b.get(name, False))
         if name == RESULT:  # what is returned matters only where RETURN is set
             known = a.get(name) if name in a else b.get(name)
@@ -112,6 +120,7 @@ class _BranchMerge:
 
     def flag(self, a: Evaluated, b: Evaluated) -> Any:
         """Merge a control flag without emitting anything where both sides are known."""
+        # `if c: break`: the flag is the condition itself, and an If without other results disappears.
         if isinstance(a, bool) and isinstance(b, bool):
             if a == b:
                 return a
@@ -130,6 +139,8 @@ class _BranchMerge:
             return StructValue(a.type, merged)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
             return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
+        # Equal objects remain known at compile time. `==` is code of the program, which may fail or give an
+        # array.
         if not isinstance(a, Value) and not isinstance(b, Value):
             try:
                 if type(a) is type(b) and bool(a == b):
@@ -137,8 +148,11 @@ class _BranchMerge:
             except Exception:
                 pass
         cx, builder = self.cx, self.cx.builder
-        if {type(a), type(b)} == {int, float}:  # numbers that were written: 0 if c else 0.5
+        # Two literals: in `0 if c else 0.5` the 0 is meant as a float.
+        if {type(a), type(b)} == {int, float}:
             a, b = float(a), float(b)  # type: ignore[arg-type]  # one is an int, one a float
+        # Each conversion is emitted at the end of its own branch. A constant adopts the type of the other
+        # branch's value.
         with _emit_into(builder, self.then):
             x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
         with _emit_into(builder, self.orelse):
@@ -187,6 +201,8 @@ def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: Any
         raise cx.type_error(
             node, _two_types(what, a, b), hint="make both a number, or both a vector"
         )
+    # An integer on one path and a float on the other is usually a mistake (`s = 0`): converting it silently
+    # would hide that, while a wider type of the same kind holds both exactly.
     if a.type.scalar.kind != b.type.scalar.kind:
         raise cx.type_error(
             node,
@@ -217,14 +233,15 @@ def _zeros_like(thing: Evaluated) -> Any:
 
 
 class CarriedValues:
-    """The values that a loop carries: names are bound to parameters inside, and to results afterwards.
+    """The values that a loop carries: names are bound to parameters in the body, and to results after it.
 
     Invariant: `names`, flattened, correspond one to one to `inits` and `params`, which have equal types.
 
     Attributes:
         before: the bindings at the loop.
-        forms: the structure of results that are several values (RESULT), to rebuild them.
-        invariant_objects: names bound to Python objects, which the body must leave as they are.
+        forms: the structure of results that consist of several values (RESULT), to rebuild them.
+        invariant_objects: names bound to Python objects, which the body must not rebind: a Python object can
+            not be carried from one iteration to the next.
     """
 
     def __init__(self, cx: TranslationContext, names: Iterable[str], node: Any) -> None:
@@ -236,7 +253,7 @@ class CarriedValues:
         self.forms: dict[str, Any] = {}
         self.invariant_objects: dict[str, Any] = {}
         for name in with_members(cx.env, names):
-            if name not in cx.env:
+            if name not in cx.env:  # assigned in the body for the first time: local to an iteration
                 continue
             if isinstance(cx.env[name], Undefined):
                 continue
@@ -244,7 +261,7 @@ class CarriedValues:
             if isinstance(thing, StructVar):
                 self.invariant_objects[name] = thing
                 continue
-            # It lives in memory in a parallel loop: `tasks.accumulate` updates it there.
+            # In a parallel loop it lives in memory, which needs no carrying: `tasks.accumulate` updates it.
             if isinstance(thing, KernelLocal) and cx.in_task:
                 continue
             thing = load_local(cx, thing)
@@ -252,6 +269,7 @@ class CarriedValues:
                 self.names.append(name)
                 self.inits += _flatten(cx, thing, node)
                 self.forms[name] = thing
+            # A constant that the loop changes becomes a run-time value.
             elif isinstance(thing, (bool, int, float, np.generic, Value, Matrix)) or (
                 isinstance(thing, (list, tuple)) and thing
             ):
@@ -259,7 +277,7 @@ class CarriedValues:
                 self.inits.append(cx.value(thing, node, name))
             else:
                 self.invariant_objects[name] = thing
-        # Names of the front end's own, such as %break, are not shown in printed IR.
+        # The front end's own names, such as %break, are not shown in printed IR.
         hints = ["" if n[0] == "%" else n for n in self.names for _ in range(self._width(n))]
         self.params = tuple(Value(v.type, n) for n, v in zip(hints, self.inits, strict=True))
 
@@ -277,8 +295,10 @@ class CarriedValues:
 
     def enter_body(self, extra: dict[str, Any] | None = None) -> None:
         """Bind the names to the loop's parameters, for the translation of the body."""
+        # Only names bound before the loop, plus those of a single iteration (`extra`), such as CONTINUE.
         env = dict(self.before)
         env.update(self._bound(self.params))
+        # Bindings of a single iteration, such as CONTINUE, which each iteration starts with.
         env.update(extra or {})
         self.cx.frame.env = env
 
@@ -293,6 +313,7 @@ class CarriedValues:
                     self.node, f"{name} {thing.why} in this loop", "assign it on every path"
                 )
             form = self.forms.get(name)
+            # All returns in the loop share one set of carried values.
             if form is not None and _structure(form) != _structure(thing):
                 raise self.cx.type_error(
                     self.node,
@@ -302,7 +323,10 @@ class CarriedValues:
             found = [thing] if form is None else _flatten(self.cx, thing, self.node)
             for one in found:
                 v, t = self.cx.value(one, self.node, what), self.params[len(made)].type
+                # The type of a carried value is that before the loop, in each iteration.
                 made.append(keep_type(self.cx, v, t, what, self.node))
+        # By identity: `==` of objects of the program may be anything. Local structs are compared by type,
+        # as their members are carried themselves.
         for name, thing in self.invariant_objects.items():
             after = self.cx.env.get(name)
             if after is not thing and not (isinstance(thing, StructVar) and after == thing):
@@ -316,6 +340,7 @@ class CarriedValues:
     def exit(self) -> tuple[Value, ...]:
         """Bind the names to the loop's results, for what follows, and return the results."""
         outs = tuple(Value(p.type, p.hint) for p in self.params)
+        # Bindings made in the body end with it; only carried names keep a value.
         env = dict(self.before)
         env.update(self._bound(outs))
         self.cx.frame.env = env
@@ -349,7 +374,7 @@ def _unflatten(form: Any, values: Iterator[Value]) -> Any:
 
 
 def _structure(result: Evaluated) -> Any:
-    """Return what two results must have in common to be merged."""
+    """Return the structure that two results must share to be merged."""
     if isinstance(result, StructValue):
         return result.type
     if isinstance(result, (list, tuple)):
@@ -360,7 +385,7 @@ def _structure(result: Evaluated) -> Any:
 def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -> Value:
     """Convert the new value of a variable to the type that the variable has.
 
-    A local keeps the type it was given first: a loop could not carry it otherwise.
+    A local keeps the type of its first value: a loop could not carry it otherwise.
     """
     if v.type is t:
         return v
@@ -370,6 +395,8 @@ def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -
             f"{name} is {an(t)} and can not become {an(v.type)}",
             hint=f"use another name for {an(v.type)}",
         )
+    # Within integers or floats `narrowed` converts, with a warning; from float to integer it would change
+    # the meaning.
     if (v.type.is_float and not t.is_float) or (t.is_bool and not v.type.is_bool):
         raise cx.type_error(
             node,
@@ -384,6 +411,7 @@ def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -
 
 def note_range(cx: TranslationContext, index: Value, lo: Value, hi: Value) -> None:
     """Record the range of a loop's index, where its bounds are constants; `narrowing.py` uses it."""
+    # An empty loop has no index; the maximum below keeps the interval from being empty.
     least = lo.value if isinstance(lo, Const) else lo.type.scalar.limits[0]
     last = hi.value if isinstance(hi, Const) else hi.type.scalar.limits[1]
     cx.builder.ranges[index] = int(least), max(int(least), int(last) - 1)
@@ -400,6 +428,7 @@ def for_region(
 ) -> None:
     """Emit a counted loop without break; `body` translates one iteration, given the index."""
     b, span = cx.builder, cx.builder.span
+    # The number of random draws is carried too: each iteration draws other numbers.
     carried = CarriedValues(cx, (*names, DRAWS), node)
     index = Value(lo.type, hint)
     note_range(cx, index, lo, hi)
@@ -425,6 +454,7 @@ def _declare_result(
     """
     env = dict(cx.env)
     cx.level += 1
+    # The statements go into a block that is dropped.
     with cx.builder.block():
         CarriedValues(cx, (*names, BREAK, RETURN, DRAWS), node).enter_body({CONTINUE: False})
         body()
@@ -453,6 +483,8 @@ def while_region(
     """
     b, span = cx.builder, cx.builder.span
     before, outer_break = cx.frame.env.copy(), cx.env.get(BREAK)
+    # 1. The flags that can end the loop are carried, so they need a value before it. RETURN may already be
+    # set.
     if flags:
         cx.env[BREAK] = False
     if RETURN in flags:
@@ -461,6 +493,8 @@ def while_region(
             _declare_result(cx, names, body, node)
         flags = (*flags, RESULT) if RESULT in cx.env else flags
     carried = CarriedValues(cx, (*names, *flags, DRAWS), node)
+    # 2. The condition: no flag is set and the test holds. The test is evaluated only if no flag is set, as in
+    # Python: after a break it may be out of bounds.
     cx.level += 1
     carried.enter_body({CONTINUE: False})
     entered = cx.frame.env.copy()
@@ -480,11 +514,12 @@ def while_region(
         b.span = span
     go = go if isinstance(go, Value) else b.const(go, bool_)
     cond = Block(cond_stmts, (go,))
-    # Nothing of this attempt remains: its statements are dropped, the bindings restored.
+    # The statements of this attempt are dropped, and the bindings restored.
     if has_effects(cond) or cx.has_changed(entered):
         cx.level -= 1
         cx.frame.env = before
         return False
+    # 3. The body, from the bindings at its start.
     carried.enter_body({CONTINUE: False})
     with b.block() as stmts:
         body()
@@ -493,7 +528,7 @@ def while_region(
     cx.level -= 1
     outs = carried.exit()
     cx.env.pop(BREAK, None)
-    # A break of this loop must not stop the loop around it.
+    # A break of this loop must not end the loop around it.
     if outer_break is not None:
         cx.env[BREAK] = outer_break
     b.add(

@@ -1,4 +1,4 @@
-"""`and`, `or` and `a if c else b`: operands that are evaluated only where they count.
+"""`and`, `or` and `a if c else b`: operands that are evaluated only if they are needed.
 
 Each becomes an If, or a plain op where evaluating both sides is cheap and can not fail.
 """
@@ -25,9 +25,12 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
     rest = others[0]
     if len(others) > 1:
         rest = ast.copy_location(ast.BoolOp(op=node.op, values=others), others[0])
+    # Known at compile time: the other operand is not even translated, as in `field is not None and field[i]
+    # > 0`.
     if not isinstance(test, Value):
         return left if test != is_and else expressions.expr(cx, rest)
     found: list[Evaluated] = []
+    # Two booleans: one op instead of a branch.
     if _is_bool(left) and is_cheap(cx, rest):
         found.append(expressions.expr(cx, rest))
         if _is_bool(found[0]):
@@ -35,6 +38,7 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
             return cx.builder.named(named, left, _as_bool(cx, found[0]))
 
     def other_operand() -> Evaluated:
+        # Translated at most once: an expression that turned out not to be boolean is reused.
         if not found:
             found.append(expressions.expr(cx, rest))
         return _as_bool(cx, found[0]) if _is_bool(found[0]) else found[0]
@@ -47,6 +51,7 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
             return cx.builder.const(0, other.type)  # False, as the number that it is in Python
         return cx.builder.const(not is_and, bool_)
 
+    # For `and` the second operand decides where the first is true, for `or` where it is false.
     then, orelse = (other_operand, left_operand) if is_and else (left_operand, other_operand)
     return if_region(cx, test, then, orelse, node)
 
@@ -60,7 +65,7 @@ def _as_bool(cx: TranslationContext, thing: Value | bool) -> Value:
 
 
 def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
-    """Translate `a and b`, `a or b` of which only the truth matters."""
+    """Translate `a and b`, `a or b` as a condition, of which only the truth is used."""
     is_and = isinstance(node.op, ast.And)
     left = expressions.condition(cx, node.values[0])
     for k, right_node in enumerate(node.values[1:], 1):
@@ -75,6 +80,7 @@ def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
                 right = cx.builder.const(right, bool_)
             left = cx.builder.named("and" if is_and else "or", left, right)
             continue
+        # This operand and all later ones are evaluated in the branch.
         rest = ast.BoolOp(op=node.op, values=node.values[k:])
         ast.copy_location(rest, right_node)
         rest_node = rest if len(rest.values) > 1 else right_node
@@ -93,7 +99,8 @@ def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
 
 
 def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
-    """Return whether an expression may be evaluated where its value does not count."""
+    """Return whether an expression may be evaluated speculatively: it can not fail and costs little."""
+    # A subscript may be out of bounds, a call may have effects.
     dear: tuple[type[ast.AST], ...] = (ast.Subscript, ast.Call, ast.IfExp)
     if cx.debug:
         dear += (ast.FloorDiv, ast.Mod, ast.Pow)  # they are checked

@@ -33,6 +33,7 @@ def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
             handler = _STATEMENTS.get(type(statement))
             if handler is None:
                 raise _unsupported(cx, statement)
+            # Whatever a handler emits gets the place of its statement.
             handler(cx, statement)
         finally:
             cx.builder.span = outer
@@ -40,6 +41,7 @@ def block(cx: TranslationContext, statements: list[ast.stmt]) -> None:
         if stop is False:
             continue
         rest = statements[k + 1 :]
+        # What follows an unconditional return or break is dead code.
         if stop is True or not rest:
             return
         _guard_rest(cx, stop, functools.partial(block, cx, rest), rest[0])
@@ -51,6 +53,7 @@ def _skip_condition(cx: TranslationContext) -> Value | bool:
     found: Value | None = None
     for flag in (BREAK, CONTINUE, RETURN):
         state = cx.env.get(flag, False)
+        # Folding may have made a constant of a condition.
         if isinstance(state, Const):
             state = bool(state.value)
         if state is True:
@@ -64,8 +67,8 @@ def _guard_rest(
     cx: TranslationContext, stop: Value, rest: Callable[[], None], node: ast.stmt
 ) -> None:
     """Translate the rest of a block under the condition that no flag is set."""
-    # The flags are False where the rest runs, so the rest need not test them again; those that it
-    # does not set get back what they were.
+    # The flags are False where the rest runs, so nested statements need not test them again. Those that the
+    # rest does not set get back their former values, so that merging them adds no results to the If.
     was = {flag: cx.env[flag] for flag in (BREAK, CONTINUE, RETURN) if flag in cx.env}
 
     def go_on() -> None:
@@ -107,7 +110,7 @@ def _unsupported(cx: TranslationContext, node: ast.stmt) -> Exception:
 
 
 def _if(cx: TranslationContext, node: ast.If) -> None:
-    """Translate `if`; of one whose test is known at compile time, only the branch that is taken."""
+    """Translate `if`; if its test is known at compile time, only the branch that is executed."""
     test = condition(cx, node.test)
     if not isinstance(test, Value):
         block(cx, node.body if test else node.orelse)
@@ -120,6 +123,8 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
     _no_else(cx, node)
 
     def translate(loop: ast.While) -> bool:
+        # Sorted, as a set has another order in each process: the IR must be the same, or no cache would
+        # find it.
         names = sorted(by_reference.changed(cx, loop.body))
         return while_region(
             cx,
@@ -130,7 +135,7 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
             flags=_exits(loop.body),
         )
 
-    # What the test changes (a name, a field) has to happen once per iteration, in the body.
+    # If the test has effects, they have to happen once per iteration, in the body.
     if not translate(node):
         translate(_with_test_in_body(node))
 
@@ -160,7 +165,7 @@ def find(statements: list[ast.stmt], kind: type[ast.stmt]) -> ast.stmt | None:
     for s in statements:
         if isinstance(s, kind):
             return s
-        if isinstance(s, (ast.For, ast.While)):
+        if isinstance(s, (ast.For, ast.While)):  # its breaks are its own
             continue
         for inner in ("body", "orelse"):
             found = find(getattr(s, inner, []), kind)
@@ -178,10 +183,12 @@ def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
 def _for(cx: TranslationContext, node: ast.For) -> None:
     """Translate `for`: parallel at kernel level, unrolled over `ds.static(...)`, serial otherwise."""
     _no_else(cx, node)
+    # Found from the syntax alone: whether the loop is parallel has to be known before its bounds are
+    # translated.
     is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)
     options = tasks.loop_options(cx, node, is_static=is_static)
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
-    # Outermost loops are the parallel ones: that is the whole rule, and users see it in the source.
+    # Outermost loops are parallel, and no others: a rule that users can see in the source.
     if cx.is_outside and not is_static and not options.serialize:
         tasks.parallel_for(cx, node, block, options.block_dim)
     else:
@@ -190,13 +197,15 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
             _static_for(cx, node, space.static)
             return
         _serial_for(cx, node, space)
-    # Python would keep the last index here. The binding from before the loop is not that, so none is left.
+    # In Python the target keeps its last value. The binding from before the loop would be wrong, and the last
+    # value is not carried, so the name has none.
     for name in known:
         cx.env[name] = Undefined("is the index of a loop above, and has no value after it")
 
 
 def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
     """Unroll `for ... in ds.static(...)`: translate the body once per item."""
+    # The flags of the loop around are set aside: a break here leaves this loop only.
     saved = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
     outer = {n: cx.env[n] for n in (*saved, BREAK, CONTINUE) if n in cx.env}
     cx.env.update({BREAK: False, CONTINUE: False})
@@ -205,6 +214,7 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
         iteration_spaces.bind_target(cx, node.target, item)
         block(cx, node.body)
 
+    # An iteration after a possible break is translated under the condition that there was none.
     for item in items:
         cx.env[CONTINUE] = False
         stop = _skip_condition(cx)
@@ -221,7 +231,9 @@ def _static_for(cx: TranslationContext, node: ast.For, items: Any) -> None:
 
 def _serial_for(cx: TranslationContext, node: ast.For, space: iteration_spaces.Space) -> None:
     """Translate a serial loop, one For per axis."""
+    # The locals that change are carried through every axis of the nest.
     names = sorted(by_reference.changed(cx, node.body))
+    # A For has a fixed number of iterations, which adjoints rely on: with an early exit it becomes a While.
     if _exits(node.body):
         if len(space.axes) != 1:
             raise cx.syntax(
@@ -251,6 +263,7 @@ def _breakable_for(
     """Translate a counted loop that can end early: a While that carries the index."""
     (lo, hi) = space.axes[0]
     counter = "%index"
+    # The loop around may be breakable as well, with a counter of the same name.
     outer = cx.env.get(counter)
     cx.env[counter] = lo
 
@@ -289,7 +302,7 @@ def _continue(cx: TranslationContext, node: ast.Continue) -> None:
 
 
 def _return(cx: TranslationContext, node: ast.Return) -> None:
-    """Translate `return`: the kernel's result goes to memory, a func's is merged as the local RESULT."""
+    """Translate `return`: a kernel's result is stored into memory, a func's is merged as the local RESULT."""
     if not cx.running:
         if cx.in_task:
             raise cx.syntax(
@@ -300,6 +313,7 @@ def _return(cx: TranslationContext, node: ast.Return) -> None:
         tasks.kernel_return(cx, node)
     elif node.value is not None:
         thing = expr(cx, node.value)
+        # RESULT is bound already if a loop carries it; then its type is fixed.
         old = cx.env.get(RESULT)
         if isinstance(thing, (bool, int, float)) and isinstance(old, Value):
             thing = cx.value(thing, node)
@@ -316,11 +330,12 @@ def _pass(cx: TranslationContext, node: ast.stmt) -> None:
 
 def _expression(cx: TranslationContext, node: ast.Expr) -> None:
     """Translate an expression statement; refuse those without an effect."""
-    if isinstance(node.value, ast.Constant):
+    if isinstance(node.value, ast.Constant):  # a docstring, or `...`
         return
     if partial_assignments.fill(cx, node.value):
         return
     expr(cx, node.value)
+    # After the operand is translated, as an error in it is more to the point.
     if isinstance(node.value, ast.Compare):
         raise cx.syntax(
             node, "this comparison has no effect", "to store a value write = instead of =="

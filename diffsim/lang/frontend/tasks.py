@@ -1,4 +1,4 @@
-"""Kernel level: parallel loops and the serial code between them become tasks.
+"""Tasks: the parallel loops of a kernel, and the serial code between them.
 
 Tasks are compiled as separate functions, so a local that one task binds and another reads moves into a
 temporary, a 0-D memory that lives for one launch. In a parallel loop such a local can only be accumulated
@@ -32,6 +32,8 @@ from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.regions import keep_type, note_range
 from diffsim.lang.frontend.values import KernelLocal
 
+# Operators that are associative and commutative up to rounding: a subtraction adds the negative. For the
+# others the result would depend on the order of lanes.
 ATOMIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "add",
@@ -51,11 +53,16 @@ def start_random_stream(cx: TranslationContext) -> None:
 
     The streams are 2**32 draws apart.
     """
+    # The number of the next draw is a constant here, so the first draws of a lane need no counter in a
+    # register.
     cx.env[DRAWS] = Const(u64, len(cx.tasks) << 32)
 
 
 def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
-    """End the serial task under construction; move the locals that later tasks read into temporaries."""
+    """End the serial task under construction, and move locals into temporaries for later tasks.
+
+    Whether a later task reads a local is not known yet; unused temporaries are removed as dead code.
+    """
     b = cx.builder
     changed = set(with_members(cx.env, changed))
     for name, thing in list(cx.env.items()):
@@ -72,6 +79,7 @@ def spill_locals(cx: TranslationContext, changed: set[str]) -> None:
         if isinstance(thing, (Const, Arg, Dim)) and name not in changed:
             continue
         mem = temp(cx, name, thing.type)
+        # Stored by the serial task that ends here: it runs before the loop.
         b.store(mem, (), thing)
         cx.env[name] = KernelLocal(mem)
     close_serial_task(cx)
@@ -84,6 +92,7 @@ def _scalars(things: Any) -> bool:
 def close_serial_task(cx: TranslationContext) -> None:
     """Make a task of the serial statements so far."""
     b = cx.builder
+    # Between two loops there may be no code at all.
     if b.stmts:
         cx.tasks.append(Task((), Block([]), Block(b.stmts), b.stmts[0].span))
         b.stmts = []
@@ -93,6 +102,7 @@ def close_serial_task(cx: TranslationContext) -> None:
 def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> LoopOptions:
     """Return what `ds.loop_config` said of this loop, if it is the next one of the kernel itself."""
     options = cx.next_loop
+    # `ds.loop_config` is for loops of the kernel itself, not of inlined funcs.
     if options is None or cx.running or cx.in_task:
         return LoopOptions(node)
     cx.next_loop = None
@@ -125,13 +135,15 @@ def parallel_for(
 ) -> None:
     """Translate a loop at kernel level to a task, one lane per iteration."""
     b, span = cx.builder, cx.span(node)
+    # 1. Locals that the loop changes need memory even if they are constant so far: `s = 0.0` before `s +=
+    # x[i]`.
     changed = by_reference.changed(cx, node.body)
     spill_locals(cx, changed)
-    # Bounds are translated into a block of their own, which must bind nothing.
+    # 2. The bounds, in a block of their own: the launch evaluates them to find the number of lanes.
     entered = cx.env.copy()
     with b.block() as bounds:
         space = iteration_spaces.iteration_space(cx, node.iter)
-    # Bounds are evaluated apart from the loop, and once more for the adjoint: they must have no effect.
+    # They are evaluated apart from the body, and again for the adjoint, so they must have no effect.
     if has_effects(Block(bounds)) or cx.has_changed(entered):
         raise cx.syntax(
             node.iter,
@@ -143,10 +155,12 @@ def parallel_for(
     axes = tuple(Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes))
     for axis, (lo, hi) in zip(axes, space.axes, strict=True):
         note_range(cx, axis, lo, hi)
+    # 3. The body. What it binds is local to a lane, so the bindings from before are restored afterwards.
     before = dict(cx.env)
     cx.in_task = True
     cx.lane_axes = axes
     cx.env[CONTINUE] = False
+    # Without BREAK in the environment, `break` is refused.
     cx.env.pop(BREAK, None)
     with b.block() as stmts:
         iteration_spaces.bind_target(cx, node.target, space.item(cx, list(axes)))
@@ -163,6 +177,8 @@ def parallel_for(
 def _refuse_reading_reductions(body: Block) -> None:
     """Refuse a lane that reads a local which other lanes add to: what it reads would depend on timing."""
     found = list(statements(body))
+    # For fields the user is responsible, as their elements may belong to a lane; a 0-D local is shared by
+    # all.
     sums = {s.mem for s in found if isinstance(s, Atomic) and s.mem.kind == "temp"}
     for s in found:
         if isinstance(s, Load) and s.mem in sums:
@@ -198,6 +214,7 @@ def accumulate(
     """Translate `s += v` in a parallel loop, where s is a local of the kernel."""
     if kind not in ATOMIC:
         raise race_error(cx, mem.name, node)
+    # A number is added to each element of a vector, as `v + 1` does.
     if mem.dtype.shape and not v.type.shape:
         v = cx.builder.broadcast(v, mem.dtype)
     v = keep_type(cx, v, mem.dtype, mem.name, node.target)

@@ -1,8 +1,8 @@
-"""What the front end computes with while it translates: values of the kernel, and objects of Python.
+"""The domain of the translation: run-time values of the kernel, and objects of Python.
 
 An expression evaluates to an `Evaluated`. A name is bound to a `Binding`, which may also be a local that
-lives in memory, a local struct, or a name without a value. Partial evaluation rests on this: what is an
-object of Python is known at compile time and folded, what is a `Value` is computed by the kernel.
+lives in memory, a local struct, or a name without a value. Partial evaluation rests on this binding-time
+division: an object of Python is known at compile time and folded, a `Value` is computed by the kernel.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ The type checker can not tell such an object from the other members of the union
 
 
 class Undefined:
-    """A name that was bound on some path only, and why it can not be used here.
+    """The binding of a name that has a value on some paths only; `why` explains it in errors.
 
-    Invariant: it never leaves the environment; looking such a name up is an error.
+    Invariant: it never leaves the environment; using such a name is an error.
     """
 
     __slots__ = ("why",)
