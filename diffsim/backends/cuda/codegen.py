@@ -1,4 +1,4 @@
-"""The CUDA backend: `backends/simt` with NVIDIA's target, and PTX of what it writes.
+"""The CUDA backend: `backends/simt` with NVIDIA's target, compiled to PTX.
 
 Read `backends/simt/launches.py` first. Arithmetic is IEEE's, divisions and square roots too; a multiplication
 and an addition may become one instruction. With `fast_math` f32 divisions and roots are approximations and
@@ -34,7 +34,7 @@ def emit_ptx(
     deterministic: bool = False,
     block_dim: int = BLOCK_DIM,
 ) -> str:
-    """A scalar kernel as PTX for one GPU generation.
+    """Compile a scalar kernel to PTX for one GPU generation.
 
     Args:
         kernel: on scalars, its formulas written out but for `pipeline.GPU_FUNCTIONS`.

@@ -1,6 +1,6 @@
-"""Sums of a GPU's thread blocks: threads add up in registers, warps with shuffles, blocks in shared memory.
+"""Reductions of a GPU's thread blocks: in registers, then with shuffles in a warp, then in shared memory.
 
-Memory is updated once a block, or once for each element of a memory that the lanes of a block add to in a
+Memory is updated once per block, or once for each element of a memory that the lanes of a block add to in a
 copy of its own in shared memory (`Task.privatized`).
 """
 
@@ -22,13 +22,14 @@ _MANY_BLOCKS = 1024  # what a large grid has, for the question whether copies ar
 _COPY_WORK = 2  # additions that an element of a copy must save
 
 Part = tuple[str, ScalarType, str]
-"""An operation, the type of its operands and a thread's partial result."""
+"""The operation, the type of its operands, and a thread's partial result."""
 
 
 def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) -> list[str]:
-    """Fold what the threads of a block have; the results are those of its first thread.
+    """Emit the reduction of the threads' partial results; the totals are valid in the block's first thread.
 
-    Threads that are not in the first warp go to the label `leave`.
+    A fixed tree, so equal inputs give equal bits. Threads outside of the first warp branch to the label
+    `leave`.
     """
     if thread.block_dim == 1:
         thread.jump("total")
@@ -37,6 +38,7 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
     values = [_fold(thread, op, t, v, thread.warp) for op, t, v in parts]
     warps = thread.block_dim // thread.warp
     if warps > 1:
+        # Words of 8 bytes whatever the types are: one array serves all partial results.
         room = thread.shared_array(f"{thread.entry}_sums", warps * len(parts), "i64")
         place = thread.assign(f"and i32 {tid}, {thread.warp - 1}")
         shift = thread.warp.bit_length() - 1
@@ -47,11 +49,14 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
             thread.emit(f"store {t.llvm} {v}, ptr {thread.offset(room, at)}")
         thread.jump(together)
         thread.start_block(together)
+        # Before the first warp reads what the other warps have stored.
         thread.barrier()
     first = thread.assign(f"icmp ult i32 {tid}, {thread.target.warp_size}")
     thread.emit(f"br i1 {first}, label %total, label %{leave}")
     thread.start_block("total")
     if warps > 1:
+        # All threads of the first warp take part in the next shuffles, also those without a warp of
+        # their own: they load a valid word and use the identity instead.
         mine = thread.assign(f"call i32 {_umin(thread)}(i32 {tid}, i32 {warps - 1})")
         wide = thread.assign(f"zext i32 {mine} to i64")
         there = thread.assign(f"icmp ult i32 {tid}, {warps}")
@@ -70,9 +75,9 @@ def _umin(thread: Thread) -> str:
 
 
 def _fold(thread: Thread, op: str, t: ScalarType, v: str, width: int) -> str:
-    """Combine what the first `width` threads of a warp have, in its first thread.
+    """Emit the reduction over the first `width` threads of a warp, into its first thread.
 
-    Those behind them, up to the next power of two, have what leaves the other operand as it is.
+    Threads beyond them, up to the next power of two, must hold the identity.
     """
     everyone = str((1 << thread.warp) - 1 if thread.warp < 32 else -1)  # as i32
     distance = 1 << (width - 1).bit_length() >> 1
@@ -86,7 +91,7 @@ def _fold(thread: Thread, op: str, t: ScalarType, v: str, width: int) -> str:
 
 
 def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privatized]:
-    """The memories that blocks add to in shared memory: small ones, with many additions.
+    """Return the memories that blocks add to in shared memory: small ones, with many additions.
 
     Args:
         task: a parallel task.
@@ -94,12 +99,15 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privati
         block_dim: threads in a block.
     """
     found, room = [], _MOST_SHARED
+    # Smallest first: the most memories for the shared memory that a block may have.
     for p in sorted(task.privatized, key=lambda p: p.scalars):
         n, width = p.scalars, p.mem.dtype.scalar.bytes
         enough = True
         if lanes is not None:
             blocks = min(_MANY_BLOCKS, -(-lanes // block_dim))
             enough = lanes * p.count >= _COPY_WORK * n * blocks
+        # Shared memory has atomics for words of 4 and 8 bytes; copies must be contiguous, as one
+        # index runs over copy and memory.
         if width >= 4 and n * width <= room and enough and private_copies.contiguous(p):
             found.append(p)
             room -= n * width
@@ -107,7 +115,7 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privati
 
 
 def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
-    """Before the lanes: copies full of zeros."""
+    """Emit zeroing of the copies before the lanes, by all threads of the block."""
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
         copy = _copy(thread, k, p)
@@ -122,7 +130,7 @@ def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
 
 
 def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
-    """After the lanes: add what is in the copies to the memories."""
+    """Emit the addition of the copies to the memories, after the lanes."""
     thread.barrier()
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
@@ -136,6 +144,8 @@ def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
             v = thread.assign(f"load {t.llvm}, ptr {thread.element(copy, t.llvm, i)}")
             test = "fcmp une" if t.is_float else "icmp ne"
             nothing = "0.0" if t.is_float else "0"
+            # A block often touches only part of a copy: a shared load and a compare are far cheaper
+            # than a global atomic. `une` is true for NaN, which must not be lost.
             after = thread.branch_if(thread.assign(f"{test} {t.llvm} {v}, {nothing}"))
             word = "fadd" if t.is_float else "add"
             at = thread.element(first, t.llvm, i)
@@ -147,7 +157,7 @@ def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
 
 
 def lead_values(chosen: list[Privatized]) -> tuple[Value, ...]:
-    """The values that say which part of a memory there are copies of."""
+    """Return the leading indices of the copied parts."""
     return tuple(v for p in chosen for v, _ in p.lead if v is not None)
 
 

@@ -1,7 +1,7 @@
 """Lanes of a GPU thread: one after the other, several side by side, and of several tasks in one launch.
 
-Tasks in a row that have nothing to do with each other, such as the middle and the rims of a stencil's
-adjoint, are one launch, in which each block has a task.
+Consecutive independent tasks, such as the interior and the boundaries of a stencil's adjoint, are one
+launch, in which each block has a task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions ar
 
 
 def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None:
-    """A block's lanes from `at` on: side by side, or one by one if the row is not a whole one."""
+    """Emit a block's lanes from `at` on: side by side, or one by one in an incomplete row.
+
+    A thread's lanes are a block apart, so that neighbouring threads always access neighbouring elements
+    (coalesced accesses, CUDA C++ Programming Guide).
+    """
     thread = lanes.thread
     dim = thread.block_dim
     first = thread.assign(f"add nuw nsw i64 {at}, {me}")
@@ -52,10 +56,10 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
 
 
 def is_tiled(task: Task, block_dim: int) -> bool:
-    """Whether a thread runs lanes on top of each other, in columns that begin where lines of memory do.
+    """Return whether a thread runs a column of lanes, the columns beginning at cache lines.
 
-    Lanes that are short and straight, in a box of known size with long rows. What they load of neighbours
-    is then in reach; and no line is written by two warps, as in a box inside of a field it would be.
+    For short straight-line lanes in a box of known size with long rows. Loads of neighbours then hit
+    registers or the L1 cache; and no line is written by two warps, as it would be in a box inside of a field.
     """
     return (
         block_dim >= _NARROWEST
@@ -69,7 +73,7 @@ def is_tiled(task: Task, block_dim: int) -> bool:
 
 
 def tile_height(task: Task) -> int:
-    """Lanes on top of each other in a thread: the more, the fewer elements two threads load.
+    """Return the lanes in a thread's column: the more, the fewer elements are loaded by two threads.
 
     In columns of four, a five-point stencil gets each element from the L2 cache 6/4 times, and took 1.2 times
     as long as what it has to move; in columns of eight it gets each 10/8 times.
@@ -78,7 +82,7 @@ def tile_height(task: Task) -> int:
 
 
 def _loads_neighbours(task: Task) -> bool:
-    """Whether a lane loads more than what it stores there again."""
+    """Return whether a lane loads elements other than those it stores."""
     stored = {(s.mem, s.index) for s in task.body.stmts if isinstance(s, Store)}
     loads = (s for s in task.body.stmts if isinstance(s, Load))
     return any((s.mem, s.index) not in stored for s in loads)
@@ -91,21 +95,23 @@ def _sizes(task: Task) -> list[int]:
 
 
 def _left_of(task: Task) -> int:
-    """Columns between the start of a line of memory and the box."""
+    """Return the columns between the start of a cache line and the box."""
     low = task.bounds.yields[-2]
     return int(low.value) % _LINE if isinstance(low, Const) else 0
 
 
 def run_tile(lanes: Lanes, number: str, me: str) -> None:
-    """A block's lanes of one tile: each thread has a column of `tile_height` lanes.
+    """Emit a block's lanes of one tile: each thread has a column of `tile_height` lanes.
 
-    The columns are those of whole lines of memory, so those left of the box have no lanes.
+    Columns are counted from the start of a cache line, so those left of the box have no lanes.
     """
     thread, axes, lows = lanes.thread, lanes.task.axes, lanes.lows
     tall = tile_height(lanes.task)
     height, width = _sizes(lanes.task)[-2:]
     skipped = _left_of(lanes.task)
     across, down = -(-(skipped + width) // thread.block_dim), -(-height // tall)
+    # A field in device memory has fewer than 2^32 tiles, and GPUs divide several times faster in
+    # 32 bits.
     short = thread.assign(f"trunc i64 {number} to i32")
     rest = thread.assign(f"udiv i32 {short}, {across}")
     wide = [
@@ -128,7 +134,7 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
     def place(row: str) -> dict[Value, str]:
         return {**outer, axes[-2]: thread.assign(f"add nsw i64 {row}, {lows[-2]}")}
 
-    # As a whole number without sign, a column left of the box is large.
+    # Unsigned: a column left of the box is negative, and so larger than any width.
     after = thread.branch_if(thread.assign(f"icmp ult i64 {column}, {width}"))
     otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {bottom}, {height}"))
     rows = [thread.assign(f"add nuw nsw i64 {top}, {k}") for k in range(tall)]
@@ -154,6 +160,7 @@ class Lanes:
     ) -> None:
         self.thread = thread
         self.task = task
+        # With one axis there is nothing to divide.
         self.is_narrow = count is not None and count < _NARROW and len(task.axes) > 1
         self.lows, self.sizes, self.sums = lows, sizes, sums
         self.tid = self.total = self.threads = ""
@@ -174,7 +181,7 @@ class Lanes:
             thread.emit(f"store {t} {accumulate(thread, op, v, carried)}, ptr {place}")
 
     def run(self, number: str | dict[Value, str]) -> None:
-        """One lane: its number, or the values of its axes."""
+        """Emit one lane, given its number or the values of its axes."""
         thread = self.thread
         if thread.aggregated:
             assert isinstance(number, str)
@@ -185,7 +192,10 @@ class Lanes:
         self.thread.int64_names.pop()
 
     def run_together(self, numbers: Sequence[str | dict[Value, str]]) -> None:
-        """Several lanes, each statement for all of them: their loads are under way together."""
+        """Emit several lanes, statement by statement for all of them, so that their loads overlap.
+
+        Sound as lanes are concurrent in any case: each has names of its own, and its statements keep their order.
+        """
         thread = self.thread
         names, wide = thread.names, thread.int64_names
         own = []
@@ -202,7 +212,7 @@ class Lanes:
 
 
 def lanes_per_thread(task: Task) -> int:
-    """How many lanes a thread runs at the same time: several if they are short and straight."""
+    """Return how many lanes a thread runs at the same time: several if they are short straight-line code."""
     stmts = task.body.stmts
     if not is_straight(stmts) or len(stmts) > MOST_PARTS:
         return 1
@@ -214,7 +224,7 @@ def lanes_per_thread(task: Task) -> int:
 
 
 def rows(tasks: Sequence[Task], block_dim: int) -> int:
-    """The threads of all rows of lanes that tasks with a constant number of lanes have."""
+    """Return the threads for all rows of lanes of tasks with constant numbers of lanes."""
     found = 0
     for task in tasks:
         lanes = count(task)

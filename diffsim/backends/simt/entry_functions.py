@@ -1,4 +1,4 @@
-"""The functions that a GPU launches: lanes of one task or several, bounds, sums of blocks in order.
+"""The functions that a GPU launches: lanes of one task or several, bounds, ordered sums of blocks.
 
 `launches.py` decides which tasks are one launch; read it first.
 """
@@ -34,7 +34,7 @@ from diffsim.ir.nodes import Atomic, Block, Task, Value
 from diffsim.ir.types import ScalarType
 
 MOST_BLOCKS = 1024
-"""Blocks that may leave partial results, to be added up in order."""
+"""The most blocks of a grid whose partial results are added up in order."""
 _BITWISE = ("and", "or", "xor")
 
 
@@ -51,7 +51,7 @@ def _refuse_atomic(op: str, t: ScalarType, span: Span) -> None:
 
 
 def serial_entry(module: Module, entry: EntryPoint, numbers: Sequence[int]) -> list[str]:
-    """Serial tasks, and the bounds of a parallel task after them."""
+    """Write an entry of one thread: serial tasks, and the bounds of a parallel task after them."""
     tasks = [(k, module.kernel.tasks[k]) for k in numbers]
     code = [task.bounds if task.axes else task.body for _, task in tasks]
     thread = Thread(module, entry.name, 1, code)
@@ -75,7 +75,10 @@ def serial_entry(module: Module, entry: EntryPoint, numbers: Sequence[int]) -> l
 
 
 def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
-    """The threads of a block take a row of lanes, `per_thread` each, and go on a whole grid further."""
+    """Write an entry of one task: blocks take rows of lanes, `per_thread` for each thread, in grid strides.
+
+    Grid strides make any grid right: the host chooses its size for speed only.
+    """
     for op, mem, _ in task.reductions:
         _refuse_atomic(op, mem.dtype.scalar, task.span)
     alone = entry.kind == "serial"
@@ -93,10 +96,13 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     begin = thread.assign(f"mul nuw nsw i64 {block}, {row}")
     stride = thread.assign(f"mul nuw nsw i64 {thread.block_count()}, {row}")
     lows, sizes, total = _box(thread, entry, task)
+    # The copies must be zero, and a barrier passed, before any lane adds to them.
     if copied:
         open_copies(thread, copied, me)
     lanes = Lanes(thread, task, entry.lanes, lows, sizes, sums)
     lanes.tid, lanes.total = tid, total
+    # 1. The lanes. Several side by side have no scratch, checks or warp shuffles, which would need
+    # one lane at a time.
     if entry.per_thread > 1:
         thread.strided(
             begin, total, stride, lambda at: run_row(lanes, entry.per_thread, at, me, total)
@@ -106,9 +112,13 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
         thread.exit_branch = "br label %gives_up"
         first = thread.assign(f"add nuw nsw i64 {begin}, {me}")
         scratch = thread.scratch = ScratchAllocator(thread, task, first, stride)
+        # The arena has room for fewer threads than the grid has: the others take no lanes (first =
+        # total), and those that do stride over all lanes.
         if scratch.threads != stride:
             takes = thread.assign(f"icmp ult i64 {first}, {scratch.threads}")
             first = thread.assign(f"select i1 {takes}, i64 {first}, i64 {total}")
+        # Shuffles need all active threads of a warp at the same place: impossible if one of them
+        # may give up for lack of memory.
         if not alone and scratch.is_fixed:
             thread.aggregated = folded_atomics(task)
         lanes.threads = "" if scratch.threads == stride else scratch.threads
@@ -118,6 +128,8 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     thread.start_block("done")
     if copied:
         close_copies(thread, copied, me)
+    # 2. The block's partial results. All threads get here, also those that gave up: the reduction
+    # has barriers.
     if sums:
         parts = _loaded(thread, task, sums)
         totals = block_totals(thread, tid, parts, "leave")
@@ -134,7 +146,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
 
 
 def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> list[str]:
-    """Tasks that can run at the same time: each block has a row of lanes of one of them."""
+    """Write an entry of independent tasks: each block takes rows of lanes of one of them at a time."""
     code = [block for task in tasks for block in (task.body, task.bounds)]
     thread = Thread(module, entry.name, entry.block_dim, code)
     thread.load_parameters(code)
@@ -147,6 +159,7 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
         for k, task in enumerate(tasks):
             first, end = end, end + rows([task], entry.block_dim) // entry.block_dim
             otherwise = ""
+            # The row number is uniform in a block, so this branch diverges in no warp.
             if task is not tasks[-1]:
                 otherwise = thread.branch_if(thread.assign(f"icmp slt i64 {number}, {end}"))
             thread.int64_names.append({})
@@ -171,7 +184,7 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
 
 
 def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list[str], str]:
-    """The lower bounds and sizes of the axes, and the number of lanes."""
+    """Return the lower bounds and sizes of the axes, and the number of lanes."""
     k, layout, axes = entry.task, thread.layout, range(len(task.axes))
     if k in layout.lanes:
         pairs = [bound(thread, k, task, j) for j in range(2 * len(axes))]
@@ -193,7 +206,10 @@ def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list
 
 
 def _new_sums(thread: Thread, task: Task) -> list[str]:
-    """Places for the partial results. LLVM makes registers of them, whichever way a lane ends."""
+    """Allocate places for the partial results; LLVM promotes them to registers.
+
+    Phis would need to know every exit of a lane (checks, missing scratch).
+    """
     sums = []
     for (op, _, _), v in zip(task.reductions, task.body.yields, strict=True):
         t = v.type.scalar
@@ -203,7 +219,7 @@ def _new_sums(thread: Thread, task: Task) -> list[str]:
 
 
 def _loaded(thread: Thread, task: Task, sums: list[str]) -> list[Part]:
-    """The partial results of the thread."""
+    """Load the partial results of the thread."""
     parts = []
     for place, (op, _, _), v in zip(sums, task.reductions, task.body.yields, strict=True):
         t = v.type.scalar
@@ -212,7 +228,7 @@ def _loaded(thread: Thread, task: Task, sums: list[str]) -> list[Part]:
 
 
 def _update(thread: Thread, task: Task, totals: list[str], condition: str) -> None:
-    """Update memory with the results of a block, in its first thread."""
+    """Emit the update of memory with the results of a block, in its first thread."""
     after = thread.branch_if(condition)
     for total, (op, mem, index), v in zip(totals, task.reductions, task.body.yields, strict=True):
         value = Value(v.type)
@@ -228,7 +244,7 @@ def _update(thread: Thread, task: Task, totals: list[str], condition: str) -> No
 def _leave_partials(
     thread: Thread, k: int, tid: str, block: str, parts: Sequence[Part], totals: list[str]
 ) -> None:
-    """Note the results of a block, and how many blocks there are."""
+    """Store the results of a block, and the number of blocks, for the entry that adds them up."""
     layout = thread.layout
     after = thread.branch_if(thread.assign(f"icmp eq i32 {tid}, 0"))
     for j, ((_, t, _), total) in enumerate(zip(parts, totals, strict=True)):
@@ -241,7 +257,10 @@ def _leave_partials(
 
 
 def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
-    """Fold what the blocks left, always in the same order, and update memory."""
+    """Write the entry that reduces the blocks' results in a fixed order and updates memory.
+
+    Thread t takes results t, t + block_dim, ...: the order depends on the number of blocks alone.
+    """
     k = entry.task
     targets = [mem for _, mem, _ in task.reductions]
     code = [Block([], tuple(i for _, _, index in task.reductions for i in index))]

@@ -1,4 +1,4 @@
-"""One launch of a GPU, as data: which function, of how many threads, for how many lanes."""
+"""One GPU launch, as data: which function, of how many threads, for how many lanes."""
 
 from __future__ import annotations
 

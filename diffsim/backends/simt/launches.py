@@ -1,18 +1,18 @@
 """The SIMT backend: the tasks of a kernel become functions of a GPU.
 
-The tasks of a launch are GPU launches in a row, in the order of `SimtCode.entries`. Every entry
+The tasks of a launch are consecutive GPU launches, in the order of `SimtCode.entries`. Every entry
 point takes the parameter block by value, so that a launch copies nothing and the block lies in the
 GPU's constant memory. What the tasks of a launch write for each other is in a work area, whose
 address the block holds. The threads of a "parallel" entry take lanes in strides of the whole grid,
 so any grid will do; one that fills the GPU is best. Serial tasks in a row are one entry.
 
 The threads find out the bounds of their loop themselves where that is one small computation of
-values that the task does not write. Otherwise the entry before leaves the bounds and the number of
+values that the task does not write. Otherwise the entry before it stores the bounds and the number of
 lanes in the work area, so the host never waits to learn them.
 
 Sums are folded in registers, with shuffles and in shared memory; a block updates memory once
 (`backends/simt/block_reduce.py`). Atomic updates come in no fixed order: sums of floats differ in their
-last bits from launch to launch. With `deterministic=True` they do not: blocks leave their partial results,
+last bits from launch to launch. With `deterministic=True` they do not: blocks store their partial results,
 which another entry adds in order, and a task with other updates whose order matters (sums of floats with an
 index that several lanes have, atomics whose old value is used) runs its lanes in order on one thread, which
 is right and slow.
@@ -139,6 +139,8 @@ class Launches:
 
     def write(self, tasks: Sequence[Task]) -> None:
         k = 0
+        # The end of a GPU launch is the only barrier across blocks, so dependent tasks must be
+        # separate entries; merged are serial tasks in a row and tasks known to be independent.
         while k < len(tasks):
             group = self._group(tasks[k : k + _MOST_JOINED])
             if not group[0].axes:
@@ -154,7 +156,7 @@ class Launches:
         return task.block_dim or self.block_dim
 
     def _group(self, tasks: Sequence[Task]) -> list[Task]:
-        """The first of these tasks, and those after it that belong to the same launch."""
+        """Return the first of these tasks, and those after it that belong to the same launch."""
         group = [tasks[0]]
         for other in tasks[1:] if tasks[0].axes else ():
             if self._dim(other) != self._dim(tasks[0]) or not other.concurrent:
@@ -181,6 +183,8 @@ class Launches:
 
     def _alone(self, k: int, task: Task) -> None:
         layout, lanes, dim = self.layout, count(task), self._dim(task)
+        # The serial entry that runs the waiting tasks evaluates these bounds too: no launch of its
+        # own.
         if lanes is None and not _threads_find_bounds(task):
             layout.lanes[k] = layout.reserve(1)
             self.waiting.append(k)
@@ -190,6 +194,8 @@ class Launches:
             self.ordered.append(task.span)
             entry = EntryPoint(called, "serial", k, lanes, 1, blocks=1)
         else:
+            # A word for each block of the largest grid; the number of blocks is part of the result,
+            # so the grid is bounded and recorded.
             in_order = self.deterministic and bool(task.reductions)
             if in_order:
                 layout.blocks[k] = layout.reserve(1)
@@ -206,13 +212,17 @@ class Launches:
 
 
 def _symbol(name: str) -> str:
-    """The kernel's name with what GPUs' assemblers do not allow in names replaced."""
+    """Return the kernel's name without what GPUs' assemblers do not allow in names."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain[:1].isalpha() else f"k{plain}"
 
 
 def _order_matters(task: Task) -> bool:
-    """Whether results depend on which of the lanes updates an element first."""
+    """Return whether results depend on the order in which lanes update an element.
+
+    Integer additions, minima and maxima commute exactly; float additions round, and an old value that is used
+    tells how many others came first.
+    """
     return any(
         isinstance(s, Atomic)
         and not s.exclusive
@@ -222,7 +232,7 @@ def _order_matters(task: Task) -> bool:
 
 
 def _fills(task: Task, lanes: int | None, block_dim: int) -> bool:
-    """Whether blocks leave something to be added up, or threads have memory of their own."""
+    """Return whether each block has partial results to add up, or each thread memory of its own."""
     return (
         bool(task.reductions)
         or any(isinstance(s, Alloca) for s in statements(task.body))
@@ -236,10 +246,14 @@ def _written(task: Task) -> set[Mem]:
 
 
 def _threads_find_bounds(task: Task) -> bool:
-    """Whether every thread may compute the bounds: little work, on values that stay as they are."""
+    """Return whether every thread may compute the bounds: little work, on values not written by the task.
+
+    Threads begin at different times: one that begins late would read what an early one has overwritten.
+    """
     if len(task.bounds.stmts) > _MOST_BOUND_STATEMENTS:
         return False
     written = _written(task)
+    # Arrays of arguments may be views of one another: a store to one may change any.
     if any(mem.kind == "array" for mem in written):
         written |= {s.mem for s in statements(task.bounds) if isinstance(s, Load)}
     return all(

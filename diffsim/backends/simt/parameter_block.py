@@ -34,6 +34,8 @@ class SimtParameterBlock(ParameterBlock):
 
     def __init__(self, kernel: Kernel, parameter_bytes: int) -> None:
         super().__init__(kernel, apart=True)
+        # Pointers that the CPU's launch stores in these slots: here partial results are words of
+        # the work area, and copies lie in shared memory.
         self.partials.clear()
         self.copies.clear()
         self.lanes: dict[int, int] = {}
@@ -47,7 +49,7 @@ class SimtParameterBlock(ParameterBlock):
         self.work = self.size
 
     def reserve(self, words: int) -> int:
-        """The first of some new words of the work area."""
+        """Reserve words of the work area; return the first."""
         first = self.work
         self.work += words
         return first

@@ -1,11 +1,11 @@
-"""Where the threads of a GPU save the values of loops that are reversed.
+"""Scratch of GPU threads: where loops save values for the backward pass.
 
-A few values stay in the thread's local memory. The others lie in an arena of the host's, in cells of 4 or
-8 bytes: each thread has a column of cells, and the cells of neighbouring threads are neighbours, so that a
-warp saves with whole memory transactions.
+A few values stay in the thread's local memory. The others lie in an arena that the host allocates, in cells
+of 4 or 8 bytes: each thread has a column of cells, and those of neighbouring threads are adjacent, so that a
+warp saves with coalesced memory transactions.
 
-Where the trip counts of all loops follow from what the launch was given, every thread needs the same number
-of cells: as many threads take lanes as find room in the arena. Otherwise the columns are stacks of the same
+Where the trip counts of all loops follow from the inputs of the launch, every thread needs the same number of
+cells: as many threads take lanes as fit into the arena. Otherwise the columns are stacks of the same
 height, and a thread whose stack is full takes memory from the device's heap.
 """
 
@@ -38,7 +38,7 @@ class ScratchAllocator:
 
     Attributes:
         threads: the number of threads that can take lanes: those whose number is below it.
-        is_fixed: whether all threads that take lanes find room, and so run to the end together.
+        is_fixed: whether all threads that take lanes have room for certain, and so run to the end together.
     """
 
     def __init__(self, thread: Thread, task: Task, me: str, threads: str) -> None:
@@ -56,10 +56,13 @@ class ScratchAllocator:
             return
         slot = thread.layout.arena_bytes
         assert slot is not None
+        # One cell size for all scratch of the task: columns of mixed sizes would not be coalesced.
         self.cell = max(4, max(s.mem.dtype.scalar.bytes for s in kept))
         self.arena = thread.base(thread.layout.arena)
         room = thread.assign(f"udiv i64 {thread.load_slot(slot, 'i64')}, {self.cell}")
         made = {s.out: s for s in statements(body) if isinstance(s, (Let, Load))}
+        # Counts that are uniform over the task and computable before its first lane: one size
+        # fits all threads.
         hoistable = frozenset() if task.uniform is None else task.uniform.counts
         if all(isinstance(s.count, LEAVES) or s.count in hoistable for s in kept):
             self._share(kept, room, made)
@@ -68,7 +71,7 @@ class ScratchAllocator:
             self._stack(kept, room)
 
     def _share(self, kept: list[Alloca], room: str, made: dict[Value, Let | Load]) -> None:
-        """Give each thread the cells for all scratch there is."""
+        """Give each thread a column with the cells of all scratch, each allocation at a fixed offset."""
         thread = self.thread
         needed: dict[Value, None] = {}
 
@@ -88,10 +91,13 @@ class ScratchAllocator:
             self.offsets[s] = cells
             n = self._cells(s)
             cells = n if cells == "0" else thread.assign(f"add nsw i64 {cells}, {n}")
+        # Not 0, which it is divided by below: loops may run no iteration.
         one = thread.combine_integers("umax", cells, "1")
         fit = thread.assign(f"udiv i64 {room}, {one}")
         fit = thread.combine_integers("umin", fit, self.threads)
         if self.threads != "1":
+            # Whole warps if there are any: a column is then addressed by full transactions, and
+            # shuffles find all threads of their warp.
             whole = thread.assign(f"and i64 {fit}, {-thread.warp}")
             some = thread.assign(f"icmp ne i64 {whole}, 0")
             fit = thread.assign(f"select i1 {some}, i64 {whole}, i64 {fit}")
@@ -103,6 +109,8 @@ class ScratchAllocator:
 
     def _stack(self, kept: list[Alloca], room: str) -> None:
         thread = self.thread
+        # Columns as stacks: one thread's depth is not known, so a full stack falls back to the
+        # heap.
         self.height = thread.assign(f"udiv i64 {room}, {self.threads}")
         self.top = thread.alloca("i64")
         thread.emit(f"store i64 0, ptr {self.top}")
@@ -120,7 +128,7 @@ class ScratchAllocator:
     # ---- what the code asks for
 
     def allocate(self, s: Alloca) -> str:
-        """Make room; returns what `free` needs."""
+        """Emit an allocation; return what `free` needs."""
         if s in self.local:
             t = memory_type(s.mem.dtype.scalar)
             self.thread.pointers[s.mem] = self.thread.alloca(f"[{_scalars(s)} x {t}]")
@@ -131,7 +139,7 @@ class ScratchAllocator:
         return self._push(s)
 
     def _place(self, mem: Mem, first: str) -> None:
-        """The column of this thread from a cell on."""
+        """Bind a memory to this thread's column from a cell on: cell c of thread t is c * threads + t."""
         thread = self.thread
         row = thread.assign(f"mul nuw nsw i64 {first}, {self.threads}")
         cell = thread.assign(f"add nuw nsw i64 {row}, {self.me}")
@@ -153,6 +161,7 @@ class ScratchAllocator:
         thread.start_block(otherwise)
         alloc, pointer = thread.target.heap_alloc, f"ptr {thread.in_global}".rstrip()
         module.declare(alloc, f"declare noalias ptr {alloc}(i64)")
+        # malloc(0) may return null, which would be taken for a lack of memory.
         some = thread.combine_integers("umax", bytes_, "1")
         generic = thread.assign(f"call ptr {alloc}(i64 {some})")
         cast = thread.assign(f"addrspacecast ptr {generic} to {pointer}")
@@ -164,6 +173,7 @@ class ScratchAllocator:
             return thread.assign(f"phi {t} [ {a}, %{on_stack} ], [ {b}, %{on_heap} ]")
 
         place = meet(pointer, base.split()[-1], cast)
+        # Memory of the heap is the thread's own and contiguous: its stride is one cell.
         step = meet("i64", stride, str(self.cell))
         held = meet("ptr", "null", generic)
         top = meet("i64", new, old)
@@ -175,7 +185,7 @@ class ScratchAllocator:
         return f"{old} {held} {self.heap_pointers[s]}"
 
     def free(self, ticket: str) -> None:
-        """The end of that room's life."""
+        """Emit the release of an allocation."""
         if ticket:
             old, held, note = ticket.split()
             self.thread.emit(f"store i64 {old}, ptr {self.top}")
@@ -192,7 +202,10 @@ class ScratchAllocator:
         thread.start_block(after)
 
     def free_all(self, label: str, then: str) -> None:
-        """Write the place where a thread goes that gets no room: it frees what it has."""
+        """Emit the block to which a thread without memory branches: it frees what it has.
+
+        The device's heap outlives the launch, so memory that is not freed here would be lost for good.
+        """
         self.thread.start_block(label)
         for note in self.heap_pointers.values():
             self._free(self.thread.assign(f"load ptr, ptr {note}"))
@@ -205,7 +218,7 @@ def _scalars(s: Alloca) -> int:
 
 
 def _small(found: list[Alloca]) -> set[Alloca]:
-    """What the threads keep in local memory."""
+    """Return the allocations that threads keep in local memory: constant and small in all."""
     small, room = set(), _MOST_LOCAL
     for s in found:
         if isinstance(s.count, Const):

@@ -1,7 +1,8 @@
-"""What the SIMT backend asks of a kind of GPU: its address spaces, registers, shuffles and functions.
+"""The interface of a kind of GPU to the SIMT backend: address spaces, registers, shuffles, functions.
 
-A GPU backend is a `SimtTarget` and the way from LLVM text to the driver's machine code; all else (threads,
-scratch, sums of blocks, which lane runs where) is shared. `backends/cuda/target.py` is the one for NVIDIA.
+A GPU backend is a `SimtTarget` and the way from LLVM text to the driver's machine code; all else
+(threads, scratch, reductions of blocks, which lane runs where) is shared. `backends/cuda/target.py` is the one
+for NVIDIA.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class SimtTarget(ABC):
     ) -> str:
         """Return the call of a library function."""
         symbol = f"@{function.symbol(t)}"
+        # All operands are scalars of type t, so commas count them.
         types = ", ".join([t.llvm] * (args.count(",") + 1))
         module.declare(symbol, f"declare {t.llvm} {symbol}({types})")
         return f"call {module.flags} {t.llvm} {symbol}({args})"

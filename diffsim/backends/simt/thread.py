@@ -1,4 +1,4 @@
-"""What one GPU thread runs, as LLVM text: the shared lowering with a GPU's address spaces and registers.
+"""The code of one GPU thread as LLVM text: the shared lowering with a GPU's address spaces and registers.
 
 Operands that point to global or shared memory carry their address space: `addrspace(n) %v7` is what
 follows the word `ptr` wherever the shared lowering writes one. Such addresses have faster loads, stores
@@ -67,19 +67,22 @@ class Thread(FunctionLowering):
         self._writes_arrays = any(m.kind == "array" for m in self.written)
         self.scratch: ScratchAllocator | None = None
         self.columns: dict[Mem, tuple[str, str]] = {}
-        """Scratch in the arena: where this thread has it, and the bytes to the next cell."""
+        """Scratch in the arena: the address of this thread's first cell, and the bytes to its next one."""
         self._allocas: list[str] = []
+        # Additions to consecutive components that wait to become one vector atomic. Invariant:
+        # empty at the end of every block, and flushed by any statement that is not the next
+        # addition.
         self._pending: list[Atomic] = []
         self.aggregated: frozenset[Atomic] = frozenset()
         """Atomics that warps fold first: `enter_warp` must be called for each lane."""
         self.in_global = f"addrspace({target.global_space}) "
-        """What an operand in device memory begins with."""
+        """The prefix of a pointer operand to device memory."""
         self._work = self.base(WORK)
 
     # ---- addresses
 
     def base(self, k: int, mem: Mem | None = None) -> str:
-        """Fields begin at multiples of ALIGNMENT, so their scalars can be loaded several at once."""
+        """Load an address; fields are aligned to ALIGNMENT, so LLVM may merge loads of their scalars."""
         aligned = ", !align !2" if mem is not None and mem.kind == "field" else ""
         t = f"ptr {self.in_global}".rstrip()
         return self.in_global + self.assign(
@@ -105,7 +108,7 @@ class Thread(FunctionLowering):
         return at if at == base else _space(base) + at
 
     def _in_column(self, mem: Mem, index: Sequence[Value]) -> str:
-        """The cell of one scalar of scratch, of which a thread's next is `stride` bytes away."""
+        """Emit the address of one scalar of scratch, successive ones being `stride` bytes apart."""
         base, stride = self.columns[mem]
         cell = "0"
         for k, i in enumerate(index):
@@ -121,29 +124,31 @@ class Thread(FunctionLowering):
 
     def load_metadata(self, mem: Mem) -> str:
         found = super().load_metadata(mem)
+        # Not written by this entry point: !invariant.load selects ld.global.nc, the read-only data
+        # path (PTX ISA), which is not coherent with stores of the same launch.
         constant = mem.kind != "scratch" and mem not in self.written
         if mem.kind == "array" and self._writes_arrays:
             constant = False
         return f"{found}, !invariant.load !1" if constant else found
 
     def alloca(self, t: str) -> str:
-        """Room for a value, made at the function's start; LLVM makes registers of it if it can."""
+        """Allocate a variable at the function's entry, where LLVM promotes it to a register if it can."""
         name = self.fresh()
         self._allocas.append(f"  {name} = alloca {t}")
         return name
 
-    # ---- what threads know of themselves
+    # ---- special registers
 
     def thread_index(self) -> str:
-        """The thread's number in its block, as i32."""
+        """Emit the thread's number in its block, as i32."""
         return self._register(self.target.thread_index)
 
     def block_index(self) -> str:
-        """The block's number, as i64."""
+        """Emit the block's number, as i64."""
         return self.assign(f"zext i32 {self._register(self.target.block_index)} to i64")
 
     def block_count(self) -> str:
-        """The number of blocks, as i64."""
+        """Emit the number of blocks, as i64."""
         return self.assign(f"zext i32 {self._register(self.target.block_count)} to i64")
 
     def _register(self, symbol: str) -> str:
@@ -151,31 +156,31 @@ class Thread(FunctionLowering):
         return self.assign(f"call i32 {symbol}()")
 
     def shared_array(self, name: str, count: int, t: str) -> str:
-        """Declare an array in the block's shared memory, uninitialised; returns its address as an operand."""
+        """Declare an array in the block's shared memory, uninitialized; return its address."""
         space = f"addrspace({self.target.shared_space})"
         text = f"@{name} = internal {space} global [{count} x {t}] undef, align 8"
         self.module.declare(f"@{name}", text)
         return f"{space} @{name}"
 
     def barrier(self) -> None:
-        """Wait for all threads of the block."""
+        """Emit a barrier of the block; every thread must reach it."""
         self.target.barrier(self)
 
     def combine_integers(self, word: str, a: str, b: str) -> str:
-        """smax, smin or umin of two i64."""
+        """Emit smax, umax or umin of two i64."""
         symbol = f"@llvm.{word}.i64"
         self.module.declare(symbol, f"declare i64 {symbol}(i64, i64)")
         return self.assign(f"call i64 {symbol}(i64 {a}, i64 {b})")
 
     def branch_if(self, condition: str, yes: str = "yes", no: str = "no") -> str:
-        """Go on where a condition holds; returns the label for where it does not."""
+        """Branch; continue where a condition holds, and return the label for where it does not."""
         there, elsewhere = self.new_label(yes), self.new_label(no)
         self.emit(f"br i1 {condition}, label %{there}, label %{elsewhere}")
         self.start_block(there)
         return elsewhere
 
     def strided(self, first: str, limit: str, stride: str, step: Callable[[str], None]) -> None:
-        """A loop over first, first + stride, ... below limit (i64); `step` emits one iteration."""
+        """Emit a loop over first, first + stride, ... below limit (i64); `step` emits one iteration."""
         before = self.label
         head, inside, after = (self.new_label(w) for w in ("loop", "step", "after"))
         i, following = self.fresh(), self.fresh()
@@ -194,7 +199,7 @@ class Thread(FunctionLowering):
         self.start_block(after)
 
     def end(self) -> list[str]:
-        """The finished text."""
+        """Finish the function; return its text, the variables at its entry."""
         self.emit("ret void")
         head, entry, *rest = self.lines
         return [head, entry, *self._allocas, *rest, "}"]
@@ -202,7 +207,7 @@ class Thread(FunctionLowering):
     # ---- scratch
 
     def allocate_scratch(self, s: Alloca) -> str:
-        """Make room for saved values; returns what `free_scratch` needs."""
+        """Emit an allocation of scratch; return what `free_scratch` needs."""
         assert self.scratch is not None
         return self.scratch.allocate(s)
 
@@ -229,6 +234,7 @@ class Thread(FunctionLowering):
 
     def stmt(self, s: Stmt) -> None:
         width = self._vector_width(s)
+        # Postponed additions must not move past other statements: one of them may read the element.
         if self._pending and not (width and _follows(self._pending, s)):
             self._add_together()
         if width:
@@ -254,13 +260,13 @@ class Thread(FunctionLowering):
     def block(self, block: Block) -> None:
         self.int64_names.append(
             {}
-        )  # what is made for the additions at its end is not there after it
+        )  # indices of the additions flushed at its end do not dominate what follows
         super().block(block)
         self._add_together()
         self.int64_names.pop()
 
     def _vector_width(self, s: Stmt) -> int:
-        """How many neighbouring components an addition to one of them can be made for at once."""
+        """Return the width of the vector atomic that an addition can be part of; 0 for none."""
         if not (
             self.target.vector_adds
             and isinstance(s, Atomic)
@@ -279,6 +285,8 @@ class Thread(FunctionLowering):
         ):
             return 0
         strides = [int(n) for n in self.element_strides(s.mem)]
+        # A vector atomic must be aligned to its size (PTX ISA, red): strides and first component
+        # are multiples of the width, and fields begin at ALIGNMENT.
         for width in (4, 2):
             if size_of(s.mem.dtype) >= width and all(n % width == 0 for n in strides):
                 first = self._pending[0] if self._pending else s
@@ -288,7 +296,7 @@ class Thread(FunctionLowering):
         return 0
 
     def _add_together(self) -> None:
-        """Make the additions that were put off: with one instruction if they fill a vector."""
+        """Emit the pending additions: with one instruction if they fill a vector."""
         found, self._pending = self._pending, []
         if len(found) not in (2, 4):
             for s in found:
@@ -323,7 +331,7 @@ class Thread(FunctionLowering):
     # ---- warps
 
     def enter_warp(self, tid: str, lane: str, end: str, threads: str) -> None:
-        """Find out how many threads of the warp have lanes now: the first ones.
+        """Emit the number of threads of the warp that have lanes now, always the first ones, and their mask.
 
         Args:
             tid: number of the thread in its block (i32).
@@ -340,12 +348,14 @@ class Thread(FunctionLowering):
             f"trunc i64 {self.combine_integers('umin', left, str(self.warp))} to i32"
         )
         self._active = some
+        # `some` is at least 1, as this thread itself has a lane: a shift by the full width would be
+        # poison.
         self._mask = self.assign(
             f"lshr i32 -1, {self.assign(f'sub i32 {self.target.warp_size}, {some}')}"
         )
 
     def _fold(self, s: Atomic) -> tuple[str, str]:
-        """Fold a value over the warp, and go on with its first thread.
+        """Emit a warp reduction of a value, and continue in the first thread only.
 
         Returns the result, and the label where all threads go on.
         """
@@ -353,6 +363,7 @@ class Thread(FunctionLowering):
         distance = self.warp // 2
         while distance:
             other = self.shuffle_down(t, v, distance, self._mask)
+            # A source beyond the active threads gives an undefined value, which the select drops.
             there = self.assign(f"add nuw nsw i32 {self._place}, {distance}")
             there = self.assign(f"icmp ult i32 {there}, {self._active}")
             both = self.combine(s.op, t, v, other)
@@ -361,7 +372,10 @@ class Thread(FunctionLowering):
         return v, self.branch_if(self.assign(f"icmp eq i32 {self._place}, 0"))
 
     def shuffle_down(self, t: ScalarType, v: str, distance: int, mask: str) -> str:
-        """The value of the thread that many places higher in the warp, of those whose bit is set."""
+        """Emit the value of the thread `distance` places higher, among those whose bit is set in `mask`.
+
+        Shuffles move words of 32 bits: narrower values are extended, wider ones go in two halves.
+        """
 
         def shuffle(word: str) -> str:
             return self.target.shuffle_down(self, word, distance, mask)
@@ -380,14 +394,14 @@ class Thread(FunctionLowering):
         return self.assign(f"bitcast i{t.bits} {got} to {t.llvm}") if t.is_float else got
 
     def shared_add(self, at: str, t: ScalarType, v: str) -> None:
-        """Add to an element in the block's shared memory."""
+        """Emit an atomic addition to an element in the block's shared memory."""
         word = "fadd" if t.is_float else "add"
         scope = f'syncscope("{self.target.block_scope}")'
         self.emit(f"atomicrmw {word} ptr {at}, {t.llvm} {v} {scope} monotonic")
 
 
 def _component(s: Atomic) -> int:
-    """The number of the component that an addition is made to."""
+    """Return the number of the component that an addition updates."""
     k = 0
     for i, n in zip(s.index[s.mem.rank :], s.mem.dtype.shape, strict=True):
         assert isinstance(i, Const)
@@ -396,7 +410,7 @@ def _component(s: Atomic) -> int:
 
 
 def _follows(before: list[Atomic], s: Stmt) -> bool:
-    """Whether an addition goes to the component after those of the additions before it."""
+    """Return whether an addition updates the component next to those before it, in the same element."""
     assert isinstance(s, Atomic)
     one, rank = before[0], s.mem.rank
     return (
@@ -410,5 +424,5 @@ def _follows(before: list[Atomic], s: Stmt) -> bool:
 
 
 def _space(base: str) -> str:
-    """The address space that a pointer operand carries."""
+    """Return the address space prefix of a pointer operand, with its trailing space."""
     return base[: base.rfind(" ") + 1]

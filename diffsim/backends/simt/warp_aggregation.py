@@ -1,4 +1,4 @@
-"""Additions that all threads of a warp make to the same element at the same time.
+"""Warp aggregation: updates that all threads of a warp make to the same element at the same time.
 
 The gradient of what all lanes read one after the other (the bodies of an N-body sum, the weights of a
 network) is such a sum: its index follows from the counters of loops that are the same in all lanes. A warp
@@ -15,6 +15,8 @@ _FOLDED = ("add", "min", "max")
 
 def folded_atomics(task: Task) -> frozenset[Atomic]:
     """Return the atomics of a task whose operands a warp combines before one thread updates memory."""
+    # Uniform index and control flow are required: a shuffle is undefined unless all threads of its
+    # mask take part. Nobody may need the old value, as a lane's own is never formed.
     if task.uniform is None:
         return frozenset()
     return frozenset(
