@@ -1,11 +1,11 @@
-"""NVIDIA's driver: the few calls that running kernels on a GPU takes, and nothing of diffsim's.
+"""NVIDIA's driver API: the few calls needed to run kernels on a GPU, independent of the rest of diffsim.
 
 The calls go to the driver's own library, libcuda, which comes with the GPU's driver: no toolkit, no
 compiler and no other package is needed. The context is the device's primary one, which PyTorch, CuPy and
 all else that is built on CUDA's runtime use too, or the one that the program has made with pycuda. It is
-made current around each call where it is not, and what was current before is put back, so threads and other
-libraries do not notice. All work goes to one stream of our own, a blocking one: it waits for what other
-libraries have put on CUDA's default stream, and they wait for it.
+made current around each call where it is not, and the previous one is restored, so threads and other
+libraries are not affected. All work goes to one stream of our own, a blocking one: it synchronizes with
+CUDA's legacy default stream, to which other libraries submit, in both directions.
 
 Calls that may take long release the GIL. `wait` polls, so Ctrl-C works.
 """
@@ -66,7 +66,7 @@ def _in_words(version: int) -> str:
 
 
 class _Plan(c_void_p):
-    """The address of words, with what they point to."""
+    """The address of words, which keeps alive what they point to: ctypes would free it with the list."""
 
     def __init__(self, words: Sequence[int], kept: Any) -> None:
         self.words = (ctypes.c_uint64 * len(words))(*words)
@@ -75,7 +75,7 @@ class _Plan(c_void_p):
 
 
 class _Copy2D(ctypes.Structure):
-    """CUDA_MEMCPY2D."""
+    """CUDA_MEMCPY2D of the driver API: the fields in its order, for source, target and extent."""
 
     _END = (
         ("x", c_size_t),
@@ -99,13 +99,13 @@ class Driver:
 
     Attributes:
         device: its number.
-        name: as its maker calls it.
+        name: the device's name as the driver reports it.
         sm: compute capability, ten times the version: 80 for 8.0.
         processors: number of multiprocessors.
         memory: its memory [byte].
         version: the newest CUDA that the driver knows: 12040 for 12.4.
         stream: handle of the stream that all work goes to.
-        interface: what the driver is reached through, in words.
+        interface: the library through which the driver is called, in words.
     """
 
     def __init__(self, device: int = 0) -> None:
@@ -115,6 +115,8 @@ class Driver:
             DriverError: no driver, no such GPU; the message says what is missing.
         """
         self._functions = load()
+        # CUDA's current context is a property of each thread, and so is the variable that it is
+        # read into.
         self._local = threading.local()
         self._check("cuInit", self._functions["cuInit"](0))
         count = self._number("cuDeviceGetCount")
@@ -145,7 +147,7 @@ class Driver:
         self._start: Callable[[Any], int] | None = None
 
     def _open_context(self) -> tuple[int, str]:
-        """The context that all is done in, and who made it."""
+        """Return the context for all work, and who made it."""
         if pycuda := pycuda_context.find():
             found = pycuda_context.open_context(pycuda, self.device, self._device_of)
             return found.handle, found.maker
@@ -157,7 +159,7 @@ class Driver:
         return context.value or 0, "libcuda"
 
     def _device_of(self, context: int) -> int:
-        """The number of the GPU that a context is on."""
+        """Return the number of the GPU that a context belongs to."""
         self._check("cuCtxPushCurrent", self._functions["cuCtxPushCurrent_v2"](context))
         try:
             return self._number("cuCtxGetDevice")
@@ -197,7 +199,7 @@ class Driver:
         return found.value
 
     def attribute(self, which: int) -> int:
-        """An attribute of the device (CUdevice_attribute)."""
+        """Return an attribute of the device (CUdevice_attribute)."""
         found = c_int()
         self._check(
             "cuDeviceGetAttribute",
@@ -206,19 +208,20 @@ class Driver:
         return found.value
 
     def enter(self) -> bool:
-        """Make the context current on this thread; whether `leave` must be called after."""
+        """Make the context current on this thread; return whether `leave` must be called afterwards."""
         try:
             current = self._local.current
         except AttributeError:
             current = self._local.current = c_void_p()
         self._functions["cuCtxGetCurrent"](byref(current))
+        # The usual case in a program with one GPU: one call instead of three.
         if current.value == self._context:
             return False
         self._check("cuCtxPushCurrent", self._functions["cuCtxPushCurrent_v2"](self._context))
         return True
 
     def leave(self) -> None:
-        """Put back what was current before `enter`."""
+        """Restore the context that was current before `enter`."""
         self._functions["cuCtxPopCurrent_v2"](byref(c_void_p()))
 
     @contextlib.contextmanager
@@ -244,10 +247,10 @@ class Driver:
     # ---- memory
 
     def alloc(self, nbytes: int) -> int:
-        """Address of new memory of at least one byte.
+        """Allocate at least one byte of device memory; return its address.
 
         Raises:
-            OutOfMemory: there is not so much left.
+            OutOfMemory: not enough is left.
         """
         made = c_ptr()
         self._call("cuMemAlloc_v2", byref(made), max(nbytes, 1))
@@ -258,13 +261,13 @@ class Driver:
         self._call("cuMemFree_v2", address)
 
     def free_memory(self) -> int:
-        """How much of the device's memory is free [byte]."""
+        """Return how much of the device's memory is free [byte]."""
         free, total = c_size_t(), c_size_t()
         self._call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value
 
     def page_locked(self, nbytes: int) -> int:
-        """Address of new page-locked memory of the host, for the life of the process.
+        """Allocate page-locked host memory for the life of the process; return its address.
 
         Raises:
             OutOfMemory: the system locks no more.
@@ -274,21 +277,26 @@ class Driver:
         return made.value or 0
 
     def copy_in(self, to: int, host: int | bytes, nbytes: int) -> None:
-        """Copy from the host; pageable memory may change afterwards (above 64 KiB all work is waited for)."""
+        """Copy from pageable host memory, which may change afterwards.
+
+        The driver stages up to 64 KiB and returns; for more it waits for all work of the stream (CUDA driver
+        API, "API synchronization behavior").
+        """
         self._call("cuMemcpyHtoDAsync_v2", to, host, nbytes, self.stream)
 
     def send(self, to: int, locked: int, nbytes: int) -> None:
-        """Copy from page-locked memory, which has to stay as it is until that is done."""
+        """Copy from page-locked memory, which must not change until the copy is done."""
         self._call("cuMemcpyHtoDAsync_v2", to, locked, nbytes, self.stream)
 
     def copy_out(self, host: int, of: int, nbytes: int) -> None:
         """Wait for all work, then copy from the device to the host."""
+        # Polled, so that Ctrl-C works while the kernels before it run; the copy itself is short.
         self.wait()
         self._call("cuMemcpyDtoHAsync_v2", host, of, nbytes, self.stream)
         self._call("cuStreamSynchronize", self.stream)
 
     def fetch(self, locked: int, of: int, nbytes: int) -> None:
-        """Copy to page-locked memory, which holds nothing of use until that is done."""
+        """Copy to page-locked memory, whose contents are valid once the copy is done."""
         self._call("cuMemcpyDtoHAsync_v2", locked, of, nbytes, self.stream)
 
     def copy(self, to: int, of: int, nbytes: int) -> None:
@@ -299,6 +307,7 @@ class Driver:
         self, to: int, to_pitch: int, of: int, of_pitch: int, width: int, height: int
     ) -> None:
         """Copy `height` rows of `width` bytes on the device, each a pitch after the one before."""
+        # CU_DEVICE_ATTRIBUTE_MAX_PITCH: the driver refuses larger ones.
         if max(to_pitch, of_pitch) > _LARGEST_PITCH:
             for k in range(height):
                 self.copy(to + k * to_pitch, of + k * of_pitch, width)
@@ -324,19 +333,20 @@ class Driver:
         self._wait("cuStreamQuery", stream)
 
     def where(self, address: int) -> int | None:
-        """Number of the device that an address is on; None for memory of the host."""
+        """Return the number of the device that owns an address; None for host memory."""
         kind, device = c_uint(), c_int()
         try:
             self._call("cuPointerGetAttribute", byref(kind), 2, address)
             self._call("cuPointerGetAttribute", byref(device), _DEVICE_ORDINAL, address)
         except DriverError as problem:
+            # How the driver answers for an address that it has never seen: ordinary host memory.
             if problem.code != _INVALID_VALUE:
                 raise
             return None
         return device.value if kind.value == _DEVICE_MEMORY else None
 
     def is_reached(self, address: int) -> bool:
-        """Whether memory of the device belongs to the context of kernels, or to none (of a memory pool)."""
+        """Return whether kernels can access memory: it is of their context, or of none (a memory pool)."""
         owner = c_void_p()
         try:
             self._call("cuPointerGetAttribute", byref(owner), _CONTEXT, address)
@@ -348,13 +358,14 @@ class Driver:
     # ---- code
 
     def link(self, ptx: str) -> bytes:
-        """Machine code for this GPU.
+        """Compile PTX to machine code for this GPU.
 
         Raises:
             DriverError: the driver refused the text; the message has its log.
         """
         size = 8192
         logs = [ctypes.create_string_buffer(size) for _ in range(2)]
+        # The logs' addresses and sizes are passed by value in an array of pointers (CUjit_option).
         options = (c_int * 4)(_INFO_LOG, _INFO_LOG_SIZE, _ERROR_LOG, _ERROR_LOG_SIZE)
         addresses = [ctypes.addressof(log) for log in logs]
         values = (c_void_p * 4)(addresses[0], size, addresses[1], size)
@@ -372,12 +383,13 @@ class Driver:
                     problem = self._error("cuLinkAddData", code)
                     log = logs[1].value.decode(errors="replace").strip()
                     raise DriverError(f"{problem.reason}\n{log}", code)
+                # A copy: cuLinkDestroy frees the image.
                 return ctypes.string_at(image.value or 0, length.value)
             finally:
                 run["cuLinkDestroy"](state)
 
     def load(self, image: bytes) -> int:
-        """Load machine code; returns the module's handle."""
+        """Load machine code; return the module's handle."""
         made = c_void_p()
         self._call("cuModuleLoadData", byref(made), image)
         return made.value or 0
@@ -387,13 +399,13 @@ class Driver:
         self._call("cuModuleUnload", module)
 
     def function(self, module: int, name: str) -> int:
-        """Handle of a module's function."""
+        """Return the handle of a module's function."""
         found = c_void_p()
         self._call("cuModuleGetFunction", byref(found), module, name.encode())
         return found.value or 0
 
     def blocks_at_once(self, function: int, block_dim: int) -> int:
-        """How many blocks of a function the whole GPU runs at the same time."""
+        """Return how many blocks of a function the whole GPU runs at the same time (its occupancy)."""
         found = c_int()
         self._call(
             "cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(found), function, block_dim, 0
@@ -401,41 +413,50 @@ class Driver:
         return max(found.value, 1) * self.processors
 
     def set_heap(self, nbytes: int) -> None:
-        """Size of the heap that kernels allocate from. It can not change once a kernel used it."""
+        """Set the size of the heap that kernels allocate from.
+
+        An error is ignored: the size can not change once a kernel of the context has used the heap, and a
+        heap that is too small is reported by the kernel's own check.
+        """
         with self.current():
             self._functions["cuCtxSetLimit"](_HEAP_SIZE, nbytes)
 
     # ---- launches
 
     def prepare(self, launches: Sequence[Launch], jit: Jit) -> tuple[Callable[[Any], int], Any]:
-        """A function and its argument that start some GPU functions in a row, at the least cost.
+        """Return a native function and its argument that launch some GPU functions in order.
 
-        It returns 0, or the number of an error for `failed`.
+        One call from Python for all of them, since each call by way of ctypes has its own overhead. It
+        returns 0, or the number of an error for `failed`.
         """
         if self._start is None:
             library = load_native(jit, None, "start.ll")
             self._start = ctypes.PYFUNCTYPE(c_int, c_void_p)(library.address("start"))
         calls = [ctypes.cast(self._functions[name], c_void_p).value or 0 for name in _STARTS_WITH]
+        # The layout of the plan is that of `start.ll`.
         words = [*calls, self._context, self.stream, len(launches)]
         for one in launches:
             words += [one.function, one.grid, one.block_dim, ctypes.addressof(one.params)]
         return self._start, _Plan(words, launches)
 
     def failed(self, code: int) -> None:
-        """Raise an error of a launch."""
+        """Raise the error of a launch."""
         raise self._error("cuLaunchKernel", code)
 
     # ---- graphs
 
     def record(self, enqueue: Callable[[Driver], Any]) -> int:
-        """Handle of a graph of what `enqueue` asks of the driver it is given; nothing of it is done yet.
+        """Capture as a graph what `enqueue` asks of the driver it is given; return its handle.
 
-        That driver's stream is one of its own, so what other threads launch meanwhile is not part of it.
+        Nothing runs yet. That driver has a stream of its own, so work that other threads launch meanwhile
+        is not captured.
 
         Raises:
-            DriverError: no graph can be made of it; everything else goes on as before.
+            DriverError: the work can not be captured; the driver is as before.
         """
         stream, graph, made = c_void_p(), c_void_p(), c_void_p()
+        # A blocking stream would make work of other libraries on the default stream invalidate the
+        # capture.
         self._call("cuStreamCreate", byref(stream), _NON_BLOCKING)
         recorder = copy.copy(self)
         recorder.stream = stream.value or 0
@@ -443,6 +464,7 @@ class Driver:
             self._call("cuStreamBeginCapture_v2", stream, _RELAXED)
             try:
                 enqueue(recorder)
+            # A stream that is left capturing could neither be used nor destroyed.
             except BaseException:
                 with contextlib.suppress(DriverError):  # it says that the capture has failed
                     self._call("cuStreamEndCapture", stream, byref(graph))
@@ -456,11 +478,11 @@ class Driver:
         return made.value or 0
 
     def run_graph(self, graph: int) -> None:
-        """Do all that a graph holds, after what was asked for before."""
+        """Launch a graph behind all earlier work of the stream."""
         self._call("cuGraphLaunch", graph, self.stream)
 
     def drop_graph(self, graph: int) -> None:
-        """Free a graph, once it does not run any more."""
+        """Free a graph that no longer runs."""
         self._call("cuGraphExecDestroy", graph)
 
     # ---- waiting
@@ -469,22 +491,22 @@ class Driver:
         """Wait until all work is done.
 
         Raises:
-            DriverError: what went wrong on the device since the last time.
+            DriverError: an error on the device since the last synchronization.
         """
         self._wait("cuStreamQuery", self.stream)
 
     def event(self) -> int:
-        """Handle of a new event, which is done until it is marked."""
+        """Create an event, which counts as done until it is marked; return its handle."""
         made = c_void_p()
         self._call("cuEventCreate", byref(made), _NO_TIMING)
         return made.value or 0
 
     def mark(self, event: int) -> None:
-        """From now on the event is done when all that was asked for so far is."""
+        """Record the event: it is done when all work submitted so far is."""
         self._call("cuEventRecord", event, self.stream)
 
     def is_done(self, event: int) -> bool:
-        """Whether an event is done; errors as for `wait`."""
+        """Return whether an event is done; errors as for `wait`."""
         with self.current():
             code = self._functions["cuEventQuery"](event)
             self._check("cuEventQuery", 0 if code == _NOT_READY else code)
@@ -498,6 +520,8 @@ class Driver:
         with self.current():
             query = self._functions[call]
             code = query(handle)
+            # Spin first, as short kernels end sooner than a sleep; then sleep ever longer, so that
+            # a long one costs no CPU time. Between two queries Python runs signal handlers.
             start, pause = time.perf_counter(), 2e-5
             while code == _NOT_READY:
                 if time.perf_counter() - start > _SPIN_S:

@@ -1,4 +1,4 @@
-"""The driver's own library, libcuda: the functions that are called, and what they fail with."""
+"""The driver's own library, libcuda: the signatures of the functions that are called, and their errors."""
 
 from __future__ import annotations
 
@@ -92,6 +92,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
 _BRIEF = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"}
 _BRIEF |= {"cuStreamQuery", "cuEventQuery"}
 """Calls too short to be worth releasing the GIL for."""
+# Sticky errors (CUresult): 214 ECC, 700 illegal address, 702 launch timeout, 709 context destroyed,
+# 710 device assert, 714 to 719 faults of the hardware or a kernel. The context stays unusable after
+# them.
 _FATAL = frozenset((214, 700, 702, 709, 710, *range(714, 720)))
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA code: LLVM text in, PTX text out; needs no GPU and no CUDA driver.
+"""NVIDIA code: from LLVM text to PTX text, without a GPU or a CUDA driver.
 
 ``to_ptx`` optimises a module for one compute capability and emits PTX, which the driver compiles
 for the GPU at hand. Kernels are functions with the ``ptx_kernel`` calling convention (or an
@@ -39,6 +39,7 @@ TRIPLE = "nvptx64-nvidia-cuda"
 TARGETS = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
 """The compute capabilities, times ten, that there is PTX for. LLVM ends the process on others."""
 
+# Calls of these end the process inside of LLVM, so they must be found in the text before it.
 _FATAL = re.compile(
     r"call([^@\n]*)@llvm\."
     r"(a?sin|a?cos|a?tan|atan2|sinh|cosh|tanh|sincos|sincospi|exp|exp2|exp10|log|log2|log10"
@@ -98,6 +99,7 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
         module = stack.enter_context(_parse(text, layout, context))
         if _DECLARED.search(text):
             _link_libdevice(module, libdevice or find_libdevice(), layout, context)
+        # libdevice asks for this flag with __nvvm_reflect: said explicitly, not left to a default.
         if '"nvvm-reflect-ftz"' not in text:
             with _parse(_FLUSH_TO_ZERO_OFF, layout, context) as flag:
                 module.link_in(flag)
@@ -112,12 +114,13 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
         passes = builder.getModulePassManager()
         stack.callback(dispose, passes)
         passes.run(module, builder)
+        # After the passes: what libdevice's unused code would have called is gone by then.
         _refuse_unknown_functions(module)
         return str(machine.emit_assembly(module)).replace(_NO_UNROLLING, "")
 
 
 def find_libdevice() -> Path:
-    """The newest libdevice bitcode of the first CUDA installation that has one.
+    """Find the newest libdevice bitcode of the first CUDA installation that has one.
 
     Raises:
         PtxError: there is none; the message says what to install.
@@ -131,7 +134,7 @@ def find_libdevice() -> Path:
 
 
 def find_ptxas() -> Path | None:
-    """NVIDIA's assembler on PATH or in a CUDA installation, or None."""
+    """Find NVIDIA's assembler on PATH or in a CUDA installation; None: there is none."""
     found = shutil.which("ptxas")
     if found:
         return Path(found)
@@ -140,7 +143,7 @@ def find_ptxas() -> Path | None:
 
 
 def assemble(ptx: str, sm: int) -> str | None:
-    """Let ptxas compile PTX for one GPU generation.
+    """Compile PTX for one GPU generation with ptxas.
 
     Args:
         ptx: the text.
@@ -230,6 +233,7 @@ def _parse(text: str, layout: str, context: llvm.ContextRef) -> llvm.ModuleRef:
 
 @functools.cache
 def _bitcode(path: Path) -> bytes:
+    # Read once: half a megabyte that every kernel with a mathematical function needs.
     return path.read_bytes()
 
 
@@ -252,7 +256,7 @@ def _link_libdevice(
 
 
 def _toolkits() -> Iterator[Path]:
-    """Folders where a CUDA toolkit, or a part of one, may be; the user's own choice first."""
+    """Yield folders where a CUDA toolkit, or a part of one, may be; the user's own choice first."""
     for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])

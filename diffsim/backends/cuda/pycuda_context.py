@@ -1,9 +1,9 @@
 """The CUDA context of a program that uses pycuda, where that package is installed.
 
-pycuda keeps a stack of contexts for each thread; its arrays, streams and modules belong to the context that
-was on top of it. So the one that a program has made is adopted. Where there is none yet, pycuda retains the
-device's primary context, and what the program makes later (`import pycuda.autoprimaryctx`) is in it too. It
-is never put on pycuda's stack: pycuda does not see what other libraries make current, and ends the process
+pycuda has a stack of contexts for each thread; its arrays, streams and modules belong to the context that
+was on top of it. So a context that the program has made is adopted. Where there is none yet, pycuda retains
+the device's primary context, and what the program makes later (`import pycuda.autoprimaryctx`) is in it too.
+That one is never pushed on pycuda's stack: pycuda does not see what other libraries make current, and aborts
 where a thread, or Python, ends with a context on the stack.
 """
 
@@ -33,7 +33,7 @@ class Context(NamedTuple):
 
 @functools.cache
 def find() -> Any | None:
-    """The module `pycuda.driver`; None where it is not installed, or does not fit this driver."""
+    """Return the module `pycuda.driver`; None where it is not installed, or does not fit this driver."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -45,12 +45,12 @@ def find() -> Any | None:
 
 
 def version() -> str:
-    """pycuda's version."""
+    """Return pycuda's version."""
     return str(importlib.import_module("pycuda").VERSION_TEXT)
 
 
 def open_context(pycuda: Any, device: int, device_of: Callable[[int], int]) -> Context:
-    """The context on top of pycuda's stack, if it is one of this device; else the primary one.
+    """Return the context on top of pycuda's stack, if it is one of this device; else the primary one.
 
     Args:
         pycuda: the module `pycuda.driver`.
@@ -66,6 +66,6 @@ def open_context(pycuda: Any, device: int, device_of: Callable[[int], int]) -> C
 
 
 def _forever(context: Any) -> Any:
-    """Keep an object of pycuda: at its end it makes calls, which a process that ends refuses."""
+    """Keep an object of pycuda alive: its destructor calls the driver, which fails while the process ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
     return context

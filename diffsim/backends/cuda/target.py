@@ -17,7 +17,7 @@ FUNCTIONS: MathMap = {
         "pow exp exp2 log log2 sin cos tan asin acos atan atan2 sinh cosh tanh erf erfc lgamma fmod rsqrt"
     ).split()
 }
-"""What the GPU calls for each mathematical function of the op table: libdevice."""
+"""libdevice's function for each mathematical function of the op table."""
 
 _SM_OF_VECTOR_ADDS = 90
 
@@ -70,12 +70,17 @@ class CudaTarget(SimtTarget):
     def shuffle_down(self, thread: Thread, word: str, distance: int, mask: str) -> str:
         symbol = "@llvm.nvvm.shfl.sync.down.i32"
         thread.module.declare(symbol, f"declare i32 {symbol}(i32, i32, i32, i32)")
+        # The operand c of shfl: the highest lane of the segment, here the whole warp (PTX ISA,
+        # shfl.sync).
         last = self.warp_size - 1
         return thread.assign(
             f"call i32 {symbol}(i32 {mask}, i32 {word}, i32 {distance}, i32 {last})"
         )
 
     def add_vector(self, thread: Thread, at: str, values: Sequence[str]) -> None:
+        # Inline PTX: LLVM has no vector form of atomicrmw fadd for this target. `red` returns
+        # nothing and so need not wait for the old value. The memory clobber keeps loads and stores
+        # from moving across it.
         n = len(values)
         places = ", ".join(f"${k}" for k in range(1, n + 1))
         text = f"red.relaxed.gpu.global.add.v{n}.f32 [$0], {{{places}}};"

@@ -194,7 +194,7 @@ class Lanes:
     def run_together(self, numbers: Sequence[str | dict[Value, str]]) -> None:
         """Emit several lanes, statement by statement for all of them, so that their loads overlap.
 
-        Sound as lanes are concurrent in any case: each has names of its own, and its statements keep their order.
+        Sound as lanes are concurrent in any case: each has its own names, and its statements keep order.
         """
         thread = self.thread
         names, wide = thread.names, thread.int64_names

@@ -1,8 +1,8 @@
 """The interface of a kind of GPU to the SIMT backend: address spaces, registers, shuffles, functions.
 
 A GPU backend is a `SimtTarget` and the way from LLVM text to the driver's machine code; all else
-(threads, scratch, reductions of blocks, which lane runs where) is shared. `backends/cuda/target.py` is the one
-for NVIDIA.
+(threads, scratch, reductions of blocks, which lane runs where) is shared. `backends/cuda/target.py` is the
+one for NVIDIA.
 """
 
 from __future__ import annotations
