@@ -101,6 +101,7 @@ def checkpoint(
     """
     rollout = _Rollout(step, n_steps, state, schedule, snapshots, memory, progress)
     outer = enclosing_recorder()
+    # Nobody will differentiate it: then it is a plain loop.
     if outer is None:
         for t in range(n_steps):
             rollout.run(t)
@@ -136,11 +137,15 @@ class _Rollout:
         self.state: list[Field] = list(dict.fromkeys(fields))
         self.schedule = schedule
         self.size = sum(f.storage.layout.nbytes for f in self.state)
+        # With s >= sqrt(n) snapshots the binomial schedule runs a step at most r = 3 times, since
+        # (s + 3) (s + 2) (s + 1) / 6 >= n.
         self.snapshots = snapshots or math.isqrt(max(n_steps, 1)) + 1
         self.memory = memory
         self.progress = progress
         self.stats = CheckpointStats(self.size)
         self.held = 0
+        # Two numbers for each step, 16 bytes together: the random number count at its start, and its
+        # trace.
         self.launches = array("q", bytes(8 * n_steps))
         self.traces = array("q", bytes(8 * n_steps))
         self.own_bytes = 16 * n_steps
@@ -159,6 +164,7 @@ class _Rollout:
     def run_again(self, t: int) -> None:
         """Run a step again, without the output of its prints: that was shown the first time."""
         own = session.own
+        # Prints only: checks still report when a step is run again.
         outer, own.quiet = own.quiet, True
         try:
             self.run(t)
@@ -167,6 +173,8 @@ class _Rollout:
 
     def forward(self, outer: EnclosingRecorder) -> None:
         """Run all steps, taking the snapshots that the backward pass starts from."""
+        # Where the others are is known after the first step, whose probe measures what a tape of it
+        # saves.
         positions = {0}
         watch = CarryWatch(outer, set(self.state))
         before, session.tape = session.tape, watch
@@ -174,9 +182,12 @@ class _Rollout:
             for t in range(self.n):
                 if t in positions:
                     self.stored[t] = self.take_snapshot()
+                # The number of launches so far is the key of random numbers: restored before a step is
+                # run again, it makes that step draw the same numbers.
                 self.launches[t] = session.launches
                 watch.next_step(measure=t == 0 and self.memory is not None)
                 self.run(t)
+                # A tape that the step left open would record the rest of the rollout.
                 if session.tape is not watch:
                     raise AutodiffError(
                         "the step changed the tape",
@@ -187,8 +198,10 @@ class _Rollout:
                 if t == 0:
                     self.budget(watch)
                     positions = self.plan()
+            # Gradients set in a step would be set again whenever the backward pass runs it again.
             check_rollout(watch.set_grads, watch.seeded_grads, set(watch.written) - set(self.state))
         except BaseException:
+            # Some steps have written to fields, and no entry stands for them.
             outer.cut_short("the checkpointed rollout", Span.of_caller())
             raise
         finally:
@@ -197,6 +210,8 @@ class _Rollout:
         self.written = list(watch.written)
         self.inputs = watch.inputs
         self.now = session.clock
+        # The backward pass reads the inputs again, so the tape around it saves them before they are
+        # overwritten.
         outer.will_need(self.inputs)
         read = dict.fromkeys(field for field, _ in self.inputs)
         written = [*self.state, *self.written]
@@ -217,14 +232,17 @@ class _Rollout:
             return
         assert watch.probe is not None
         saves = watch.probe.bytes
+        # The final values are held during the backward pass, since fields return to them at its end.
         free = self.memory - self.final_bytes - self.own_bytes
         if self.schedule == "binomial":
+            # One step at a time is on a tape, and what it saves stays aside; the rest is for snapshots.
             self.snapshots = (free - saves) // self.size
             least = self.size + saves
         else:
             # k snapshots and a tape of n / k steps: k * size + n / k * saves is least for equal terms
             self.snapshots = max(1, round(math.sqrt(self.n * saves / self.size)))
             least = self.snapshots * self.size + -(-self.n // self.snapshots) * saves
+        # Found after the first step, not after hours of forward run.
         if free < least:
             rather = "" if self.schedule == "binomial" else ', or take schedule="binomial"'
             raise FieldError(
@@ -237,6 +255,7 @@ class _Rollout:
 
     def plan(self) -> set[int]:
         """Return the steps before which the forward run takes snapshots."""
+        # Rounded up, so that there are at most as many snapshots as the budget allows.
         if self.schedule == "equidistant":
             return set(range(0, self.n, -(-self.n // self.snapshots)))
         return set(binomial_plan(0, self.n, self.snapshots))
@@ -263,10 +282,14 @@ class _Rollout:
 
     def backward(self) -> None:
         """Run the adjoint of the rollout: from gradients of the final state to those of the first."""
+        # 1. Nothing that steps read besides the state may have changed, or they would not repeat
+        # themselves.
         self.integrity.check([])
         for (field, row), span in self.inputs.items():
             if field.versions.changed(row, self.now):
                 raise _changed(field, row, span)
+        # 2. The present values are put aside: running steps again overwrites them, and code between the
+        # end of the rollout and its backward pass may have changed them.
         fields = [*self.state, *self.written]
         final = [Saved((f, None)) for f in fields]
         launches = session.launches
@@ -274,6 +297,8 @@ class _Rollout:
         self.other_bytes = self.own_bytes + sum(s.data.nbytes for s in final)
         hi = self.n
         try:
+            # 3. The stretches between snapshots of the forward run, last one first. Gradients of the
+            # state flow from each to the one before it in the fields' own gradients.
             for lo in sorted(self.stored, reverse=True):
                 if self.schedule == "equidistant":
                     self.segment(lo, hi, self.stored[lo])
@@ -284,6 +309,7 @@ class _Rollout:
                     self.held -= 1
                 hi = lo
         finally:
+            # The random numbers of the program after the pass must not depend on the pass.
             session.launches = launches
             self.integrity.put_back(final)
         self.other_bytes = self.own_bytes
@@ -292,7 +318,12 @@ class _Rollout:
 
     def sweep(self, lo: int, hi: int, start: Snapshot, free: int) -> None:
         """Run the adjoints of steps lo..hi from the state at lo, with `free` more snapshots (binomial)."""
+        # Revolve as a loop over the upper end: the steps from `middle` on are reversed recursively with
+        # one snapshot less, then the shorter stretch before it is, from the same start. Depth of the
+        # recursion is the number of free snapshots, not the number of steps.
         while hi - lo > 1:
+            # Without free snapshots each step is reached from the start anew, which takes time
+            # quadratic in the stretch's length; `binomial_split` keeps such stretches short.
             middle = binomial_split(lo, hi, free) if free else hi - 1
             self.restore(start)
             for t in range(lo, middle):
@@ -309,6 +340,8 @@ class _Rollout:
 
     def segment(self, lo: int, hi: int, start: Snapshot) -> None:
         """Run them on one tape, or on several shorter ones if its saves do not fit (equidistant)."""
+        # Halved whenever the saves of a tape do not fit; the steps before it are then run from the
+        # snapshot again.
         length = hi - lo
         while hi > lo:
             first = max(lo, hi - length)
@@ -323,6 +356,8 @@ class _Rollout:
     def rerun(self, t: int) -> None:
         """Run a step again, only for the state after it."""
         session.launches = self.launches[t]
+        # No tape: only the trace, to compare. Other threads are watched too, since what they write to
+        # the state would change the step.
         session.tape = trace = StepTrace()
         integrity = RecordIntegrity()
         hearing = session.begin_hearing(integrity)
@@ -335,6 +370,8 @@ class _Rollout:
         self.compare(t, trace)
 
     def compare(self, t: int, trace: StepTrace) -> None:
+        # A step that did something else has another adjoint than the one that ran forward: the gradient
+        # would be that of a program that never ran.
         if trace.number != self.traces[t]:
             raise AutodiffError(
                 f"step {t} of the checkpointed rollout did something else when it was run again",
@@ -345,11 +382,15 @@ class _Rollout:
 
     def adjoint(self, lo: int, hi: int) -> bool:
         """Run the adjoints of steps from the present state; returns False if their saves do not fit."""
+        # In-place saving: within a tape of several steps, each overwrites the state that the one before
+        # left.
         recorder = TapeRecorder(saving=True)
         saver = recorder.saver
         if not self.record_again(recorder, lo, hi):
             return False
         self.update_peak(saver.bytes)
+        # A single step is run even if it saves more than the first did, and refused only afterwards,
+        # since the number for the message is not known before.
         if saver.bytes > (room := self.room()):
             raise AutodiffError(
                 f"step {lo} of the checkpointed rollout needs {saver.bytes} bytes for values that it "
@@ -357,6 +398,7 @@ class _Rollout:
                 Span.of_caller(),
                 hint="give it more memory, or fewer snapshots",
             )
+        # The values of before the stretch are left: the next one restores a snapshot anyway.
         sweep(recorder.record, recorder.integrity)
         if self.progress:
             done = self.n - lo
@@ -375,6 +417,7 @@ class _Rollout:
                 repeat.trace = StepTrace()
                 self.run_again(t)
                 self.compare(t, repeat.trace)
+                # Asked after each step, before a tape that is too long uses up the memory.
                 fits = hi - lo == 1 or recorder.saver.bytes <= self.room()
                 if not fits:
                     break
@@ -400,6 +443,7 @@ def _check_step(step: Any, n_steps: Any, schedule: Any, where: Span | None) -> N
             hint="give a plain function that launches the kernels of one step: def step(t): ...",
         )
     check_runs(step, "the step")
+    # `bool` is an `int` in Python, and True a likely slip for a missing argument.
     if isinstance(n_steps, bool) or not isinstance(n_steps, int) or not 0 <= n_steps < 2**62:
         raise FieldError(
             f"n_steps is a whole number from 0 on, not {shown(n_steps)}",
@@ -448,6 +492,7 @@ def _changed(field: Field, row: int | None, span: Span | None) -> GlobalDataAcce
 def binomial_plan(lo: int, hi: int, free: int) -> list[int]:
     """Return the steps before which a first forward run through lo..hi takes snapshots."""
     made = []
+    # A snapshot at the start of each right part of the recursion: the forward run passes all of these.
     while free > 0 and hi > lo:
         made.append(lo)
         free -= 1
@@ -460,9 +505,12 @@ def binomial_plan(lo: int, hi: int, free: int) -> list[int]:
 def binomial_split(lo: int, hi: int, free: int) -> int:
     """Return the step between lo and hi for the next snapshot, with `free` of them left."""
     n = hi - lo
+    # Enough snapshots for one before every step.
     if n <= free + 1:
         return lo + 1
     runs = 1
+    # The least number of runs r with binom(s + r, r) >= n: the reach of s snapshots, one of them the
+    # start.
     while math.comb(free + 1 + runs, runs) < n:
         runs += 1
     # The rest is as long as one snapshot less can reverse in `runs` runs: optimal (Griewank, Walther).

@@ -57,6 +57,8 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
         start: StartSnapshot | None = None,
     ) -> None:
         self.body = TapeRecorder()
+        # Launches inside must be announced where the tape around saves, or a comparison needs the
+        # start.
         self.body.intercepts = outer.intercepts or start is not None
         super().__init__(self.body)
         self.outer = outer
@@ -69,7 +71,10 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
         self._launching = special
+        # Adjoints from before the call may need what the launch overwrites; the launch itself gets no
+        # adjoint.
         self.outer.save_before(special, args)
+        # Detached: nothing inside is differentiated, the user's gradient function stands for it.
         return self.body.launching(special.detached, args)
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
@@ -79,9 +84,12 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
         entry = self.body.record.newest()
         own = self._launching or special
         self._launching = None
+        # Kept for checks: where the plain kernel would lose a derivative, the call does too.
         if not own.mode.is_detached:
             entry.undetached = own
         if self.script is not None:
+            # The entry's arguments, not those of the call: they are copies where the program may change
+            # them.
             self.script.append(functools.partial(own.launch_again, *entry.args))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
@@ -98,6 +106,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
 
     def _note_write(self, field: Field, index: Index) -> None:
         if self.script is not None:
+            # The values as they are now; the arrays that they came from may change.
             self.script.append(functools.partial(_put, field, index, read_elements(field, index)))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
@@ -105,6 +114,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
             self.trace.copied(target, source, to, at)
         self.body.copied(target, source, to, at)
         if self.script is not None:
+            # Read when it is run again: the source depends on the perturbed inputs.
             self.script.append(lambda: _put(target, to, read_elements(source, at)))
 
     def writing(self, field: Field, row: int | None) -> None:
@@ -156,10 +166,12 @@ class GradReplaced(Named):
         return self if owner is None else BoundGradReplaced(self, owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Without a tape, and in code that no gradient flows through, it is a plain call.
         outer = enclosing_recorder()
         if outer is None:
             return self.function(*args, **kwargs)
         name = getattr(self.function, "__name__", "the function")
+        # A number computed in Python from a field would reach the gradient function as a constant.
         source = source_of((args, kwargs))
         if source is not None:
             source.refuse(name, "give it the field")
@@ -168,11 +180,13 @@ class GradReplaced(Named):
         script = outer.script if isinstance(outer, _NestedRecorder) else None
         if script is None and start is not None:
             script = []
+        # A nested call writes to the script of the outer one, which repeats all of it.
         inside = _NestedRecorder(outer, script, start)
         before, session.tape = session.tape, inside
         try:
             result = self.function(*args, **kwargs)
         except BaseException:
+            # Something was written, and no entry will stand for it.
             if inside.body.record:
                 outer.cut_short(name, Span.of_caller())
             raise
@@ -184,6 +198,7 @@ class GradReplaced(Named):
                 self.comparison.drop()  # the last call is reversed first, so only its comparison is needed
             backward = self.comparison = Comparison(self, backward, start, inside)
         given = (args, *kwargs.values())
+        # The gradient function gets the same objects as the call, so they must still hold the same.
         contents = _contents(given)
         if contents is not None:
             backward = _SameArguments(name, backward, given, contents)
@@ -195,6 +210,7 @@ class GradReplaced(Named):
         backward = self._needed()
         clock = session.clock
         try:
+            # What the gradient function recomputes counts as what the launches saw (`Session.recomputed_from`).
             with session.recomputing():
                 backward(*args, **kwargs)
         except BaseException as error:
@@ -225,6 +241,7 @@ def _check_runs_at_once(function: Any, what: str) -> None:
 
 def _contents(a: Any) -> Any:
     """Return a fingerprint of the arrays and lists of numbers in an argument; None if there are none."""
+    # A hash instead of a copy: 64 bytes for an array of any size.
     if isinstance(a, np.ndarray) and a.dtype != object:
         return a.shape, a.dtype, hashlib.blake2b(np.ascontiguousarray(a).data).digest()
     if isinstance(a, list) and a and all(isinstance(e, (int, float)) for e in a):
@@ -243,6 +260,7 @@ class _SameArguments:
 
     def __init__(self, name: str, backward: Callable[[], Any], args: Any, contents: Any) -> None:
         self.__name__ = name
+        # The picture names the user's function, and not this wrapper.
         self.func = getattr(backward, "func", backward)  # for pictures of the tape
         self.backward = backward
         self.args = args
@@ -287,6 +305,7 @@ class Comparison:
         self.inputs = [
             f for f in dict.fromkeys(f for e in inside for f in e.reads()) if f.grad is not None
         ]
+        # The function did not write to all of its inputs; the comparison moves them too.
         for f in self.inputs:
             start.note(f)
 
@@ -301,24 +320,36 @@ class Comparison:
 
     def __call__(self) -> None:
         grads = {f: f.grad.to_numpy(dtype=np.float64) for f in self.outputs if f.grad is not None}
+        # Without incoming gradients both sides are 0, which shows nothing: it waits for a call that has
+        # some.
         if self.replaced.checked or not any(w.any() for w in grads.values()):
             self.backward()
             return
+        # 1. The user's gradient, as an increment: the gradients of inputs may hold contributions of
+        # later entries.
         before = {f: f.grad.to_numpy(dtype=np.float64) for f in self.inputs if f.grad is not None}
         self.backward()
         self.replaced.checked, self.replaced.comparison = True, None
+        # 2. One random direction u for all inputs. A wrong gradient agrees along it with probability 0,
+        # and two runs suffice, however many components there are. A fixed seed: a check that fails
+        # fails again.
         rng = np.random.default_rng(0)
         single = any(f.dtype.bytes == 4 for f in (*self.inputs, *self.outputs))
         eps = float(np.finfo(np.float32 if single else np.float64).eps)
+        # The error of central differences is O(h^2) + O(eps / h), which is least for h = eps^(1/3)
+        # (Press et al., Numerical Recipes, section 5.7).
         h = eps ** (1 / 3)
         by, found = {}, 0.0
         for f in self.inputs:
             assert f.grad is not None
             values = self.start.values(f)
             u = rng.standard_normal(values.shape) * max(1.0, float(np.abs(values).max()))
+            # A field that is output and input at once: its gradient was consumed, and what is there now
+            # is all new.
             got = f.grad.to_numpy(dtype=np.float64) - (0 if f in grads else before[f])
             found += float((got * u).sum())
             by[f] = h * u
+        # 3. The function at both ends of the step; all fields return to what they were.
         ends = [
             run_perturbed(self.forward, self.start, {f: s * d for f, d in by.items()}, self.outputs)
             for s in (1, -1)
@@ -328,10 +359,13 @@ class Comparison:
             for f, one, other in zip(self.outputs, *ends, strict=True)
         ]
         expected = float(sum(s.sum() for s in slopes))
+        # 4. The tolerance: relative to the larger derivative, and to the size of the terms, which may
+        # cancel in the sum; and the rounding of the two outputs, divided by the step.
         noise = float(np.sqrt(sum((s**2).sum() for s in slopes)))
         weighed = [grads[f] * one for f, one in zip(self.outputs, ends[0], strict=True)]
         rounding = 10 * eps / h * float(np.sqrt(sum((w**2).sum() for w in weighed)))
         allowed = eps**0.25 * max(abs(found), abs(expected), noise) + rounding
+        # Written so that NaN fails.
         if not abs(found - expected) <= allowed:
             gradient = inspect.unwrap(self.replaced._needed())
             code = getattr(gradient, "__code__", None)
@@ -416,6 +450,7 @@ def grad_for(
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         check_runs(backward, "the gradient")
         primal.backward = backward
+        # From here on calls without `check` count as compared.
         primal.checked = not check
         return backward
 
@@ -444,6 +479,7 @@ class _DetachedRecorder(ForwardingRecorder):
         self.inner.wrote(field, index, value)
         record = self.inner.record
         if isinstance(record, Record) and record and isinstance(last := record[-1], Wrote):
+            # The inner recorder has just appended the entry.
             last.declared_constant = True
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
@@ -456,6 +492,7 @@ class _DetachedRecorder(ForwardingRecorder):
 @contextlib.contextmanager
 def _no_grad_block() -> Iterator[None]:
     tape = session.tape
+    # Nested blocks: the outer one has detached everything already.
     if tape is None or isinstance(tape, _DetachedRecorder):
         yield
         return
@@ -463,6 +500,8 @@ def _no_grad_block() -> Iterator[None]:
     try:
         yield
     finally:
+        # Another tape, or `ds.init`, may have taken its place in the block; then there is nothing to
+        # restore.
         if session.tape is detached:
             session.tape = tape
 

@@ -36,6 +36,7 @@ def copy(
     Raises:
         FieldError: shapes or types that do not fit, elements that are not there.
     """
+    # A field of structs has no memory of its own: its members are fields.
     if isinstance(dst, StructField) and isinstance(src, StructField) and dst.keys == src.keys:
         for member in dst.keys:
             copy(
@@ -54,10 +55,12 @@ def copy(
                 hint="arrays are copied by x.from_numpy(array)",
             )
     row = None
+    # All of it: one memory copy where layouts agree, and the form that replays can run natively.
     if count is None and all(isinstance(o, int) and o == 0 for o in (dest_offset, src_offset)):
         dst.copy_from(src)
     else:
         row = _copy_part(dst, src, dest_offset, src_offset, count)
+    # Errors about this write then name the line that called `ds.copy`.
     dst.versions.by_caller(row)
 
 
@@ -70,6 +73,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
             Span.of_caller(),
             hint="give count, the number of elements",
         )
+    # NumPy's rule: f64 to f32 is fine, floats to integers would lose fractions silently.
     if not np.can_cast(src.dtype.numpy, dst.dtype.numpy, "same_kind"):
         raise FieldError(
             f"an element of {dst.name} is {an(dst.dtype)}, one of {src.name} {an(src.dtype)}",
@@ -78,8 +82,10 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
         )
     row = _row(dst, runs[0])
     tape = session.listener
+    # Before the write: the tape copies what it overwrites.
     if tape is not None and tape.intercepts:
         tape.writing(dst, row)
+    # `read_elements` returns a copy, so runs that overlap in one field are copied as if at once.
     write_elements(dst, runs[0], read_elements(src, runs[1]))
     dst._touch(row)
     if tape is not None:
@@ -111,6 +117,7 @@ def _run(f: Field, start: Any, count: Any) -> Run:
 
 def _row(f: Field, run: Run) -> int | None:
     """Return the only row of the time axis that a run of elements reaches, if that is the first axis."""
+    # A run is contiguous in row-major order, so it can stay within one index of the first axis only.
     if f.versions.axis != 0:
         return None
     size = 1
@@ -139,12 +146,14 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
         )
     has = x.grad is not None if needs_grad is None else needs_grad
     made: Field = make_field(x.element, x.dtype, None, "", has, None)
+    # Same layout, so that the copy below is one of memory.
     made.kind, made.soa = x.kind, x.soa
     if made.grad is not None:
         made.grad.kind, made.grad.soa = x.kind, x.soa
     made.place(x.shape, x._order)
     tape = session.tape
     if needs_grad is False:
+        # Without the tape, so that no copy with a gradient goes onto the record.
         session.tape = None
     try:
         made.copy_from(x)
@@ -158,6 +167,7 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
 
 def _clone_member(x: Field | StructField, needs_grad: bool | None) -> Field | StructField:
     """Clone one member, with a gradient only if its numbers are floats."""
+    # Integers have no gradients, whatever is asked for the struct as a whole.
     whole = isinstance(x, Field) and not x.dtype.is_float
     made: Field | StructField = clone(x, None if whole else needs_grad)
     return made
@@ -178,6 +188,7 @@ def stop_grad_outside(x: Any) -> Any:
 
 
 def _as_constant(x: Any) -> Any:
+    # Plain numbers and arrays without provenance: the checks for lost gradients no longer see them.
     if isinstance(x, Tracked):
         return x.value
     if isinstance(x, np.ndarray):

@@ -20,6 +20,8 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
 Jacobians = dict[tuple[Field, Field], np.ndarray]
+# The steps are near eps^(1/3), where the error of central differences is least: rounding of the
+# function grows as eps / h, truncation as h^2.
 _TOLERANCE = {4: (1e-2, 1e-3, 1e-2), 8: (1e-5, 1e-7, 1e-6)}  # bytes: step, atol, rtol
 
 
@@ -45,6 +47,7 @@ def jacobian(
     """
     _check_options(function, max_outputs=max_outputs)
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
+    # One run on a tape; every row is then one backward pass over the same record.
     tape, start = _record(function, ins)
     return _jacobian(tape, ins, outs, max_outputs, start)
 
@@ -114,6 +117,7 @@ def gradcheck(
         function, eps=eps, atol=atol, rtol=rtol, max_inputs=max_inputs, max_outputs=max_outputs
     )
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
+    # A check that compares nothing must not pass.
     if not all(any(f.storage.layout.count for f in group) for group in (ins, outs)):
         raise _nothing_compared("the fields have no elements", "give it fields with elements")
     tape, start = _record(function, ins)
@@ -127,8 +131,10 @@ def gradcheck(
         a, r = a if atol is None else atol, r if rtol is None else rtol
         fd = by_steps[i, o]
         error = np.abs(ad - fd)
+        # Rows and columns beyond the limits are NaN in one of the two matrices.
         seen = np.zeros(ad.shape, bool)
         seen[: _limit(o, max_outputs), : _limit(i, max_inputs)] = True
+        # Negated, so that a NaN on either side counts as a difference.
         bad = seen & ~(error <= a + r * np.abs(fd))
         if show_summary:
             worst = np.max(error[seen], initial=0.0)
@@ -178,6 +184,7 @@ def gradcheck_tape(
             Span.of_caller(),
             hint="record one: with ds.Tape() as tape: ...",
         )
+    # Functions with gradients of their own are left out: their launches are no entries of the tape.
     launches = [e for e in tape.entries if isinstance(e, Launched)]
     known = {e.special.kernel.source.name for e in launches}
     chosen, skipped = _names(kernels), _names(skip_kernels)
@@ -194,11 +201,13 @@ def gradcheck_tape(
         name = entry.special.kernel.source.name
         if entry.special.mode.is_detached or name in skipped or (chosen and name not in chosen):
             continue
+        # The plain kernel: on a saving tape the entry has its in-place variant.
         special, args = entry.special.origin, entry.args
         ins, outs = (
             list(dict.fromkeys(_with_gradient(special.object_of(a.mem, args) for a in group)))
             for group in (special.accesses.reads, special.accesses.writes)
         )
+        # A launch that reads or writes no gradient has nothing to compare.
         if ins and outs:
             compared = True
             passed &= gradcheck(
@@ -264,9 +273,12 @@ def _tolerances(*fields: Field) -> tuple[float, float, float]:
 def _record(function: Callable[[], Any], inputs: list[Field]) -> tuple[Tape, StartSnapshot]:
     """Run the function on a tape, with a snapshot of what it changes."""
     check_runs(function, "the function")
+    # Saving, so that functions which overwrite their inputs can be checked; no loss, as rows are seeded
+    # one by one.
     tape = Tape(in_place="save")
     tape.keeps_inputs = False  # the perturbed inputs are those before the function
     tape.recorder.snapshot = start = StartSnapshot()
+    # The snapshot copies what launches write; inputs are not written, and are moved by the differences.
     for f in inputs:
         start.note(f)
     try:
@@ -288,6 +300,7 @@ def _back(start: StartSnapshot) -> None:
 def _jacobian(
     tape: Tape, ins: list[Field], outs: list[Field], most: int | None, start: StartSnapshot
 ) -> Jacobians:
+    # The user's gradients are put aside: the check must leave no trace.
     given = {f: f.grad for f in (*ins, *outs) if f.grad is not None}
     grads = [Saved((g, None)) for g in {**tape.gradients, **given}.values()]
     made: Jacobians = {
@@ -300,6 +313,7 @@ def _jacobian(
             saved.box[0].clear()
         for o in outs:
             for row in range(_limit(o, most)):
+                # Row k of the Jacobian is the vector-Jacobian product with the k-th unit vector.
                 seed = np.zeros(o.storage.layout.count)
                 seed[row] = 1
                 shaped = seed.reshape(o.shape + o.element).astype(o.dtype.numpy)
@@ -307,11 +321,13 @@ def _jacobian(
                 for i in ins:
                     assert i.grad is not None
                     made[i, o][row] = i.grad.to_numpy().reshape(-1)
+                # Inputs accumulate, so each row starts from 0.
                 for saved in grads:
                     saved.box[0].clear()
     finally:
         for saved in grads:
             saved.restore()
+            # Written behind the back of `dirty`, on which the next pass relies.
             saved.box[0].versions.may_be_nonzero()
         _back(start)
     return made
@@ -331,6 +347,7 @@ def _differences(
         for o in outs
     }
     for i in ins:
+        # The least precise of the types decides, since rounding anywhere spoils the difference.
         h = _tolerances(i, *outs)[0] if eps is None else eps
         for column in range(_limit(i, most)):
             ends = []
@@ -341,6 +358,7 @@ def _differences(
                     run_perturbed(function, start, {i: by.reshape(i.shape + i.element)}, outs)
                 )
             for o, one, other in zip(outs, *ends, strict=True):
+                # The error is O(h^2), one order better than that of a one-sided difference.
                 made[i, o][:, column] = (one - other).reshape(-1) / (2 * h)
     return made
 
@@ -352,6 +370,7 @@ def run_perturbed(
     outs: Sequence[Field],
 ) -> list[np.ndarray]:
     """Return the outputs of the function for perturbed inputs, and restore all fields."""
+    # Restores the fields, and the random number key: both ends of a step must draw the same numbers.
     with start.again():
         perturb(start, by)
         function()

@@ -141,6 +141,8 @@ class TapeRecorder(EnclosingRecorder):
         self.saving = saving
         self.validating = validating
         self.checking_nan = checking_nan
+        # The runtime asks this once for each launch: without observers it skips `launching` and
+        # `writing`.
         self.intercepts = saving or validating or checking_nan
         self.restart()
 
@@ -162,6 +164,8 @@ class TapeRecorder(EnclosingRecorder):
         Args:
             front: hears them first, and passes them on.
         """
+        # A tape may record several blocks. What changed between them is not on the record, and would be
+        # missing.
         self.integrity.check_unchanged(self.record)
         self._front: Recorder = front or self
         session.tape = self._front
@@ -169,6 +173,7 @@ class TapeRecorder(EnclosingRecorder):
 
     def end(self) -> bool:
         """Hear no more; returns whether it was the recorder until now (else the session was reset)."""
+        # `ds.init` in the block has put another session, or none, in its place.
         whole = session.tape is self._front
         session.end_hearing(self._hearing)
         del self._hearing, self._front  # no cycles: a record goes at once when it is dropped
@@ -183,17 +188,22 @@ class TapeRecorder(EnclosingRecorder):
             self.snapshot.launching(special, args)
         if self.saving:
             earlier, self._own_saves = self.saver.before_launch(special.in_place, args)
+            # Own copies hold what the launch's own adjoint loads: the values from before the launch.
+            # They go onto the record after it (`launched`), all others before it.
             for saved in self._own_saves:
                 saved.own = True
             self.record.extend(earlier)
         if self.nan is not None:
             self.nan.before(special.accesses.writes, special, args)
+        # The runtime launches the instrumented variant, if there is one, in place of the kernel.
         return None if self.validator is None else self.validator.instead(special, args)
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         record = self.record
         if special not in record.alive:
             record.alive[special] = special.dependencies.alive()  # the adjoint will need them
+        # Arguments that the program may change later are copied; the loop over classes is quicker than
+        # a call for each argument, as nearly all arguments are immutable numbers.
         given = args
         for a in args:
             if a.__class__ not in IMMUTABLE:
@@ -202,6 +212,7 @@ class TapeRecorder(EnclosingRecorder):
         if self.saving:
             special = special.in_place
             self.saver.after_launch(special, args)
+        # A plain launch is a row of the record's columns; anything else needs an entry of its own.
         if seed or special.arguments.arrays or given is not args:
             record.append(Launched(special, given, args, now, seed))
         else:
@@ -227,12 +238,14 @@ class TapeRecorder(EnclosingRecorder):
             self.record.extend(self.saver.before_write(field, row))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        # Setting a gradient to 0 is clearing, which the backward pass allows; other values are seeds.
         seeds = field.is_grad and bool(read_elements(field, index).any())
         self.record.seeded |= seeds
         self.record.append((Seeded if seeds else Wrote)(field, index, value))
         self._check_write(field, index)
 
     def lost(self, source: Provenance) -> None:
+        # The event follows that of the write which it explains.
         entry = self.record[-1]
         assert isinstance(entry, Wrote)
         if entry.field.grad is None:

@@ -103,6 +103,8 @@ class CarryWatch(NullRecorder):
         Args:
             measure: whether to count what a tape of this step would save.
         """
+        # Fields that are written again in every step carry nothing over, but only if all that is read
+        # was written before in the same step: `fresh` begins empty each time.
         self.fresh = set()
         self.trace = StepTrace()
         self.record = self.trace.record  # values that are returned in it belong to this step alone
@@ -111,8 +113,12 @@ class CarryWatch(NullRecorder):
         self.intercepts = measure or self.outer.intercepts
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        # The probe copies as a tape of this step would, and its copies are dropped: their size is what
+        # counts.
         if self.probe is not None:
             self.probe.before_launch(special.in_place, args)
+        # The tape around the rollout saves what its earlier adjoints need, also before launches in
+        # here.
         if self.outer.intercepts:
             self.outer.save_before(special, args)
 
@@ -137,6 +143,7 @@ class CarryWatch(NullRecorder):
             trace.launched(special, args, now, seed)
         if self.probe is not None:
             self.probe.after_launch(special.in_place, args)
+        # Reads before writes: a launch that reads and writes a field reads what was there before it.
         for a in special.accesses.reads:
             self._read(special.box(a, args), a.stmt.span)
         self.alive.setdefault(special, special.dependencies.alive())
@@ -149,9 +156,11 @@ class CarryWatch(NullRecorder):
                 )
             if box is None or box[0] in self.state:
                 continue
+            # An atomic minimum keeps the old value if that is less, so it reads it, in effect.
             if _is_extreme(a) and not _holds(self.fresh | covered, box):
                 raise _missing(box[0], a.stmt.span)
             self.written[box[0]] = None
+        # Only elements that the launch certainly stores; a store in a branch leaves old values behind.
         self.fresh |= covered
 
     @staticmethod
@@ -163,6 +172,8 @@ class CarryWatch(NullRecorder):
             if box is not None:
                 f = box[0]
                 rows = {r.axis for r in a.region if f.shape[r.axis] > 1}
+                # Freshness is tracked by rows of the time axis, as versions are; other fixed indices
+                # leave gaps.
                 if rows <= {f.versions.axis}:
                     found.add(box if rows else (f, None))
         return found
@@ -171,8 +182,11 @@ class CarryWatch(NullRecorder):
         if box is None:
             return
         if box[0] in self.written:
+            # Read before it was written in this step: the value is one that an earlier step left.
             if not _holds(self.fresh, box):
                 raise _missing(box[0], span)
+        # Never written by a step: an input of the rollout, which must stay as it is until the backward
+        # pass.
         elif box[0] not in self.state:
             self.inputs.setdefault(box, span)
 
@@ -195,6 +209,7 @@ class CarryWatch(NullRecorder):
     def _written_whole(self, field: Field, index: Index) -> None:
         if field not in self.state:
             self.written[field] = None
+            # A single element that Python sets does not make the rest of the field fresh.
             if index is None:
                 self.fresh.add((field, None))
 

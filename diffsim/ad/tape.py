@@ -121,6 +121,7 @@ class Tape:
         need_bool(validation, "validation")
         need_bool(check_nan, "check_nan")
         saving = in_place == "save"
+        # Validation refuses every write to what was read; saving is for programs that do just that.
         if saving and validation:
             raise FieldError(
                 'validation=True refuses what in_place="save" allows',
@@ -141,6 +142,7 @@ class Tape:
         self.recorder.restart()
         self._forget_replay()
 
+    # A replay is compiled from a record; a new record, or more entries, make it invalid.
     def _forget_replay(self) -> None:
         self.complete = False  # whether a block has run to its end
         self.generation = session.generation
@@ -159,6 +161,7 @@ class Tape:
     # ---- recording
 
     def __enter__(self) -> Tape:
+        # Only the innermost recorder hears of a launch: the outer record would have a gap.
         if session.tape is not None:
             raise AutodiffError(
                 "a tape is recording already, and tapes can not be nested",
@@ -177,8 +180,12 @@ class Tape:
 
     def _clear(self) -> None:
         """Clear the loss and the gradients, as at the start of a run with a loss."""
+        # A tape with a loss is one run, from cleared gradients; a tape without one goes on with its
+        # record.
         if self.loss is not None:
             if self.clear_gradients:
+                # Clearing here would take away gradients that another thread is adding up
+                # (docs/adr/0017).
                 if session.others_use_gradients():
                     raise AutodiffError(
                         "this tape would set all gradients to 0, while another thread records a tape or runs "
@@ -192,9 +199,12 @@ class Tape:
             self.loss.fill(0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        # Ends first, also after an error: nothing must be recorded outside of the block.
         whole = self.recorder.end()
+        # The user's exception goes on; a record that stops half-way is not differentiated.
         if error is not None:
             return
+        # `ds.init` frees the fields' memory, so the entries refer to what is no longer there.
         if not whole:
             self.recorder.record = Record()
             raise session_reset()
@@ -212,6 +222,7 @@ class Tape:
         """
         need_function(backward, "backward", "give one that adds to the gradients")
         check_runs(backward, "the function")
+        # Which gradients the function changes cannot be found out, and `tape.zero()` must know.
         fields: Sequence[Any] = arrays if isinstance(arrays, (list, tuple)) else [arrays]
         if any(not isinstance(f, (Field, np.ndarray)) for f in fields):
             problem = f"arrays is a list of fields and arrays, not {shown(arrays)}"
@@ -264,15 +275,19 @@ class Tape:
                 Span.of_caller(),
                 hint="record it anew each time: with tape: ...",
             )
+        # A replay of an incomplete record would be another program than the one that ran.
         self.recorder.integrity.check(self.entries.firsts())
         replay = self._replay
+        # Compiled at the first use, and again only after something was recorded in between.
         if replay is None or not replay.complete:
             replay = Replay(self.entries, self.generation, all_written(self.entries.firsts()))
         replay.check()
         check_kernels(self.entries)
+        # After all checks: a refused replay leaves gradients and loss as they were.
         self._clear()
         self._replay = replay
         replay.forward()
+        # The fields are now as at the end of the block, of this run.
         self.recorder.integrity.ended_at = session.clock
 
     # ---- the backward pass
@@ -303,13 +318,18 @@ class Tape:
                 Span.of_caller(),
                 hint="write tape.backward(grads={y: seed})",
             )
+        # 1. What can be refused is refused before any gradient changes.
         loss, seeds = self._starting_gradients(loss, grads)
         self._check_backward(loss, seeds)
+        # 2. From here on gradients change. `session.passes` tells other threads, whose tapes must not
+        # clear them.
         clock, me = session.clock, threading.get_ident()
         session.passes.add(me)
         try:
             self._compute_gradients(loss, seeds)
         except BaseException as error:
+            # Half a backward pass leaves sums that lack terms but look like gradients: they become NaN
+            # instead (docs/adr/0016). An unchanged clock means that nothing was written yet.
             if session.clock != clock:
                 poison(
                     error,
@@ -324,6 +344,7 @@ class Tape:
         self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None
     ) -> tuple[Field | Recorded | None, dict[Field, Any]]:
         """Validate what the pass starts from: the loss, if any, and the seeds of fields."""
+        # Copied before the pass clears gradients, one of which may be the seed itself.
         seeds: dict[Field, Any] = {f: of_its_own(seed) for f, seed in (grads or {}).items()}
         if grads is None and loss is None:
             loss = self.loss
@@ -347,12 +368,15 @@ class Tape:
         if not self.complete and not record:
             raise no_record("differentiate")
         check_kernels(record)
+        # These checks depend on the entries and their order only, and a replay repeats both.
         known = replay is not None and replay.checked  # the same entries, in the same order
         if not known:
             check_chain(record)
             check_seeds(record)
+            # Before the adjoints: whether a write from Python clears its gradient depends on it.
             mark_inputs(record, self.keeps_inputs)
         check_cuts(record, seeds, integrity)
+        # Compiles them all: what cannot be differentiated is refused with nothing changed.
         make_adjoints(record.firsts())
         if not known or loss is not self.loss:
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
@@ -362,19 +386,26 @@ class Tape:
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
         recorder, replay = self.recorder, self._replay
         record = recorder.record
+        # 1. Leftovers: adjoints of followed values from a pass that failed, and gradients of what the
+        # program wrote. The latter are set aside, since adjoints of stores would propagate them a
+        # second time.
         forget_values(record.firsts())
         cleared = ClearedGradients(
             all_written(record.firsts()) if replay is None else replay.written
         )
+        # 2. Seeds. The derivative of the loss with respect to itself is 1.
         if isinstance(loss, Recorded):
             loss.receive(np.ones(()))
         for f, seed in seeds.items():
             start_from(f, seed)
+        # 3. The adjoints: natively after a replay, or entry by entry. Retained gradients and hooks look
+        # at each adjoint by itself, which a native program cannot stop for.
         if replay is None or not replay.backward(native=not (self.retained or self.hooks)):
             retainer = GradientRetainer(self.retained) if self.retained else None
             run_adjoints(
                 record, recorder.integrity, retainer=retainer, nan=recorder.nan, hooks=self.hooks
             )
+        # 4. What was set aside is added: gradients accumulate over passes until the user clears them.
         cleared.restore()
         note_inputs(record, recorder.integrity, session.clock)
 
@@ -398,6 +429,7 @@ class Tape:
     @property
     def gradients(self) -> dict[Field, Field]:
         """For each field on the tape that has one, its gradient."""
+        # First launches are enough: all plain launches of a kernel use the same fields.
         found = fields_of(self.entries.firsts())
         return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
 

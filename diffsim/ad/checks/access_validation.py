@@ -45,6 +45,7 @@ class Watched:
     def __init__(self, plain: Specialization) -> None:
         self.validator: Callable[[], Validator | None] = lambda: None
         self.start = Mem("start", types.i64, 0, None, "array")
+        # Temporaries end with the launch, and gradients are results of the backward pass.
         watched = [m for m in plain.ir.mems if m.kind in ("field", "array") and not m.is_grad]
         self.shadows = {m: Shadow.of(m) for m in watched}
         instrumented, self.statements = instrument(
@@ -52,13 +53,18 @@ class Watched:
         )
         self.specialization = plain.variant(
             instrumentation=Instrumentation(
-                lambda _: serialize(instrumented), self._explain, checks_each_launch=True
+                # Serial, so that the first violation in program order is reported, whatever the threads
+                # would do.
+                lambda _: serialize(instrumented),
+                self._explain,
+                checks_each_launch=True,
             )
         )
 
     def _explain(
         self, error: DiffsimError, check: Check | Alloca, values: list[int]
     ) -> DiffsimError:
+        # Weak: the kernel's variant outlives the tape, and must not keep its shadow memory.
         validator = self.validator()
         if validator is None or not error.message.endswith((OVERWRITTEN, RACING)):
             return error
@@ -73,6 +79,7 @@ def _noted(special: Specialization) -> set[Load]:
         reads = special.derivative.accesses.reads
         again = {a.stmt.origin for a in reads if isinstance(a.stmt, Load)}
     except AutodiffError:
+        # What cannot be differentiated has no adjoint that would repeat loads.
         again = set()
     return {
         s
@@ -97,6 +104,8 @@ class Validator:
         made: Watched | None = special.variants.get(Watched)
         if made is None:
             made = special.variants[Watched] = Watched(special)
+        # Notes are numbered through all launches, so a note tells the launch by a search, and then the
+        # statement.
         self.launches.append((self.count, made))
         executable = made.specialization.executable
         made.validator = weakref.ref(self)
@@ -104,6 +113,7 @@ class Validator:
         start.storage.fill(self.count)
         self.start = start  # kept alive
         self.count += len(made.statements)
+        # An array of one element: a compiled-in number would need a new kernel for each launch.
         executable.bind_array(made.start, start.address, ())
         for mem, shadow in made.shadows.items():
             thing = special.object_of(mem, args)
@@ -127,6 +137,7 @@ class Validator:
     def wrote(self, field: Field, index: Index) -> None:
         """Check a write from Python."""
         beside = self.notes.get(field)
+        # No kernel on this tape has read the field, so nothing can have been overwritten.
         if beside is None or field.is_grad:
             return
         read = values_of(beside["read"])
@@ -138,6 +149,7 @@ class Validator:
 
     def error(self, message: str, note: int, span: Span | None) -> GlobalDataAccessError:
         """Return the error for a violation, with both statements that take part in it."""
+        # Note numbers start at 1, since 0 in the shadow means "none".
         start, watched = next(s for s in reversed(self.launches) if s[0] < note)
         other = watched.statements[note - start - 1]
         assert isinstance(other, (Load, Store, Atomic))

@@ -33,6 +33,7 @@ def check_chain(entries: Record) -> None:
     Raises:
         MissingGradientError, AutodiffError: with the line where the value was lost.
     """
+    # Nearly all programs end here: the search itself goes through every entry in order.
     if not any(entry.may_break_chain() for entry in entries.firsts()):
         return
     search = _Search()
@@ -52,6 +53,7 @@ class _Search:
 
     def launched(self, entry: Launched) -> None:
         special, activity = entry.special, entry.special.derivative.activity
+        # Without a lost value so far and without a new one, a launch can neither lose nor use any.
         if not (self.broken or activity.leaks or activity.second_leaks):
             return
         if special.mode.is_detached:  # it stores constants only
@@ -59,10 +61,14 @@ class _Search:
         objects = {m: special.object_of(m, entry.given) for m in special.ir.mems}
         lost: dict[int, Loss] = {}
         for leaks, second in ((activity.second_leaks, True), (activity.leaks, False)):
+            # Reversed, so that the first statement is the one that stays in the dictionary, for the
+            # message.
             for s in reversed(leaks):
                 lost[key(objects[s.mem])] = objects[s.mem], s, second
+        # What was lost before is looked up before this launch's own losses are added.
         where_broken = {m: self.find(f) for m, f in objects.items()}
         for mem, found in where_broken.items():
+            # Within a kernel a value may be lost in one statement and used in a later one.
             if found is not None or mem in special.derivative.read_after_leak:
                 _follow_value(special, mem, found or lost[key(objects[mem])], objects, lost)
         for name, where in lost.items():
@@ -82,6 +88,7 @@ class _Search:
             self.broken.setdefault(key(f), (f, s, False))
 
     def wrote(self, entry: Wrote) -> None:
+        # A whole field set from Python holds constants again: the lost value is gone.
         if entry.index is None:
             self.broken.pop(key(entry.field), None)
         if entry.lost_at is not None:
@@ -92,6 +99,8 @@ class _Search:
         where = self.broken.get(key(source))
         if where is None and source.is_grad:
             where = (source, entry.span, True)
+        # Three cases: into a gradient the lost value must not get; a field without one passes it on, or
+        # loses it newly; a copy of constants over the whole field ends it.
         if target.grad is not None:
             if where is not None:
                 raise _error(where, f"a copy to {target.name}")
@@ -120,6 +129,8 @@ def _follow_value(
     Raises:
         AutodiffError: it gets into a field with a gradient, or is returned.
     """
+    # Activity analysis with the lost value's memory as the only source: whether it reaches anything
+    # that has a gradient, or is merely stored for output.
     flow = Activity(special.ir, frozenset([mem]))
     for t in special.ir.tasks:
         for s in task_statements(t):

@@ -76,6 +76,7 @@ class RecordIntegrity:
         """Raise AutodiffError if something is missing in the record, or concerns the seeds."""
         if self._error is not None:
             raise self._error
+        # Threads that write to each other's fields are rare, and the fields of a long record are many.
         if not self._elsewhere:
             return
         for f in (*fields_of(entries), *seeds):
@@ -95,11 +96,14 @@ class RecordIntegrity:
         Raises:
             AutodiffError: a field with a gradient has changed since it was recorded.
         """
+        # Only what was recorded since the last block: otherwise a tape of many short blocks takes
+        # quadratic time.
         for entry in flat(entries[self._seen :]):
             for f, _ in entry.boxes():
                 if f.grad is not None:
                     self._fields[f] = None
         self._seen = len(entries)
+        # By field first, then by row for those that changed at all.
         changed = [f for f in self._fields if f.versions.latest > self.ended_at]
         if not changed:
             return
@@ -124,6 +128,8 @@ def check_kernels(record: Record) -> None:
                 special.kernel.source.head(),
                 hint="record the tape again after ds.init",
             )
+        # A kernel is compiled with the gradients that its fields had; a field that got one later was a
+        # constant in it.
         if special.count_gradients() != special.gradients:
             raise MissingGradientError(
                 f"a field that {name} uses got its gradient after {name} was launched in this tape",

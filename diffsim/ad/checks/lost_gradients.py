@@ -38,6 +38,7 @@ _MEANT = "if a constant is meant, say so: ds.stop_grad({})"
 
 def check_seeds(record: Record) -> None:
     """Refuse seeds set in the block for fields whose gradients the backward pass computes anew."""
+    # Programs that set no gradients, nearly all, pay for one look at each kernel.
     if not record.seeded and not any(special.accesses.gradient_writes for special in record.alive):
         return
     computed = {f.grad for f in all_written(record.firsts()) if f.grad is not None}
@@ -90,12 +91,15 @@ def _check_loss(record: Record, loss: Field) -> None:
     where: Span | None = None
     computed = False
     what = "nothing on this tape writes to it"
+    # From the last write of the loss backwards: the first entry that decides ends the search.
     for entry in reversed(record):
         if isinstance(entry, Replaced):
             if entry.by_user or loss in used_by(entry):
                 return  # a gradient given by the user may reach the loss
         elif loss not in entry.writes():
+            # An entry that does not write the loss says nothing about it.
             continue
+        # A followed value has its own chain; a declared constant is what the user wants.
         elif isinstance(entry, Stored) or entry.is_declared_constant:
             return
         elif isinstance(entry, Wrote):
@@ -103,8 +107,11 @@ def _check_loss(record: Record, loss: Field) -> None:
                 what = "its last value is a constant from Python"
                 where = span_of(entry.writer)
             break
+        # One way to a field with a gradient is enough; whether that gradient is 0 is not asked.
         elif any(f.grad is not None for f in entry.reads()):
             return
+        # Updates (`loss += ...`) may be several, so earlier writes are looked at too; the message names
+        # the last.
         elif not computed:
             what = "what it is computed of has no gradient"
             where, computed = entry.statement(loss), True
@@ -129,6 +136,8 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
     That is an array that NumPy made of it; or, where nobody knows what was made of it, a field that was set
     later, if what was read out leads to the loss on no other way.
     """
+    # One backward walk over the record collects the fields that lead to the loss (`wanted` here and
+    # now, `ever` at any place), as liveness analysis does, and the constants from Python among them.
     sources = {s.field: s for s in _read_outs(record)}
     first = min((s.entry for s in sources.values()), default=len(record))
     wanted = {f for f in seeds if isinstance(f, Field)}
@@ -139,21 +148,27 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
         entry = record[number]
         if isinstance(entry, Replaced):
             inside = used_by(entry)
+            # `tape.record_func` says how the gradient flows between these fields, so they are
+            # explained.
             if entry.by_user:
                 explained.append(inside)
             if entry.by_user or not wanted.isdisjoint(inside):
                 wanted |= inside
                 ever |= inside
+        # It does not lead to the loss.
         elif wanted.isdisjoint(entry.writes()):
             continue
         elif isinstance(entry, Wrote):
             if entry.array_source is not None:
                 _check_taken(entry, explained)
+            # Only a constant written after something was read can have been made of it.
             elif number >= first and entry.is_given():
                 found.append((number, entry))
+            # Overwritten as a whole: what the field held before does not lead to the loss.
             if entry.index is None or not entry.field.shape:
                 wanted.discard(entry.field)
         else:
+            # Kill, then gen: what a launch stores completely is dead before it, what it reads is live.
             wanted.difference_update(entry.overwrites())
             wanted.update(f for f in entry.reads() if f.grad is not None)
             ever |= wanted
@@ -162,6 +177,8 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
     for f, source in sources.items():
         later = [e for number, e in found if number >= source.entry]
         set_from = [e for e in later if e.field is loss]
+        # The loss itself set from Python after a read; or a field that leads to the loss on no recorded
+        # way, although something that does was set after reading it (docs/adr/0019).
         if set_from or (later and f not in ever):
             _refuse(source, (set_from or later)[-1])
 

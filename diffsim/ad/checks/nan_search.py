@@ -36,6 +36,7 @@ class NanWatch:
         for a in accesses:
             box = special.box(a, args)
             if box is not None and box[0].dtype.is_float and box not in self.old:
+                # Once for each box, though several accesses may write it.
                 self.old[box] = np.isnan(_rows(*box))
 
     def after(
@@ -44,6 +45,7 @@ class NanWatch:
         """Search what was written, and report the first new NaN."""
         for (f, row), old in self.old.items():
             made = np.isnan(_rows(f, row))
+            # A NaN that was there before has been reported, or is the user's own mark for missing data.
             made &= ~old
             if made.any():
                 here = [a for a in accesses if entry.special.box(a, entry.args) == (f, row)]
@@ -83,6 +85,7 @@ def _error(where: str, entry: Launched, lines: list[Span], *, adjoint: bool) -> 
 def _rows(f: Field, row: int | None) -> np.ndarray:
     """Return the values of a row of the time axis (None: of the whole field)."""
     axis = f.versions.axis
+    # A row outside of the field: the access is an error of its own, and the whole field is searched.
     if row is None or axis is None or not 0 <= row < f.shape[axis]:
         return values_of(f)
     found: np.ndarray = values_of(f)[(slice(None),) * axis + (slice(row, row + 1),)]

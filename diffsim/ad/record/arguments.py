@@ -33,6 +33,7 @@ def frozen(a: Any) -> Any:
         source.refuse("a kernel", "give the kernel a 0-D field in place of the number")
     if isinstance(a, TrackedFloat):
         return float(a)
+    # The adjoint runs later, and must see what the launch saw; arrays have no versions to check.
     if isinstance(a, np.ndarray):
         _check_alone(a)
         return a.copy()

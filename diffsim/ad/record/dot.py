@@ -45,6 +45,8 @@ class _Picture:
     def field(self, f: Any) -> str:
         """The node of a field, made at its first use."""
         name = f"field{len(self.nodes)}"
+        # By identity: NumPy arrays are not hashable. The record keeps all of them alive, so ids are
+        # unique.
         if id(f) in self.nodes:
             return self.nodes[id(f)].partition(" ")[0]
         is_field = isinstance(f, Field)
@@ -59,6 +61,7 @@ def draw(entries: Iterable[Entry], labels: Mapping[Field, str]) -> str:
     picture = _Picture(labels)
     for entry in entries:
         entry.draw(picture)
+    # Groups that the program did not end are closed here, or the text would be no valid DOT.
     while picture.depth:
         picture.end_group()
     body = [*picture.nodes.values(), *picture.lines, *picture.edges]

@@ -49,12 +49,14 @@ def editing(field: Field) -> Iterator[np.ndarray]:
     """Give the same array for writing; changes are copied back to a GPU at the end of the block."""
     array = values_of(field)
     yield array
+    # After the block only: an exception inside of it leaves the GPU's memory as it was.
     if field.storage.device is not HOST:
         field.storage.from_numpy(array)
 
 
 def read_elements(field: Field, index: Index) -> np.ndarray:
     """Return a copy of these elements."""
+    # A single element without going through an array: on a GPU that would transfer the whole field.
     if isinstance(index, tuple) and not isinstance(index, Run):
         return np.array(field.storage.element(field._place(index)))
     return np.array(values_of(field)[numpy_index(field, index)])

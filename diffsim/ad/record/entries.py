@@ -74,6 +74,8 @@ class Launched(Entry):
 
     def _objects(self, accesses: Iterable[RegionAccess]) -> list[Field]:
         found: dict[Field, None] = {}
+        # A kernel is compiled for fields and for kinds of arguments; which arrays those were is known
+        # per launch.
         object_of, args = self.special.object_of, self.args
         for a in accesses:
             f = object_of(a.mem, args)
@@ -100,6 +102,7 @@ class Launched(Entry):
     def overwrites(self) -> Iterable[Field]:
         for a in self.special.accesses.must_write:
             f = self.special.object_of(a.mem, self.args)
+            # A row covers the whole field only if the axis that it fixes has one element.
             if isinstance(f, Field) and all(f.shape[row.axis] == 1 for row in a.region):
                 yield f
 
@@ -118,6 +121,7 @@ class Launched(Entry):
     # ---- the backward pass
 
     def special_to_reverse(self) -> Specialization | None:
+        # What only returns a value may never receive a gradient; its adjoint is compiled when it does.
         only_looked_at = self.returned is not None and not self.special.accesses.writes
         return self.special if self.special.differentiable and not only_looked_at else None
 
@@ -128,6 +132,7 @@ class Launched(Entry):
     def backward(self, run: BackwardRun, variant: Derivative | None = None) -> None:
         """Run its adjoint (or a variant of it, which an observed run asks for)."""
         special = self.special
+        # The observer calls back with the variant to run, so the second call takes the other branch.
         if run.observed and variant is None:
             run.adjoint(self)
         elif special.differentiable:
@@ -135,6 +140,7 @@ class Launched(Entry):
             if self.returned is None:
                 launch(self.args, self.now, self.seed)
                 return
+            # Taking clears: the next pass starts from nothing.
             g = self.returned.take()
             if g is None and not special.accesses.writes:
                 return  # it was only looked at
@@ -152,6 +158,7 @@ class Launched(Entry):
                 hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
             )
         for p, a in zip(self.special.arguments.parameters, self.given, strict=True):
+            # A replay reads fields as they are then; the contents of foreign arrays nobody tracks.
             if p.kind == "array" and not isinstance(a, Field):
                 kind = (
                     "a NumPy array" if isinstance(a, np.ndarray) else "an array of another library"
@@ -220,12 +227,14 @@ class Wrote(Entry):
         self.lost_at: Span | None = None
         self.declared_constant = False
         self.array_source: tuple[Field | None, Span | None] | None = None
+        # Kept from now on: later writes replace the field's own note of who wrote last.
         self.writer = field.versions.writer_of(self.row)
 
     @property
     def row(self) -> int | None:
         """The only row of the time axis that it wrote to (None: any)."""
         axis = self.field.versions.axis
+        # The row is a bound for the version check; None is always right, and less exact.
         if axis is None or self.index is None or isinstance(self.index, Run):
             return None
         return self.index[axis]
@@ -239,6 +248,7 @@ class Wrote(Entry):
         if self.declared_constant or not self.may_be_input or self.field.grad is None:
             return False
         if isinstance(self.value, np.ndarray):
+            # Zeros are resets, computed from nothing.
             return bool(self.value.any())
         return not isinstance(self.value, Field)  # a copy of GPU memory may hold anything
 
@@ -259,8 +269,10 @@ class Wrote(Entry):
     def backward(self, run: BackwardRun) -> None:
         """Clear the gradient: the overwritten value has no effect."""
         grad = self.field.grad
+        # An input keeps its gradient: nothing before it on the tape used the element (docs/adr/0027).
         if grad is None or self.is_input:
             return
+        # Before the clear, while the gradient is still there.
         if self.retained:
             run.clearing(self.field, self.index)
         if self.index is None:
@@ -334,6 +346,8 @@ class Stored(Wrote):
         """Add the element's gradient to that of the value, then clear it."""
         grad = self.field.grad
         if grad is not None:
+            # The adjoint of `field[i] = value`: value.adj += field.grad[i]; field.grad[i] = 0. The
+            # clear follows.
             found = grad.storage.element(grad._place(self.index))
             self.followed.receive(np.array(found, np.float64).reshape(grad.element))
         super().backward(run)
@@ -352,7 +366,10 @@ class Computed(Entry):
     ) -> None:
         self.made = made
         self.parts = [
-            (a if isinstance(a, Recorded) else (a.field, a.index), pull) for a, pull in parts
+            # Field and index instead of the number read: the adjoint adds to the gradient there, the
+            # value is not needed.
+            (a if isinstance(a, Recorded) else (a.field, a.index), pull)
+            for a, pull in parts
         ]
 
     def elements(self) -> Iterable[tuple[Field, Index]]:
@@ -374,6 +391,7 @@ class Computed(Entry):
                 continue
             field, index = source
             if field is not None and field.grad is not None:
+                # The operand may have been broadcast; the adjoint of broadcasting is the sum.
                 add_elements(field.grad, index, own.sum())
                 field.grad._touch()
 
@@ -398,6 +416,7 @@ class Copied(Entry):
         self.writer = target.versions.writer
 
     def input_place(self) -> tuple[Field, Index] | None:
+        # A copy from a field without gradient sets constants, as an array from Python does.
         constant = self.source.grad is None and self.target.grad is not None
         return (self.target, self.to) if constant else None
 
@@ -549,6 +568,7 @@ def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
     found: dict[Field, None] = {}
     seen: set[int] = set()
     for entry in flat(entries):
+        # `writes` takes time, and a record may have a million launches of a few kernels.
         if isinstance(entry, Launched) and not entry.special.arguments.arrays:
             if id(entry.special) in seen:
                 continue  # all launches of a kernel without arrays write to the same fields
@@ -561,6 +581,7 @@ def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
     """Return the copies that the launch `entries[k]` made for its own adjoint; they follow it."""
     while (k := k + 1) < len(entries):
         following = entries[k]
+        # Copies of a launch follow it without a gap, so the search ends at the first other entry.
         if not isinstance(following, Saved):
             break
         if following.own:

@@ -100,6 +100,7 @@ class Entry:
     No abstract base class: `isinstance` of those is many times slower, and records are long.
     """
 
+    # Records may have a million entries, so they have no `__dict__`.
     __slots__ = ()
     ticks: ClassVar[bool] = True
 
@@ -204,5 +205,6 @@ def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
 
 def used_by(entry: Entry) -> set[Field]:
     """The fields that an entry or those inside of it read or wrote."""
+    # A function with a gradient of its own uses what its inside does, whatever it declares.
     nested = (f for e in flat(entry.inside) for f in (*e.reads(), *e.writes()))
     return {*entry.fields(), *nested}

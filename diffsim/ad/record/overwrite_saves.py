@@ -41,6 +41,8 @@ class Saved(Entry):
         self.box = box
         self.own = False
         self.data: Any = copied(box)
+        # Restored values get the versions that they had, so the check of each adjoint finds them
+        # unchanged and needs to know nothing about saves.
         self.versions = box[0].versions.snapshot(box[1])
 
     @property
@@ -55,6 +57,7 @@ class Saved(Entry):
         if isinstance(self.data, np.ndarray):
             return self.data
         storage = self.box[0].storage
+        # On a GPU a copy has the storage's own layout; only the storage itself can read it as an array.
         now = storage.snapshot()
         storage.restore(self.data)
         found: np.ndarray = storage.to_numpy()
@@ -110,12 +113,14 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
 
 def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
     """Return the boxes that a launch overwrites although its own adjoint loads their old values."""
+    # Dicts as ordered sets, so that copies are made in the same order in every run.
     own: dict[Box, None] = {}
     if not special.differentiable or not special.derivative.restored:
         return own
     written = [special.box(a, args) for a in special.accesses.writes]
     for a in special.derivative.accesses.reads:
         box = special.box(a, args) if a.mem in special.derivative.restored else None
+        # Only boxes that this launch overwrites; others have their old values after it as well.
         if box is not None and any(w is not None and _meet(w, box) for w in written):
             own[box] = None
     return own
@@ -154,6 +159,8 @@ class OverwriteSaver:
         wanted: dict[Box, None] = {}
         for a in special.accesses.writes:
             box = special.box(a, args)
+            # Gradients are results of the pass, not inputs of it. What the launch keeps for itself also
+            # serves earlier adjoints: going back, it is restored before they run.
             if box is not None and not box[0].is_grad and box not in own and self.needed(box):
                 wanted[box] = None
         return [self.save(b) for b in wanted], [self.save(b) for b in own]
@@ -163,6 +170,7 @@ class OverwriteSaver:
         own = _own(special, args)
         for a in special.derivative.accesses.reads if special.differentiable else ():
             box = special.box(a, args)
+            # Its own copies are made already, and hold the values from before the launch.
             if box is not None and box not in own:
                 self.needs.setdefault(box[0], {})[box[1]] = None
 
@@ -181,12 +189,15 @@ class OverwriteSaver:
         rows = self.needs.get(field)
         if not rows:
             return False
+        # None stands for the whole field on either side, and overlaps every row.
         return row is None or row in rows or None in rows
 
     def save(self, box: Box) -> Saved:
         field, row = box
         rows = self.needs.get(field, {})
         if row is None:
+            # Copied now, so no earlier adjoint needs a second copy: the oldest value after its launch
+            # is the right one.
             rows.clear()
         else:
             rows.pop(row, None)

@@ -67,6 +67,8 @@ class Record(Sequence[Entry]):
         if number is None:
             number = self._first(special)
         self._kernels.append(number)
+        # The argument tuple itself is kept: an entry object for each launch would take several times the
+        # memory.
         self._things.append(args[0] if len(args) == 1 else args)
         self._times.append(now)
 
@@ -80,10 +82,13 @@ class Record(Sequence[Entry]):
 
     def newest(self) -> Launched:
         """Return the last launch, as a stored entry: changes to it are kept."""
+        # From the end: the last launch is at most a few saves or writes back.
         behind = zip(range(len(self) - 1, -1, -1), reversed(self), strict=True)
         k, entry = next((k, e) for k, e in behind if isinstance(e, Launched))
         if self._kernels[k] != _NO_ROW:
             self._kernels[k], self._things[k] = _NO_ROW, entry
+            # The kernel's first plain launch may have been this row: the next one is registered as
+            # first again.
             del self._rows[entry.special]
             place = bisect.bisect_left(self._firsts, k)
             if k not in self._firsts[place : place + 1]:
@@ -92,6 +97,8 @@ class Record(Sequence[Entry]):
 
     def date(self, base: int) -> None:
         """Set the clock readings of all launches to those of a replay that began at `base`."""
+        # A replay runs the same launches and writes, so its readings follow from the entries' order
+        # alone.
         for k, (kernel, thing) in enumerate(zip(self._kernels, self._things, strict=True)):
             if kernel != _NO_ROW or thing.ticks:
                 base += 1

@@ -25,6 +25,7 @@ class StartSnapshot:
 
     def note(self, f: Any) -> None:
         """Copy a field, unless it was copied before."""
+        # The first copy is from the start; later ones would be from the middle.
         if isinstance(f, Field) and f not in self.saved:
             self.saved[f] = Saved((f, None))
 
@@ -42,9 +43,11 @@ class StartSnapshot:
         """Restore the start for the time of the block, and the present values after it."""
         now: list[Saved] = []
         launches, session.launches = session.launches, self.launches
+        # The repetition is an experiment and must leave no entries.
         tape, session.tape = session.tape, None
         try:
             for saved in self.saved.values():
+                # Appended before the restore: if it fails, everything changed so far is in `now`.
                 now.append(Saved(saved.box))
                 saved.restore()
             yield

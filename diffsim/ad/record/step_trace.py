@@ -42,6 +42,7 @@ class StepTrace(NullRecorder):
             self.wrote(field, index, value.array)
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        # A rolling hash: 8 bytes for a step of any length.
         self.number = hash((self.number, special.identity, *map(_mark, args)))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
@@ -60,6 +61,7 @@ def _mark(a: Any) -> Any:
         a = a.storage.to_numpy()
     if isinstance(a, DeviceArray):
         a = a.to_numpy()
+    # By contents, since the step may make the array anew each time.
     if isinstance(a, np.ndarray):
         return zlib.crc32(np.ascontiguousarray(a).tobytes())
     return a.number if isinstance(a, Field) else repr(a)  # hash(-1) is hash(-2), and NaN has none

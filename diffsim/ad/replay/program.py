@@ -54,6 +54,8 @@ class Program:
     def native(self) -> CommandList:
         """Return the command list to add to; a new one after a step in Python."""
         last = self.parts[-1] if self.parts else None
+        # As few lists as possible: each change between native code and Python costs microseconds, and
+        # on a GPU each list is a graph of its own.
         if last is None or callable(last):
             last = session.backend.new_command_list()
             self.parts.append(last)
@@ -66,6 +68,8 @@ class Program:
         arrays = []
         arguments = special.arguments
         given = zip(arguments.parameters, args, strict=True)
+        # Arrays are bound by address now, not at each run: their memory belongs to fields that the
+        # record keeps.
         for p, a in given if arguments.arrays else ():
             if p.kind == "array":
                 mem = arguments.arrays[p.name]._mem
@@ -85,6 +89,7 @@ class Program:
         """Add a copy of a whole field; in Python where layouts or types differ."""
         to, of = target.storage, source.storage
         found = matching_spans(to, of)
+        # Different layouts or types: an element-wise conversion in Python, and a new list after it.
         if found is None:
             self.parts.append(functools.partial(to.copy_from, of))
         else:
@@ -116,6 +121,7 @@ class Program:
             if callable(part):
                 part()
                 continue
+            # The exact command matters after a failure: only exchanges that were done are undone.
             try:
                 part.run()
             finally:
@@ -157,6 +163,8 @@ class Replay:
             dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
         )
         for entry in entries.firsts():
+            # First launches stand for all launches of a kernel, as in every question that arguments do
+            # not change.
             entry.check_replay()
         self._lock = locks.rlock()
         self._base = self._end = 0
@@ -184,6 +192,7 @@ class Replay:
                 Span.of_caller(),
                 hint="call replay after the end of the with block",
             )
+        # `ds.init` frees the memory that the commands refer to by address.
         if self.generation != session.generation:
             raise AutodiffError(
                 "ds.init() or ds.reset() was called since this tape was recorded",
@@ -192,6 +201,8 @@ class Replay:
             )
         for special in self.specials:
             name, owner = special.kernel.source.name, special.kernel.owner
+            # Weak, since a tape must not keep the user's objects alive; but its kernels may refer to
+            # their fields.
             if owner is not None and owner() is None:
                 raise AutodiffError(
                     f"the object that {name} is a method of is gone, and this tape launched it",
@@ -206,6 +217,7 @@ class Replay:
                     special.kernel.source.head(),
                     hint="record it again: with tape: ...",
                 )
+            # Globals are compiled in: a launch would compile anew, a replay would run the old code.
             if special.is_stale or special.captures_changed():
                 raise AutodiffError(
                     f"{name} uses another field (or function) now than when this tape was recorded",
@@ -218,10 +230,14 @@ class Replay:
         with self._lock:
             if self._forward is None:
                 self._forward = _ForwardProgram(self.entries)
+            # Until the end is reached, fields hold a mixture of two runs, and no backward pass may
+            # start from it.
             self._interrupted = True
             try:
                 self._forward.program.run()
             finally:
+                # Also after a failure: what was written was written, and other tapes must see that it
+                # has changed.
                 self._base = apply_stamps(self._forward.stamps, self._forward.readings)
                 self._end = session.clock
             for note in self._forward.notes:
@@ -257,6 +273,7 @@ class Replay:
                     Span.of_caller(),
                     hint="call tape.replay() again first",
                 )
+            # Compiled at the first backward pass; a replay for its values alone needs no adjoints.
             if self._reverse is None:
                 forward, self._forward = (
                     self._forward,
@@ -265,10 +282,15 @@ class Replay:
                 self._reverse = _BackwardProgram(self.entries, forward.order, forward.saved)
                 del forward.order, forward.saved
                 self._forward = forward
+            # Two questions: whether the program itself overwrites what its adjoints load (answered
+            # once, from the order of reads and writes), and whether anything else has written since
+            # this replay (asked each time, by field).
             changed = not self._reverse.valid or any(
                 v.latest > self._end for v in self._reverse.needed
             )
             if changed or not native:
+                # The tape's own pass checks each entry against its clock reading, which must be that of
+                # this replay.
                 self._date_entries()
                 return False
             self._reverse.run()
@@ -307,6 +329,7 @@ class _ForwardProgram:
 
     def save(self, saved: Saved) -> None:
         """Copy what the next entry overwrites."""
+        # The versions of this moment return when the reverse program exchanges the copy back in.
         self.saved[saved] = self.order.part(saved.box)
         there, copied = saved.places
         self.program.copy(copied, there, saved)
@@ -314,9 +337,13 @@ class _ForwardProgram:
     def launch(self, entry: Launched) -> None:
         """Launch a kernel, after the copies for its own adjoint, which follow it on the record."""
         special = entry.special
+        # They follow the launch on the record, for the way back, but must be copied before it
+        # overwrites the box.
         for own in own_saves(self._entries, self._position) if self._saves else ():
             self.save(own)
         self.order.tick()
+        # Which boxes a kernel writes is worked out once for each kernel, not for each launch of a
+        # million.
         found = self._writes.get(special)
         if found is None:
             writes = extents(special, special.accesses.writes)
@@ -331,6 +358,7 @@ class _ForwardProgram:
     def _note(self, entry: Launched) -> None:
         special = entry.special
         noted = self._notes_of.get(special)
+        # The notes depend on the arguments only for kernels that draw random numbers.
         if noted is None or special.translation.uses_random:
             noted = self._notes_of[special] = [
                 self._notes.setdefault((id(s), key), _Notes(s, key)) for s, key in _noted(entry)
@@ -364,6 +392,8 @@ class _Notes:
         self.seed = 0
 
     def apply(self, base: int) -> None:
+        # As if the launches had been made one by one, so that `kernel.grad()` after a replay finds
+        # them.
         launches = self.special.launches
         if self.key is None:
             launches.last = base + self.places[-1], self.seed
@@ -411,10 +441,15 @@ class _BackwardProgram:
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._swapped: list[tuple[Saved, Place, Part]] = []
         self.start = order.clock
+        # Going back through the entries, `_now` is the reading that each launch had in the forward
+        # program.
         self._now = order.clock  # at the entry whose adjoint is being added
         for entry in reversed(entries):
             entry.reverse(self)
+            # Saves and scopes have no reading of their own.
             self._now -= entry.ticks
+        # At the end every restored value is exchanged with the final one, in the opposite order, since
+        # boxes may overlap and the last exchange of an element must be undone first.
         for save, place, before in reversed(self._swapped):
             order.restore(save.box, before)
             self.swaps.append((place, self.program.swap(save)))
@@ -425,6 +460,8 @@ class _BackwardProgram:
 
     def exchange(self, saved: Saved) -> None:
         """Restore overwritten values, and keep the present ones for the end of the pass."""
+        # An exchange instead of a copy: the final values go into the saved copy's memory, and no third
+        # buffer is needed. The next forward run fills the copies anew.
         before = self._order.part(saved.box)
         self._order.restore(saved.box, self._saved[saved])
         self._swapped.append((saved, self.program.swap(saved), before))
@@ -444,6 +481,8 @@ class _BackwardProgram:
             box = reach.box(entry.args)
             if box is not None:
                 self._needed[box[0]] = box[0].versions
+                # The static form of the version check that each adjoint makes at its launch
+                # (docs/adr/0004).
                 self.valid &= not order.changed(box, self._now)
         order.tick()
         for reach in writes:
@@ -465,6 +504,7 @@ class _BackwardProgram:
         """Move the gradient of a copy back to its source."""
         self._order.tick()
         target, source = entry.target.grad, entry.source.grad
+        # A copy of a field to itself changes nothing, and its gradient stays.
         if target is None or target is source or entry.is_input:
             return
         self._order.write((target, None), None)
@@ -480,6 +520,8 @@ class _BackwardProgram:
         except BaseException:
             reached = self.program.reached
             for there, back in self.swaps:  # in reverse order of the restores
+                # Exchanged and not exchanged back yet: finished here, so that the program's state
+                # survives a failed pass.
                 if there < reached and not back < reached:
                     self.program.run_one(there)
             raise
@@ -505,9 +547,12 @@ def _write(program: Program, entry: Wrote) -> None:
     target = _elements(field, index)
     if not isinstance(value, np.ndarray) or value.ndim > 1:  # a snapshot of the whole field
         program.copy(target, target.packed(snapshot_address(value)), value)
+    # Bytes, not numbers: -0.0 equals 0 and is not what clearing writes.
     elif not any(value.tobytes()):
         program.clear(target)
     elif index is None:
+        # One element repeated over a field: a whole copy, as there is no native command for filling
+        # with a value.
         filled = session.backend.new_storage(field.storage.layout)
         filled.fill(value)
         program.copy(target, filled.layout.row(filled.address, None), filled)

@@ -38,6 +38,7 @@ class Extent:
         self.rows = {
             r.axis: (None if r.argument is None else names.index(r.argument.hint), r.shift)
             for r in access.region
+            # A field has versions along one axis only; rows along others give no exacter box.
             if self.field is None or r.axis == self.field.versions.axis
         }
 
@@ -64,6 +65,7 @@ def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[E
     for a in accesses:
         reach = Extent(special, a)
         rows = tuple(sorted(reach.rows.items()))
+        # A kernel has many accesses to few boxes (x[i], x[i + 1], ... share a row).
         found[id(reach.field), reach.number, reach.derived, rows] = reach
     return list(found.values())
 
@@ -89,12 +91,15 @@ class VersionOrder:
         field, row = box
         v = self.versions.get(field)
         if v is None:
+            # A copy without stamps, with the same axis: simulated readings start from 0 and never reach
+            # the real ones.
             v = self.versions[field] = field.versions.separate()
         v.written(row, self.clock, writer)
 
     def changed(self, box: Box, since: int) -> bool:
         """Whether the box was written to after a clock reading."""
         v = self.versions.get(box[0])
+        # `latest` first: most fields have not changed at all, and rows take a look-up.
         return v is not None and v.latest > since and v.changed(box[1], since)
 
     def part(self, box: Box) -> Part:

@@ -48,11 +48,14 @@ def run_adjoints(
     """
     run = _EntryRun(entries, integrity, retainer, nan, hooks, put_back=put_back)
     try:
+        # The chain rule in reverse: when an entry's adjoint runs, those of all later uses of its
+        # results have run.
         for entry in reversed(entries):
             entry.backward(run)
         if retainer is not None:
             retainer.finish()
     finally:
+        # Also after a failure: the pass has changed gradients only, as far as the program can tell.
         integrity.put_back(run.final)
 
 
@@ -88,6 +91,8 @@ class _EntryRun:
         if special.differentiable:
             derivative = special.derivative
             if self.retainer is not None:
+                # The variant keeps what the adjoint clears; for most launches it is the derivative
+                # itself.
                 derivative = self.retainer.instead(derivative, entry.args)
             if nan is not None:
                 nan.before(derivative.accesses.writes, special, entry.args)
@@ -98,6 +103,7 @@ class _EntryRun:
 
     def custom(self, entry: Replaced) -> None:
         before = None if self.retainer is None else self.retainer.before(entry)
+        # What the user's function recomputes counts as what the launches saw.
         with session.recomputing() if entry.by_user else contextlib.nullcontext():
             entry.function()
         if self.retainer is not None:
@@ -110,6 +116,7 @@ class _EntryRun:
 
     def restore(self, saved: Saved) -> None:
         if self.put_back:
+            # The present value is copied first: `put_back` undoes the restores in reverse order.
             self.final.append(Saved(saved.box))
             saved.restore()
         else:
@@ -117,6 +124,7 @@ class _EntryRun:
                 saved.restore()
 
     def _call_hooks(self, entry: Entry) -> None:
+        # Counts down, as the pass goes backwards; the numbers are those of the forward order.
         self._step -= 1
         if self.hooks:
             grads = {f: f.grad for f in fields_of([entry]) if f.grad is not None}
@@ -129,6 +137,7 @@ def sweep(record: Record, integrity: RecordIntegrity) -> None:
 
     Values that were overwritten stay as they were at the start of that part.
     """
+    # The same checks as for a whole tape: a step that is run again is a program of its own.
     integrity.check(record.firsts())
     check_kernels(record)
     check_chain(record)
@@ -138,6 +147,7 @@ def sweep(record: Record, integrity: RecordIntegrity) -> None:
 
 def make_adjoints(entries: Iterable[Entry]) -> None:
     """Compile all adjoints: one that cannot be made is refused before any gradient is changed."""
+    # A set: many entries, few kernels.
     for special in {entry.special_to_reverse() for entry in entries}:
         if special is not None:
             special.derivative.launch  # noqa: B018 - compiled now
@@ -160,7 +170,10 @@ class ClearedGradients:
         self.before: list[tuple[Field, StorageSnapshot, Cuts]] = []
         for f in written:
             grad = f.grad
+            # `dirty` answers for most fields without reading memory: their gradients were never written
+            # since the last clear.
             if grad is not None and grad.versions.dirty:
+                # Only what is not 0 anyway needs a copy, which costs as much memory as the field.
                 if grad.storage.may_be_nonzero():
                     was = copied((grad, None), _AT_ZERO)
                     self.before.append((grad, was, grad.versions.cuts))

@@ -37,11 +37,14 @@ class Used:
 
     def add(self, rows: Rows) -> None:
         """Add elements."""
+        # By axes first: asking about an element then takes one look-up for each pattern of fixed axes,
+        # however many launches there were.
         axes, at = tuple(zip(*rows, strict=True)) or ((), ())
         self._rows.setdefault(axes, set()).add(at)
 
     def meets(self, index: Index) -> bool:
         """Whether some of these elements may have been used."""
+        # A whole field, or a run, meets anything that was used of it.
         if index is None or isinstance(index, Run):
             return bool(self._rows)
         return any(tuple(index[a] for a in axes) in at for axes, at in self._rows.items())
@@ -49,13 +52,16 @@ class Used:
 
 def mark_inputs(entries: Record, wanted: bool) -> None:
     """Mark the writes from Python that set inputs, if those are to keep their gradients."""
+    # Only fields that Python writes constants to can have inputs; others are not followed.
     used = {place[0]: Used() for e in entries.firsts() if (place := e.input_place()) is not None}
     if not used or not wanted:
         return
     extents: dict[Specialization, list[_RowExtent]] = {}
+    # In program order: a write is an input if nothing before it may have used the element.
     for entry in entries:
         place = entry.input_place()
         if place is None:
+            # A constant from Python does not count as a use: the last of several writes is the input.
             for f, rows in _uses(entry, used, extents):
                 used[f].add(rows)
         else:
@@ -151,6 +157,8 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordInt
         given = array.reshape((*f.shape, -1))
         there = grad.storage.to_numpy().reshape(given.shape)
         for c in cuts:
+            # A seed that equals the gradient found there was read from it: the chain over two tapes is
+            # broken by the write, and would continue with the gradient of another value.
             same = (given[c.part] == there[c.part]) & (given[c.part] != 0)
             if same.any():
                 raise refuse_cut(f, c, "this tape")

@@ -85,6 +85,8 @@ class RetainingDerivative:
         writes = self._plain.specialization.accesses.writes
         stores = [a.stmt for a in writes if isinstance(a.stmt, Store)]
         if any(s.value not in self._plain.activity.values for s in stores):
+            # In parallel, both would find the retained gradient still 0, and the second value would go
+            # unnoticed.
             adjoint = serialize(adjoint)  # several lanes may store one constant into one element
         return adjoint
 
@@ -114,6 +116,7 @@ class GradientRetainer:
         return self.wanted if isinstance(self.wanted, bool) else f in self.wanted
 
     def _of(self, f: Field, span: Span | None) -> Field:
+        # Made at the first use, and as large as the field; most fields of a tape are never stored to.
         if f not in self.kept:
             self.kept[f] = made = Field(f.dtype, f.element, kind="array", is_grad=True)
             made.place(f.shape)
@@ -129,6 +132,7 @@ class GradientRetainer:
         special = plain.specialization
         for a in special.accesses.writes:
             f = special.object_of(a.mem, args)
+            # Its adjoint exchanges the gradient for 0, so there is no one value whose gradient it is.
             if isinstance(a.stmt, Atomic) and a.stmt.op in ("min", "max") and self.wants(f):
                 raise AutodiffError(
                     f"the gradient of {f.name} can not be kept: ds.atomic_{a.stmt.op} hands it on to the "
@@ -143,6 +147,7 @@ class GradientRetainer:
         }
         if not stored:
             return plain
+        # Which fields are wanted changes the code of the adjoint, not only its arguments.
         key = (RetainingDerivative, frozenset(stored))
         made: RetainingDerivative | None = plain.variants.get(key)
         if made is None:
@@ -161,6 +166,7 @@ class GradientRetainer:
             self._add(f, there, values_of(f.grad)[there], span)
 
     def _add(self, f: Field, there: Any, taken: np.ndarray, span: Span | None) -> None:
+        # Gradients of 0 leave no trace, so that a value without effect does not count as one of two.
         if not taken.any():
             return
         kept = self._of(f, span)
@@ -188,6 +194,8 @@ class GradientRetainer:
         for f, old in (before or {}).items():
             assert f.grad is not None
             now = values_of(f.grad)
+            # What the function did is not known; an element whose gradient changed counts as cleared by
+            # it.
             changed = now != old
             self._refuse(f, changed & (old != 0) & (now != 0))
             self._add(f, ..., np.where(changed, old, 0), None)
@@ -196,6 +204,8 @@ class GradientRetainer:
         """Add the retained gradients to the gradients of their fields."""
         for f, kept in self.kept.items():
             assert f.grad is not None
+            # What is left in the gradient belongs to the value from before the program, which is one
+            # more value.
             self._refuse(f, (values_of(kept) != 0) & (values_of(f.grad) != 0))
             f.grad.storage.add(kept.storage)
             f.grad._touch()

@@ -69,6 +69,7 @@ def start_from(f: Any, seed: Any) -> None:
         )
     if isinstance(seed, Field):
         f.grad.copy_from(seed)
+    # A number or one element for the whole field, as in `fill`.
     elif (made := array_of(seed)).ndim == 0 or (f.element and made.shape == f.element):
         f.grad.fill(seed)
     else:

@@ -51,6 +51,8 @@ class _Checker(Rewriter):
             if isinstance(s, (Load, Store, Atomic)) and s.mem.kind in ("field", "array"):
                 out += self.checked(s)
             else:
+                # Local tensors are scalarized to chains of selects later, where an index outside would
+                # pick some component.
                 if isinstance(s, Let) and s.op.name in ("extract", "insert"):
                     out += self.element(s)
                 out.append(self.copy(s))
@@ -100,11 +102,14 @@ class _Checker(Rewriter):
         inside: Value | None = None
         place = list(index)
         for k, (i, n) in enumerate(zip(index, sizes, strict=False)):
+            # The frontend has refused constants outside of a known shape.
             if isinstance(i, Const) and isinstance(n, Const):
                 continue
+            # Compared in 64 bits: sizes may exceed the index's own type.
             wide = b.cast(i, i64)
             ok = b.named("and", b.named("ge", wide, Const(i64, 0)), b.named("lt", wide, n))
             inside = ok if inside is None else b.named("and", inside, ok)
+            # The launch runs on after a failed check, so the access must be harmless.
             place[k] = b.named("select", ok, i, b.const(0, i.type))
         if inside is not None:
             message = f"index {_tuple(len(index)) if len(index) > 1 else '{}'} is outside of {what}"

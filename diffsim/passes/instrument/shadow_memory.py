@@ -79,6 +79,7 @@ class _Watcher(Rewriter):
         self.shared: set[Mem] = set()
         self.axes: tuple[Value, ...] = ()
 
+    # Statements are kept, not copied, so values keep their identity; only checks are put between them.
     def fresh(self, v: Value) -> Value:
         return v
 
@@ -89,6 +90,7 @@ class _Watcher(Rewriter):
         self.axes = t.axes
         if t.axes:
             inside = list(task_statements(t))
+            # Only where lanes both read and write can a lane see what another one wrote.
             self.shared = {s.mem for s in inside if isinstance(s, Load)} & {
                 s.mem for s in inside if isinstance(s, (Store, Atomic))
             }
@@ -116,6 +118,8 @@ class _Watcher(Rewriter):
             for written, lane in zip(
                 self.parts(shadow.written, s.index), self.parts(shadow.lane, s.index), strict=True
             ):
+                # Notes of earlier launches and tasks have smaller numbers: those writes were finished
+                # before.
                 now = b.named("gt", written, start + Const(i64, self.first))
                 other = b.named("ne", lane, self.lane())
                 both = b.named("and", now, other)
@@ -124,9 +128,11 @@ class _Watcher(Rewriter):
     def write(self, s: Store | Atomic) -> None:
         shadow = self.shadows[s.mem]
         b = self.builder
+        # Writes are noted only where a load of the same task asks for them.
         number = self.note(shadow.written, s) if s.mem in self.shared else 0
         if number:
             self.write_note(shadow.lane, s.index, self.lane())
+        # 0 means that nothing has read the element since the tape began.
         for read in self.parts(shadow.read, s.index):
             self.check(b.named("eq", read, 0), s, OVERWRITTEN, read)
 
@@ -156,6 +162,7 @@ class _Watcher(Rewriter):
         b = self.builder
         number: Value = Const(i64, 0)
         for axis in self.axes:
+            # A polynomial in the axes: a number for each lane without knowing the extents of the loops.
             number = number * Const(i64, _STRIDE) + b.cast(axis, i64)
         return number
 
