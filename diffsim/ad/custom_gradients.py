@@ -210,7 +210,8 @@ class GradReplaced(Named):
         backward = self._needed()
         clock = session.clock
         try:
-            # What the gradient function recomputes counts as what the launches saw (`Session.recomputed_from`).
+            # What the gradient function recomputes counts as what the launches saw: see
+            # `Session.recomputed_from`.
             with session.recomputing():
                 backward(*args, **kwargs)
         except BaseException as error:

@@ -129,7 +129,7 @@ def _row(f: Field, run: Run) -> int | None:
 
 @checked
 def clone(x: Any, needs_grad: bool | None = None) -> Any:
-    """A new field of the same shape, type and values; on a tape a copy that is differentiated.
+    """Make a new field of the same shape, type and values; on a tape a copy that is differentiated.
 
     Args:
         x: a field, array or field of structs.

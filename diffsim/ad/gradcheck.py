@@ -61,7 +61,7 @@ def jacobian_fd(
     eps: float | None = None,
     max_inputs: int | None = None,
 ) -> Jacobians:
-    """The same as `jacobian` by central differences; NaN in columns left out.
+    """Compute the same as `jacobian` by central differences; NaN in columns left out.
 
     Args:
         function: launches kernels; run twice for each component of the inputs.

@@ -1,7 +1,7 @@
 """The recorder of a tape: turns the events of the runtime (`runtime/recorder.py`) into entries.
 
-`Tape` is what a user holds; `TapeRecorder` stands in `session.tape` while its block runs and owns everything
-that the block leaves behind. Functions with a gradient of their own and checkpointed rollouts put recorders
+`Tape` is what a user holds; `TapeRecorder` is `session.tape` while its block runs and owns everything that
+the block leaves behind. Functions with a gradient of their own and checkpointed rollouts put recorders
 of theirs in its place, and report to it as an `EnclosingRecorder`.
 """
 
@@ -115,7 +115,7 @@ class RolloutSummary:
 
 
 def enclosing_recorder() -> EnclosingRecorder | None:
-    """The recorder of this thread, if what runs now will be differentiated."""
+    """Return the recorder of this thread, if what runs now will be differentiated."""
     recorder: object = session.tape
     return recorder if isinstance(recorder, EnclosingRecorder) else None
 

@@ -444,7 +444,7 @@ class Tape:
         self._restart()
 
     def stats(self) -> TapeStats:
-        """How much the tape holds."""
+        """Count what the tape holds."""
         saved = sum(isinstance(e, Saved) for e in self.entries.firsts())
         scopes = sum(isinstance(e, Scope) for e in self.entries.firsts())
         return TapeStats(len(self.entries) - saved - scopes, saved, self.recorder.saver.bytes)
@@ -452,7 +452,7 @@ class Tape:
     def visualize(
         self, filename: str | None = None, array_labels: Mapping[Field, str] | None = None
     ) -> str:
-        """The recorded launches and the fields between them, as a graph in the DOT language.
+        """Draw the recorded launches and the fields between them, as a graph in the DOT language.
 
         Args:
             filename: where to write it; `dot -Tsvg` (GraphViz) makes a picture of it.

@@ -1,7 +1,7 @@
 """Messages of the checks that the frontend and the backends put into every kernel.
 
-They stand here because two parts share each of them: the part that writes the `Check` and the runtime, which
-finds the advice for a failed check by its message.
+Two parts share each of them: the one that emits the `Check`, and the runtime, which finds the advice for a
+failed check by its message.
 """
 
 DIVIDED_BY_0 = "an integer is divided by 0"

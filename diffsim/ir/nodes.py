@@ -188,8 +188,8 @@ class Let(Node):
 class Load(Node):
     """`out = mem[index]`. An index longer than the memory's rank reaches into the element's components.
 
-    `origin` is the statement of the user's program that a copy of it (in an adjoint) stands for. If that is
-    an atomic, the load asks for the element as the kernel left it.
+    `origin` is the statement of the user's program that this one is a copy of (in an adjoint). If that is an
+    atomic, the load asks for the element as the kernel left it.
     """
 
     __slots__ = ("index", "mem", "origin", "out", "span")

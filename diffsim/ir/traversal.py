@@ -170,7 +170,7 @@ def free_leaves(block: Block) -> dict[Value, None]:
 class Rewriter:
     """Copies statements with values replaced; subclasses override `stmt` to rewrite as they go.
 
-    `env` maps old values to new ones; values not in it stand for themselves.
+    `env` maps old values to new ones; values not in it are kept.
     """
 
     def __init__(self, env: dict[Value, Value] | None = None) -> None:

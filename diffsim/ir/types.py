@@ -120,7 +120,7 @@ SCALARS: dict[str, ScalarType] = {
 
 
 def scalar(name: str) -> ScalarType:
-    """The scalar type of that name."""
+    """Return the scalar type of that name."""
     return SCALARS[name]
 
 
@@ -129,7 +129,7 @@ _LARGEST = 2**1024
 
 
 def converted(numbers: Any, to: ScalarType) -> Any:
-    """Numbers in another type, as kernels convert them: the definition of `cast`.
+    """Convert numbers to another type as kernels do: the definition of `cast`.
 
     An integer keeps the bits that the type has, so it wraps around. A float loses its fraction on the way to
     an integer; out of range it is the type's least or largest number, and NaN is 0. What is not 0 is true.
@@ -187,15 +187,15 @@ class TensorType:
         return (tensor, (self.scalar, self.shape))
 
     def __call__(self, *elements: Any) -> Any:
-        """A vector or matrix of these numbers, rows or vectors in order; of one number throughout."""
+        """Make a vector or matrix of these numbers, rows or vectors in order; of one number throughout."""
         return self.maker.make(self, elements)
 
     def field(self, shape: Any = None, **options: Any) -> Any:
-        """A field of elements of this type; see `ds.field` for the options."""
+        """Make a field of elements of this type; see `ds.field` for the options."""
         return self.maker.field(self, shape, **options)
 
     def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
-        """An array of elements of this type; see `ds.ndarray`."""
+        """Make an array of elements of this type; see `ds.ndarray`."""
         return self.maker.ndarray(self, shape, needs_grad)
 
     @property
@@ -226,7 +226,7 @@ Type = ScalarType | TensorType
 
 
 def an(t: Type) -> str:
-    """A value of that type in a user's words: "an f32", "a vector of 3 f32", "a 2x2 matrix of f32"."""
+    """Describe a value of that type to a user: "an f32", "a vector of 3 f32", "a 2x2 matrix of f32"."""
     if isinstance(t, ScalarType):
         return f"an {t}" if t.kind in "fi" else f"a {t}"
     sizes = "x".join(map(str, t.shape))
@@ -243,13 +243,13 @@ def _tensor(scalar: ScalarType, shape: tuple[int, ...]) -> TensorType:
 
 
 def tensor(scalar: ScalarType, shape: tuple[int, ...]) -> Type:
-    """The type of that scalar and shape; the scalar itself for the empty shape."""
+    """Return the type of that scalar and shape; the scalar itself for the empty shape."""
     # Cached, which makes tensor types unique.
     return _tensor(scalar, tuple(shape)) if shape else scalar
 
 
 def size_of(t: Type) -> int:
-    """How many scalars a value of this type has."""
+    """Return the number of scalars of a value of this type."""
     return t.size if isinstance(t, TensorType) else 1
 
 
@@ -257,7 +257,7 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2}
 
 
 def promote(a: ScalarType, b: ScalarType) -> ScalarType:
-    """The common type of two operands.
+    """Return the common type of two operands.
 
     Floats beat integers, wide beats narrow, unsigned beats signed of the same width (as in C).
     """
@@ -273,7 +273,7 @@ def promote(a: ScalarType, b: ScalarType) -> ScalarType:
 
 @functools.cache
 def from_numpy(dtype: np.dtype[Any]) -> ScalarType | None:
-    """The scalar type of a NumPy dtype, or None."""
+    """Return the scalar type of a NumPy dtype, or None."""
     for t in SCALARS.values():
         if t.numpy == dtype:
             return t

@@ -89,7 +89,7 @@ def lower(*, debug: bool, deterministic: bool) -> Stages:
 
 
 def lower_cuda(*, debug: bool) -> Stages:
-    """The stages on the way to the backend for NVIDIA GPUs."""
+    """Return the stages on the way to the backend for NVIDIA GPUs."""
     return LOWER_CUDA_DEBUG if debug else LOWER_CUDA
 
 

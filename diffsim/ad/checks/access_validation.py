@@ -38,7 +38,7 @@ class Watched:
         specialization: the kernel, instrumented.
         shadows: the notes beside each memory.
         start: the number of the first note of a launch.
-        statements: the statements that notes stand for.
+        statements: the statements, by the number of their note.
         validator: whoever launched it last.
     """
 

@@ -23,7 +23,7 @@ class _Picture:
         self.depth = 0
 
     def step(self, text: str, reads: Iterable[Any], writes: Iterable[Any]) -> None:
-        """A box, with arrows from what it reads and to what it writes."""
+        """Draw a box, with arrows from what it reads and to what it writes."""
         name = f"step{self.count}"
         self.count += 1
         self.lines.append(f"{name} [shape=box, label={_quoted(text)}];")
@@ -43,7 +43,7 @@ class _Picture:
             self.lines.append("}")
 
     def field(self, f: Any) -> str:
-        """The node of a field, made at its first use."""
+        """Return the node of a field, made at its first use."""
         name = f"field{len(self.nodes)}"
         # By identity: NumPy arrays are not hashable. The record keeps all of them alive, so ids are
         # unique.
@@ -57,7 +57,7 @@ class _Picture:
 
 
 def draw(entries: Iterable[Entry], labels: Mapping[Field, str]) -> str:
-    """The DOT text: launches as boxes, fields as ellipses, green if they have a gradient."""
+    """Return the DOT text: launches as boxes, fields as ellipses, green if they have a gradient."""
     picture = _Picture(labels)
     for entry in entries:
         entry.draw(picture)

@@ -38,7 +38,7 @@ class BackwardRun(Protocol):
         """Run a function that stands for adjoints."""
 
     def clearing(self, field: Field, index: Index) -> None:
-        """The adjoint of a write is about to use the gradient of these elements, and to clear it."""
+        """Note that the adjoint of a write is about to use and clear the gradient of these elements."""
 
     def restore(self, saved: Saved) -> None:
         """Go back to the values before they were overwritten."""
@@ -111,39 +111,39 @@ class Entry:
     # ---- what it uses
 
     def reads(self) -> list[Field]:
-        """The fields that it read, but for entries inside of it."""
+        """Return the fields that it read, but for entries inside of it."""
         return []
 
     def writes(self) -> list[Field]:
-        """The fields that it wrote, but for entries inside of it."""
+        """Return the fields that it wrote, but for entries inside of it."""
         return []
 
     def fields(self) -> Iterable[Field]:
-        """The fields whose gradients it has to do with, but for entries inside of it."""
+        """Return the fields whose gradients it uses, but for entries inside of it."""
         return [*self.writes(), *self.reads()]
 
     def boxes(self) -> Iterator[Box]:
-        """The parts of fields that it read or wrote."""
+        """Yield the parts of fields that it read or wrote."""
         return ((f, None) for f in self.fields())
 
     def elements(self) -> Iterable[tuple[Field, Index]]:
-        """The elements that Python read or wrote."""
+        """Return the elements that Python read or wrote."""
         return [(f, None) for f in self.fields()]
 
     def input_place(self) -> tuple[Field, Index] | None:
-        """The elements to which Python wrote a constant, if they may be inputs of the program."""
+        """Return the elements to which Python wrote a constant, if they may be inputs of the program."""
         return None
 
     def overwrites(self) -> Iterable[Field]:
-        """The fields that a launch stores every element of."""
+        """Return the fields that a launch stores every element of."""
         return ()
 
     def statement(self, field: Field) -> Span | None:
-        """The statement that wrote to a field."""
+        """Return the statement that wrote to a field."""
         return None
 
     def sets_gradients(self) -> Iterator[tuple[Field, Span | None]]:
-        """The gradients that it wrote something other than 0 to, and where."""
+        """Yield the gradients that it wrote something other than 0 to, and where."""
         return iter(())
 
     @property
@@ -154,7 +154,7 @@ class Entry:
     # ---- the backward pass, entry by entry
 
     def special_to_reverse(self) -> Specialization | None:
-        """The kernel whose adjoint the backward pass runs."""
+        """Return the kernel whose adjoint the backward pass runs, if there is one."""
         return None
 
     def forget_gradient(self) -> None:
@@ -191,7 +191,7 @@ class Entry:
 
 
 def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """All entries, with those inside of functions that have a gradient of their own."""
+    """Yield all entries, with those inside of functions that have a gradient of their own."""
     for entry in entries:
         yield entry
         if entry.inside:
@@ -199,12 +199,12 @@ def flat(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def fields_of(entries: Iterable[Entry]) -> dict[Field, None]:
-    """The fields that entries read or wrote."""
+    """Return the fields that entries read or wrote."""
     return dict.fromkeys(f for entry in flat(entries) for f in entry.fields())
 
 
 def used_by(entry: Entry) -> set[Field]:
-    """The fields that an entry or those inside of it read or wrote."""
+    """Return the fields that an entry or those inside of it read or wrote."""
     # A function with a gradient of its own uses what its inside does, whatever it declares.
     nested = (f for e in flat(entry.inside) for f in (*e.reads(), *e.writes()))
     return {*entry.fields(), *nested}

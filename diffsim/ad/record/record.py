@@ -137,7 +137,7 @@ class Record(Sequence[Entry]):
         return Launched(special, args, args, now, 0)
 
     def firsts(self) -> Iterator[Entry]:
-        """All entries, but only the first plain launch of each kernel.
+        """Yield all entries, but of the plain launches of a kernel only the first.
 
         Enough for every question that does not depend on arguments or order.
         """

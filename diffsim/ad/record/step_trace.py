@@ -56,7 +56,7 @@ class StepTrace(NullRecorder):
 
 
 def _mark(a: Any) -> Any:
-    """A hashable stand-in for the contents of an argument."""
+    """Return a hashable value that represents the contents of an argument."""
     if isinstance(a, Field) and a.kind == "argument":
         a = a.storage.to_numpy()
     if isinstance(a, DeviceArray):

@@ -120,7 +120,7 @@ def note_inputs(entries: Record, record: object, now: int) -> None:
 
     Args:
         entries: the record.
-        record: what it is known by.
+        record: the object that identifies it.
         now: the clock's reading.
     """
     for entry in entries.firsts():

@@ -39,7 +39,7 @@ class AccessSite:
     """A load or write: its number in program order, and the loops around it.
 
     Attributes:
-        element: what the element is known by: each index as a value plus a constant.
+        element: the canonical index of the element: each index as a value plus a constant.
         region: the rows, and components, that it stays within.
         kind: "load", "store", or the op of an atomic update.
     """

@@ -71,7 +71,7 @@ def is_steady(task: Task, mem: Mem) -> bool:
 def uniform_atomics(task: Task) -> frozenset[Atomic]:
     """Return the atomics that every lane runs the same number of times, each time on one element.
 
-    They stand in for-loops with uniform bounds and in branches with uniform conditions, if in any, and
+    They are in for-loops with uniform bounds and in branches with uniform conditions, if in any, and
     their indices are uniform.
     """
     divergent = divergent_anywhere(task)
@@ -95,7 +95,7 @@ def hoistable_counts(task: Task) -> frozenset[Value]:
     """Return the sizes of scratch that are uniform and can be computed before the first lane starts.
 
     They are made of launch-wide values, of ops on them, and of loads that are safe at any time: at constant
-    indices, which exist whatever branch the load stands in, of memories that the task does not write.
+    indices, which exist whatever branch the load is in, of memories that the task does not write.
     """
     computed = {s.out: s for s in statements(task.body) if isinstance(s, (Let, Load))}
     written = written_memories(task)

@@ -70,7 +70,7 @@ class Reverser:
             own then stay as they are, and no gradient reaches memory.
 
     Attributes:
-        env: the values that stand for those of the region.
+        env: for each value of the region, its copy in the adjoint.
         new_mems: memories that the adjoint needs besides.
         winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
             update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
@@ -172,7 +172,7 @@ class Reverser:
         return Block(stmts, self.values(block.yields))
 
     def _room(self, s: Alloca, *, save: bool) -> None:
-        """Scratch of the region itself, which holds the saved values of a gradient's loop."""
+        """Emit scratch of the region itself, which holds the saved values of a gradient's loop."""
         b, count = self.builder, self.value(s.count)
         self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
         b.add(Alloca(self.rooms[s.mem], count, s.span))
@@ -188,7 +188,7 @@ class Reverser:
             b.add(For(k, first, count, (), (), Block(stmts), (), s.span))
 
     def _forward_custom(self, s: CustomCall, *, save: bool) -> None:
-        """The replay, or the body; the body too where `backward` goes through it."""
+        """Emit the replay, or the body; the body too where `backward` goes through it."""
         if self.is_inner:
             self.builder.add(Rewriter(self.env).custom(s))
             # The call stays for the results (and for a further differentiation), the body is emitted
@@ -207,7 +207,7 @@ class Reverser:
         bind(self.env, s, self.values(found.yields))
 
     def _propose(self, s: Atomic) -> None:
-        """The lane proposes itself, if its update reached the element."""
+        """Emit the lane's proposal of itself as winner, made if its update reached the element."""
         winner = self.winners.get(updated_element(s, self.defs))
         if winner is not None:
             b = self.builder
@@ -238,7 +238,7 @@ class Reverser:
         self.env.update(zip(s.outs, outs, strict=True))
 
     def _forward_while(self, s: While, *, save: bool) -> None:
-        """A while is run once to count its iterations, and again, now counted, to save."""
+        """Emit a while loop that counts its iterations, and then the counted loop, which saves."""
         b = self.builder
         inits = self.values(s.inits)
         params, n = self.fresh(s.params), Value(i64, "iteration")

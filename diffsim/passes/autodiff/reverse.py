@@ -241,7 +241,7 @@ def _rename_temps(kernel: Kernel) -> Kernel:
 
 
 class _TempCopier(Rewriter):
-    """Copies tasks; `now` holds the temporaries that stand for earlier ones."""
+    """Copies tasks; `now` maps each temporary to the one that has replaced it."""
 
     def __init__(self) -> None:
         super().__init__()

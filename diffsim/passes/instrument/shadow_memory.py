@@ -49,7 +49,7 @@ def instrument(
 
     Args:
         kernel: a prepared kernel.
-        shadows: for each memory that is watched what stands beside it.
+        shadows: for each watched memory, its shadow.
         start: a single i64, the number that the notes of this launch start from.
         noted: the loads that count as reads.
     """

@@ -88,7 +88,7 @@ class _Hoister:
         return task.replace(body=Block(body.stmts, values), reductions=reductions)
 
     def block(self, block: Block) -> Block:
-        """The block with the loops inside of it treated, innermost first."""
+        """Hoist out of the loops inside of a block, innermost first."""
         done: list[Stmt] = []
         for s in block.stmts:
             if isinstance(s, If):
@@ -144,7 +144,7 @@ class _Hoister:
         return [loop, *sure, *unsure]
 
     def extract(self, block: Block, found: dict[Key, Atomic]) -> tuple[Block, dict[Key, Value]]:
-        """The block without these atomics, and for each what it adds up to."""
+        """Return the block without these atomics, and for each what its updates amount to."""
         sums: dict[Key, Value] = {}
         b = self.builder
         outer = b.stmts

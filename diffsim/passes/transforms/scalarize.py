@@ -58,7 +58,7 @@ class _Scalarizer:
 
     def parts(self, v: Value) -> list[Value]:
         """Return the scalars of a value in row order."""
-        # A value that is not in `env` is a leaf that stands for itself.
+        # A value that is not in `env` is a leaf, its own scalar.
         found = self.env.get(v)
         if found is not None:
             return found
