@@ -78,10 +78,12 @@ class Code(Protocol):
 
 
 class RecentlyUsed:
-    """The values of the keys used last, up to a number of them."""
+    """A cache of the most recently used values, bounded in number (LRU)."""
 
     def __init__(self, most: int) -> None:
         self.most = most
+        # A dictionary keeps the order of insertion; a value that is used is inserted anew, so the first is
+        # the oldest.
         self.values: dict[Any, Any] = {}  # in the order of their use
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -91,6 +93,7 @@ class RecentlyUsed:
             found = make()
         self.values[key] = found
         if len(self.values) > self.most:
+            # The default: another thread may have removed it.
             self.values.pop(next(iter(self.values)), None)
         return found
 
@@ -164,6 +167,7 @@ class BackendUnavailable(Exception):
     """A backend can not be used on this machine; the text says what is missing."""
 
 
+# Filled by `register` when `diffsim` is imported, so this module needs to know no backend.
 _openers: dict[str, Callable[[int], Backend]] = {}
 
 

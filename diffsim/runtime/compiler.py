@@ -55,6 +55,8 @@ def prepare(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
         kernel: the frontend's result.
         given: the arguments that are loaded from 0-D fields, which the launch passes in place of numbers.
     """
+    # Before the passes: a load in place of a number is an operand like any other, so that simplification and
+    # differentiation need no case for it.
     kernel = load_args_from_fields(kernel, given)
     return pipeline.run(kernel, pipeline.PREPARE, check=session.options.debug)
 
@@ -68,8 +70,10 @@ def differentiate(
 
 def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:
     """Compile a prepared kernel, or its adjoint, for a backend."""
+    # Differentiation comes before: an adjoint is prepared IR, and takes the same way down.
     lowered = lower(kernel, backend)
     code = backend.generate(lowered)
+    # The unlowered kernel is passed along for its source line, if the backend refuses the code.
     image = machine_code(kernel, code, backend)
     return backend.link(lowered, code, image)
 
@@ -86,6 +90,8 @@ def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
         BackendError: the backend's compiler refused the code.
     """
     store = session.cache
+    # The text is the whole input of code generation, options and sizes included, so no list of dependencies
+    # has to be kept complete.
     key = disk_cache.key(*backend.code_key(code.text))
     # Another folder is another program's cache: its entry has to be written there, too.
     known_as = key, "" if store is None else str(store.folder)
@@ -97,12 +103,15 @@ def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
 
 def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | None) -> Any:
     """Load machine code from the disk cache; where it is not there, assemble and keep it."""
+    # A cache hit spares LLVM's optimizer, which takes most of the time of a first launch.
     kept = store.get(key) if store is not None else None
     if kept is not None:
         with contextlib.suppress(CodeRefused):  # an entry that somebody has made up
             return backend.load(kept)
+    # Refused or missing: made anew, and stored in place of what was there.
     image = backend.assemble(code.text)
     loaded = backend.load(image)
+    # Stored after it was loaded: code that can not be loaded would be refused again in each process.
     if store is not None:  # only what could be loaded
         store.put(key, image)
     return loaded
@@ -114,6 +123,7 @@ def _load(key: str, code: Code, backend: Backend, store: disk_cache.DiskCache | 
 def ir_after(kernel: Kernel, stage: str) -> Kernel:
     """Return the IR of a prepared kernel, or of an adjoint, after the stage of that name."""
     if is_one_of(stage, "simplify", "autodiff"):
+        # Prepared IR is what both names mean: an adjoint is simplified when it is made.
         return kernel
     names = [name for name, _ in pipeline.LOWER]
     if not is_one_of(stage, *names):
@@ -127,6 +137,7 @@ def ir_after(kernel: Kernel, stage: str) -> Kernel:
 
 def llvm_text(kernel: Kernel) -> str:
     """Return the LLVM text of a prepared kernel for the CPU, whatever the session's backend is."""
+    # Code generation for the CPU needs no session of that backend.
     cpu = open_backend("cpu", 0)
     return cpu.generate(lower(kernel, cpu)).text
 

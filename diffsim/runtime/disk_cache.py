@@ -36,10 +36,13 @@ except ImportError:  # Windows
 
 MiB = 1 << 20
 
+# Magic, length of the payload, digests of key and payload: little-endian, so that the format does not depend
+# on the machine.
 _HEADER = struct.Struct("<8sQ32s32s")
 _MAGIC = b"diffsim\x02"
 _SUFFIX = ".entry"
 _TEMPORARY = ".partial"
+# Five seconds cover the time between creating and locking a file; an hour any write without locks.
 _ABANDONED_S, _STALE_S = 5.0, 3600.0
 """A temporary file older than this [s] was left by a process that died: if nobody has locked it; or if there
 are no locks."""
@@ -64,6 +67,7 @@ def chosen_folder(given: str) -> Path:
     if not given:
         return default_folder()
     path = os.path.expanduser(given)
+    # `expanduser` leaves what it can not resolve.
     if path.startswith("~"):
         raise NoFolder(f"there is no home folder for {given}")
     try:
@@ -116,6 +120,7 @@ def key(*parts: str | bytes) -> str:
 
     Args:
         parts: all that decides the cached bytes. ``("ab", "c")`` and ``("a", "bc")`` differ.
+    # The lengths keep parts apart: without them ("ab", "c") and ("a", "bc") would be one key.
     """
     digest = hashlib.sha256()
     for part in parts:
@@ -138,6 +143,7 @@ class DiskCache:
         """
         self.folder = Path(folder)
         self.max_bytes = max_bytes
+        # Asked at the first use: the folder may not exist before the first entry.
         self._safe: bool | None = None  # not known yet
         self._writable = True
         self._scan_after = max_bytes // 16
@@ -151,6 +157,7 @@ class DiskCache:
             key: as made by the function ``key``.
         """
         path = self._path(key)
+        # Before anything is read: see `_why_unsafe`.
         if not self._is_safe():
             return None
         try:
@@ -164,6 +171,7 @@ class DiskCache:
             if payload is None:
                 _remove(path)
             else:
+                # The modification time is the time of the last use: many file systems do not record accesses.
                 os.utime(path)
         return payload
 
@@ -176,24 +184,29 @@ class DiskCache:
         """
         path = self._path(key)
         size = _HEADER.size + len(data)
+        # An entry larger than the bound would evict everything and then itself.
         if not self._writable or size > self.max_bytes:
             return
         try:
+            # The parents first, as the folder itself may only be checked once it is there.
             _make(path.parent.parent)
             if not self._is_safe():
                 return
             _make(path.parent)
             with contextlib.suppress(FileNotFoundError):  # another process may have cleaned up
                 _write(path, _header(key, data) + data)
+        # A full disk or a quota: reading still works, and the program goes on.
         except OSError as error:
             self._stop_writing(f"{self.folder} can not be written ({error.strerror or error})")
             return
+        # Counted per process, so a scan is amortized over a sixteenth of the bound.
         self._unscanned += size
         if self._unscanned > self._scan_after:
             self._unscanned = 0
             self._shrink()
 
     def _path(self, key: str) -> Path:
+        # Keys become file names: nothing may leave the folder.
         if not (key.isascii() and key.isalnum()):
             raise ValueError(f"not a cache key: {key!r}")
         # 256 subfolders keep directories small.
@@ -226,12 +239,14 @@ class DiskCache:
         entries: list[tuple[float, int, str]] = []
         total = 0
         now = time.time()
+        # Only what this cache could have made is touched: a folder given by the user may hold other files.
         folders = [folder for folder in _inside(self.folder) if len(folder.name) == 2]
         for path in (file for folder in folders for file in _inside(folder)):
             if not path.name.startswith(path.parent.name):
                 continue  # not ours
             # Another process may remove any of them at any moment.
             with contextlib.suppress(OSError):
+                # `lstat`: a link is no entry.
                 status = path.lstat()
                 if path.suffix == _SUFFIX:
                     if not stat.S_ISREG(status.st_mode) or status.st_size > self.max_bytes:
@@ -244,6 +259,7 @@ class DiskCache:
         if total <= self.max_bytes:
             return
         for _, size, name in sorted(entries):
+            # Down to three quarters, so that the next entries do not scan again at once.
             if total <= self.max_bytes * 3 // 4:
                 break
             with contextlib.suppress(OSError):
@@ -255,6 +271,7 @@ def _why_unsafe(status: os.stat_result) -> str:
     """Return why code from a folder must not be run; empty if it may be."""
     if not stat.S_ISDIR(status.st_mode):
         return "is no folder"
+    # Windows has access control lists in place of modes.
     if not hasattr(os, "geteuid"):  # Windows, where a user's folders are the user's own
         return ""
     if status.st_uid != os.geteuid():
@@ -268,7 +285,9 @@ def _why_unsafe(status: os.stat_result) -> str:
 def _make(folder: Path) -> None:
     """Make a folder that is the user's own, whatever the umask says, and those above that are missing."""
     if not folder.is_dir():
+        # One level after the other: `makedirs` gives the mode to the last one only.
         _make(folder.parent)
+        # Another process may make it first.
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         if not folder.is_dir():
@@ -307,12 +326,15 @@ def _read(path: Path, key: str, most: int) -> bytes | None:
     Raises:
         OSError: it can not be opened or read.
     """
+    # Opened once, and everything checked on the open file: between a check by name and an open the file could
+    # be exchanged.
     handle = os.open(path, _FLAGS)
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         size = status.st_size - _HEADER.size
         if not stat.S_ISREG(status.st_mode) or size < 0 or status.st_size > most:
             return None
+        # An entry of another user's could have been linked here while the folder was open to others.
         if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             return None
         head = file.read(_HEADER.size)
@@ -320,19 +342,25 @@ def _read(path: Path, key: str, most: int) -> bytes | None:
             return None
         payload = file.read(size)
         # One more byte would be a file that somebody is writing to.
+        # The header is made anew and compared as a whole: magic, length and both digests.
         return payload if not file.read(1) and head == _header(key, payload) else None
 
 
 def _write(path: Path, data: bytes) -> None:
+    # `mkstemp` creates with mode 0600.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=_TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as file:
+            # Locked while it is written: another process's `_shrink` sees that the writer lives. The system
+            # releases the lock with the process, however that ends.
             if fcntl is not None:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(data)
         try:
+            # Atomic: readers see the old entry or the whole new one.
             os.replace(name, path)
+        # A folder stands in the way: no entry, so it is removed.
         except IsADirectoryError:
             _remove(path)
             os.replace(name, path)
@@ -341,6 +369,7 @@ def _write(path: Path, data: bytes) -> None:
             if os.name != "nt":
                 raise
             os.unlink(name)
+    # Interrupted, too: nothing but entries stays.
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
@@ -354,10 +383,12 @@ def _is_left(path: Path, age: float) -> bool:
         path: the file.
         age: the time since something was written to it [s].
     """
+    # A file that is very young may not be locked yet.
     if fcntl is None or age < _ABANDONED_S:
         return age > _STALE_S
     handle = os.open(path, _FLAGS)
     try:
+        # The lock is free: its writer has ended without renaming it.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return age > _STALE_S

@@ -21,15 +21,18 @@ from diffsim.ir.types import ScalarType
 BoundArray = tuple[Mem, int, tuple[int, ...]]
 """A memory that is an argument: its address and shape."""
 
+# All slots have eight bytes in native order; narrower scalars are padded to that.
 _slot = struct.Struct("=Q")
 _PADDING = {1: "7x", 2: "6x", 4: "4x", 8: ""}
 ERROR_SLOTS = 24  # the number of the check, up to 8 indices and 8 sizes
+# Advice by the message of the check, where the general one would not help.
 _ADVICE_ON = {
     DIVIDED_BY_0: "without debug=True the result is 0: if that is meant, say so with an if",
     NO_LOG: "divide the loop over several launches, or leave deterministic=True off",
     NEGATIVE_POWER: "make the base a float: ds.cast(a, ds.f32) ** n",
 }
 _ADVICE = (
+    # Indexed by whether the check has values: assertions have none, bounds have an index and a size.
     "the condition did not hold in at least one iteration: look at the values it compares",
     "indices start at 0 and none counts from the end: look at where this one comes from",
 )
@@ -115,6 +118,7 @@ def array_slots(
     layout: ParameterBlock, mem: Mem, address: int, shape: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
     """Return the slots of a parameter block that describe an array, with their values."""
+    # Only memories that the code accesses have a slot: unused arguments are dropped.
     slot = layout.pointers.get(mem)
     if slot is not None:
         yield slot, address
@@ -135,8 +139,10 @@ def make_block(
         seed: the key of its random numbers.
         arrays: the memories that are arguments.
     """
+    # A copy, so that the executable's own block is not changed between packing and launch of another thread.
     block = bytearray(executable.params)
     executable.pack(block, executable.args_at, *args)
+    # Seeds are keys of 64 bits without sign; Python's integers are not bounded.
     _slot.pack_into(block, 8 * SEED, seed & (2**64 - 1))
     for bound in arrays:
         for slot, value in array_slots(executable.layout, *bound):
@@ -152,6 +158,8 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
         values: what it compared, as left in the error buffer.
         device: whether it ran on a GPU, whose memory for saved values is an option.
     """
+    # An allocation of saved loop values failed: no check in the program's sense, but reported in the same
+    # way.
     if isinstance(check, Alloca):
         hint = "give the loop fewer iterations, or divide the time steps over several launches"
         if device:
@@ -163,8 +171,10 @@ def failed_check(check: Check | Alloca, values: list[int], *, device: bool = Fal
         )
     message = check.message
     for value in values[: len(check.values)]:
+        # One value for each pair of braces, in order.
         message = message.replace("{}", str(value), 1)
     hint = _ADVICE_ON.get(check.message, _ADVICE[bool(check.values)])
+    # An overflow in debug mode, where the wrapped result would otherwise go on silently.
     if check.message.endswith(DOES_NOT_FIT):
         hint = (
             "without debug=True it wraps around: if that is meant, convert it with ds.cast; "

@@ -10,6 +10,7 @@ from typing import Any
 
 from diffsim.errors import FieldError, Span
 
+# What to do about the usual errors; everything else gets general advice.
 _ADVICE = {
     errno.ENOENT: "make the folder first, or name one that is there",
     errno.ENOTDIR: "a part of the path is a file: name a folder that is there",
@@ -33,6 +34,7 @@ def write_text(path: Any, text: str) -> None:
     Raises:
         FieldError: it can not be written there.
     """
+    # Names may hold lone surrogates (file names in other encodings), which UTF-8 can not encode.
     data = text.encode("utf-8", "backslashreplace")
     try:
         name = os.fsdecode(path)
@@ -57,10 +59,13 @@ def write_text(path: Any, text: str) -> None:
 
 
 def _write(name: str, data: bytes) -> None:
+    # Write beside the target and rename: `os.replace` is atomic on POSIX, so a reader sees the old file or
+    # the new one, and a killed process leaves the old one.
     try:
         mode = os.stat(name).st_mode
     except FileNotFoundError:
         mode = None
+    # Else the rename would fail with a less clear error, after the work is done.
     if mode is not None and stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if mode is not None and not stat.S_ISREG(
@@ -69,15 +74,20 @@ def _write(name: str, data: bytes) -> None:
         with open(name, "wb") as file:
             file.write(data)
         return
+    # A rename needs no right to write the file itself: a file that the user has protected would be replaced.
     if mode is not None and not os.access(name, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    # In the same folder, as a rename does not cross file systems. The random name is opened with "x", so that
+    # no file of somebody's is overwritten.
     beside = os.path.join(os.path.dirname(name), f".{os.urandom(8).hex()}.part")
     try:
         with open(beside, "xb") as file:
             file.write(data)
+        # A new file would have the default mode.
         if mode is not None:
             os.chmod(beside, stat.S_IMODE(mode))
         os.replace(beside, name)
+    # KeyboardInterrupt too: no partial file is left behind.
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(beside)

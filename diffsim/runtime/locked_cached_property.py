@@ -7,6 +7,8 @@ from typing import Any
 
 from diffsim import locks
 
+# One lock for all: making a value compiles kernels, which needs values of others, so that one lock for each
+# would deadlock between threads.
 _lock = locks.rlock()
 locks.finish_before_fork(lambda: _lock)
 _DEEPEST = 20_000
@@ -23,12 +25,15 @@ class _Making:
     def __enter__(self) -> None:
         _lock.acquire()
         self.depth += 1
+        # Of the outermost only; the limit is global to the interpreter.
         if self.depth == 1:
             self.limit = sys.getrecursionlimit()
+            # A larger limit of the user's stays.
             sys.setrecursionlimit(max(self.limit, _DEEPEST))
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1
+        # Restored even if the translation raised.
         if self.depth == 0:
             sys.setrecursionlimit(self.limit)
         _lock.release()
@@ -45,4 +50,6 @@ class locked_cached_property(locks.cached):  # noqa: N801
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         with making:
+            # The lock is taken at the first access only: the value then is in the instance's `__dict__`,
+            # which shadows this non-data descriptor.
             return super().__get__(instance, owner)

@@ -40,11 +40,13 @@ class Options:
     deterministic: bool = False
 
 
+# Options with a few values; the others have a type and a range.
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "default_fp": (f32, f64),
     "default_ip": (i32, i64),
     "kernel_simplicity": ("strict", "relaxed"),
 }
+# `default_fp=float` means the type that Python's annotation stands for.
 _PYTHON_TYPES = {float: f32, int: i32}
 _TYPES: dict[str, type] = {
     "debug": bool,
@@ -59,6 +61,7 @@ _TYPES: dict[str, type] = {
     "deterministic": bool,
 }
 _TYPE_HINTS = {bool: "True or False", int: "a whole number", str: "a text"}
+# A bound that catches mistakes.
 _MOST_THREADS = 1024
 _THREADS_HINT = (
     f"give it a number from 1 to {_MOST_THREADS}, or 0 for as many threads as processors"
@@ -71,9 +74,11 @@ def parse(given: dict[str, Any]) -> Options:
     Raises:
         FieldError: an option that does not exist or can not have this value.
     """
+    # The environment is read at each `ds.init`, so that tests and notebooks can change it.
     options = Options(debug=debug_of_environment())
     threads_of_environment()  # a wrong value is reported here, rather than at some launch
     for name, value in given.items():
+        # A misspelt option would be ignored silently.
         if name not in Options.__slots__:
             close = close_to(name, ["arch", *Options.__slots__])
             raise FieldError(
@@ -98,10 +103,12 @@ def _choice(name: str, value: Any) -> Any:
 def _value(name: str, value: Any) -> Any:
     """Check an option that is a number, a text, or True or False."""
     kind: Any = _TYPES[name]
+    # bool is a subclass of int: `random_seed=True` is refused, and so is `debug=1`.
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
         raise _refusal(name, value, f"give it {_TYPE_HINTS[kind]}")
     if name == "cpu_max_num_threads" and not 0 <= value <= _MOST_THREADS:
         raise _refusal(name, value, _THREADS_HINT)
+    # Refused here, where the option is named, rather than by the file system.
     if name == "offline_cache_file_path" and "\0" in value:
         raise _refusal(
             name, value, "give it the path of a folder", ": there is a zero character in it"
@@ -133,9 +140,11 @@ def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], 
         meaning: the value of a text; None for a text that has none.
         hint: which texts there are.
     """
+    # Set to nothing means not set, as in shells.
     text = os.environ.get(variable, "").strip()
     found = meaning(text) if text else default
     if found is None:
+        # A value may be anything, a whole file by mistake: shortened in the message.
         quoted = repr(text) if len(text) < 40 else f"{text[:37]!r}..."
         raise FieldError(
             f"the environment variable {variable} can not be {quoted}", Span.of_caller(), hint=hint
@@ -155,6 +164,7 @@ def arch_of_environment() -> str:
 
 def debug_of_environment() -> bool:
     """Return whether the environment asks for debug mode."""
+    # The usual spellings in shells and CI systems.
     words = {"0": False, "false": False, "no": False, "off": False}
     words |= {"1": True, "true": True, "yes": True, "on": True}
     hint = "give it 1 for debug=True, or 0"
@@ -165,6 +175,7 @@ def threads_of_environment() -> int:
     """Return how many threads the environment asks for; 0 if it does not say."""
 
     def number(text: str) -> int | None:
+        # `isdecimal` alone takes other scripts' digits; four digits bound the conversion.
         plain = text.isascii() and text.isdecimal() and len(text.lstrip("0")) <= 4
         return int(text) if plain and int(text) <= _MOST_THREADS else None
 

@@ -17,6 +17,7 @@ WORDS = HEAD + ROOM
 
 def used(head: np.ndarray) -> int:
     """Return how many words hold lines, given the first ones of the buffer."""
+    # Word 0 counts what was asked for, which is more than there is room for if lines were lost.
     return min(int(head[0]), ROOM)
 
 
@@ -31,17 +32,21 @@ def show(name: str, prints: Sequence[Print], lost: int, lines: np.ndarray) -> No
     """
     found: list[tuple[tuple[int, ...], str]] = []
     words, at = lines.tolist(), 0
+    # Records follow each other; each begins with its statement's number, counted from 1.
     while at < len(words) and words[at]:
         s = prints[words[at] - 1]
         order = at + 1
         values = order + len(s.order)
         at = values + len(s.values)
+        # The types of the values in the order of the format: a vector has one for each component.
         types = [p.type.scalar for p in s.pieces if isinstance(p, Shown) for _ in range(p.scalars)]
         read = [
+            # Each scalar is in the low bytes of its word: reinterpreted, not converted.
             struct.unpack_from(t.code, struct.pack("=q", word))[0]
             for t, word in zip(types, words[values:at], strict=True)
         ]
         found.append((tuple(words[order:values]), fill(s.pieces, read)))
+    # The sort is stable, so the lines of one lane keep their order, whatever thread ran it.
     found.sort(key=lambda line: line[0])
     print("".join(text for _, text in found), end="")
     if lost:

@@ -34,7 +34,7 @@ AnySpecialization = Any  # runtime/kernels/specialization.Specialization
 AnyField = Any  # runtime/fields/field.Field
 AnyIndex = Any  # ad/record/elements.Index: an element, a run of elements, or None for all
 Pull = Callable[[Any], Any]
-"""The derivative of a result by one operand: from the result's cotangent to the operand's."""
+"""The derivative of a result by one operand: maps the result's cotangent to the operand's."""
 
 
 class Witness(Protocol):
@@ -151,6 +151,7 @@ class ForwardingRecorder:
     """A recorder that passes every event on to another one; a subclass overrides some of them."""
 
     def __init__(self, inner: Recorder) -> None:
+        # Read at each launch: a plain attribute, fixed for the time of the recording.
         self.inner = inner
         self.intercepts = inner.intercepts
 
@@ -215,6 +216,7 @@ class ForwardingRecorder:
 class NullRecorder:
     """A recorder that ignores all events; the base of those that note a few."""
 
+    # Class attributes serve all instances: nothing intercepts, follows or refuses.
     intercepts = follows_values = refuses_constants = False
     record: object = None
 
@@ -263,6 +265,7 @@ class NeighbourRecorder(ForwardingRecorder):
     """
 
     def __init__(self, own: Recorder | None, others: Sequence[Witness]) -> None:
+        # A thread without a tape: its events concern the neighbours only.
         super().__init__(own or NullRecorder())
         self.others = others
 
@@ -273,12 +276,15 @@ class NeighbourRecorder(ForwardingRecorder):
     def launched(
         self, special: AnySpecialization, args: tuple[Any, ...], now: int, seed: int
     ) -> None:
+        # What another tape may depend on is the memory written, not the launch.
         source = special.kernel.source
         for a in special.accesses.writes:
+            # Before the own recorder, which may raise.
             self._tell(special.object_of(a.mem, args), source.name, source.head())
         self.inner.launched(special, args, now, seed)
 
     def wrote(self, field: AnyField, index: AnyIndex, value: Any) -> None:
+        # The statement's line, as the writer of the error at the other tape.
         self._tell(field, "a Python statement", Span.of_caller())
         self.inner.wrote(field, index, value)
 
@@ -293,6 +299,7 @@ class NeighbourRecorder(ForwardingRecorder):
         self.inner.copied(target, source, to, at)
 
     def cut_short(self, what: str, span: Span | None) -> None:
+        # Which memory was changed is not known any more, so all witnesses have to assume theirs.
         for witness in self.others:
             witness.cut_short(what, span)
         self.inner.cut_short(what, span)

@@ -42,6 +42,7 @@ class Arch:
         return f"ds.{self.name}"
 
 
+# `gpu` is no backend: it means cuda, or with a warning the CPU.
 cpu, cuda, gpu = Arch("cpu"), Arch("cuda"), Arch("gpu")
 
 
@@ -66,6 +67,7 @@ class Session:
     """
 
     def __init__(self) -> None:
+        # Options as they are before any `ds.init`; `backend` completes them from the environment.
         self.options = Options()
         self.clock = 0
         self.recorders: dict[int, Recorder] = {}
@@ -75,6 +77,7 @@ class Session:
         self._changing = locks.rlock()  # a signal handler may record, too
         self.own = of_threads()
         self.generation = 0
+        # Weak sets: a session keeps no field alive.
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
@@ -83,7 +86,9 @@ class Session:
         self.moves = 0
         self._backend: Backend | None = None
         self._device: MemorySpace | None = None
+        # Kept across `ds.reset`: only another device than the last one makes fields move.
         self._last: MemorySpace | None = None
+        # Made when first needed: importing diffsim compiles nothing and starts no threads.
         self._jit: Jit | None = None
         self._pool: Pool | None = None
         self._cache: DiskCache | None = None
@@ -92,21 +97,27 @@ class Session:
     @property
     def tape(self) -> Recorder | None:
         """The innermost recorder of this thread, while a tape records in it."""
+        # The usual case, no tape anywhere, costs one test of an empty dictionary.
         return self.recorders.get(threading.get_ident()) if self.recorders else None
 
     @tape.setter
     def tape(self, tape: Recorder | None) -> None:
         me = threading.get_ident()
+        # Copy-on-write: launch functions read `recorders` without a lock, so no dictionary is changed that
+        # they may hold.
         with self._changing:
             others = {n: t for n, t in self.recorders.items() if n != me}
             self.recorders = others if tape is None else {**others, me: tape}
+            # `alone` must be derived from the new dictionary.
             self._hear(self.witnesses)
 
     @property
     def listener(self) -> Recorder | None:
         """What hears the events of this thread, while a tape records in any thread."""
         me = threading.get_ident()
+        # Only where another thread witnesses: its tape must know of writes it did not record.
         own = self.recorders.get(me)
+        # A copy, as threads end their recordings at any time.
         others = [witness for thread, witness in list(self.witnesses) if thread != me]
         return NeighbourRecorder(own, others) if others else own
 
@@ -124,12 +135,16 @@ class Session:
 
     def _hear(self, witnesses: list[tuple[int, Witness]]) -> None:
         self.witnesses = witnesses
+        # With at most one witness, `alone` leads its thread straight to its recorder; all other threads go
+        # through `listener`.
         self.alone = self.recorders if len(witnesses) <= 1 else {}
 
     def forget_other_threads(self) -> None:
         """In the child of a fork there is only this thread, with what it records."""
+        # The other threads do not exist in the child, so that nothing would ever remove their recorders.
         me = threading.get_ident()
         for numbers in (self.recorders, self.passes):
+            # In place, which only a process with one thread may do.
             for number in [n for n in numbers if n != me]:
                 numbers.pop(number) if isinstance(numbers, dict) else numbers.remove(number)
         self._hear([w for w in self.witnesses if w[0] == me])
@@ -161,6 +176,7 @@ class Session:
     @property
     def backend(self) -> Backend:
         """What kernels run on."""
+        # Chosen at first use, so that a program without `ds.init` works.
         if self._backend is None:
             self.use(_choose(_default_arch(), self.options.device))
             self.options.debug = options.debug_of_environment()
@@ -174,8 +190,11 @@ class Session:
 
     def use(self, backend: Backend | None) -> None:
         """Run kernels on a backend from now on; None: choose one when it is needed."""
+        # Setting the backend opens nothing: it was opened by `open_backend`.
         self._backend = backend
         self._device = None if backend is None else backend.device
+        # `moves` tells specializations that fields may have moved, even if the backend is the first one
+        # again.
         if backend is not None and self._device is not self._last:
             self._last = self._device
             self.moves += 1
@@ -188,6 +207,7 @@ class Session:
 
     @property
     def cache(self) -> DiskCache | None:
+        # Opened at the first compilation; an unusable folder costs one warning, and no error (docs/adr/0023).
         if self._cache is None and self.options.offline_cache:
             given = self.options.offline_cache_file_path or options.cache_dir_of_environment()
             try:
@@ -206,6 +226,7 @@ class Session:
 
     @staticmethod
     def _refuse_windows() -> None:
+        # `fork` stands for the POSIX threads and signals that the native pool uses.
         if not hasattr(os, "fork"):
             raise BackendError(
                 "diffsim uses threads of Linux and macOS, which this system does not have",
@@ -217,6 +238,7 @@ class Session:
     def pool(self) -> Pool:
         threads = self.threads
         self._refuse_windows()
+        # Another number of threads needs another pool; code in use keeps a reference to the old one.
         if self._pool is None or self._pool.threads != threads:
             self._pool = Pool(self.jit, threads, self.cache)
         return self._pool
@@ -226,6 +248,7 @@ class Session:
         asked = self.options.cpu_max_num_threads or options.threads_of_environment()
         if asked:
             return asked
+        # The processors that this process may use, which in containers are fewer than there are.
         if hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
@@ -234,6 +257,7 @@ class Session:
     def recomputing(self) -> Iterator[None]:
         """Run a gradient that the user wrote."""
         outer = self.recomputed_from
+        # Nested: what the outer gradient recomputes stays trusted in the inner one.
         self.recomputed_from = self.clock if outer is None else outer
         try:
             yield
@@ -248,6 +272,7 @@ class Session:
 
 session = Session()
 if hasattr(os, "register_at_fork"):
+    # Locks are reset by `diffsim.locks`; this removes the recorders of threads that are gone.
     os.register_at_fork(after_in_child=session.forget_other_threads)
 
 _ARCHES = {arch.name: arch for arch in (cpu, cuda, gpu)}
@@ -265,6 +290,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
         BackendError: only `ds.cuda` was asked for, and something that it needs is missing.
         FieldError: something that is no backend.
     """
+    # A list means an order of preference.
     wanted: list[Any] = list(asked) if isinstance(asked, (list, tuple)) else [asked]
     if not wanted or not all(isinstance(a, Arch) for a in wanted):
         close = close_to(asked, list(_ARCHES)) if isinstance(asked, str) else None
@@ -276,6 +302,7 @@ def _choose(asked: Arch | Sequence[Arch], number: int) -> Backend:
     reason = ""
     for arch in wanted:
         try:
+            # `gpu` in the list falls through to the CPU below.
             return open_backend((cuda if arch is gpu else arch).name, number)
         except BackendUnavailable as missing:
             reason = str(missing)
@@ -325,11 +352,14 @@ def init(  # noqa: D417 - each option has its line
         FieldError: an option that does not exist or can not have this value.
         BackendError: a backend that is not there.
     """
+    # Options and backend are checked before anything is reset: a wrong call changes nothing.
     chosen = options.parse(given)
     found = _choose(_default_arch() if arch is None else arch, chosen.device)
+    # Also forgets compiled kernels: options are compiled in.
     reset()
     session.options = chosen
     session.use(found)
+    # Another folder may have been given.
     session._cache = None
     if logging := sys.modules.get("logging"):  # else nobody listens
         logging.getLogger("diffsim").info("kernels run on %s", device_info())
@@ -343,12 +373,15 @@ def device_info() -> str:
 @checked
 def reset() -> None:
     """Forget compiled kernels, options and the layout tree; fields stay usable."""
+    # Options go back to their defaults, not to those of the last `ds.init`.
     session.options = Options()
     session.use(None)
     session.generation += 1
+    # Tapes that were recording find that their session is gone (`ad/checks/integrity.py`).
     session.recorders = session.alone = {}
     session.witnesses = []
     session.own = of_threads()
+    # A copy: a handler may register another one.
     for forget in list(session.at_reset):
         forget()
 

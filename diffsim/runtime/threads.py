@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
 
+# 2**48 launches for each of 2**15 threads before keys repeat; together they fill the 63 bits of a positive
+# i64.
 _STREAM = 48  # bits of a launch's random key below the number of the thread
 _MOST_STREAMS = 1 << 15
 
@@ -22,6 +24,8 @@ class OfThread(threading.local):
     """
 
     def __init__(self, numbers: Iterator[int]) -> None:
+        # The number of a thread that has ended is not given again until all others were: after 2**15 threads
+        # streams repeat.
         self.launches = next(numbers) % _MOST_STREAMS << _STREAM
         self.recomputed_from: int | None = None
         self.quiet = False
@@ -35,6 +39,7 @@ def of_threads() -> OfThread:
 def members(kept: WeakSet[Any]) -> list[Any]:
     """Return what is in a set that other threads may add to at any time."""
     while True:
+        # `list` of a WeakSet raises if the set grows meanwhile; the collector defers removals by itself.
         try:
             return list(kept)
         except RuntimeError:  # one did

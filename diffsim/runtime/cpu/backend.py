@@ -42,6 +42,7 @@ class CpuBackend:
         )
 
     def code_key(self, text: str) -> tuple[str, ...]:
+        # The options are in the text; the fingerprint stands for the processor, LLVM and its settings.
         return text, session.jit.fingerprint
 
     def assemble(self, text: str) -> bytes:
@@ -80,5 +81,6 @@ class CpuBackend:
         return "the CPU"
 
 
+# One for the process: its libraries are shared by all sessions.
 _backend = CpuBackend()
 register("cpu", lambda _: _backend)

@@ -41,11 +41,15 @@ class _Kernel:
         self.number = number
         self.compiled = compiled
         self.block = (ctypes.c_char * len(block)).from_buffer(block)
+        # The bytes that differ between launches: the arguments; with random numbers everything from the key
+        # to the last argument, with the slots between, as they are copied in one piece.
         end = compiled.args_at + compiled.struct.size
         self.at = 8 * SEED if random else compiled.args_at
+        # `args_at` 0: no arguments, so nothing is copied, or the key alone.
         self.size = end - self.at if compiled.args_at else 8 * random
 
     def row(self) -> tuple[int, ...]:
+        # Addresses as numbers; the objects behind them are kept by the command list.
         compiled, block = self.compiled, ctypes.addressof(self.block)
         errors = ctypes.addressof(compiled.errors) if compiled.checks else 0
         return compiled.address, block, errors, block + self.at, self.size
@@ -58,7 +62,10 @@ class CpuCommandList:
         self.done = 0
         self._slots = array("Q")
         self._stream = bytearray()
+        # By what launches share: a kernel with the same arrays has one row, however often it is launched.
         self._kernels: dict[Any, _Kernel] = {}
+        # Shortcut for kernels without arrays and random numbers, which nearly all launches of long tapes are:
+        # no block has to be made.
         self._alone: dict[CpuExecutable, tuple[bytes, Callable[..., bytes]]] = {}
         self._ops: np.ndarray | None = None
 
@@ -73,8 +80,10 @@ class CpuCommandList:
         arrays: list[BoundArray],
     ) -> None:
         slots = self._slots
+        # Starts a new operation unless the last one is of launches, too.
         if not slots or slots[-_SLOTS] != _LAUNCH:
             slots.extend((_LAUNCH, 0, len(self._stream), 0, 0, 0, 0, 0))
+        # The slot of the last operation, counted from the end.
         slots[_COUNT - _SLOTS] += 1
         known = None if seed or arrays else self._alone.get(compiled)
         if known is not None:
@@ -86,6 +95,7 @@ class CpuCommandList:
         self._stream += kernel.number.to_bytes(8, sys.byteorder)
         self._stream += block[kernel.at : kernel.at + kernel.size]
         if not seed and not arrays:
+            # Only now, as the row's number is known.
             self._alone[compiled] = kernel.number.to_bytes(8, sys.byteorder), compiled.struct.pack
 
     def _kernel(
@@ -99,6 +109,7 @@ class CpuCommandList:
         key = compiled, arrays, random
         found = self._kernels.get(key)
         if found is None:
+            # A copy: the block is the row's own, and the native loop overwrites its arguments.
             found = _Kernel(len(self._kernels), compiled, bytearray(block), random=random)
             self._kernels[key] = found
         return found
@@ -110,6 +121,7 @@ class CpuCommandList:
         self._move(_SWAP, one, other)
 
     def add_sum(self, target: StridedSpan, source: StridedSpan, dtype: ScalarType) -> None:
+        # No other types have gradients.
         self._move(_ADD_F32 if dtype is f32 else _ADD_F64, target, source)
 
     def add_clear(self, target: StridedSpan) -> None:
@@ -119,18 +131,25 @@ class CpuCommandList:
         self._slots.extend((kind, a.address, b.address, 0, a.bytes, a.count, a.step, b.step))
 
     def run(self, begin: int = 0, end: int | None = None) -> None:
+        # Packed at the first run, after which nothing can be added.
         if self._ops is None:
             self._ops = self._pack()
+        # The native loop notes how far it got, and which kernel failed, so that nothing is lost if it ends
+        # early.
         reached = (ctypes.c_int64 * 2)(begin, 0)
         ops, stop = self._ops.ctypes.data, len(self) if end is None else end
         try:
+            # Python's lock is released by the loop itself where it takes long (`gate.ll`), so that it is
+            # called with it held.
             if _runner()(session.pool.handle, ops, begin, stop, reached):
                 self._launched[reached[1]].raise_errors()
+        # Also where a signal handler raises.
         finally:
             self.done = reached[0]
 
     def _pack(self) -> np.ndarray:
         """Fix the addresses of tables and stream in the rows; nothing can be added afterwards."""
+        # A view: `array` can not be resized while it is exported, which is why nothing can be added any more.
         ops = np.frombuffer(self._slots, np.uint64).reshape(-1, _SLOTS)
         if self._kernels:
             kernels = list(self._kernels.values())
@@ -139,6 +158,7 @@ class CpuCommandList:
             self._memory = np.frombuffer(self._stream, np.uint8)
             launches = ops[:, 0] == _LAUNCH
             ops[launches, 1] = self._table.ctypes.data
+            # Offsets in the stream become addresses, now that it does not move any more.
             ops[launches, 2] += np.uint64(self._memory.ctypes.data)
         return ops
 
@@ -149,4 +169,5 @@ def _runner() -> Callable[..., int]:
     load_pool(session.jit, session.cache)  # which it calls
     library = load_native(session.jit, session.cache, "sequence.ll")
     i64, ptr = ctypes.c_int64, ctypes.c_void_p
+    # PYFUNCTYPE keeps Python's lock: the loop reacquires it for signals, and must find it held.
     return ctypes.PYFUNCTYPE(i64, ptr, ptr, i64, i64, ptr)(library.address("ds_sequence_run"))

@@ -51,17 +51,22 @@ class CpuExecutable:
     def __init__(self, lowered: Kernel, code: CpuCode, library: Library) -> None:
         self.layout = code.layout
         self.checks = code.checks
+        # Reentrant: a signal handler may launch the same kernel in the middle of a launch (docs/adr/0022).
         self.lock = locks.rlock()
         self.params = (ctypes.c_int64 * max(code.layout.size, 1))()
+        # Made once: making the pointer for each call would take as long as a short launch.
         self.block = ctypes.c_void_p(ctypes.addressof(self.params))
         self.name = lowered.name
         self.prints = code.prints
+        # Zeroed pages cost no memory until a kernel prints.
         self.printed = np.zeros(print_buffer.WORDS if code.prints else 0, np.int64)
         self.errors = (ctypes.c_int64 * ERROR_SLOTS)()
         self.explain = same_error
+        # A kernel returns when it is done, so its errors are known at once.
         self.reports_at_once = True
         self.params[ERROR] = ctypes.addressof(self.errors)
         self.params[PRINTED] = self.printed.ctypes.data
+        # Without a pool: the code is serial.
         self.params[THREADS] = 1
         if code.needs_pool:
             self.pool = session.pool  # a reference: its threads live as long as code that uses them
@@ -74,8 +79,12 @@ class CpuExecutable:
         args = lowered.args
         codes = "".join(slot_code(a.type.scalar) for a in args)
         self.struct = struct.Struct("=" + codes)
+        # Bound once: an attribute look-up for each launch is saved.
         self.pack = self.struct.pack_into
+        # The slots of the arguments follow each other, so that one `pack_into` writes all.
         self.args_at = 8 * (code.layout.args[args[0]] if args else 0)
+        # Addresses of fields are fixed while this backend is in use; a change of backend makes the
+        # specialization stale (`Specialization.is_elsewhere`).
         for mem, slot in code.layout.pointers.items():
             if mem.kind == "field":
                 self.params[slot] = mem.handle().address
@@ -89,10 +98,12 @@ class CpuExecutable:
             lines = ("try:", "    $call($block)", "finally:", "    $show()")
         if self.checks:
             names |= {"$errors": self.errors, "$raise_errors": self.raise_errors}
+            # One test of a word in Python, in place of a return value that each launch would convert.
             lines = (*lines, "if $errors[0]:", "    $raise_errors()")
         return CallText(lines, names)
 
     def set_seed(self, seed: int) -> None:
+        # ctypes refuses numbers beyond the signed range: reinterpreted in two's complement.
         self.params[SEED] = ctypes.c_int64(seed & (2**64 - 1)).value
 
     def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
@@ -107,6 +118,7 @@ class CpuExecutable:
     def returned(self) -> Any:
         """Return what the kernel returned: a number, or a list of numbers for a vector or matrix."""
         assert self.result is not None
+        # The result is in the block, in the slots of its temporary.
         first = self.layout.temps[self.result]
         t = self.result.dtype
         code = slot_code(t.scalar) * size_of(t)
@@ -117,6 +129,8 @@ class CpuExecutable:
         """Show what the last launch printed."""
         head, lines = np.split(self.printed, [HEAD])
         there = lines[: print_buffer.used(head)]
+        # Copied before it is cleared: `print` may run code of the user's (a replaced sys.stdout), which may
+        # launch the kernel again.
         found, lost = there.copy(), int(head[1])
         there[:] = head[:] = 0
         if not session.own.quiet:
@@ -125,5 +139,6 @@ class CpuExecutable:
     def raise_errors(self) -> None:
         """Raise what a check of the last launch found."""
         check, values = self.checks[self.errors[0] - 1], self.errors[1:]
+        # Cleared before the error is raised: the next launch must begin without one.
         self.errors[0] = 0
         raise self.explain(failed_check(check, values), check, values)
