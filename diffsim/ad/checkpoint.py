@@ -282,8 +282,8 @@ class _Rollout:
 
     def backward(self) -> None:
         """Run the adjoint of the rollout: from gradients of the final state to those of the first."""
-        # 1. Nothing that steps read besides the state may have changed, or they would not repeat
-        # themselves.
+        # 1. Refuse a rollout whose values were lost in a failed pass, or whose inputs have changed: its steps
+        # would not repeat themselves.
         self.integrity.check([])
         for (field, row), span in self.inputs.items():
             if field.versions.changed(row, self.now):

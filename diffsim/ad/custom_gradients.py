@@ -451,7 +451,7 @@ def grad_for(
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         check_runs(backward, "the gradient")
         primal.backward = backward
-        # From here on calls without `check` count as compared.
+        # Without `check` the gradient counts as compared already.
         primal.checked = not check
         return backward
 

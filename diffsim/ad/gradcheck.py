@@ -116,6 +116,8 @@ def gradcheck(
     _check_options(
         function, eps=eps, atol=atol, rtol=rtol, max_inputs=max_inputs, max_outputs=max_outputs
     )
+    # Fields without gradients are refused: their column would be 0 on both sides, and the check would
+    # pass.
     ins, outs = _checked(inputs, "inputs"), _checked(outputs, "outputs")
     # A check that compares nothing must not pass.
     if not all(any(f.storage.layout.count for f in group) for group in (ins, outs)):
@@ -188,6 +190,7 @@ def gradcheck_tape(
     launches = [e for e in tape.entries if isinstance(e, Launched)]
     known = {e.special.kernel.source.name for e in launches}
     chosen, skipped = _names(kernels), _names(skip_kernels)
+    # A misspelled name would check nothing, and so pass.
     for name in sorted(chosen - known):
         close = close_to(name, sorted(known))
         there = f"its kernels are {', '.join(sorted(known))}" if known else "record launches first"
@@ -320,6 +323,8 @@ def _jacobian(
                 tape.backward(grads={o: shaped})
                 for i in ins:
                     assert i.grad is not None
+                    # Filled row by row; rows that are left out stay NaN, which no comparison takes for
+                    # a number.
                     made[i, o][row] = i.grad.to_numpy().reshape(-1)
                 # Inputs accumulate, so each row starts from 0.
                 for saved in grads:
@@ -353,6 +358,7 @@ def _differences(
             ends = []
             for step in (h, -h):
                 by = np.zeros(i.storage.layout.count)
+                # One component at a time: exact, at two runs for each.
                 by[column] = step
                 ends.append(
                     run_perturbed(function, start, {i: by.reshape(i.shape + i.element)}, outs)

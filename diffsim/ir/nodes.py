@@ -402,6 +402,8 @@ class CustomCall(Node):
         seeds: tuple[Value, ...] = (),
         adjoint: Block | None = None,
         targets: tuple[Mem, ...] = (),
+        # Three blocks over the same values (docs/adr/0011): a table from calls to rules would have to
+        # be kept true by every pass that copies statements.
         replay: Block | None = None,
         refusal: str = "",
     ) -> None:

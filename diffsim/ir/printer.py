@@ -77,6 +77,8 @@ class _Printer:
             return "$" + v.hint
         if isinstance(v, RngKey):
             return "$seed"
+        # Named at the first print, which is the definition in well-formed IR: numbers rise in reading
+        # order.
         if v not in self.names:
             if v.hint:
                 n = self.used.get(v.hint, 0)
@@ -105,6 +107,7 @@ class _Printer:
         self.depth += 1
         for stmt in b.stmts:
             self.stmt(stmt)
+        # Bodies of tasks yield reductions, which are printed in a form of their own.
         if yields and b.yields:
             self.line("yield " + self.list(b.yields))
         self.depth -= 1
@@ -134,6 +137,7 @@ class _Printer:
             order = " reversed" if s.reverse else ""
             carried = self.carried(s.params, s.inits)
             head = f"for {self.name(s.index)} in {lo}..{hi}{order}{carried} {{"
+            # Results first, as in an assignment, though they are bound after the body.
             self.line(self.bound(s.outs) + head, s.span)
             self.block(s.body)
             self.line("}")

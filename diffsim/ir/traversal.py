@@ -92,6 +92,8 @@ def outs(stmt: Stmt) -> tuple[Value, ...]:
 def custom_rule_blocks(stmt: Stmt) -> tuple[Block, ...]:
     """Return the blocks that an adjoint runs in place of a call's own: its replay, its custom adjoint."""
     if isinstance(stmt, CustomCall):
+        # Apart from `blocks`, since a forward run does not execute them: effects and costs in them do
+        # not count there.
         return tuple(b for b in (stmt.replay, stmt.adjoint) if b is not None)
     return ()
 
@@ -221,6 +223,8 @@ class Rewriter:
             return Atomic(out, s.op, self.mem(s.mem), index, value, s.span, s.exclusive, s.origin)
         if isinstance(s, For):
             lo, hi, inits = self.value(s.lo), self.value(s.hi), self.values(s.inits)
+            # Bound before the body is copied, since the body reads them; results after it, as it
+            # cannot.
             counter, params = self.fresh(s.index), self.fresh_all(s.params)
             body = self.block(s.body)
             last = self.fresh_all(s.outs)

@@ -89,6 +89,7 @@ class ScalarType:
     @property
     def limits(self) -> tuple[int, int]:
         """The least and the largest number of an integer type."""
+        # `bool` has no limits of this kind; `holds` answers for it before.
         info = np.iinfo(self.numpy)
         return int(info.min), int(info.max)
 
@@ -141,6 +142,7 @@ def converted(numbers: Any, to: ScalarType) -> Any:
     have = np.asarray(numbers)
     if have.dtype == object:
         if not to.is_float or have.shape or abs(numbers) >= _LARGEST:
+            # NumPy would keep an array of Python objects, which no kernel can compute with.
             raise OverflowError(f"{shown(numbers)} does not fit into {an(to)}")
         have = np.asarray(float(numbers))
     if to.is_bool:
@@ -268,6 +270,7 @@ def promote(a: ScalarType, b: ScalarType) -> ScalarType:
         return a if _RANK[a.kind] > _RANK[b.kind] else b
     if a.bits != b.bits:
         return a if a.bits > b.bits else b
+    # As C's usual arithmetic conversions (C11, 6.3.1.8) for operands of one rank.
     return a if a.kind == "u" else b
 
 

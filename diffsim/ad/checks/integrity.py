@@ -46,6 +46,8 @@ class RecordIntegrity:
         if not final:
             return
         with contextlib.ExitStack() as stack:  # restores all of them, also if one fails
+            # An exit stack calls back in reverse order of registration, which is the order that undoes
+            # the restores.
             for saved in final:
                 stack.callback(self._put_back, saved)
 
@@ -79,6 +81,7 @@ class RecordIntegrity:
         # Threads that write to each other's fields are rare, and the fields of a long record are many.
         if not self._elsewhere:
             return
+        # A field without a role in the record may be written by anybody.
         for f in (*fields_of(entries), *seeds):
             if f in self._elsewhere:
                 who, span = self._elsewhere[f]
@@ -109,6 +112,7 @@ class RecordIntegrity:
             return
         for entry in flat(entries):
             for f, row in entry.boxes():
+                # Rows of a time axis that the record does not use may change between blocks.
                 if f in changed and f.versions.changed(row, self.ended_at):
                     raise _between(f, row)
 
@@ -122,6 +126,7 @@ def check_kernels(record: Record) -> None:
     """
     for special in record.alive:
         name = special.kernel.source.name
+        # Its adjoint would be compiled for the backend of now, which cannot reach the fields of then.
         if special.is_elsewhere():
             raise AutodiffError(
                 f"{name} was launched in this tape for another backend than that of now",

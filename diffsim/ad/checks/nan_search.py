@@ -57,6 +57,7 @@ class NanWatch:
         """Search what Python wrote."""
         if not field.dtype.is_float:
             return
+        # Only the written elements: NaN elsewhere was there before.
         array, there = values_of(field), numpy_index(field, index)
         made = np.zeros(array.shape, bool)
         made[there] = np.isnan(array[there])
@@ -70,6 +71,8 @@ class NanWatch:
 
 def _error(where: str, entry: Launched, lines: list[Span], *, adjoint: bool) -> AutodiffError:
     what = entry.text()
+    # Several stores may write the box, and which of them made the NaN is not known: the first ones are
+    # shown.
     lines = list(dict.fromkeys(lines))
     others = "".join(f"\n{span.text()}" for span in lines[1:_MOST_LINES])
     also = f"\n  it is also written here:{others}\n  and here:" if others else ""
@@ -88,6 +91,7 @@ def _rows(f: Field, row: int | None) -> np.ndarray:
     # A row outside of the field: the access is an error of its own, and the whole field is searched.
     if row is None or axis is None or not 0 <= row < f.shape[axis]:
         return values_of(f)
+    # A slice of length 1 keeps the axis, so `_place` gets an index of full rank.
     found: np.ndarray = values_of(f)[(slice(None),) * axis + (slice(row, row + 1),)]
     return found
 

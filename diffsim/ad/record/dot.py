@@ -27,6 +27,7 @@ class _Picture:
         name = f"step{self.count}"
         self.count += 1
         self.lines.append(f"{name} [shape=box, label={_quoted(text)}];")
+        # One arrow for each field, though a kernel may read it in many places.
         self.edges += [f"{f} -> {name};" for f in dict.fromkeys(map(self.field, reads))]
         self.edges += [f"{name} -> {f};" for f in dict.fromkeys(map(self.field, writes))]
 

@@ -150,6 +150,7 @@ class Launched(Entry):
     # ---- replays
 
     def check_replay(self) -> None:
+        # Values that flow through Python, and arrays that Python may change, have no native form.
         source = self.special.kernel.source
         if self.returned is not None:
             raise AutodiffError(
@@ -186,6 +187,7 @@ class Launched(Entry):
         picture.step(self.text(), read, written)
 
     def may_break_chain(self) -> bool:
+        # Compiled statements tell what they leak; which fields those are depends on the launch.
         activity = self.special.derivative.activity
         return bool(activity.leaks or activity.second_leaks)
 
@@ -411,6 +413,7 @@ class Copied(Entry):
         self.source = source
         self.span = span
         self.to = to
+        # Indices as given: the adjoint addresses the gradients of the same elements.
         self.at = at
         self.is_input = False
         self.writer = target.versions.writer
@@ -525,6 +528,7 @@ class Replaced(Entry):
         return True
 
     def follow(self, search: ChainSearch) -> None:
+        # Only launches: what Python writes inside is a constant in any case.
         for e in flat(self.inside):
             if isinstance(e, Launched) and e.undetached is not None:
                 search.launched_inside(e, e.undetached)

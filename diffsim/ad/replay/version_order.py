@@ -34,6 +34,7 @@ class Extent:
         else:
             name = special.arguments.array_name(mem)
             self.number = names.index(name)
+            # An array and its gradient are one argument; `derived` means the latter.
             self.derived = special.arguments.arrays[name]._mem is not mem
         self.rows = {
             r.axis: (None if r.argument is None else names.index(r.argument.hint), r.shift)
@@ -65,7 +66,7 @@ def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[E
     for a in accesses:
         reach = Extent(special, a)
         rows = tuple(sorted(reach.rows.items()))
-        # A kernel has many accesses to few boxes (x[i], x[i + 1], ... share a row).
+        # A kernel has many accesses to few boxes: x[t, i] and x[t, i + 1] share a row.
         found[id(reach.field), reach.number, reach.derived, rows] = reach
     return list(found.values())
 
@@ -88,6 +89,7 @@ class VersionOrder:
 
     def write(self, box: Box, writer: Any) -> None:
         """Note that the present launch or write writes to a box."""
+        # The real versions are not touched: a simulation must leave no trace in the session.
         field, row = box
         v = self.versions.get(field)
         if v is None:
@@ -120,6 +122,8 @@ class VersionOrder:
 
 def apply_stamps(stamps: list[Stamp], readings: int) -> int:
     """Stamp what a program of so many launches and writes wrote; returns the clock before it."""
+    # The clock moves on by as many readings as single launches would have taken, so later comparisons
+    # hold.
     base = session.clock
     session.clock = base + readings
     for stamp in stamps:

@@ -75,7 +75,9 @@ class RetainingDerivative:
     def __init__(self, plain: Derivative, mems: Iterable[Mem]) -> None:
         self._plain = plain
         self.twins = {
-            m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True) for m in mems
+            # Arrays without a fixed shape: bound at each launch to the field that retains.
+            m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True)
+            for m in mems
         }
         self.derivative = plain.instrumented(Instrumentation(self._retain, _explain))
 
@@ -84,6 +86,8 @@ class RetainingDerivative:
         adjoint = retain_gradients(adjoint, kept)
         writes = self._plain.specialization.accesses.writes
         stores = [a.stmt for a in writes if isinstance(a.stmt, Store)]
+        # `access_rules` refuses active stores of several lanes into one element, so only constants can
+        # collide.
         if any(s.value not in self._plain.activity.values for s in stores):
             # In parallel, both would find the retained gradient still 0, and the second value would go
             # unnoticed.
@@ -162,6 +166,7 @@ class GradientRetainer:
         """Retain the gradient of elements that the adjoint of a write from Python is about to clear."""
         if self.wants(f):
             assert f.grad is not None
+            # The host copy of the gradient suffices: writes from Python are rare beside launches.
             there = numpy_index(f, index)
             self._add(f, there, values_of(f.grad)[there], span)
 

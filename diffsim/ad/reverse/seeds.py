@@ -20,6 +20,7 @@ def check_loss(loss: Any) -> None:
             Span.of_caller(),
             hint="loss = ds.field(ds.f32, shape=(), needs_grad=True)",
         )
+    # A gradient is defined for a scalar function; shape (1,) is one as well.
     if loss.element or any(n != 1 for n in loss.shape):
         raise FieldError(
             f"{loss.name} has shape {loss.shape + loss.element}, and a loss is a single number",
@@ -50,6 +51,7 @@ def check_value(loss: Any, tape: Recorder) -> None:
 
 def of_its_own(seed: Any) -> Any:
     """Copy a seed that is a gradient field: the pass would change it, as with `grads={y: y.grad}`."""
+    # Other fields and arrays are not written by the pass.
     if not isinstance(seed, Field) or not seed.is_grad:
         return seed
     made = Field(seed.dtype, seed.element, name=seed.name, soa=seed.soa)
@@ -67,6 +69,7 @@ def start_from(f: Any, seed: Any) -> None:
             Span.of_caller(),
             hint="declare it with needs_grad=True",
         )
+    # Field to field stays on the device.
     if isinstance(seed, Field):
         f.grad.copy_from(seed)
     # A number or one element for the whole field, as in `fill`.

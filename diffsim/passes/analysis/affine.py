@@ -56,7 +56,7 @@ def offset_of(v: Value, defs: Definitions) -> Offset:
         let = defs.get(v)
         if let is None:
             return v, shift
-        # Only the first operand's chain is followed: a sum of two variables has no single base.
+        # Only additions of constants are looked through: a sum of two variables has no single base.
         name, args = let.op.name, let.args
         if name in ("add", "sub") and v.type.scalar.kind == "u":
             return v, shift
@@ -114,6 +114,8 @@ class AffineForms:
 
     def interval(self, form: AffineForm) -> Interval:
         """Return the numbers that a form takes over all iterations."""
+        # Interval arithmetic: exact for each variable alone, an over-approximation where a variable's
+        # values exclude each other; so "outside of the interval" is a proof, "inside" is none.
         total = ZERO
         for v, n in form.items():
             total = plus(total, (n, n) if v is None else times(n, self.ranges.get(v, ANY)))
@@ -129,6 +131,7 @@ class AffineForms:
         if let is None or not v.type.is_int:
             return None
         name, args = let.op.name, let.args
+        # Where arithmetic wraps around, a form would hold modulo 2^n only.
         if _wraps(name, v.type.scalar):
             return None
         if name in ("add", "sub", "mul", "shl"):
@@ -141,6 +144,7 @@ class AffineForms:
         if name == "neg":
             return _combine({}, self.form(args[0], component), -1)
         if name == "cast":
+            # A narrowing cast may change the number.
             kept = v.type.scalar.keeps_index(args[0].type.scalar)
             return self.form(args[0], component) if kept else None
         if name == "broadcast":
@@ -181,6 +185,7 @@ def _wraps(name: str, t: ScalarType) -> bool:
 
 def _product(a: AffineForm | None, b: AffineForm | None) -> AffineForm | None:
     """Return a * b, if one of them is a constant."""
+    # A product of two variables is not affine.
     if a is not None and set(a) == {None}:
         a, b = b, a
     return None if b is None or set(b) != {None} else _combine({}, a, b[None])

@@ -55,6 +55,7 @@ def divergent_anywhere(task: Task) -> frozenset[Value]:
 @once
 def written_memories(task: Task) -> frozenset[Mem]:
     """Return the memories that a task writes, those of its reductions included."""
+    # Reductions write after the lanes on a CPU, but during the task on a GPU.
     stores = (s.mem for s in task_statements(task) if isinstance(s, (Store, Atomic)))
     return frozenset([*stores, *(mem for _, mem, _ in task.reductions)])
 
@@ -115,6 +116,8 @@ def hoistable_counts(task: Task) -> frozenset[Value]:
             s is not None
             and s.mem.kind in ("field", "temp")
             and s.mem not in written
+            # Constant indices were checked when the kernel was compiled; an argument as index may be
+            # out of bounds, and hoisting would load it even if no lane would.
             and all(isinstance(i, Const) for i in s.index)
         )
 
@@ -139,6 +142,7 @@ def _divergent(
 def _mark(block: Block, found: set[Value], varies: Callable[[Mem], bool]) -> None:
     for s in block.stmts:
         if isinstance(s, Let):
+            # Data dependence: an op on uniform values is uniform.
             if any(v in found for v in s.args):
                 found.add(s.out)
         elif isinstance(s, Load):

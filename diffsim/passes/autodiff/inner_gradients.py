@@ -68,7 +68,7 @@ class _Expander(Rewriter):
 
 def _check_pure(gradient: Gradient, body: Block) -> None:
     for s in statements(body):
-        # The body is emitted once for its values and its effects would be made again, or not at all.
+        # `Reverser.forward` emits no stores to fields, so the effect would be lost.
         if isinstance(s, (Store, Atomic)) and s.mem.kind != "scratch":
             raise AutodiffError(
                 f"{gradient.name} changes {s.mem.name}, and ds.grad differentiates what a func returns",

@@ -42,6 +42,7 @@ class _Checker(Rewriter):
         super().__init__()
         self.builder = Builder(kernel.span)
 
+    # Statements are kept, not copied, so values keep their identity.
     def fresh(self, v: Value) -> Value:
         return v
 
@@ -60,6 +61,7 @@ class _Checker(Rewriter):
 
     def checked(self, s: Load | Store | Atomic) -> list[Stmt]:
         with self.builder.block() as made:
+            # Indices beyond the rank select a component, whose bounds are those of the element's shape.
             sizes = [*self.shape(s.mem), *(Const(i64, n) for n in s.mem.dtype.shape)]
             what = f"{s.mem.name}, which has shape {_tuple(s.mem.rank)}"
             if len(s.index) > s.mem.rank:

@@ -86,6 +86,7 @@ class _Watcher(Rewriter):
     def task(self, t: Task) -> Task:
         self.axes, self.shared = (), set()
         bounds = self.block(t.bounds)
+        # Notes up to here were made by earlier tasks of this launch.
         self.first = len(self.statements)
         self.axes = t.axes
         if t.axes:
@@ -109,6 +110,7 @@ class _Watcher(Rewriter):
 
     def load(self, s: Load) -> None:
         shadow = self.shadows[s.mem]
+        # Integers and constants may be overwritten freely: no derivative needs their old values.
         if s not in self.noted:
             return
         self.note(shadow.read, s)
@@ -145,6 +147,7 @@ class _Watcher(Rewriter):
         return number
 
     def write_note(self, mem: Mem, index: tuple[Value, ...], value: Value) -> None:
+        # An access to a whole tensor element notes all of its components.
         whole = isinstance(mem.dtype, TensorType) and len(index) == mem.rank
         b = self.builder
         b.store(mem, index, b.broadcast(value, mem.dtype) if whole else value)
