@@ -1,7 +1,7 @@
 """Calls and conversions.
 
-A call is dispatched by what is called: an intrinsic, an op, a func, a type, a method, a function of Python.
-Functions of Python run at compile time, on constants only.
+A call is dispatched by the kind of its callee: an intrinsic, an op, a func, a type, a method or a function of
+Python. Functions of Python run at compile time, on constants only.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from diffsim.lang.types.vector import Vector
 def call(cx: TranslationContext, node: ast.Call) -> Any:
     """Translate a call."""
     function = expressions.expr(cx, node.func)
+    # An atomic update gets the syntax of its target: evaluating it would load the element.
     if isinstance(function, Intrinsic) and function.lazy:
         return function.in_kernel(cx, node, node.args, {})
     if function is print:
@@ -64,6 +65,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
                 "name each of them",
             )
         kwargs[k.arg] = expressions.expr(cx, k.value)
+    # Arguments have set the place to their own lines.
     cx.builder.span = cx.span(node)
     try:
         return _dispatch(cx, node, function, args, kwargs)
@@ -77,6 +79,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
 
 def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
     """Evaluate the positional arguments of a call; `*` spreads lists and vectors."""
+    # From left to right, as in Python: arguments may have effects.
     args: list[Evaluated] = []
     for a in node.args:
         if isinstance(a, ast.Starred):
@@ -101,9 +104,11 @@ def _dispatch(
     kwargs: dict[str, Evaluated],
 ) -> Any:
     """Translate a call of an evaluated function with evaluated arguments."""
+    # Common kinds first. Objects are compared by class or identity, as `==` may be code of the program.
     function = as_of_now(function)
     if isinstance(function, (Intrinsic, Given, custom_derivatives.GradOf)):
         return function.in_kernel(cx, node, args, kwargs)
+    # `ds.floor(x, ds.i32)`: ops whose results are whole numbers take the type of the result.
     if isinstance(function, Op) and function.name in WHOLE and (kwargs or len(args) == 2):
         t = kwargs.pop("dtype", None) or args.pop()
         _no_keywords(cx, node, kwargs, f"ds.{function.name}")
@@ -119,6 +124,7 @@ def _dispatch(
                 node, f"a conversion takes one value, not {len(args)}", "convert them one by one"
             )
         return convert(cx, args[0], function, node)
+    # Classes of the front end, which define what a call of their objects means.
     handler = _CALLED.get(type(function))
     if handler is not None:
         return handler(cx, node, function, args, kwargs)
@@ -144,6 +150,7 @@ def _dispatch(
             )
         made = cx.value(expressions.fold(cx, node, Matrix.diag, args[0], 1.0), node)
         return made * cx.value(args[1], node)
+    # Builtins that work on run-time values too; other functions of Python follow last.
     mapped = _BUILTINS.get(function) if _hashable(function) else None
     if mapped is not None:
         return mapped(cx, node, args, kwargs)
@@ -173,7 +180,7 @@ def _bound_func(
 
 
 def _hashable(thing: Evaluated) -> bool:
-    """Return whether an object can be looked up in a table; arrays and lists can not."""
+    """Return whether an object can be a key of a table; arrays and lists can not."""
     return getattr(type(thing), "__hash__", None) is not None
 
 
@@ -197,8 +204,8 @@ def count(n: int) -> str:
 
 def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> Any:
     """Apply an op of the table; numbers alone are folded."""
+    # The limit on the number of digits is in `binary`.
     if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
-        # as 9**9: a number that no type holds is an error
         return expressions.binary(cx, ast.Pow, args[0], args[1], node)
     if op.name in ("min", "max") and len(args) > 2:
         return functools.reduce(lambda a, b: apply(cx, node, op, [a, b]), args)
@@ -208,6 +215,7 @@ def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> A
             f"ds.{op.name} takes {count(len(op.operands))}, {len(args)} given",
             f"{op.name}: {op.__doc__}",
         )
+    # Folded by the op's reference implementation, in double precision.
     if all(isinstance(a, (bool, int, float)) for a in args) and op.name != "cast":
         # 1 / 0 is inf in a kernel at run time too, without a warning.
         with np.errstate(all="ignore"):
@@ -231,6 +239,7 @@ def _method(
         return convert(cx, method.owner, args[0], node)
     function = linalg.METHODS[method.name]
     known = not any(isinstance(a, Value) for a in (*args, *kwargs.values()))
+    # A constant remains a constant, without a type of its own.
     if isinstance(method.owner, Matrix) and known:
         return expressions.fold(cx, node, getattr(method.owner, method.name), *args, **kwargs)
     owner = cx.value(method.owner, node)
@@ -260,6 +269,7 @@ def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigne
     `assigned` names the destination of an implicit conversion: what it may lose is warned about.
     """
     t = as_of_now(t)
+    # `float` and `int` mean the default types of the session.
     if is_python_type(t):
         b = cx.builder
         t = {float: b.default_fp, int: b.default_ip, bool: bool_}[t]
@@ -279,6 +289,7 @@ def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigne
     if isinstance(thing, expressions.Number) and not assigned:
         return Const(t, expressions.fold(cx, node, t, thing))
     v = cx.value(thing, node, like=t)
+    # bool(0.5) is True: not a truncation to an integer.
     if t.is_bool and not v.type.is_bool:
         return cx.builder.named("ne", v, 0)
     return narrowed(cx, v, t, assigned) if assigned else cx.builder.cast(v, t)
@@ -290,6 +301,7 @@ def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[E
     for a in args:
         if isinstance(a, (list, tuple, Matrix, np.ndarray)):
             a = cx.value(a, node, like=t.scalar)
+        # Vectors among the arguments are concatenated, as in GLSL: vec4(v.xy, 0, 1).
         flat += linalg.elements(a) if isinstance(a, Value) and a.type.shape else [a]
     if len(flat) == 1:
         flat *= t.size
@@ -328,9 +340,9 @@ def _matrix(
         raise cx.type_error(
             node, "a vector has one axis", hint="for rows and columns use ds.Matrix"
         )
-    # It stays a constant, so that it takes the precision of what it meets.
+    # Literals alone remain a constant, which adopts the precision of its context.
     if dt is None and is_literal(args[0]):
-        return Matrix(args[0])  # takes the precision of what it meets
+        return Matrix(args[0])
     return made if dt is None else convert(cx, made, dt, node)
 
 
@@ -341,6 +353,7 @@ def is_literal(thing: Evaluated) -> bool:
     return type(thing) in (bool, int, float)
 
 
+# By exact class, for callees that are found by the translation itself.
 _CALLED: dict[type, Callable[..., Any]] = {
     Func: _func,
     BoundFunc: _bound_func,
@@ -368,6 +381,7 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
         cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
     ) -> Any:
         _no_keywords(cx, node, kwargs, name)
+        # `max(v)` is the largest element, `max(a, b)` the larger value; `abs(v)` works element by element.
         if len(args) == 1 and name != "abs":
             (only,) = args
             if isinstance(only, Value) and only.type.shape:
@@ -412,6 +426,7 @@ def _sum(
             f"{describe(items)} can not be summed by sum",
             "it sums lists and vectors; a field is summed in a loop: s += x[i]",
         )
+    # By additions from left to right, as Python does it, whatever the types of the items.
     start = args[1] if len(args) > 1 else 0
     add = functools.partial(expressions.binary, cx, ast.Add)
     return functools.reduce(lambda a, b: add(a, b, node), items, start)
@@ -452,7 +467,7 @@ _BUILTINS: dict[Any, Callable[..., Any]] = {
     len: _len,
 }
 
-# What to write for functions of NumPy that no row of ops has the name of.
+# What to write instead of functions of NumPy whose names are not those of ops.
 _NUMPY = {
     "array": "ds.Vector([...]) or ds.Matrix([...])",
     "asarray": "ds.Vector([...]) or ds.Matrix([...])",
@@ -478,8 +493,11 @@ _NUMPY = {
     "where": "ds.select",
 }
 
+# Functions of NumPy whose results differ between calls, or depend on files: they are no constants.
 _NOT_PURE = frozenset("default_rng empty empty_like fromfile genfromtxt load loadtxt".split())
 
+# Functions of Python whose results depend on their arguments alone, so that the arguments' observations
+# suffice.
 _PURE = {
     range,
     tuple,
@@ -508,6 +526,8 @@ def _python_call(
     name = name_of(function)
     module = home_of(function)
     home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
+    # 1. Reasons to refuse, most specific first. 2. Functions that can run at compile time. 3. The rest is
+    # refused, with advice by the kind of the function.
     at_run_time = any(_holds_value(a) for a in [*args, *kwargs.values()])
     if not callable(function):
         number = isinstance(function, expressions.Number)
@@ -529,12 +549,14 @@ def _python_call(
             f"call {name} in Python, outside of the kernel; random numbers in it: ds.random()",
         )
     if constructors or module in ("math", "numpy") or (_hashable(function) and function in _PURE):
+        # These only arrange their arguments, and work on run-time values as well.
         if at_run_time and function not in (zip, enumerate, list, tuple, reversed):
             raise cx.type_error(
                 node,
                 f"{name} needs values that are known before the launch",
                 "write a loop, or use constants, shapes of fields and ds.template() arguments",
             )
+        # A ufunc returns as many elements as it gets.
         if not isinstance(function, np.ufunc):
             _check_sizes(cx, node, name, [*args, *kwargs.values()])
         return expressions.fold(cx, node, function, *args, **kwargs)
@@ -563,13 +585,14 @@ def _python_call(
 def _check_sizes(
     cx: TranslationContext, node: ast.Call, name: str, args: list[PythonObject]
 ) -> None:
-    """Refuse what would take long or much memory while compiling: `np.ones(10**9)`, `list(range(10**9))`."""
+    """Refuse calls that take long or much memory while compiling: `np.ones(10**9)`, `list(range(10**9))`."""
     if name in ("range", "zip", "enumerate", "isinstance", "hasattr", "divmod", "reversed"):
         return
     most = _LONGEST_FACTORIAL if name in ("factorial", "comb", "perm") else _MOST_ELEMENTS
     for a in args:
         sizes = a if isinstance(a, (list, tuple)) else [a]
         product = 1
+        # An argument may be a shape: the product of its numbers is what would be allocated.
         for n in sizes:
             product *= abs(n) if isinstance(n, int) and n else 1
         long = type(a) in _SIZED and len(a) > most
@@ -581,6 +604,7 @@ def _check_sizes(
             )
 
 
+# By exact class: `len` of an object of the program is code of the program.
 _SIZED = frozenset((list, tuple, range, str, bytes, set, frozenset, dict, np.ndarray))
 _MOST_ELEMENTS, _LONGEST_FACTORIAL = 1 << 20, 1 << 12
 _OF_NUMBERS = frozenset(

@@ -234,6 +234,7 @@ class TranslationContext:
                     self.span(node),
                     hint="assign it before the branch too, so that it has a value on every path",
                 )
+            # 1. Locals. Those in memory are loaded at each use, since another lane may have changed them.
             if isinstance(found, StructVar):
                 return load_struct(self, found, name), None
             return load_local(self, found), None
@@ -252,6 +253,7 @@ class TranslationContext:
                 ) from None
             return value, self.observe(ATTRIBUTE, cell, "cell_contents", value, node, strict=strict)
         if name in frame.globals:
+            # 2. Globals of the module that the function is defined in, not of that which calls it.
             value = frame.globals[name]
             return value, self.observe(ITEM, frame.globals, name, value, node, strict=strict)
         if hasattr(builtins, name):
@@ -307,6 +309,7 @@ class TranslationContext:
             strict: whether the answer itself is compared, or only what is read from it later.
             at: where errors point, if not to `node`.
         """
+        # Some observations have no expression of their own, such as a default argument.
         at = at or node
         name = getattr(node, "attr", None) or getattr(node, "id", None) or str(key)
         self.check_captured(value, at, name)
@@ -324,6 +327,7 @@ class TranslationContext:
 
     def check_captured(self, value: Any, node: Any, name: str) -> None:
         """Refuse what can not be compiled in; give a field the name of its variable."""
+        # Its shape and layout are compiled in, so it needs both now.
         if is_any_field(value) and not value.placed:
             raise self.type_error(
                 node,
@@ -334,6 +338,7 @@ class TranslationContext:
         # A number computed in Python from a field, as a constant of the kernel, would lose its gradient.
         if source is not None:
             source.refuse(ast.unparse(node), "read the field in the kernel")
+        # A field without a name of its own is called by the variable in messages and in printed IR.
         if is_any_field(value):
             value.call_it(name)
 
@@ -347,15 +352,19 @@ class TranslationContext:
         if function in (zip, enumerate, reversed):
             args = tuple(a if is_settled_outside(a) else self.evaluate(node, list, a) for a in args)
             return function(*args, **kwargs)
+        # Evaluated now, as `ds.static` and constant conditions need the result.
         found = function(*args, **kwargs)
         # These examine the container alone, so objects among its elements need not be settled.
         if function in (list, tuple, len, isinstance):
             settled = is_settled_outside(args[0]) if args else True
         else:
             settled = all(map(is_settled, (*args, *kwargs.values())))
+        # The truth of an object without `__bool__` and `__len__` can not change (Language Reference,
+        # 3.3.1).
         plain = function is bool and not hasattr(type(args[0]), "__bool__")
         if settled or (plain and not hasattr(type(args[0]), "__len__")):  # any object is true
             return found
+        # The observation keeps positional arguments only.
         if kwargs:
             function = functools.partial(function, **kwargs)
         self.observe(CALL, function, args, found, node)
@@ -364,6 +373,7 @@ class TranslationContext:
     def program_error(self, node: Any, problem: Exception) -> KernelTypeError:
         """Return the error for code of the program that failed while the translation ran it."""
         place = ""
+        # Two places: the program's line that raised, and the expression of the kernel that asked for it.
         if is_of_program(problem):
             *_, last = traceback.walk_tb(problem.__traceback__)
             span = Span(last[0].f_code.co_filename, last[1])
@@ -390,6 +400,7 @@ class TranslationContext:
         if isinstance(thing, Value):
             return thing
         if isinstance(thing, (bool, int, float, np.bool_, np.integer, np.floating)):
+            # A literal adopts the type of its destination: no rounding to the default type in between.
             if like is not None and like.is_float and isinstance(thing, (int, float)):
                 return self.builder.const(thing, like.scalar)
             with self.builder.at(self.span(node)):
@@ -411,6 +422,7 @@ class TranslationContext:
                     hint="pass it as an argument annotated ds.types.ndarray(), or copy it into a field",
                 )
             strong = strong or (thing.dtype != np.float64 and not untyped)
+            # `item` makes a Python number, which has no precision of its own.
             flat = [self.builder.literal(x) if strong else x.item() for x in thing.ravel()]
             return self.builder.tensor_of(flat, thing.shape, like)
         if isinstance(thing, (list, tuple)) and thing:
@@ -422,6 +434,7 @@ class TranslationContext:
     def tensor_of_rows(self, rows: Any, node: Any, like: Type | None = None) -> Value:
         """Make a vector of numbers, or a matrix of vectors of equal length."""
         flat: list[Any] = []
+        # 0 stands for a number; vectors have a width of at least 1, so that the two can not be mixed.
         widths = set()
         for row in rows:
             if isinstance(row, (list, tuple, Matrix, np.ndarray)):
@@ -456,6 +469,7 @@ _BUILTINS = "abs bool enumerate float int len max min pow range round sum zip".s
 
 
 def _similar(name: str, cx: TranslationContext) -> str | None:
+    # In the order of the scopes: a local is proposed before a global of a similar name.
     known = [*cx.env, *cx.frame.cells, *cx.frame.globals, *_BUILTINS]
     close = close_to(name, [k for k in known if k[0] not in "_%"])
     return f"did you mean {close}?" if close else None
@@ -481,6 +495,7 @@ def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValu
     """Return a local struct as a value, loading the members that live in temporaries."""
     members: dict[str, Evaluated] = {}
     for member in var.type.members:
+        # See `functions/structs.py`: each member of a local struct is bound to a name of its own.
         key = f"{name}.{member}"
         thing = cx.env[key]
         members[member] = (

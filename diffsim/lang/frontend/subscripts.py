@@ -1,7 +1,7 @@
 """Attributes and elements: `v.x`, `x[i]`, `A[i][0, 1]`, of fields, vectors and Python objects.
 
-The order of the questions matters: a chain such as `particles[i].pos.x` is first resolved to a place in
-memory (`resolve_place`), so that one component is loaded and not the element; what is no place is evaluated.
+A chain such as `particles[i].pos.x` is first resolved to a place in memory (`resolve_place`), so that one
+component is loaded and not the whole element; any other chain is evaluated from the inside out.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def _attribute(
 ) -> tuple[Any, Observation | None]:
     """Evaluate an attribute, and return the observation that found it; see `TranslationContext.resolve`."""
     with cx.indices_once(node):
+        # Only these attributes can name a part of an element; others, such as `x.shape`, are of the object.
         if node.attr in linalg.COMPONENTS or is_member(cx, node):
             place = resolve_place(cx, node)
             if isinstance(place, structs.StructPlace):
@@ -52,6 +53,7 @@ def _attribute(
 
 def _evaluate_owner(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observation | None]:
     """Evaluate an expression of which only an attribute is read, and return its observation."""
+    # Not strict: in `config.dt` another `config` with the same `dt` leaves the kernel valid.
     if isinstance(node, ast.Name):
         return cx.resolve(node, strict=False)
     if isinstance(node, ast.Attribute):
@@ -75,7 +77,7 @@ def _attribute_of(
     """Evaluate an attribute of an owner that is evaluated already."""
     name = node.attr
     # The attributes of an object of diffsim do not change, so observing the object itself is enough.
-    if observation is not None and is_ours(owner):  # what it is made of does not change
+    if observation is not None and is_ours(owner):
         observation.strict = True
     if isinstance(owner, StructValue):
         return structs.attribute(cx, owner, node), None
@@ -87,6 +89,7 @@ def _attribute_of(
         )
     if isinstance(owner, Value):
         return _of_value(cx, owner, node), None
+    # A list of numbers has the methods of a vector, as it becomes one where it is assigned.
     as_vector = isinstance(owner, list) and linalg.swizzle(name)
     if as_vector or (
         isinstance(owner, (list, tuple, Matrix)) and name in (*linalg.METHODS, "cast")
@@ -120,7 +123,8 @@ def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
     try:
         return getattr(owner, name)
     except AttributeError as problem:
-        if problem.name not in (None, name):  # of the code of a property
+        # Of another name: raised by the code of a property, which has the attribute asked for.
+        if problem.name not in (None, name):
             raise cx.program_error(node, problem) from None
     except DiffsimError:
         raise
@@ -149,6 +153,7 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
                 node, f"{an(owner.type)} has no .{name}", "vectors and matrices have it"
             )
         if name in ("n", "m"):
+            # The size is part of the type, and known at compile time.
             dims = owner.type.shape
             return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
         return owner.type.shape if name == "shape" else expressions.Method(name, owner)
@@ -199,6 +204,7 @@ def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace
     None if the expression is no such chain: then it is evaluated as a value.
     """
     if isinstance(node, ast.Attribute):
+        # The recursion follows the chain inwards to the field, and builds the index on the way back.
         inner = resolve_place(cx, node.value) if _reaches_element(cx, node) else None
         if isinstance(inner, structs.StructPlace):
             return inner.member(cx, node.attr, node)
@@ -241,7 +247,7 @@ def _in_container(cx: TranslationContext, node: ast.expr) -> Any:
     if not isinstance(node, ast.Subscript):
         return None
     # The chain is evaluated again if it turns out to be no place; a call must not run twice.
-    if any(isinstance(n, ast.Call) for n in ast.walk(node)):  # is not to be done twice
+    if any(isinstance(n, ast.Call) for n in ast.walk(node)):
         return None
     owner = _in_container(cx, node.value)
     return element(cx, owner, node) if isinstance(owner, (list, tuple, dict)) else None
@@ -257,6 +263,7 @@ def element_place(cx: TranslationContext, node: ast.Subscript, owner: FieldLike)
         raise cx.type_error(
             node, f"{mem.name} has {axes}, {shown}", f"write {sample(owner)} for an element"
         )
+    # An array argument has a shape at run time only.
     if mem.shape is not None:
         _check_index(cx, node, mem.name, mem.shape, index)
     return mem, tuple(index)
@@ -283,12 +290,14 @@ def is_member(cx: TranslationContext, node: ast.expr) -> bool:
         root = root.value
     if not isinstance(root, ast.Name):
         return False
+    # A chain of names and attributes of Python objects: evaluating it emits no code.
     thing = expressions.expr(cx, base.value)
     if not is_struct_field(thing):
         return False
     while names and is_struct_field(thing):
         name = names.pop()
         if name not in thing._struct:
+            # An unknown member counts as one: `StructPlace.member` reports it.
             return name not in thing.type.methods
         thing = thing._struct[name]
     return not names or (len(names) == 1 and names[0] in linalg.COMPONENTS)
@@ -310,6 +319,7 @@ def _check_index(
             f"write {name}[{', '.join('ijklmnop'[: len(shape)]) or None}] for an element",
         )
     for k, (i, n) in enumerate(zip(index, shape, strict=True)):
+        # Indices known only at run time are checked by the launch with debug=True.
         if isinstance(i, Const) and not 0 <= i.value < n:
             raise cx.type_error(
                 node,
@@ -334,7 +344,8 @@ def component_place(
             f"take the number as it is, or declare {mem.name} with ds.Vector.field",
         )
     if len(index) == 1 and len(dims) == 2:
-        return None  # a row of a matrix
+        # A row is no place of one memory access: it is loaded with its element and extracted.
+        return None
     if len(index) != len(dims):
         raise cx.type_error(
             node,
@@ -359,6 +370,7 @@ def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
     made = cx.evaluated_indices.get(node)
     if made is None:
         made = _indices(cx, node, expressions.expr(cx, node.slice))
+        # Inside of `indices_once`: remembered for the next visit.
         if node in cx.evaluated_indices:
             cx.evaluated_indices[node] = made
     return list(made)
@@ -366,6 +378,7 @@ def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
 
 def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Value]:
     """Convert evaluated indices to integer values."""
+    # `x[None]`, the element of a 0-D field.
     if found is None:
         return []
     if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
@@ -421,6 +434,7 @@ def slices(node: ast.expr) -> bool:
 
 def _sliced(cx: TranslationContext, owner: Value, node: ast.Subscript) -> Value:
     """Evaluate `v[:3]`, `A[:3, :3]`, `A[1:, 0]` of a vector or matrix; bounds mean what they do in Python."""
+    # The length of a slice is part of the result's type, so its bounds are constants.
     places, shape = slice_of(cx, node, owner.type)
     taken = [cx.builder.op(TABLE["extract"], (owner, *at)) for at in places]
     return cx.builder.tensor_of(taken, shape)
@@ -430,6 +444,7 @@ def slice_of(
     cx: TranslationContext, node: ast.Subscript, owner: Type
 ) -> tuple[list[tuple[Any, ...]], tuple[int, ...]]:
     """Return the indices of the elements that `v[:3]`, `A[1:, 0]` or a row `A[1]` names, and their shape."""
+    # Remembered for slices as a tuple (places, shape), for plain indices as a list.
     if isinstance(cx.evaluated_indices.get(node), tuple):
         return cx.evaluated_indices[node]
     if not slices(node):  # a row
@@ -444,6 +459,7 @@ def slice_of(
     axes: list[list[Any]] = []
     shape: list[int] = []
     for k, n in enumerate(dims):
+        # Axes that are left out are taken as a whole, as in NumPy.
         part = parts[k] if k < len(parts) else ast.Slice()
         if isinstance(part, ast.Slice):
             bounds = expressions.fold(cx, node, slice_node(cx, part).indices, n)
@@ -463,6 +479,8 @@ def slice_of(
 
 def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
     """Evaluate `owner[...]` of an evaluated owner: a vector, a list, a field or another object."""
+    # 1. An element of a field or array. 2. An element of a vector of the kernel. 3. An item of a Python
+    # object.
     place = _field_place(cx, node, owner)
     if isinstance(place, structs.StructPlace):
         return place.load(cx, node)
@@ -497,7 +515,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
     at_run_time = any(
         isinstance(k, Value) for k in (found if isinstance(found, tuple) else [found])
     )
-    # A run-time index into a list of numbers: the list becomes a vector.
+    # A run-time index into a list of numbers: the list becomes a vector, whose elements can be selected.
     if at_run_time and isinstance(owner, (list, tuple, Matrix, np.ndarray)):
         if node in cx.evaluated_indices:
             cx.evaluated_indices[node] = _indices(cx, node, found)
@@ -511,6 +529,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
             "only fields, vectors and matrices have them",
         )
     item = expressions.fold(cx, node, _item, owner, found, asked=False)
+    # `__getitem__` is code of the program here: the answer has to be asked for again before each launch.
     if not is_settled_outside(owner) and not isinstance(found, Value):
         cx.observe(ITEM, owner, found, item, node)
     return item

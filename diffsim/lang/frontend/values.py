@@ -84,6 +84,7 @@ class StructVar:
         return f"a {self.type.__name__}"
 
 
+# For readers: `PythonObject` is Any, so a type checker sees no difference between these.
 Evaluated: TypeAlias = Value | StructValue | PythonObject
 """What an expression evaluates to."""
 

@@ -1,7 +1,8 @@
-"""`ds.template()` parameters that a func changes: passing by reference, by copying in and out.
+"""`ds.template()` parameters that a func changes: call by value-result (copy-in, copy-out).
 
-A func is inlined with its parameters bound to values. What such a parameter is bound to at the end is
-assigned to the argument, which must be a local or a part of one.
+A func is inlined with its parameters bound to values. At the end the new binding of such a parameter is
+assigned to the argument, which must be a local or a part of one. The result is that of a call by reference,
+since arguments that overlap are refused.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def changed(cx: TranslationContext, body: list[ast.stmt], frame: Frame | None = 
     default the one under translation).
     """
     frame = frame or cx.frame
+    # By syntax, before the body is translated: a loop has to know the values it carries when its body
+    # begins. A name too many costs a carried value that is optimized away; one that is missing is found by
+    # `loop_body`.
     names: set[str] = set()
     for node in walk(body):
         if isinstance(node, ast.Call):
@@ -62,6 +66,7 @@ def _changed_by_call(cx: TranslationContext, node: ast.Call, frame: Frame) -> It
         while isinstance(receiver, ast.Attribute):
             receiver = receiver.value
         if isinstance(receiver, ast.Name):
+            # The receiver may be any object; "p." is dropped by `with_members` unless p is a local struct.
             yield receiver.id if called == "fill" else f"{receiver.id}."
     if called.startswith("atomic_") and node.args and isinstance(node.args[0], ast.Name):
         yield node.args[0].id
@@ -77,9 +82,8 @@ def parameters(cx: TranslationContext, func: Func) -> dict[str, str]:
     """Return the `ds.template()` parameters that a func changes; "." if only where they are structs."""
     known = cx.reference_parameters.get(func)
     if known is None:
-        cx.reference_parameters[
-            func
-        ] = {}  # of a func that calls itself, which is refused elsewhere
+        # Ends the recursion for a func that calls itself, which is refused elsewhere.
+        cx.reference_parameters[func] = {}
         mine = [p for p in _names(func) if _is_template(func, p)] if func.native is None else []
         names = changed(cx, func.source.node.body, Frame(func.source, None)) if mine else set()
         known = {p: mark for p in mine for mark in (".", "") if p + mark in names}
@@ -109,6 +113,7 @@ def assign(
     new: dict[str, Any] = {}
     for name in parameters(cx, func):
         thing = after.get(name)
+        # The members are names of the func's environment, which is in force only while it is translated.
         if isinstance(thing, StructVar):
             env, cx.frame.env = cx.frame.env, after
             thing = load_struct(cx, thing, name)
@@ -116,6 +121,7 @@ def assign(
         if not _same(thing, bound[name]):
             new[name] = thing
     for name, thing in new.items():
+        # All arguments are checked before any is assigned.
         target = passed.get(name, node)
         problem = f"{func.source.name} changes {name}, a ds.template() parameter"
         if _root(target) not in cx.env:
@@ -128,6 +134,8 @@ def assign(
             raise cx.syntax(target, f"{problem}, which {thing.why}", "assign it on every path")
         if any(isinstance(n, ast.Call) for n in ast.walk(target)):
             raise cx.syntax(target, f"{problem}, and this calls one", "give the index a name first")
+        # With overlapping arguments, copying out would differ from passing by reference: the last
+        # assignment would win.
         for other, e in passed.items():
             if other != name and _is_template(func, other) and not _is_disjoint(cx, target, e):
                 raise cx.syntax(
@@ -147,6 +155,9 @@ def loop_body(
     block: Callable[[TranslationContext, list[ast.stmt]], None],
 ) -> None:
     """Translate a loop's body; refuse a change by a func that the loop does not carry."""
+    # What `changed` could not see from the syntax (a func reached through a list, say) is found here: a
+    # local that has another binding after the body and is not carried would keep its old value in the next
+    # iteration.
     before = dict(cx.env)
     block(cx, node.body)
     known = with_members(before, carried)
@@ -234,6 +245,8 @@ def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
         node = node.value
     if not isinstance(node, ast.Name):
         return None, 0
+    # Without `TranslationContext.resolve`: this is only a guess from the syntax, and must not record
+    # observations or raise.
     found = frame.env.get(node.id)
     if found is None and node.id not in frame.locals:
         cell = frame.cells.get(node.id)

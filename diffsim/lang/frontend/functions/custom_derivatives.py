@@ -1,9 +1,9 @@
 """Custom derivatives: `@ds.func_grad`, `@ds.func_replay`, `ds.adjoint`, and `ds.grad` inside of kernels.
 
-A call of a func that has one becomes a `CustomCall`: the func's own body, and beside it its gradient and its
-replay, translated for the same arguments. While a gradient is translated, the adjoint of each parameter is
-a local (ADJOINT and the parameter's name), so that branches merge it and loops carry it like any other; the
-adjoint of a field is its memory.
+A call of a func that has one becomes a `CustomCall` (docs/adr/0011): the func's own body, its gradient and
+its replay, translated for the same arguments. While a gradient is translated, the adjoint of each parameter
+is a local (ADJOINT and the parameter's name), so that branches merge it and loops carry it like any other;
+the adjoint of a field is its gradient's memory.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Adjoint:
             hint="write ds.adjoint[x] += ... in a function decorated with @ds.func_grad(f)",
         )
 
+    # `ds.adjoint[x] += v` in Python calls __getitem__, then __setitem__: both must explain the mistake.
     def __setitem__(self, key: Any, value: Any) -> None:
         self[key]
 
@@ -69,18 +70,22 @@ adjoint = Adjoint()
 
 def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment) -> Any:
     """Translate a call of a func that has a gradient or a replay of its own."""
+    # In the order of the parameters, which is that of the gradient's and the replay's.
     bound = {p: bound[p] for p in _params(func.source)}
     for name, thing in bound.items():
+        # One value, so that the adjoint of a list of numbers is one adjoint too.
         if isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing):
             bound[name] = cx.value(thing, node, f"the argument {name}")
     b = cx.builder
+    # 1. The body, whose results become those of the CustomCall.
     with b.block() as body:
         result, drew = _detect_draws(cx, lambda: inlining.body(cx, node, func, bound))
         found = _values(cx, node, result)
     yields = found
-    # A replay or an adjoint that repeats the call must draw the same numbers again.
-    if drew and not isinstance(cx.env[DRAWS], Const):  # how many it drew is a result too
+    # The number of draws continues after the call, so it leaves the block as one more result.
+    if drew and not isinstance(cx.env[DRAWS], Const):
         yields = (*found, cx.env[DRAWS])
+    # 2. The statement. Its float arguments are those that a derivative can flow to.
     made = CustomCall(
         tuple(Value(v.type) for v in yields),
         tuple(v for v in bound.values() if isinstance(v, Value) and v.type.is_float),
@@ -90,6 +95,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
     )
     if len(yields) > len(found):
         cx.env[DRAWS] = made.outs[-1]
+    # 3. The replay and the gradient.
     if func.replay is not None:
         if drew:
             raise AutodiffError(
@@ -98,6 +104,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
                 hint="draw them in the kernel and pass them as arguments",
             )
         _add_replay(cx, node, func, func.replay, bound, made)
+    # Translating it again inside of itself would not end; only differentiating this inner call is refused.
     if func.gradient is not None and func in cx.open_gradients:
         made.refusal = (
             f"the gradient of {func.source.name} calls {func.source.name} itself, and can not be "
@@ -129,10 +136,12 @@ def _params(source: Source) -> list[str]:
 
 
 def _detect_draws(cx: TranslationContext, translate: Callable[[], Any]) -> tuple[Any, bool]:
-    """Translate something; return its result, and whether it drew random numbers."""
+    """Translate by the given function; return its result, and whether it drew random numbers."""
+    # The flag is a property of the whole kernel; it is cleared to observe this part alone.
     before, cx.uses_random = (cx.env[DRAWS], cx.uses_random), False
     result = translate()
     drew = cx.uses_random
+    # Without draws the count is restored, since loops may have carried it and made it a run-time value.
     if not drew:
         cx.env[DRAWS], cx.uses_random = before
     return result, drew
@@ -173,6 +182,7 @@ def _add_replay(
         )
         found = _values(cx, node, result)
     for s in every(Block(stmts)):
+        # The effects happened in the forward run; the adjoint must not repeat them.
         if isinstance(s, (Store, Atomic)):
             raise AutodiffError(
                 f"the replay of {func.source.name} changes {s.mem.name}",
@@ -180,6 +190,7 @@ def _add_replay(
                 hint="a replay only reads what the forward run left behind",
             )
     types, want = ([v.type for v in vs] for vs in (found, made.outs))
+    # The adjoint uses the values of the replay in place of the results.
     if types != want:
         raise AutodiffError(
             f"{func.source.name} returns {_words(want)}, and its replay {given.source.name} "
@@ -205,7 +216,9 @@ def _add_gradient(
     count: int,
 ) -> None:
     """Translate the gradient of a func, and check that it only adds to adjoints."""
+    # 1. The gradient's parameters: those of the func, perhaps its results, and one adjoint for each result.
     names, n, outs = _params(given.source), len(bound), made.outs[:count]
+    # The two forms differ in the number of parameters, so no annotation is needed to tell them apart.
     with_results = len(names) == n + 2 * count and count > 0
     if not count or (len(names) != n + count and not with_results):
         raise AutodiffError(
@@ -217,14 +230,18 @@ def _add_gradient(
             if count
             else "a func that returns nothing has no gradient of its own",
         )
+    # 2. Their bindings: the seeds are parameters of the adjoint's block, given values by the reverse pass.
     made.seeds = tuple(Value(v.type) for v in made.outs)
     env = dict(zip(names, bound.values(), strict=False))
     if with_results:
         env.update(zip(names[n:], outs, strict=False))
     env.update(zip(names[len(names) - count :], made.seeds, strict=False))
+    # Only float values have an adjoint; constants and fields among the arguments do not, or have it in
+    # memory.
     inputs = {name: env[name] for name in names[:n]}
     types = {k: v.type for k, v in inputs.items() if isinstance(v, Value) and v.type.is_float}
     targets = AdjointTargets(func.source.name, inputs, types)
+    # 3. Adjoints of the parameters start at 0 and are accumulated by `ds.adjoint[x] += v`.
     env.update({ADJOINT + k: zero(t) for k, t in types.items()})
     with cx.builder.block() as stmts:
         result = _run(cx, node, given, env, targets)
@@ -235,12 +252,15 @@ def _add_gradient(
             hint="add to the adjoints of the parameters: ds.adjoint[x] += ...",
         )
     for s in every(Block(stmts)):
+        # 4. The reverse pass may run the block several times, or not at all, if nothing needs it: any other
+        # effect than adding to adjoints would be wrong.
         if isinstance(s, (Store, Atomic)) and s not in targets.added:
             raise AutodiffError(
                 f"the gradient of {func.source.name} changes {s.mem.name}",
                 s.span,
                 hint="it may only add to adjoints: ds.adjoint[x] += ..., ds.adjoint[a][i] += ...",
             )
+    # One adjoint per float parameter, in the order of the CustomCall's inputs.
     made.adjoint = Block(stmts, tuple(targets.sums[k] for k in types))
     made.targets = tuple(targets.mems)
 
@@ -249,7 +269,7 @@ def _add_gradient(
 
 
 class GradOf:
-    """What `ds.grad(f)` evaluates to in a kernel."""
+    """The value of `ds.grad(f)` in a kernel: a function that returns derivatives."""
 
     def __init__(self, func: Func, owner: tuple[Any, ...]) -> None:
         self.func = func
@@ -295,10 +315,12 @@ def _gradient(
     b, func = cx.builder, of.func
     names = _params(func.source)
     count = len(names) - len(of.owner)
+    # 1. The arguments: the func's own, then the seeds. Floats among the func's become the inputs.
     bound = inlining.bind(cx, node, func, [*of.owner, *args[:count]], kwargs)
     bound = {p: bound[p] for p in names}
     given: dict[str, Value] = {}
     for name, thing in bound.items():
+        # Constants count as inputs here: in `ds.grad(f)(2.0)` the derivative at 2 is asked for.
         listed = isinstance(thing, (list, tuple)) and any(isinstance(e, Value) for e in thing)
         if listed or isinstance(thing, (float, Matrix)):
             thing = cx.value(thing, node, f"the argument {name}")
@@ -310,9 +332,11 @@ def _gradient(
             f"no argument of {func.source.name} is a float here, so it has no gradient",
             "a derivative is taken with respect to floats, vectors and matrices of floats",
         )
+    # 2. The body, as a block over parameters of its own: derivatives are taken with respect to these.
     params = {k: Value(v.type, k) for k, v in given.items()}
     with b.block() as body:
         inner = {**bound, **params}
+        # A gradient of the func's own is used by its derivative too.
         special = func.gradient is not None or func.replay is not None
         translate = call if special else inlining.body
         result, drew = _detect_draws(cx, lambda: translate(cx, node, func, inner))
@@ -323,8 +347,11 @@ def _gradient(
             f"{func.source.name} draws random numbers, and has no gradient by ds.grad",
             "draw them in the kernel and pass them as arguments",
         )
+    # 3. The statement, which a pass expands by the rules of reverse mode
+    # (`passes/autodiff/region_adjoint.py`).
     seeds = _seeds(cx, node, func.source.name, found, args[count:])
     outs = tuple(Value(v.type) for v in given.values())
+    # Integer results have no adjoint, so they get no seed.
     floats = tuple(v for v in found if v.type.is_float)
     b.add(
         Gradient(
@@ -345,6 +372,7 @@ def _seeds(
 ) -> tuple[Value, ...]:
     """Return the seeds of a func's results, one per float: 1, or what the call gives."""
     floats = [v for v in found if v.type.is_float]
+    # The derivative of a scalar function is its gradient: the seed is 1.
     if len(floats) == 1 and not floats[0].type.shape and not given:
         return (Const(floats[0].type, 1.0),)
     if len(given) != len(floats) or not floats:
@@ -383,8 +411,10 @@ grad = Intrinsic(
 def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
     """Translate `ds.adjoint[...] += v`; False if the statement is something else."""
     target: ast.expr = node.target
+    # The chain from the outermost subscript inwards, until `ds.adjoint[...]` itself is found.
     trail: list[Any] = []
     while isinstance(target, (ast.Subscript, ast.Attribute)):
+        # What follows are indices into the adjoint: `ds.adjoint[v][0] += g`, `ds.adjoint[x][i].y += g`.
         if isinstance(target, ast.Subscript) and is_adjoint(cx, target.value):
             break
         trail.insert(0, target)
@@ -400,12 +430,15 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
         )
     key = target.slice
     name = key.id if isinstance(key, ast.Name) else ""
+    # 1. A float parameter: its adjoint is a local. 2. A field: its gradient. 3. A constant: nothing to add
+    # to.
     if name in targets.types:
         _add_to_local(cx, node, ADJOINT + name, trail)
         return True
     thing = targets.inputs[name] if name in targets.inputs else expressions.expr(cx, key)
     if is_field(thing):
         _add_to_memory(cx, node, targets, thing, trail)
+    # The same gradient serves calls with constant arguments; the value is translated for its errors only.
     elif name in targets.inputs and _is_constant(cx, name, thing):
         expressions.expr(cx, node.value)
     else:
@@ -438,6 +471,7 @@ def refuse_assignment(cx: TranslationContext, target: ast.expr) -> None:
 
 def is_adjoint(cx: TranslationContext, node: ast.expr) -> bool:
     """Return whether an expression is `ds.adjoint`."""
+    # By syntax first: evaluating any other expression here would emit its code twice.
     named = (isinstance(node, ast.Attribute) and node.attr == "adjoint") or (
         isinstance(node, ast.Name) and node.id not in cx.env and node.id not in cx.frame.locals
     )
@@ -465,6 +499,7 @@ def _add_to_local(cx: TranslationContext, node: ast.AugAssign, key: str, trail: 
             f"this adjoint is {an(was.type)}, not {an(g.type)}",
             "an adjoint has the type of what it belongs to",
         )
+    # The sum is a new SSA value, bound to the name: branches and loops merge it like any local.
     g = b.cast(g, was.type.scalar) if g.type.shape == was.type.shape else b.broadcast(g, was.type)
     new = was + (-g if isinstance(node.op, ast.Sub) else g)
     cx.env[key] = b.op(TABLE["insert"], (old, new, *index)) if index else new
@@ -498,9 +533,12 @@ def _add_to_memory(
         if found is None:
             raise cx.syntax(step, "a row has no adjoint of its own", "name one element of it")
         place = found
+    # Named even if it has no gradient here: the kernel may be launched with another array that has one.
     targets.mems[mem] = None
     v = assignments.stored(cx, *place, expressions.expr(cx, node.value), node.value)
+    # Without a gradient there is nothing to add to; the forward kernel has not asked for one.
     if mem.grad is not None:
+        # Atomic, since other lanes may call the func with the same element.
         cx.builder.atomic("add", mem.grad, place[1], -v if isinstance(node.op, ast.Sub) else v)
         added: Stmt = cx.builder.stmts[-1]
         targets.added.add(added)

@@ -1,4 +1,4 @@
-"""Functions in LLVM text: `@ds.func_native`.
+"""Functions in LLVM text: `@ds.func_native`. The text is not parsed here; LLVM checks it when it is compiled.
 
 A call is an InlineLLVM statement; where it can have a derivative, it is wrapped into a CustomCall whose
 adjoint and replay are InlineLLVM statements too.
@@ -59,6 +59,7 @@ def func_native(
                     func.source.parameter(name),
                     hint="annotate it: def f(x: ds.f32) -> ds.f32; pass the elements of a vector one by one",
                 )
+        # A body would be ignored: better an error than two definitions that differ.
         if any(not _is_stub(s) for s in func.source.node.body):
             raise KernelTypeError(
                 f"{func.source.name} has a body, and is computed by its text",
@@ -94,6 +95,7 @@ def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
     names = tuple(native.types)
     args = tuple(cx.value(bound[p], func.source.node) for p in names)
 
+    # The adjoint takes one parameter more, the seed, and returns one adjoint for each float parameter.
     def run(text: dict[str, str], suffix: str, more: tuple[Value, ...] = ()) -> InlineLLVM:
         given = (*names, "adj_ret") if more else names
         outs = tuple(Value(v.type) for v in floats) if more else (Value(native.result),)
@@ -101,12 +103,14 @@ def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
 
     floats = tuple(v for v in args if v.type.is_float)
     forward = run(native.text, "")
+    # No derivative can flow through it, so no adjoint is needed.
     if not floats or not native.result.is_float:
         b.add(forward)
         return forward.outs[0]
     made = CustomCall(
         (Value(native.result),), floats, Block([forward], forward.outs), b.span, name=name
     )
+    # The adjoint kernel runs the replay instead of the text, where it needs the result again.
     if native.replay is not None:
         again = run(native.replay, ".replay")
         made.replay = Block([again], again.outs)

@@ -28,9 +28,8 @@ from diffsim.lang.host.observations import ATTRIBUTE
 from diffsim.lang.host.source import Source
 from diffsim.lang.types.structs import StructType
 
-_DEEPEST = (
-    256  # calls; Python's own stack ends soon after, with a RecursionError that names no line
-)
+# Nested calls. Python's own stack ends soon after, with a RecursionError that names no line.
+_DEEPEST = 256
 
 
 def inline(
@@ -42,6 +41,8 @@ def inline(
     env: Environment | None = None,
 ) -> Any:
     """Translate a call of a func; `env` receives its bindings at the end."""
+    # The IR has no calls, so a func that calls itself would be inlined without end, unless a condition
+    # known at compile time ends it.
     if len(cx.running) >= _DEEPEST:
         name = func.source.name
         if func.source in cx.running:
@@ -57,6 +58,8 @@ def inline(
         )
     bound = bind(cx, node, func, args, kwargs)
     if func.gradient is not None or func.replay is not None:
+        # Its CustomCall computes results from arguments: a changed argument would be a result without an
+        # adjoint.
         what = next(iter(by_reference.parameters(cx, func)), None if env is None else "its struct")
         if what is not None:
             raise cx.syntax(
@@ -68,6 +71,7 @@ def inline(
     changed = by_reference.parameters(cx, func)
     if not changed:
         return body(cx, node, func, bound, after=env)
+    # Passing by reference, by copying in and out.
     after: Environment = {} if env is None else env
     bound |= {name: structs.as_value(cx, bound[name], node) for name in changed}
     result = body(cx, node, func, bound, after=after)
@@ -109,6 +113,7 @@ def run(
         after: receives its bindings at its end.
     """
     frame = Frame(source, cx.span(node), targets)
+    # Only the parameters are visible: a func does not see the locals of its caller.
     for name, thing in env.items():
         thing = structs.as_value(cx, thing, node)
         if isinstance(thing, StructValue):
@@ -116,6 +121,7 @@ def run(
         else:
             frame.env[name] = thing
     caller = cx.frame
+    # The number of random draws belongs to the lane, and continues through calls.
     frame.env[DRAWS] = caller.env[DRAWS]
     cx.frame = frame
     cx.running.append(source)
@@ -134,12 +140,14 @@ def run(
         cx.frame = caller
         cx.running.pop()
         cx.builder.span = span
+    # Not in `finally`: after an error the translation ends.
     caller.env[DRAWS] = draws
     return result
 
 
 def check_returns(cx: TranslationContext, source: Source) -> None:
     """Refuse a function that returns a value on some paths and nothing on others."""
+    # The merged RESULT of a path without a return would be a 0 that nobody wrote.
     bare = source.bare_return
     if bare or (cx.env.get(RETURN) is not True and not _always_returns(source.node.body)):
         raise cx.syntax(
@@ -157,11 +165,13 @@ def _always_returns(body: list[ast.stmt]) -> bool:
         if isinstance(s, ast.Return):
             return True
         if isinstance(s, ast.If):
+            # By the text, since the branch that was not taken is not translated: one side is enough.
             known = isinstance(s.test, ast.Call) and ast.unparse(s.test.func).endswith("static")
             sides = [_always_returns(s.body), _always_returns(s.orelse)]
             if all(sides) or (known and any(sides)):
                 return True
         if isinstance(s, ast.While):
+            # `while True:` without break ends by a return only.
             endless = isinstance(s.test, ast.Constant) and s.test.value
             if endless and statements.find(s.body, ast.Break) is None:
                 return True
@@ -189,6 +199,7 @@ def bind(
         raise cx.type_error(
             node, f"{name} takes {calls.count(len(params))}, {len(args)} given", _head(func)
         )
+    # 1. Arguments by position, then by name, then defaults, as in Python (Language Reference, 6.3.4).
     bound: Environment = dict(zip((p.arg for p in params), args, strict=False))
     for k, v in kwargs.items():
         if k not in {p.arg for p in params}:
@@ -204,6 +215,7 @@ def bind(
             cx.observe(
                 ATTRIBUTE, function, "__defaults__", defaults, f"a default of {name}", at=node
             )
+    # 2. Conversions to the annotated types.
     annotations = func.source.annotations()
     for p in params:
         if p.arg not in bound:
@@ -214,6 +226,7 @@ def bind(
             bound[p.arg] = structs.of_type(cx, bound[p.arg], t, what, node)
         elif isinstance(t, (ScalarType, TensorType)) or calls.is_python_type(t):
             bound[p.arg] = _parameter(cx, node, func, p.arg, bound[p.arg], t)
+        # Arguments are passed by value: what the func assigns to `v[0]` does not change the caller's list.
         elif isinstance(given := bound[p.arg], list):
             bound[p.arg] = list(given)
     return bound

@@ -1,4 +1,7 @@
-"""`print` in kernels: a line of texts known at compile time, with places for run-time values."""
+"""`print` in kernels: a line of text known at compile time, with places for run-time values.
+
+The launch writes the values into a buffer, and Python formats the line when it has ended (docs/adr/0015).
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,11 @@ def show(cx: TranslationContext, node: ast.Call) -> None:
     first = True
     for a in node.args:
         if isinstance(a, ast.Starred):
+            # Unpacked like the arguments of any call.
             several = calls.arguments(cx, ast.Call(node.func, [a], []))
             things = [(a.value, thing) for thing in several]
         else:
+            # An f-string is no expression of the language: its parts are appended to the line one by one.
             things = [(a, a if isinstance(a, ast.JoinedStr) else expressions.expr(cx, a))]
         for place, thing in things:
             if not first:
@@ -73,6 +78,7 @@ class _Line:
 
     def text(self, text: str) -> None:
         """Append a text."""
+        # Adjacent texts are joined, so that a line has few pieces.
         if self.pieces and isinstance(self.pieces[-1], str):
             self.pieces[-1] += text
         elif text:
@@ -86,6 +92,7 @@ class _Line:
                 continue
             assert isinstance(part, ast.FormattedValue)
             thing = expressions.expr(self.cx, part.value)
+            # `!r` and `!a` make a difference for texts only; numbers are shown in one way.
             if part.conversion in (ord("r"), ord("a")) and isinstance(thing, str):
                 thing = repr(thing) if part.conversion == ord("r") else ascii(thing)
             self.operand(part.value, thing, self.spec(part))
@@ -110,6 +117,8 @@ class _Line:
         if isinstance(thing, Value):
             shown = Shown(thing.type, spec)
             try:
+                # Tries the format with sample values now, as an error after the launch could not be related
+                # to a line.
                 shown.text([1] * size_of(thing.type))
             except ValueError as problem:
                 raise self.cx.type_error(
@@ -126,6 +135,8 @@ class _Line:
             around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
             self.parts(node, dict(enumerate(thing)), spec, *around)
         elif isinstance(thing, _KNOWN):
+            # A width or precision of 10000 or more is a mistake, and a text of that length would be made
+            # while compiling.
             if any(len(digits) > 4 for digits in re.findall(r"\d+", spec)):
                 raise self.cx.type_error(
                     node, f"the format {spec!r} makes a line that is too long", "make it narrower"

@@ -1,8 +1,8 @@
 """Structs inside of kernels: as values, as places in fields, and the operations on them.
 
-A local struct is nothing but its members: the name `p` is bound to a `StructVar`, and each member to a name
-of its own, "p.pos", which no name of Python can be. Branches merge and loops carry the members as they do
-any local. As an expression it is a `StructValue`.
+Local structs are replaced by scalars (scalar replacement of aggregates): the name `p` is bound to a
+`StructVar`, and each member to a name of its own, "p.pos", which is no name of Python. Branches merge and
+loops carry the members as they do any local. As an expression a struct is a `StructValue`.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class StructPlace:
         if name not in self.fields:
             raise _no_member(cx, self.type, name, node)
         found = self.fields[name]
+        # A struct in a struct: its members are fields too, and the index is the same.
         if isinstance(found, StructFieldLike):
             return StructPlace(found._struct, found.type, self.index)
         return cx.use(found._mem), self.index
@@ -87,6 +88,7 @@ def of_type(
 ) -> StructValue:
     """Convert an operand to a struct of this type; refuse others."""
     thing = as_value(cx, thing, node)
+    # Types are compared by identity: two structs with equal members may mean different things.
     if not isinstance(thing, StructValue) or thing.type is not want:
         raise cx.type_error(
             node,
@@ -98,6 +100,7 @@ def of_type(
 
 def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Any:
     """Convert a struct of Python to one of the kernel; return other operands as they are."""
+    # Idempotent, so that callers need not know which kind of struct they have.
     if not isinstance(thing, Struct):
         return thing
     members: dict[str, Any] = {}
@@ -122,6 +125,7 @@ def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -
     """Evaluate `p.pos` or `p.method` of a struct."""
     if node.attr in owner.members:
         return owner.members[node.attr]
+    # Members first: `StructType` refuses a member with the name of a method.
     method = owner.type.methods.get(node.attr)
     if method is None:
         raise _no_member(cx, owner.type, node.attr, node)
@@ -144,6 +148,8 @@ def local_name(cx: TranslationContext, node: ast.expr) -> str | None:
         return node.id if node.id in cx.env else None
     if isinstance(node, ast.Attribute):
         owner = local_name(cx, node.value)
+        # Only chains that begin with a local struct; everything else is a place in a field or an
+        # expression.
         if owner is not None and isinstance(cx.env[owner], StructVar):
             key = f"{owner}.{node.attr}"
             if key not in cx.env:
@@ -163,9 +169,11 @@ def make(
     kwargs: dict[str, Evaluated],
 ) -> StructValue:
     """Translate `Particle(pos, mass=m)`."""
+    # The rules for arguments are those of the type in Python; only the errors differ.
     given = t.bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
     members: dict[str, Any] = {}
     for name, want in t.members.items():
+        # As in Python: members that are not given are 0.
         if name not in given:
             members[name] = zero_of(want)
         elif isinstance(want, StructType):
@@ -184,6 +192,7 @@ def _fitting(
 ) -> Value:
     """Convert the value of a member to the member's type."""
     v = cx.value(thing, node, what, want)
+    # One number fills all elements of a vector.
     if want.shape and not v.type.shape:
         v = cx.builder.broadcast(v, want)
     if v.type.shape != want.shape or (v.type.is_float and not want.is_float):
@@ -198,6 +207,7 @@ def _fitting(
 def store(cx: TranslationContext, place: StructPlace, new: StructValue, source: ast.expr) -> None:
     """Store a struct member by member."""
     for name, thing in new.members.items():
+        # Each member is a field of its own, with its own type and conversion.
         at = place.member(cx, name, source)
         if isinstance(at, StructPlace):
             store(cx, at, thing, source)
@@ -207,6 +217,7 @@ def store(cx: TranslationContext, place: StructPlace, new: StructValue, source: 
 
 def assign(cx: TranslationContext, name: str, new: StructValue, target: ast.expr) -> None:
     """Bind a local to a struct, member by member."""
+    # A struct of another type has other members, whose names would remain bound.
     old = cx.env.get(name)
     if old is not None and old != StructVar(new.type) and not isinstance(old, Undefined):
         raise cx.type_error(
@@ -231,6 +242,7 @@ def call_method(
     The method is inlined on a copy of p, which is then assigned back: p may be an element of a field.
     """
     func = method.func
+    # The usual case: nothing to assign back, so any expression can be the receiver.
     if not assigns_self(func.source):
         return inlining.inline(cx, node, func, [method.owner, *args], kwargs)
     owner = method.node
@@ -240,14 +252,18 @@ def call_method(
             f"{func.source.name} changes the struct it is called on, which comes from a call here",
             "give the index or the struct a name first",
         )
+    # Copy-in, copy-out, as for `ds.template()` parameters.
     env: Environment = {}
     result = inlining.inline(cx, node, func, [method.owner, *args], kwargs, env)
+    # The receiver's parameter, whatever its name is: by convention `self`.
     me = func.source.node.args.args[0].arg
     var = env[me]
     assert isinstance(var, StructVar)
+    # Members are bound in the method's environment, which is in force only while they are loaded.
     frame_env, cx.frame.env = cx.frame.env, env
     changed = load_struct(cx, var, me)
     cx.frame.env = frame_env
+    # A struct that is an intermediate result: the change would be lost.
     if local_name(cx, owner) is None and subscripts.resolve_place(cx, owner) is None:
         raise cx.type_error(
             owner,
@@ -264,6 +280,7 @@ def assigns_self(source: Source) -> bool:
     A call of another method counts, as that may.
     """
     name = source.node.args.args[0].arg if source.node.args.args else ""
+    # By syntax, and conservatively: a method that is taken to change its struct costs only a copy.
     for node in ast.walk(source.node):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             base: ast.expr = node
