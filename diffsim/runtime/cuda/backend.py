@@ -49,6 +49,8 @@ class CudaBackend:
         )
 
     def code_key(self, text: str) -> tuple[str, ...]:
+        # "cubin" keeps these keys apart from the CPU's; the identity names the driver, whose assembler makes
+        # the code.
         return "cubin", text, self.device.identity, session.jit.fingerprint
 
     def assemble(self, text: str) -> bytes:
@@ -89,6 +91,7 @@ def _refusing() -> Iterator[None]:
         yield
     except PtxError as problem:
         raise CodeRefused(str(problem)) from None
+    # An error that ends the context says nothing about this code.
     except DriverError as problem:
         if problem.is_fatal:
             raise
@@ -96,10 +99,12 @@ def _refusing() -> Iterator[None]:
 
 
 def _open(number: int) -> CudaBackend:
+    # Functions: the session makes its compiler and its pool when they are first needed.
     try:
         device = open_device(number, lambda: session.jit, lambda: session.pool)
     except DriverError as error:
         raise BackendUnavailable(error.reason) from None
+    # Set here, as fields, which register the function, belong to a room above this one.
     device.on_failure = session.on_device_failure
     return CudaBackend(device)
 

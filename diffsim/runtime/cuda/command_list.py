@@ -32,10 +32,14 @@ class CudaCommandList:
     def __init__(self, device: Device) -> None:
         self.done = 0
         self._device = device
+        # An operation is a list of launches, or a function that issues copies.
         self._rows: list[list[Launch] | Move] = []
+        # Which operations are kernels of the program, whose checks are looked at.
         self._launched: dict[int, CudaExecutable] = {}
+        # Parameter blocks live as long as the graph, which has their addresses.
         self._kept: list[Any] = []
         self._graph: _Graph | None = None
+        # In place of a graph, where the driver makes none.
         self._steps: list[tuple[Callable[[], None], int]] | None = None
 
     def __len__(self) -> int:
@@ -64,6 +68,7 @@ class CudaCommandList:
 
     def add_clear(self, target: StridedSpan) -> None:
         def clear(driver: Any) -> None:
+            # A gap may hold other rows, so only the runs are cleared.
             if target.is_contiguous:
                 driver.set_words(target.address, 0, 1, target.nbytes)
                 return
@@ -76,6 +81,8 @@ class CudaCommandList:
         self.done = begin
         if not self._rows:
             return
+        # A part of a list differs from call to call, so that a graph of it would seldom be used again; a
+        # check after each launch can not be a part of a graph.
         if begin == 0 and end is None and not self._debugging():
             self._run_all()
         else:
@@ -101,15 +108,19 @@ class CudaCommandList:
         if self._graph is None and self._steps is None:
             self._prepare()
         if self._graph is not None:
+            # Set before, as an interrupt right after the call would find an operation done that is not
+            # counted.
             self.done = len(self)  # Ctrl-C may come as soon as the driver has it
             try:
                 self._device.driver.run_graph(self._graph.handle)
             except DriverError:
+                # The driver has taken nothing.
                 self.done = 0
                 raise
         for step, done in self._steps or ():
             step()
             self.done = done
+        # Once for each kernel: a graph of a million launches has a handful of kernels.
         for compiled in dict.fromkeys(self._launched.values()):
             if compiled.checks:
                 self._device.add_pending(compiled, False, session.clock)
@@ -118,9 +129,11 @@ class CudaCommandList:
         """Capture the graph, or prepare single steps where the driver makes none."""
         driver = self._device.driver
         try:
+            # Nothing may be freed during the capture (see `_no_collection`).
             with _no_collection():
                 self._graph = _Graph(self._device, driver.record(self._enqueue))
         except DriverError as problem:
+            # One warning; replays go on with single launches.
             self._device.without_graphs(problem)
             self._steps = list(self._in_steps(driver))
 
@@ -133,6 +146,7 @@ class CudaCommandList:
         batch: list[Launch] = []
         for k, row in enumerate(self._rows):
             if isinstance(row, list):
+                # Consecutive launches are started by one native call.
                 batch += row
                 following = self._rows[k + 1] if k + 1 < len(self._rows) else None
                 if not isinstance(following, list):
@@ -152,6 +166,7 @@ class _Graph:
         self.handle = handle
 
     def __del__(self) -> None:
+        # The graph may still be running, so the device waits for it first.
         self.device.drop_graph(self.handle)
 
 
@@ -170,6 +185,7 @@ def _starter(driver: Any, launches: list[Launch], device: Device) -> Callable[[]
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
     """Turn off garbage collection: a finalizer that frees device memory would invalidate a capture."""
+    # Restored as it was: a program may have turned collection off.
     enabled = gc.isenabled()
     gc.disable()
     try:

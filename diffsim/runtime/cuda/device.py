@@ -25,6 +25,7 @@ from diffsim.runtime.cuda.staging import Staging
 from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout, StridedSpan
 
 _MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
+# So that one buffer takes a quarter of them at most.
 _LARGEST_SPARE = 64 << 20
 _PIECE = 1 << 16  # bytes of a pattern that the host writes; the device doubles it
 _SCRATCH_PART = 32  # of the device's memory, for values that kernels save
@@ -36,6 +37,7 @@ _VERSION_OF_SM_90 = 12010
 
 def copy(driver: Any, to: StridedSpan, of: StridedSpan) -> None:
     """Copy between spans whose runs have the same length, on the device."""
+    # One copy where there are no gaps; else the driver's copy of rows with a pitch.
     if to.is_contiguous and of.is_contiguous:
         driver.copy(to.address, of.address, to.nbytes)
     else:
@@ -50,6 +52,7 @@ class Buffer:
     def __init__(self, device: Device, nbytes: int, what: str) -> None:
         self.device = device
         self.nbytes = nbytes
+        # Set before `alloc`, which may raise: `__del__` is called all the same.
         self.address = 0
         self.address = device.alloc(nbytes, what)
 
@@ -76,11 +79,15 @@ class Device:
     def __init__(self, driver: Any, jit: Jit, pool: Callable[[], Pool]) -> None:
         self.driver = driver
         self.jit = jit
+        # PTX runs on the target it is made for and on later ones, so that the newest known target that is not
+        # newer than the GPU is right.
         most = min(driver.sm, 90 if driver.version >= _VERSION_OF_SM_90 else 89)
         self.sm = max(sm for sm in ptx.TARGETS if sm <= most)
         self.pending: dict[Any, int] = {}
         self.on_failure: Callable[[BaseException, int], None] = lambda error, clock: None
         self.closed = False
+        # Freed buffers by size: programs allocate the same sizes again and again, and cuMemFree waits for all
+        # work of the GPU.
         self._spare: dict[int, list[int]] = {}
         self._spare_bytes = 0
         self.pairs = Pairs(self)
@@ -88,6 +95,7 @@ class Device:
         self._heap_set = False
         self._warned = False
         self._scratch: Buffer | None = None
+        # Finalizers that run at the end of the process must not call a driver that is shutting down.
         atexit.register(self._close)
 
     def __repr__(self) -> str:
@@ -114,6 +122,7 @@ class Device:
         Raises:
             OutOfMemory: there is not so much left for `what`.
         """
+        # Memory is used again at once, without waiting: the new use is later on the same stream.
         spare = self._spare.get(nbytes)
         if spare:
             try:
@@ -123,7 +132,9 @@ class Device:
             else:
                 self._spare_bytes -= nbytes
                 return address
+        # A buffer larger than the device's memory is not asked for.
         if nbytes <= self.driver.memory:
+            # Twice: spare buffers of other sizes may be in the way.
             for _ in range(2):
                 try:
                     return int(self.driver.alloc(nbytes))
@@ -137,6 +148,7 @@ class Device:
         """Free memory, or keep it for the next allocation of the same size."""
         if self.closed:
             return
+        # Kept, up to a bound: other programs on the GPU need memory, too.
         if nbytes <= _LARGEST_SPARE and self._spare_bytes + nbytes <= _MOST_SPARE:
             self._spare_bytes += nbytes
             self._spare.setdefault(nbytes, []).append(address)
@@ -146,6 +158,7 @@ class Device:
             self.driver.free(address)
 
     def _release_spare(self) -> None:
+        # Emptied first, so that other threads find none that is being freed.
         spare, self._spare, self._spare_bytes = self._spare, {}, 0
         for addresses in spare.values():
             for address in addresses:
@@ -156,12 +169,16 @@ class Device:
         if count == 0:
             return
         width = len(pattern)
+        # All bytes equal (zeros, above all): a memset of bytes.
         if pattern.count(pattern[0]) == width:
             self.driver.set_words(address, pattern[0], 1, width * count)
             return
+        # The driver sets words of two and four bytes.
         if width in (2, 4):
             self.driver.set_words(address, int.from_bytes(pattern, "little"), width, count)
             return
+        # Longer patterns (f64, vectors): one piece from the host, doubled by copies on the device, so that
+        # the number of copies grows with the logarithm of the size.
         total = width * count
         piece = pattern * min(count, max(1, _PIECE // width))
         self.write(address, np.frombuffer(piece, np.uint8))
@@ -177,6 +194,7 @@ class Device:
 
     def read(self, address: int, array: np.ndarray) -> None:
         """Wait, report errors of kernels, and copy to a contiguous array."""
+        # A failed check explains values that are wrong, so it is raised before they are seen.
         if self.pending:
             self.check_pending()
         self.read_raw(address, array)
@@ -187,6 +205,7 @@ class Device:
 
     def add(self, to: StridedSpan, of: StridedSpan, dtype: ScalarType) -> None:
         """Add scalars to others."""
+        # The plan is used once; it keeps its parameters alive until the launch has copied them.
         start, block = self.driver.prepare([self.pairs.sum(to, of, dtype)], self.jit)
         code = start(block)
         if code:
@@ -206,16 +225,20 @@ class Device:
     def reserve_heap(self, nbytes: int) -> None:
         """Kernels will allocate on the device: size their heap (once: it can not grow later)."""
         if not self._heap_set:
+            # `cuCtxSetLimit` fails once a kernel has used the heap.
             self._heap_set = True
             self.driver.set_heap(nbytes or self.driver.memory // _SCRATCH_PART)
 
     def scratch(self, nbytes: int) -> Buffer:
         """Return the memory that kernels save values of loops in, in turn (0: of a size chosen here)."""
         found = self._scratch
+        # One for all kernels: they run one after the other, and each begins with all of it.
         if found is None or (nbytes and found.nbytes != nbytes):
             self._scratch = None
             asked = nbytes or self.driver.memory // _SCRATCH_PART
             while True:
+                # A size chosen here may be too much beside other programs: half of it is tried, down to a
+                # MiB. The user's own number is an error instead.
                 try:
                     found = self._scratch = Buffer(self, asked, "what loops save for gradients")
                     break
@@ -234,6 +257,8 @@ class Device:
         self._drop(self.driver.drop_graph, graph)
 
     def _drop(self, drop: Callable[[int], None], handle: int) -> None:
+        # A module or graph in use must not be freed; errors of earlier launches are raised where Python
+        # waits.
         if not self.closed:
             with contextlib.suppress(DriverError):
                 self.driver.wait()
@@ -264,12 +289,14 @@ class Device:
             now: whether to wait and read them now.
             clock: the session's clock before the launch.
         """
+        # The first launch decides from which reading on gradients may be wrong.
         self.pending.setdefault(launched, clock)
         if now:
             self.sync()
 
     def check_pending(self) -> None:
         """Raise the error of the first pending launch whose check failed."""
+        # Taken off first: a report that raises is not made twice, and launches meanwhile register anew.
         pending, self.pending = self.pending, {}
         try:
             while pending:
@@ -281,6 +308,7 @@ class Device:
                     self.on_failure(error, clock)
                     raise
         finally:
+            # What was not reported yet stays pending.
             self.pending = {**pending, **self.pending}
 
 
@@ -298,6 +326,7 @@ def open_device(number: int, jit: Callable[[], Jit], pool: Callable[[], Pool]) -
     Raises:
         DriverError: it, or the driver, is not there.
     """
+    # One for each GPU: allocations, stream and spare buffers are shared by all sessions.
     if number not in _devices:
         driver = Driver(number)
         _devices[number] = Device(driver, jit(), pool)
@@ -314,6 +343,7 @@ class _Flat:
 
     def __getitem__(self, k: int) -> Any:
         found = np.empty(1, self.dtype)
+        # Reads wait for the GPU: an element at a time is slow, and meant for looking at single values.
         self.buffer.device.read(self.buffer.address + k * self.width, found)
         return found.item()
 
@@ -335,6 +365,7 @@ class DeviceStorage:
         self.layout = layout
         self.device = device
         self.buffer = Buffer(device, layout.nbytes, "a field")
+        # Zeroed on the device: no values are transferred.
         device.fill(self.buffer.address, b"\0", layout.nbytes)
         self.flat = _Flat(self.buffer, layout.dtype)
 
@@ -354,6 +385,7 @@ class DeviceStorage:
             found = np.empty(layout.components, layout.dtype.numpy)
             self.device.read(self.address + at * layout.dtype.bytes, found)
             return found
+        # Components in separate blocks are far apart: one copy for each.
         return np.array(
             [self.flat[at + k * step] for k in range(layout.components)], layout.dtype.numpy
         )
@@ -373,6 +405,7 @@ class DeviceStorage:
         layout = self.layout
         values = np.empty(layout.components, layout.dtype.numpy)
         values[...] = value
+        # Each component has a block of its own, filled with one number.
         if layout.soa:
             each = layout.count // layout.components
             for k, one in enumerate(values):
@@ -385,14 +418,18 @@ class DeviceStorage:
 
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         layout = self.layout
+        # The memory's order is kept in the copy and changed on the host: one contiguous transfer in place of
+        # many.
         flat = np.empty(layout.count, layout.dtype.numpy)
         self.device.read(self.address, flat)
         view = layout.view(flat)
+        # The view has NumPy's order already; a copy would be a second one.
         if self._plain():
             return view if dtype is None else view.astype(dtype, copy=False)
         return np.array(view, dtype=dtype, order="C")
 
     def from_numpy(self, array: np.ndarray) -> None:
+        # No conversion, no permutation: sent as it is.
         layout = self.layout
         if array.dtype == layout.dtype.numpy and array.flags.c_contiguous and self._plain():
             self.device.write(self.address, array)
@@ -407,6 +444,7 @@ class DeviceStorage:
         return mine and other.layout == self.layout
 
     def copy_from(self, other: Storage) -> None:
+        # On one device nothing goes through the host.
         if self._same(other):
             self.device.driver.copy(self.address, other.address, self.layout.nbytes)
         else:
@@ -414,10 +452,12 @@ class DeviceStorage:
 
     def add(self, other: Any) -> None:
         layout = self.layout
+        # A snapshot is packed in the order of the memory, so scalars correspond one to one.
         if isinstance(other, Buffer) or self._same(other):
             here = layout.row(self.address, None)
             self.device.add(here, here.packed(other.address), layout.dtype)
             return
+        # Another layout or device: added on the host.
         made = HostStorage(layout)
         made.copy_from(self)
         made.add(other)
@@ -427,6 +467,7 @@ class DeviceStorage:
         return True  # to find out would take as long as what the caller does then
 
     def snapshot(self, axis: int | None = None, row: int = 0) -> Buffer:
+        # A snapshot stays on the device: tapes that save what is overwritten need no transfers.
         where = self.layout.row(self.address, axis, row)
         made = Buffer(self.device, where.nbytes, "a copy of a field")
         copy(self.device.driver, where.packed(made.address), where)

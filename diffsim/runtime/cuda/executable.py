@@ -40,6 +40,7 @@ from diffsim.runtime.executable import (
 from diffsim.runtime.memory.storage import Storage
 from diffsim.runtime.session import session
 
+# The limit of a grid's first axis (CUDA C++ programming guide, compute capabilities).
 _MOST_BLOCKS = 2**31 - 1
 _TIMES_AT_ONCE = 2  # blocks that run at once, for loops whose length only the device knows
 
@@ -49,6 +50,7 @@ class CudaModule:
 
     def __init__(self, device: Device, image: bytes) -> None:
         self.device = device
+        # Set before the call that may fail, as `__del__` runs for an object that was made by half.
         self.handle = 0
         self.handle = device.driver.load(image)
 
@@ -74,15 +76,19 @@ class CudaExecutable:
         self.device = device
         self.name = lowered.name
         options = session.options
+        # Checks are read in debug mode after each launch, so that the error is raised in the line of the
+        # launch.
         self.reports_at_once = options.debug
         self.layout = layout = code.layout
         self.checks = code.checks
         self.prints = code.prints
         self.explain = same_error
         self.lock = locks.rlock()
+        # Slots that tasks write are in the work area; the block itself is read-only for a kernel.
         self.params = (ctypes.c_int64 * layout.fixed)()
         self.work = Buffer(device, 8 * max(layout.work, 1), f"the work of {self.name}")
         self.errors = Buffer(device, 8 * ERROR_SLOTS, f"errors of {self.name}")
+        # 0 means that no check has failed, and no line was printed.
         device.fill(self.errors.address, b"\0", self.errors.nbytes)
         self.params[WORK] = self.work.address
         self.params[ERROR] = self.errors.address
@@ -91,14 +97,17 @@ class CudaExecutable:
             self.printed = Buffer(device, 8 * print_buffer.WORDS, f"what {self.name} prints")
             device.fill(self.printed.address, b"\0", self.printed.nbytes)
             self.params[PRINTED] = self.printed.address
+        # Memory of which lanes take parts for values saved in loops; one for all kernels of the device.
         if layout.arena_bytes is not None:
             self.arena = device.scratch(options.device_scratch_size)
             self.params[layout.arena] = self.arena.address
             self.params[layout.arena_bytes] = self.arena.nbytes
+        # Calls of malloc in device code, whose heap has to be sized before the first launch.
         if code.heap:
             device.reserve_heap(options.device_scratch_size)
         self.module = module
         self._tasks = [self._task(entry) for entry in code.entries]
+        # The plan of all launches holds the block's address: a launch is one native call without conversions.
         launches, self._first = self._launches(self.params)
         self._start, self.block = device.driver.prepare(launches, device.jit)
         self.call = self._start if layout.by_value else self._call_large
@@ -113,6 +122,7 @@ class CudaExecutable:
                 self.bound.append(storage)
                 self.params[slot] = storage.address
         self.result = lowered.result
+        # Only these copies of NumPy arrays have to be copied back.
         self.written = {a.mem for a in regions.writes(lowered) if a.mem.kind == "array"}
         self._copies: dict[Mem, tuple[np.ndarray, Buffer]] = {}
 
@@ -123,14 +133,19 @@ class CudaExecutable:
 
     def _launches(self, block: Any) -> tuple[list[Launch], Any]:
         """Return the driver's launches with a parameter block, in order, and what has to live as long."""
+        # The driver reads a parameter through its address at the launch, so the memory has to live until
+        # then.
         first: Any = block
         kept = None
+        # Larger than the parameters of a kernel may be: the block is in device memory, and its address is the
+        # parameter.
         if not self.layout.by_value:
             kept = Buffer(self.device, ctypes.sizeof(block), f"the arguments of {self.name}")
             self.device.write(kept.address, np.frombuffer(block, np.int64))
             first = ctypes.c_uint64(kept.address)
         made = []
         for function, grid, block_dim in self._tasks:
+            # An array of addresses, one for each parameter of the function; there is one parameter.
             params = (ctypes.c_void_p * 1)(ctypes.addressof(first))
             made.append(Launch(function, grid, block_dim, params))
         return made, (first, kept)
@@ -149,18 +164,24 @@ class CudaExecutable:
 
     def _call_large(self, block: Any) -> int:
         """Launch with a block that is too large to be handed over by value."""
+        # On the same stream as the launch, and copied by the time this returns, so the block may change
+        # afterwards.
         self.device.write(self._first[1].address, np.asarray(self.params))
         return self._start(block)
 
     def _grid(self, entry: EntryPoint, function: int) -> int:
         """Return the number of blocks of an entry point."""
+        # Serial parts and reductions' last steps are one block.
         if entry.kind != "parallel":
             return 1
         most = _MOST_BLOCKS if entry.blocks is None else entry.blocks
+        # Each block has memory of its own, or leaves a partial result: no more blocks than run at the same
+        # time. Where only the device knows the number of iterations, threads loop until there is no more.
         if entry.fills or entry.lanes is None:
             at_once = self.device.driver.blocks_at_once(function, entry.block_dim)
             most = min(most, at_once if entry.fills else _TIMES_AT_ONCE * at_once)
         if entry.lanes is not None:
+            # Rounded up: a block for each `block_dim * per_thread` lanes.
             most = min(most, -(-entry.lanes // (entry.block_dim * entry.per_thread)))
         return max(1, most)
 
@@ -171,10 +192,12 @@ class CudaExecutable:
             names["$show"] = self.show
             lines.append("$show()")
         if self.checks:
+            # Registered in each launch: reading the error buffer now would wait for the GPU.
             names["$pending"] = functools.partial(
                 self.device.add_pending, self, self.reports_at_once
             )
             lines.append("$pending($now - 1)")
+        # The results are in copies on the device; arrays of NumPy must have them when the launch returns.
         if has_arrays:
             names["$copy_back"] = self.copy_back
             lines.append("$copy_back()")
@@ -182,6 +205,7 @@ class CudaExecutable:
 
     def failed(self, code: int) -> None:
         """Raise what a launch ran into."""
+        # Arrays that were to be copied back: the launch did not happen.
         self._copies = {}
         try:
             self.device.driver.failed(code)
@@ -194,8 +218,10 @@ class CudaExecutable:
 
     def copy_back(self) -> None:
         """After a launch with arrays of NumPy: take over what it wrote."""
+        # Emptied first: `read` may raise, and a later launch must not write to arrays of an earlier one.
         copies, self._copies = self._copies, {}
         for mem, (array, copy) in copies.items():
+            # Reading waits for the launch.
             if mem in self.written:
                 self.device.read(copy.address, array)
 
@@ -204,12 +230,14 @@ class CudaExecutable:
 
     def bind_array(self, mem: Mem, address: int, shape: tuple[int, ...]) -> None:
         """Point an argument's memory to an array on the device."""
+        # This launch was given an array on the device in place of one of NumPy.
         self._copies.pop(mem, None)
         for slot, value in array_slots(self.layout, mem, address, shape):
             self.params[slot] = value
 
     def bind_numpy(self, mem: Mem, array: np.ndarray) -> None:
         """Point an argument's memory to a copy of an array, copied back after the launch if written."""
+        # Only what the code accesses is copied.
         if mem in self.layout.pointers:
             copy = Buffer(self.device, array.nbytes, f"the array {mem.name} of {self.name}")
             self.device.write(copy.address, array)
@@ -222,6 +250,7 @@ class CudaExecutable:
         t = self.result.dtype
         n = size_of(t)
         words = np.empty(n, np.int64)
+        # Results are words of the work area, since the block is read-only on a GPU.
         self.device.read(self.work.address + 8 * self.layout.temps[self.result], words)
         values = struct.unpack("=" + slot_code(t.scalar) * n, words.tobytes())
         return values[0] if not t.shape else list(values)
@@ -232,8 +261,10 @@ class CudaExecutable:
         assert buffer is not None
         head = np.empty(HEAD, np.int64)
         self.device.read(buffer.address, head)
+        # Nothing was printed: one read of the head is all.
         if not head[0]:
             return
+        # Only the words in use are fetched, of up to 8 MiB.
         lines = np.empty(print_buffer.used(head), np.int64)
         self.device.read(buffer.address + head.nbytes, lines)
         self.device.fill(buffer.address, b"\0", head.nbytes + lines.nbytes)
@@ -243,8 +274,10 @@ class CudaExecutable:
     def report(self) -> None:
         """Wait, and raise what a check found since the last look."""
         found = np.empty(ERROR_SLOTS, np.int64)
+        # Not `read`, which reports errors and would come back here.
         self.device.read_raw(self.errors.address, found)
         if found[0]:
+            # Before the error is raised: the next launch begins without one.
             self.device.fill(self.errors.address, b"\0", self.errors.nbytes)
             check, values = self.checks[int(found[0]) - 1], found[1:].tolist()
             raise self.explain(failed_check(check, values, device=True), check, values)

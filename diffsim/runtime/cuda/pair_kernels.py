@@ -9,7 +9,10 @@ from diffsim.backends.cuda.driver import Launch
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.memory.storage import StridedSpan
 
+# Threads in a block; these kernels are bound by memory, where the number hardly matters.
 _THREADS = 256
+# A grid-stride loop: thread k handles the elements k, k + n, k + 2n, ... of n threads in all, so neighbours
+# in a warp access neighbours in memory.
 _TEXT = """
 define ptx_kernel void @{name}(ptr %to, ptr %of, i64 %n, i64 %width, i64 %to_step, i64 %of_step) #0 {{
 entry:
@@ -46,8 +49,10 @@ declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}" }}
 """
+# Runs without gaps: elements of both are numbered alike.
 _WHOLE = """  %i = add i64 %k, 0
   %j = add i64 %k, 0"""
+# Element k is in run k / width at column k % width; the runs of the two memories have their own distances.
 _IN_ROWS = """  %row = udiv i64 %k, %width
   %column = urem i64 %k, %width
   %ri = mul i64 %row, %to_step
@@ -63,6 +68,7 @@ _ADD = """  %sum = {add} {t} %va, %vb
 def text_of(t: str, *, adds: bool, whole: bool) -> str:
     """Write a kernel in LLVM IR for scalars of type `t`: it adds, or exchanges."""
     floats = {"float": 4, "double": 8}
+    # Exchanges move bits, in integers of the width that the addresses allow.
     size = floats.get(t) or int(t[1:]) // 8
     work = (_ADD if adds else _SWAP).format(t=t, size=size, add="fadd" if t in floats else "add")
     place = _WHOLE if whole else _IN_ROWS
@@ -83,14 +89,17 @@ class Pairs:
 
     def swap(self, one: StridedSpan, other: StridedSpan) -> Launch:
         """Return the launch that exchanges what two memories hold."""
+        # The widest word that divides all addresses, lengths and steps: loads must be aligned to their size.
         numbers = (one.address, other.address, one.bytes, one.step, other.step)
         word = next(n for n in (8, 4, 2, 1) if not any(k % n for k in numbers))
         return self._launch(one, other, f"i{8 * word}", word, adds=False)
 
     def _launch(self, to: StridedSpan, of: StridedSpan, t: str, size: int, *, adds: bool) -> Launch:
+        # Spares two divisions of 64 bits for each element, which a GPU does in software.
         whole = to.is_contiguous and of.is_contiguous
         function, most = self._function(t, adds, whole)
         count = to.nbytes // size
+        # Sizes and steps in elements, as the kernel indexes.
         numbers = (
             to.address,
             of.address,
@@ -99,11 +108,13 @@ class Pairs:
             to.step // size,
             of.step // size,
         )
+        # No more blocks than run at once: the loop does the rest.
         grid = max(1, min(most, -(-count // _THREADS)))
         return Launch(function, grid, _THREADS, _Parameters(numbers))
 
     def _function(self, t: str, adds: bool, whole: bool) -> tuple[int, int]:
         """Return a kernel's handle, and how many of its blocks run at once."""
+        # By type, operation and whether there are gaps: a dozen kernels at most.
         found = self._known.get((t, adds, whole))
         if found is None:
             driver = self._device.driver
@@ -115,7 +126,7 @@ class Pairs:
 
 
 class _Parameters(ctypes.c_void_p * 6):  # type: ignore[misc]
-    """The addresses of numbers of 8 bytes, which stay as long."""
+    """The addresses of a kernel's parameters, as the driver takes them; keeps the numbers alive."""
 
     def __init__(self, numbers: tuple[int, ...]) -> None:
         self.numbers = (ctypes.c_int64 * len(numbers))(*numbers)

@@ -35,7 +35,10 @@ class Staging:
     def __init__(self, driver: Any, pool: Callable[[], Pool]) -> None:
         self._driver = driver
         self._pool = pool
+        # Used from the front and returned at the end: the slot in front has been given to the GPU the longest
+        # ago, so it is the likeliest to be free.
         self._slots: deque[_Slot] = deque()  # the one used last comes last
+        # One token for each slot that may still be made; `pop` of a list is atomic, so no lock is needed.
         self._unmade = [True] * MOST_SLOTS
 
     def write(self, to: int, array: np.ndarray) -> None:
@@ -44,6 +47,8 @@ class Staging:
         Other threads' work may come between the parts of a large one, here and in `read`.
         """
         nbytes = array.nbytes
+        # The driver stages up to 64 KiB of pageable memory and returns before the transfer (CUDA driver API,
+        # "API synchronization behavior").
         if nbytes <= AT_ONCE:
             if nbytes:  # a copy, as the array itself may be page-locked by another library
                 self._driver.copy_in(to, array.tobytes(), nbytes)
@@ -52,14 +57,20 @@ class Staging:
         for done in range(0, nbytes, SLOT_BYTES):
             n = min(SLOT_BYTES, nbytes - done)
             slot = self._acquire()
+            # No memory can be locked, or all slots are in use by other threads: the driver's own way, which
+            # waits.
             if slot is None:
                 self._driver.copy_in(to + done, host + done, n)
                 self._driver.wait()
                 continue
             try:
+                # What the slot was used for before must have left it.
                 slot.wait()
+                # The host copies into the next slot while the GPU reads this one, so both work at full
+                # bandwidth.
                 self._pool().copy(slot.address, host + done, n)
                 slot.use(self._driver.send, to + done, slot.address, n)
+            # Also after an error: a lost slot is never made again.
             finally:
                 self._slots.append(slot)
 
@@ -70,38 +81,46 @@ class Staging:
             if nbytes:
                 self._driver.copy_out(host, of, nbytes)
             return
+        # Bytes asked for of the GPU, and bytes that have arrived in the array.
         asked = done = 0
         ahead: deque[tuple[_Slot, int]] = deque()
         try:
             while done < nbytes:
+                # Two copies ahead keep the GPU busy while the host empties the first slot; more would take
+                # slots from other threads.
                 while asked < nbytes and len(ahead) < _AHEAD and (slot := self._acquire()):
                     n = min(SLOT_BYTES, nbytes - asked)
                     ahead.append((slot, n))
                     slot.wait()
                     slot.use(self._driver.fetch, slot.address, of + asked, n)
                     asked += n
+                # In order: the stream completes the copies in the order in which they were issued.
                 if ahead:
                     slot, n = ahead[0]
                     slot.wait()
                     self._pool().copy(host + done, slot.address, n)
                     ahead.popleft()  # first: a slot may get lost here, but never be used twice
                     self._slots.append(slot)
+                # No slot at all: this part is copied by the driver.
                 else:
                     n = min(SLOT_BYTES, nbytes - done)
                     self._driver.copy_out(host + done, of + done, n)
                     asked += n
                 done += n
         finally:
+            # Still in use by the GPU, perhaps; the next user waits for the event.
             self._slots.extend(slot for slot, _ in ahead)
 
     def _acquire(self) -> _Slot | None:
         """Return a slot for the caller alone, which the GPU may still be busy with; None: there is none."""
         try:
             slot = self._slots.popleft()
+        # All slots are taken: make one, if there may be more.
         except IndexError:
             return self._make()
         made = None
         try:
+            # A new slot costs memory, a busy one a wait: made only where the oldest slot is still in use.
             if self._unmade and not slot.is_done():
                 made = self._make()
         except BaseException:
@@ -118,8 +137,10 @@ class Staging:
             self._unmade.pop()
             return _Slot(self._driver)
         except IndexError:
+            # As many as there may be.
             return None
         except DriverError:
+            # No more page-locked memory: never asked for again, as locking is slow even where it fails.
             self._unmade.clear()
             return None
 
@@ -135,12 +156,16 @@ class _Slot:
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
+        # An event marked before any use would be done at once; this one has never been recorded, which counts
+        # as done, too.
         self._event = driver.event()
         self._marked = True
         self.address = driver.page_locked(SLOT_BYTES)
 
     def use(self, copy: Callable[..., None], *args: int) -> None:
         """Ask for a copy to or from this memory."""
+        # If the copy was issued and an interrupt came before the event, a wait for the old event would end
+        # too early.
         self._marked = False  # until the event stands behind the copy, whatever comes between
         copy(*args)
         self._mark()
