@@ -129,7 +129,7 @@ class TapeRecorder(EnclosingRecorder):
         record: the entries, and facts about the program that no entry tells.
         integrity: what the record lacks.
         saver: copies what is overwritten, if `saving`.
-        snapshot: keeps what fields held before they were written to, if somebody wants to go back.
+        snapshot: keeps what fields held before they were written to; None: nothing is run from there again.
     """
 
     follows_values = True

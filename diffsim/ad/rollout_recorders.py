@@ -81,7 +81,7 @@ class CarryWatch(NullRecorder):
         written: fields that are not in the state and that steps write.
         inputs: what steps read and neither the state nor the steps provide, with the first to read it.
         set_grads: the gradients that they write, and where; `seeded_grads`: those set to other than 0.
-        probe: counts what a tape of this step would save, if somebody wants to know.
+        probe: counts what a tape of this step would save; None: not measured.
     """
 
     follows_values = True

@@ -133,8 +133,8 @@ def _check_loss(record: Record, loss: Field) -> None:
 def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field]) -> None:
     """Raise AutodiffError where the loss depends through Python on a field that was read.
 
-    That is an array that NumPy made of it; or, where nobody knows what was made of it, a field that was set
-    later, if what was read out leads to the loss on no other way.
+    That is an array that NumPy computed from it; or, where its use is unknown, a field that was set later, if
+    the field that was read reaches the loss on no path of the record.
     """
     # One backward walk over the record collects the fields that lead to the loss (`wanted` here and
     # now, `ever` at any place), as liveness analysis does, and the constants from Python among them.

@@ -159,7 +159,7 @@ class Launched(Entry):
                 hint="let the kernel store its result into a 0-D field, or record the tape anew each time",
             )
         for p, a in zip(self.special.arguments.parameters, self.given, strict=True):
-            # A replay reads fields as they are then; the contents of foreign arrays nobody tracks.
+            # A replay reads fields as they are then; changes of foreign arrays are not tracked.
             if p.kind == "array" and not isinstance(a, Field):
                 kind = (
                     "a NumPy array" if isinstance(a, np.ndarray) else "an array of another library"

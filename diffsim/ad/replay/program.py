@@ -250,7 +250,7 @@ class Replay:
         """Run the adjoints of the last replay, from the gradients as they are.
 
         Args:
-            native: False if somebody looks at each of them: they are left to the tape.
+            native: False if each of them is observed: they are left to the tape.
 
         Returns:
             Whether it did. If not (a value that an adjoint needs may have changed), the entries are ready

@@ -139,7 +139,7 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordInt
     Args:
         entries: the record.
         seeds: what the pass starts from.
-        integrity: those of the record, which know when it ended.
+        integrity: of the record; it holds the clock's reading at the record's end.
 
     Raises:
         AutodiffError: with the statement that set it.

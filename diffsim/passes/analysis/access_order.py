@@ -1,8 +1,8 @@
 """Access order: what a kernel loads and writes, in which order, and what of it may be the same element.
 
-`sections_of` looks at whole kernels, for the data access rules: writes to one element form a group, and
-groups are found by their regions, so that asking about each load takes time in proportion to the writes that
-it may have to do with. `LaneAccesses` looks at the statements of one lane, for passes that move them.
+`sections_of` analyses whole kernels, for the data access rules: writes to one element form a group, and
+groups are found by their regions, so that a query for a load takes time proportional to the number of writes
+that may alias it. `LaneAccesses` analyses the statements of one lane, for passes that move them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Index arithmetic: an index as a base value plus a constant, or as an affine form of loop variables.
 
-`offset_of` is the quick answer, which tells elements apart that differ by a constant. `AffineForms` is the
-thorough one, on which the dependence test is built.
+`offset_of` is fast, and distinguishes elements whose indices differ by a constant. `AffineForms` is precise;
+the dependence test is built on it.
 """
 
 from __future__ import annotations

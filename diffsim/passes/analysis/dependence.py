@@ -8,7 +8,7 @@ one access and of the other) of each loop:
 
 A loop of n iterations keeps its distance within 1 - n .. n - 1, and an equation narrows one distance by what
 is known of the others: with k from 0 to 2 the distance of i can only be 0. Some equations have no solution in
-whole numbers at all (the GCD test). An index that is no affine form may be anything and says nothing.
+whole numbers at all (the GCD test). An index without an affine form gives no equation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Regions of memory: which part of each memory a kernel reads and writes, as far as a launch can know.
+"""Regions of memory: which part of each memory a kernel reads and writes, as far as is known at launch.
 
 A *row* is one index of one axis that depends on the launch alone: a constant, or an integer argument plus
 a constant (`x[t + 1, i]` with the argument t). The runtime keeps versions of rows, so `x[t + 1] = f(x[t])`
@@ -147,11 +147,11 @@ def _covers(limits: tuple[Value, Value] | None, n: int) -> bool:
 
 
 class RegionMap(Generic[T]):
-    """Things that each belong to a region, all of one memory, found by the regions that they may overlap.
+    """A map from regions of one memory to things, queried by overlap.
 
-    Two regions are disjoint only by rows along the same axis with the same argument. So things are looked
-    up by those rows, once for each combination of axes and arguments that the regions have rows of: a
-    kernel with thousands of accesses has few combinations.
+    Two regions are disjoint only by rows along the same axis with the same argument. So there is one hash
+    table of rows for each combination of axes and arguments that the regions have rows of: a kernel with
+    thousands of accesses has few combinations.
     """
 
     def __init__(self, things: Iterable[tuple[Region, T]]) -> None:

@@ -2,19 +2,19 @@
 
 The adjoint runs after the kernel and loads fields again. What it loads must be what the forward code saw:
 no statement of the kernel may write an element after a load that the adjoint repeats. The check looks at
-exactly the loads that are left in the finished adjoint, and lets pass what it can prove:
+exactly the loads that are left in the finished adjoint, and accepts what it can prove:
 
 - writes and loads of different rows (x[t + 1, i] and x[t, i] with the argument t, or constants);
 - writes by an earlier task, or by an earlier statement or iteration of the same lane on an element that no
   other lane reaches (`passes/analysis/dependence.py`);
 - accesses whose value the adjoint does not load (sums, linear updates).
 
-The adjoint of an atomic minimum or maximum asks for its element as the kernel left it. So after it nothing
-may change the element but updates of the same kind, and no derivative may flow through what it was between
-two of them: that value had another winner.
+The adjoint of an atomic minimum or maximum loads its element as the kernel left it. So after it only updates
+of the same kind may change the element, and no derivative may flow through a value that the element had
+between two of them: that value had another winner.
 
 In a parallel loop, an element that one lane writes and another may read or write is a race in the forward
-program already; its gradient is refused too, unless all that meet are additions.
+program already; its gradient is refused too, unless all of these accesses are additions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_access(
         primal: the kernel.
         adjoint: its finished adjoint.
         activity: what derivatives flow through.
-        in_place: whether memories can be put back to what they were before the launch.
+        in_place: whether memories can be restored to what they were before the launch.
 
     Returns:
         The memories that the adjoint must find as they were before the launch (with `in_place`);

@@ -74,7 +74,7 @@ class Reverser:
         new_mems: memories that the adjoint needs besides.
         winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
             update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
-        split: loops that save a segment of so many iterations at a time; `loop_of`: the loop that a
+        split: the segment length of loops that save one segment at a time; `loop_of`: the loop that a
             scratch holds saves of.
         rooms: copies of the region's own scratch; `room_grads`: the adjoints of what they hold.
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).

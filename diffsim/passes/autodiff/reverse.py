@@ -229,7 +229,7 @@ def _rename_temps(kernel: Kernel) -> Kernel:
             tasks.append(Task((), Block([]), Block(copy), t.span))
             work.now[m] = new
             work.made.append(new)
-            # The next write may go on with the new temporary until somebody reads that one.
+            # Later writes go on with the new temporary, until that one is read.
             work.read.remove(m)
         work.read.update(s.mem for s in found if isinstance(s, Load) and s.mem.kind == "temp")
         tasks.append(work.task(t) if work.now else t)

@@ -132,8 +132,8 @@ class _Rewriter:
     def lag(self, group: _Group, members: list[_Member], left: list[Stmt]) -> int | None:
         """Return how far apart along the first axis a gathered sum and a clear of its inputs may be.
 
-        None unless `left` only clears elements of the lane's own: then a lane may clear once the sums within
-        that distance are done, and need not wait for all.
+        None unless `left` only clears elements of the lane's own: then a lane may clear as soon as the sums
+        within that distance are done.
         """
         cleared: dict[Mem, Store] = {}
         # 1. What is left must be nothing but clears of the lane's own elements (and the loads for

@@ -1,6 +1,6 @@
 """Sinks stores to the end of a lane, for GPUs: loads come first and stores last.
 
-A GPU thread has many loads under way at a time, but none is moved above a store to another field, since the
+A GPU thread has many loads in flight at a time, but none is moved above a store to another field, since the
 assembler cannot know that the two never overlap. And a store into a line of memory that is still on its way
 waits for the line: clearing a gradient right after it was loaded makes the adjoint of a store four times as
 slow. So in short lanes without branches and loops, every store is moved to the end of the lane, unless

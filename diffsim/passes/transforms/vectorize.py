@@ -82,7 +82,7 @@ def _decide(task: Task) -> frozenset[Value] | None:
 
 
 def _could_pay(task: Task) -> bool:
-    """Whether LLVM makes no vectors of it, or bad ones, or takes too long; and there are lanes enough."""
+    """Whether LLVM's own vectorizer fails, does badly or takes too long, and there are enough lanes."""
     lo, hi = task.bounds.yields[-2:]
     few = isinstance(lo, Const) and isinstance(hi, Const) and hi.value - lo.value < _FEWEST_LANES
     if few:
@@ -95,7 +95,7 @@ def _could_pay(task: Task) -> bool:
 
 
 def _is_long(task: Task) -> bool:
-    """Whether LLVM would make vectors of the lanes, in more time than is left to it."""
+    """Whether LLVM would vectorize the lanes, but take too long."""
     # Below this length the vectorizer's quadratic time is small.
     if len(task.body.stmts) <= _LONGEST:
         return False
@@ -108,9 +108,9 @@ def _is_long(task: Task) -> bool:
 
 
 def _is_min_or_max(task: Task) -> bool:
-    """Whether a task only finds the least or largest of floats that lie next to each other.
+    """Whether a task is only a minimum or maximum over floats that are adjacent in memory.
 
-    LLVM vectorizes that too, but has to ask for NaN in every step.
+    LLVM vectorizes that too, but has to test for NaN in every step.
     """
     # Sums and integers LLVM vectorizes well by itself.
     if not any(op != "add" and mem.dtype.scalar.is_float for op, mem, _ in task.reductions):
