@@ -1,10 +1,10 @@
-"""What a row of the op table is made of; the rows themselves are in `ir/ops/table.py`.
+"""The columns of the op table; the rows themselves are in `ir/ops/table.py`.
 
 A row is everything diffsim knows about an op: its types, its documentation, a NumPy reference, how
 backends compute it, how it is differentiated, and on which interval it is tested. There is no second
 place: the public function, the interpreter, all backends, the reverse pass and the generated tests
-read the row. Only what a mathematical function is called on a target is left to the target, as it
-depends on the target's libraries. `vjp` has no default, so an op without an answer to "what is its
+read the row. Only the symbol of a mathematical function is left to the target, as it depends on
+the target's libraries. `vjp` has no default, so an op without an answer to "what is its
 derivative?" can not be written: the answer is a rule for each argument, ZERO, or NotDifferentiable with the
 reason the user will read.
 """
@@ -25,7 +25,7 @@ from diffsim.ir.types import ScalarType, Type, converted
 
 TABLE: dict[str, Op] = {}
 WHOLE = ("ceil", "floor", "round", "trunc")
-"""Ops that take the type of their result as well: `ds.floor(x, ds.i32)`."""
+"""Ops that also take the type of their result: `ds.floor(x, ds.i32)`."""
 _SIGNS = dict(
     pair.split()
     for pair in (
@@ -37,7 +37,7 @@ _SIGNS = dict(
 
 
 class Zero:
-    """The derivative is zero wherever it exists."""
+    """The derivative is zero wherever it exists: a rule of its own, so that no adjoint code is emitted."""
 
     def __repr__(self) -> str:
         return "ZERO"
@@ -48,13 +48,13 @@ ZERO = Zero()
 
 @dataclass(frozen=True, slots=True)
 class NotDifferentiable:
-    """There is no derivative; asking for it is an error with this reason, and advice what to do."""
+    """There is no derivative; asking for it is an error with this reason and a hint."""
 
     why: str
     hint: str
 
 
-# How backends compute an op on scalars.
+# Lowering: how backends compute an op on scalars.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,18 @@ class Instr:
 
     def of(self, kind: str) -> str | None:
         if kind == "u":
+            # Two's complement: most instructions are the same for both, and only those that differ
+            # name `u`.
             return self.u or self.i
         return self.f if kind == "f" else self.i if kind == "i" else self.b
 
 
 @dataclass(frozen=True, slots=True)
 class LLVMIntrinsic:
-    """`llvm.<name>.<type>`, for intrinsics that every target has; `i` and `u` name those for integers."""
+    """`llvm.<name>.<type>`, for intrinsics that every target has; `i` and `u`: those for integers.
+
+    Unlike `Instr`, u does not fall back to i: the signs of minima and maxima differ.
+    """
 
     f: str | None = None
     i: str | None = None
@@ -86,9 +91,9 @@ class LLVMIntrinsic:
 
 @dataclass(frozen=True, slots=True)
 class Math:
-    """A mathematical function of floats: each target maps its name to what it calls.
+    """A mathematical function of floats: each target maps its name to a function of its libraries.
 
-    `formula`, of other rows, is for the targets whose map does not have the name.
+    `formula`, in terms of other rows, is for targets whose map does not have the name.
     """
 
     name: str
@@ -97,7 +102,7 @@ class Math:
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """Written in terms of other rows: a function of values that emits them."""
+    """An expansion into other rows: a function of values that emits them."""
 
     formula: Callable[..., Value]
 
@@ -120,36 +125,38 @@ VectorJacobianProduct = tuple[Rule, ...] | Zero | NotDifferentiable | Variadic
 
 
 class OpDispatch:
-    """A thing that Python holds, of which an op makes something itself: a vector, a number on a tape."""
+    """An operand in Python that defines ops on itself: a vector, a number on a tape."""
 
     __slots__ = ()
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
-        """The result of an op of which this is one operand."""
+        """Return the result of an op of which this is one operand."""
         raise NotImplementedError
 
     def converted(self, to: ScalarType) -> Any:
-        """Its numbers in another type."""
+        """Return its numbers in another type."""
         raise NotImplementedError
 
 
 class Tracked(OpDispatch):
-    """A number that Python holds and something else follows."""
+    """A number in Python whose operations something else, such as a tape, records."""
 
     __slots__ = ()
 
     @property
     def value(self) -> Any:
-        """The plain number, vector or matrix."""
+        """Return the plain number, vector or matrix."""
         raise NotImplementedError
 
     def follows(self) -> bool:
-        """Whether what is done with it now is followed."""
+        """Return whether operations on it are recorded now."""
         raise NotImplementedError
 
 
 class Op:
-    """One row. Called with values it emits the op, called with numbers or arrays it evaluates `ref`.
+    """One row. Called with IR values it emits the op; called with numbers or arrays it evaluates `ref`.
+
+    Rows are singletons: passes compare ops by identity or name, and a pickled row is looked up again.
 
     Attributes:
         name: the op's name in the IR and, for public ops, in `ds`.
@@ -205,18 +212,18 @@ class Op:
 
     @property
     def sign(self) -> str:
-        """The op as the user writes it: "+", "ds.sin"."""
+        """Return the op as the user writes it: "+", "ds.sin"."""
         return _SIGNS.get(self.name, f"ds.{self.name}")
 
     def formula(self, functions: Container[str]) -> Callable[..., Value] | None:
-        """The formula a target computes it with, if it has only these mathematical functions; None: none."""
+        """Return the formula for a target with only these functions; None: it needs or has none."""
         how = self.lowering
         if isinstance(how, Math) and how.name in functions:
             return None
         return how.formula if isinstance(how, (Math, Expand)) else None
 
     def rule(self, k: int) -> Rule:
-        """The derivative rule of argument k, called as rule(g, *args, y)."""
+        """Return the derivative rule of argument k, called as rule(g, *args, y)."""
         vjp = self.vjp
         if isinstance(vjp, tuple):
             return vjp[k]
@@ -229,6 +236,8 @@ class Op:
             *args, dtype = args  # type: ignore[assignment]
         if dtype is not None:
             return self._whole(args, dtype)
+        # The order matters: while a kernel is built, values are emitted; then operands with ops of
+        # their own, such as tracked numbers; plain numbers last.
         if builder_stack.active() and any(isinstance(a, Value) for a in args):
             return builder_stack.builder().op(self, args)
         for a in args:
@@ -239,6 +248,7 @@ class Op:
         try:
             if self.infer_type is None and len(args) != len(self.operands):
                 raise TypeError
+            # Infinities and NaN come silently, as they do in a kernel.
             with np.errstate(all="ignore"):
                 return _plain(self.ref(*args), args)
         except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
@@ -251,7 +261,7 @@ class Op:
             ) from None
 
     def _whole(self, args: Sequence[Any], t: Any) -> Any:
-        """`ds.floor(x, ds.i32)`: what the function gives, in another type."""
+        """Evaluate `ds.floor(x, ds.i32)`: the function's result in another type."""
         if self.name not in WHOLE or not isinstance(t, ScalarType):
             raise KernelTypeError(
                 f"{self.sign} can not be computed of {shown(args[0])} as {shown(t)}"
@@ -272,19 +282,19 @@ class Op:
 
 
 def _plain(found: Any, args: Sequence[Any]) -> Any:
-    """NumPy's answer as Python's number, where no array or number of NumPy was given."""
+    """Return NumPy's result as a Python number, where no NumPy array or number was given."""
     if isinstance(found, (np.generic, np.ndarray)) and not any(hasattr(a, "dtype") for a in args):
         return found.item() if found.ndim == 0 else found
     return found
 
 
 def _row_of(name: str) -> Op:
-    """The op of that name."""
+    """Return the op of that name (for unpickling)."""
     return TABLE[name]
 
 
 def op(name: str, signature: str, doc: str, **columns: Any) -> Op:
-    """Add a row to the table."""
+    """Add a row to the table; return it."""
     assert name not in TABLE, name
     TABLE[name] = Op(name, signature, doc, **columns)
     return TABLE[name]

@@ -1,8 +1,8 @@
 """Calls of LLVM that may fail in LLVM itself, without ending the process: Python's side of `guard.ll`.
 
 LLVM is built with its assertions, and a few of them do not hold: its vectorizer compares two estimates of
-what a loop costs, and calls abort() where they differ. On Linux the call is left then, and `Crash` raised;
-what it was working on must not be touched again. Elsewhere these are plain calls.
+what a loop costs, and calls abort() where they differ. On Linux the call is abandoned then (siglongjmp), and
+`Crash` raised; the objects that it was working on must not be touched again. Elsewhere these are plain calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 
 class Crash(RuntimeError):
-    """LLVM came upon a fault of its own."""
+    """LLVM failed on a fault of its own."""
 
 
 class Guard:
@@ -28,7 +28,7 @@ class Guard:
 
     @staticmethod
     def is_possible() -> bool:
-        """Whether this system is one that `guard.ll` is written for."""
+        """Return whether `guard.ll` is written for this system."""
         return sys.platform == "linux"
 
     def run(self, passes: Any, module: llvm.ModuleRef, builder: Any) -> None:
@@ -39,7 +39,7 @@ class Guard:
             self._call("LLVMPY_RunNewModulePassManager", passes, module, builder, None)
 
     def emit(self, machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-        """The object code of a module; raises Crash."""
+        """Return the object code of a module; raises Crash."""
         if self._guarded is None:
             return bytes(machine.emit_object(module))
         lib, error = llvm.ffi.lib, ctypes.c_char_p()
@@ -55,7 +55,7 @@ class Guard:
         return code
 
     def _call(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """What a function of LLVM returns for four pointers (and numbers that look like them)."""
+        """Call a function of LLVM with four pointers (or numbers of that size) under the guard."""
         lib = llvm.ffi.lib
         function = getattr(lib, name)._cfn
         pointers = [ctypes.cast(getattr(a, "_ptr", a), ctypes.c_void_p) for a in arguments]
@@ -65,6 +65,8 @@ class Guard:
             crashed = self._guarded(
                 ctypes.addressof(result), ctypes.cast(function, ctypes.c_void_p), *pointers
             )
+        # After the lock is released: the thread survives, and other threads must be able to call
+        # LLVM again.
         if crashed:
             raise Crash
         return result

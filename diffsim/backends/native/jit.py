@@ -80,19 +80,21 @@ MATH: dict[str, int] = {
 """Functions of the C library that kernels may call: all of numbers alone."""
 
 _LONGEST = 12_000
-"""Lines of a function that LLVM's vectorizers are still asked for.
+"""Lines of the longest function for which LLVM's vectorizers run.
 
-The time that they take grows faster than the square of a block's length: minutes for some hundred turns of an
-unrolled loop over vectors.
+The time that they take grows faster than the square of a block's length: minutes for some hundred unrolled
+iterations of a loop over vectors.
 """
 
 _LONGEST_BLOCKS = 1_000
-"""Lines of a function in which LLVM still looks for vectors among the statements of a block.
+"""Lines of the longest function for which LLVM's SLP vectorizer runs.
 
-It looks longer than all other passes take together (0.7 s of 1 s for functions of a 3 x 3 svd), and these
-ran no faster for it. Shorter kernels do: two-dimensional MPM.
+It takes longer than all other passes together (0.7 s of 1 s for functions of a 3 x 3 svd), and these ran no
+faster for it. Shorter kernels do: two-dimensional MPM.
 """
 
+# Behind the object file: the length of the list of imported names, and a magic number that tells a
+# truncated or foreign file. Object readers ignore what follows the sections.
 _TRAILER = struct.Struct("<Q8s")
 _TRAILER_MAGIC = b"dsimport"
 _SYMBOL = struct.Struct("<IBBHQQ")  # of an ELF64 file: name, info, other, section, value, size
@@ -106,7 +108,7 @@ _has_vector_math = False
 
 
 def _longest(text: str) -> int:
-    """The lines of the longest function of a module."""
+    """Return the number of lines of the longest function of a module."""
     _, *functions = f"\n{text}".split("\ndefine ")
     return max((f.count("\n") for f in functions), default=0)
 
@@ -116,7 +118,7 @@ class LLVMError(RuntimeError):
 
 
 def _initialise() -> bool:
-    """Start LLVM for the host, once. Returns whether libmvec is there."""
+    """Initialize LLVM for the host, once; return whether libmvec is there."""
     global _initialised, _has_vector_math
     with _init_lock:
         if not _initialised:
@@ -144,7 +146,7 @@ def _load_shared(name: str) -> bool:
 
 
 def _undefined(code: bytes) -> list[str]:
-    """What an object file needs; of one that is not ELF, what it may need."""
+    """Return the undefined symbols of an object file; of one that is not ELF, those it may have."""
     if code[:5] != b"\x7fELF\x02":
         return list(_BUILTINS)
     with llvm.ObjectFileRef.from_data(code) as file:
@@ -152,6 +154,7 @@ def _undefined(code: bytes) -> list[str]:
     names = sections[b".strtab"]
     found = []
     for name, info, _, section, _, _ in _SYMBOL.iter_unpack(sections[b".symtab"]):
+        # SHN_UNDEF and a binding other than local (System V ABI, symbol table).
         if section == 0 and name and info >> 4:
             found.append(names[name : names.index(b"\0", name)].decode())
     return found
@@ -164,14 +167,14 @@ class Library:
     """
 
     def __init__(self, engine: llvm.LLJIT, name: str, tracker: llvm.ResourceTracker) -> None:
-        """Made by ``Jit.load``."""
+        """Wrap a linked library; called by ``Jit.load`` only."""
         self._engine = engine
         self._name = name
         self._trackers = [tracker]
         self._addresses: dict[str, int] = {}
 
     def address(self, name: str) -> int:
-        """The address of a function or global variable that the library defines.
+        """Return the address of a function or global variable that the library defines.
 
         Args:
             name: its name in the LLVM text.
@@ -185,6 +188,7 @@ class Library:
                 tracker = self._engine.lookup(self._name, name)
             except RuntimeError as error:
                 raise LLVMError(f"no symbol '{name}' in this library: {error}") from None
+            # A tracker that is collected would remove the library from the engine.
             self._trackers.append(tracker)
             found = self._addresses[name] = int(tracker[name])
         return found
@@ -194,7 +198,7 @@ _own_code: dict[str, Library] = {}  # for the life of the process: others hold a
 
 
 def dispose(passes: llvm.ModulePassManager) -> None:
-    """Give back the memory of a pass manager, 30 kB and more.
+    """Free the memory of a pass manager, 30 kB and more.
 
     Its `close` does not: llvmlite 0.50 has the method for that in a base class behind one that does nothing.
     """
@@ -203,7 +207,7 @@ def dispose(passes: llvm.ModulePassManager) -> None:
 
 
 def digest_of(file: str) -> str:
-    """What tells a version of this package's code that makes machine code, for cache keys."""
+    """Return a digest of a file of this package that determines machine code, for cache keys."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:  # an archive, whose files do not change one by one
@@ -259,6 +263,8 @@ class Jit:
             LLVMError: the text does not parse or verify; the message names the place.
         """
         vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
+        # Less and less of the optimizer: most faults are in the vectorizers. A result of any
+        # attempt is right; only a crash leads to the next one.
         attempts = [(self._opt_level, vectors), (self._opt_level, False), (0, False)]
         for level, vectors in dict.fromkeys(attempts):
             with contextlib.suppress(Crash):
@@ -280,6 +286,8 @@ class Jit:
         end = len(obj) - _TRAILER.size
         if magic != _TRAILER_MAGIC or size > end:
             raise LLVMError("not an object made by Jit.compile")
+        # 1. Resolve the imports: LLJIT does not find all of them by itself, and here a missing one gets
+        # an error with its name.
         builder = llvm.JITLibraryBuilder().add_current_process()
         missing = []
         for name in obj[end - size : end].decode(errors="replace").splitlines():
@@ -291,6 +299,7 @@ class Jit:
         if missing:
             raise LLVMError(f"undefined symbols: {', '.join(missing)}")
         builder.add_object_img(obj[: end - size])
+        # 2. Link, each object into a library of its own: several kernels define the same names.
         with self._lock:
             if self._engine is None:
                 self._engine = llvm.create_lljit_compiler(
@@ -304,8 +313,10 @@ class Jit:
         return Library(self._engine, library, tracker)
 
     def _object(self, text: str, level: int, vectors: bool, guard: Guard) -> bytes:
-        """An object file with the names of what it needs behind it."""
+        """Compile to an object file, followed by the names that it imports."""
         with self._optimised(text, level, vectors, guard) as module:
+            # Declarations of the optimized module and undefined symbols of the object: code
+            # generation adds calls of its own (memcpy, ldexp, __powidf2).
             declared = [f.name for f in module.functions if f.is_declaration]
             code = guard.emit(self._machine, module)
         needed = dict.fromkeys((*declared, *_undefined(code)))
@@ -321,7 +332,7 @@ class Jit:
         return found
 
     def _own(self, file: str) -> Library:
-        """The code of a file of LLVM text beside this one, compiled without a guard, once a process."""
+        """Load a file of LLVM text beside this one, compiled once per process and without a guard."""
         if file not in _own_code:
             text = (
                 resources.files("diffsim.backends.native")
@@ -338,13 +349,13 @@ class Jit:
         return Guard(self._own("guard.ll").address("guarded"))
 
     def optimized(self, text: str) -> str:
-        """The module after the optimisation passes, as LLVM IR text."""
+        """Return the module after the optimization passes, as LLVM IR text."""
         vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
         with self._optimised(text, self._opt_level, vectors, self._guard) as module:
             return str(module)
 
     def declare_math(self, names: Iterable[str], *, vectors: bool = True) -> str:
-        """Module-level text that declares libm functions, with vector forms where there are some.
+        """Return module-level text that declares libm functions, with their vector forms if any.
 
         Call it once a module: it also writes the module's ``@llvm.compiler.used``.
 
@@ -379,7 +390,7 @@ class Jit:
         return "\n".join(lines) + "\n"
 
     def vector_forms(self, name: str) -> list[tuple[str, int]]:
-        """The vector forms of a libm function, as (symbol, lanes), narrowest first."""
+        """Return the vector forms of a libm function, as (symbol, lanes), narrowest first."""
         known = name, self.vector_math
         if known not in self._forms:
             self._forms[known] = self._find_vector_forms(name)
@@ -391,6 +402,7 @@ class Jit:
         found = []
         for letter, bits in self._vector_sets():
             lanes = bits // (32 if single else 64)
+            # Name mangling of the Vector Function ABI: N for unmasked, one v per vector argument.
             symbol = f"_ZGV{letter}N{lanes}{'v' * arity}_{name}"
             if llvm.address_of_symbol(symbol) is not None:
                 found.append((symbol, lanes))
@@ -398,18 +410,18 @@ class Jit:
 
     @property
     def vector_bits(self) -> int:
-        """The width of the CPU's vector registers [bit]."""
+        """Return the width of the CPU's vector registers [bit]."""
         if self._host.get("avx512f"):
             return 512
         return 256 if self._host.get("avx2") else 128
 
     @property
     def vector_registers(self) -> int:
-        """How many of them there are."""
+        """Return the number of vector registers."""
         return 32 if self._host.get("avx512f") or platform.machine() == "aarch64" else 16
 
     def _vector_sets(self) -> list[tuple[str, int]]:
-        """The letters of libmvec for this CPU's instruction sets, with register widths [bit]."""
+        """Return libmvec's letters for this CPU's instruction sets, with register widths [bit]."""
         if not self.vector_math:
             return []
         sets = [("b", 128)]
@@ -435,7 +447,7 @@ class Jit:
     def _optimised(
         self, text: str, level: int, vectors: bool, guard: Guard
     ) -> Iterator[llvm.ModuleRef]:
-        """A module after the passes of a level. Raises Crash, also for one in the `with`."""
+        """Yield a module after the passes of a level; raises Crash."""
         # A context of its own: names and types of earlier modules cannot leak into this one. All is
         # closed here, in this order, because the garbage collector could close the context first.
         with contextlib.ExitStack() as stack:

@@ -1,6 +1,7 @@
-"""The thread pool and scratch arenas that compiled kernels run on: Python's side of ``pool.ll``.
+"""The thread pool and scratch arenas of compiled kernels: Python's side of ``pool.ll`` and ``gate.ll``.
 
-And of ``gate.ll``: how launches get along with Python's lock, with signals and with each other.
+``pool.ll`` has the threads and arenas; ``gate.ll`` how launches share Python's lock (the GIL) with other
+threads, run signal handlers, and exclude each other. Read the heads of these two files first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ KERNEL_SYMBOLS = (
     "ds_log_grow",
     "ds_log_release",
 )
-"""What generated code may call: signatures and promises are in ``pool.ll`` and ``gate.ll``."""
+"""The functions that generated code may call: their contracts are in ``pool.ll`` and ``gate.ll``."""
 
 _COPY_CHUNK = 1 << 18  # bytes: some tens of us for one thread
 
@@ -45,21 +46,21 @@ _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 _closed = ctypes.c_int64(0)
 closed: Sequence[int] = memoryview(_closed).cast("B").cast("q")
-"""closed[0] is not 0 while a launch runs without Python's lock: who touches what it works on must `wait`."""
+"""closed[0] is not 0 while a launch runs without Python's lock: code that accesses its memory must `wait`."""
 
 
 class Cache(Protocol):
-    """Anything that keeps bytes under a key, such as ``DiskCache``."""
+    """A store of bytes under keys, such as ``DiskCache``."""
 
     def get(self, key: str) -> bytes | None:
-        """The bytes under a key, or None."""
+        """Return the bytes under a key, or None."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key."""
+        """Store bytes under a key."""
 
 
 def _source(name: str = "pool.ll") -> str:
-    """``pool.ll`` (or another file beside it) with this platform's constants."""
+    """Return the text of ``pool.ll`` (or another file beside it) with this platform's constants."""
     text = resources.files("diffsim.backends.native").joinpath(name).read_text(encoding="utf-8")
     relax = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}
     for old, new in (
@@ -72,11 +73,12 @@ def _source(name: str = "pool.ll") -> str:
 
 
 def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
-    """The code of a file of LLVM text beside this one, compiled and loaded at most once a process."""
+    """Load the code of a file of LLVM text beside this one, compiled at most once per process."""
     if name in _native:
         return _native[name]
     text = _source(name)
     if name == "pool.ll":
+        # One module: they call each other, and LLVM may inline the poll.
         text += _source("gate.ll")
     stem = name.removesuffix(".ll")
     key = hashlib.sha256(f"{stem}\0{jit.fingerprint}\0{text}".encode()).hexdigest()
@@ -85,6 +87,7 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
     if code is not None:
         try:
             library = jit.load(code)
+        # A damaged entry of the cache: compile again, and replace it.
         except LLVMError:
             library = None
     if library is None:
@@ -97,7 +100,7 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
 
 
 def load_pool(jit: Jit, cache: Cache | None) -> Library:
-    """The code of pools and launches, its symbols registered for kernels."""
+    """Load the code of pools and launches, and register its symbols for kernels."""
     known = _native.get("pool.ll")
     if known is not None:
         return known
@@ -111,6 +114,8 @@ def load_pool(jit: Jit, cache: Cache | None) -> Library:
         api.PyThreadState_Get,
         api.PyErr_CheckSignals,
     )
+    # PYFUNCTYPE, here and below, keeps the GIL during the call: `gate.ll` itself decides when to
+    # release it.
     give = ctypes.PYFUNCTYPE(None, ptr, ptr, ptr, ptr, ptr, ctypes.c_uint64)
     functions = (ctypes.cast(f, ptr) for f in needed)
     main = threading.main_thread().ident
@@ -119,13 +124,13 @@ def load_pool(jit: Jit, cache: Cache | None) -> Library:
 
 
 def launcher(jit: Jit, cache: Cache | None) -> Callable[[ctypes.c_void_p], None]:
-    """What launches a kernel, given its parameter block."""
+    """Return the function that launches a kernel, given its parameter block."""
     address = load_pool(jit, cache).address("ds_launch")
     return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)
 
 
 def wait() -> None:
-    """Wait until no launch runs without Python's lock; while this thread keeps the lock, no other one will.
+    """Wait until no launch runs without Python's lock; none can begin while this thread holds the lock.
 
     Raises:
         KeyboardInterrupt: and whatever else a signal's handler raises.
@@ -183,14 +188,14 @@ class Pool:
 
     @property
     def handle(self) -> int:
-        """Address of the native pool: the first argument of all the pool's native functions."""
+        """Return the address of the native pool: the first argument of all its native functions."""
         if not self._finalizer.alive:
             raise RuntimeError("the thread pool is closed")
         return self._handle
 
     @property
     def scratch_bytes(self) -> int:
-        """Memory the scratch arenas hold [byte], in use or kept for reuse."""
+        """Return the size of the scratch arenas [byte], in use or free for reuse."""
         return int(self._bytes(self.handle))
 
     def run(self, task: int, params: int, n: int, chunks: int) -> int:
@@ -212,7 +217,7 @@ class Pool:
         return int(self._run(self.handle, task, params, n, chunks))
 
     def copy(self, to: int, of: int, nbytes: int) -> None:
-        """Copy memory, by as many threads as have something to do, or once closed by this one.
+        """Copy memory with as many threads as the size is worth; a closed pool copies on this thread.
 
         Errors as for `run`.
         """
@@ -229,12 +234,13 @@ class Pool:
 
 
 def _destroy(destroy: Callable[[int], None], handle: int, _library: Library) -> None:
+    # A thread that still runs native code would crash in freed memory; the process ends anyway.
     if not _still_running:
         destroy(handle)
 
 
 _still_running = False
-"""Whether, at the end of the process, the launch of a thread that nobody waits for would not stop."""
+"""Whether the launch of a daemon thread did not stop at the end of the process."""
 
 
 def _end(end: Callable[[], int]) -> None:
@@ -246,6 +252,7 @@ def _restart_after_fork() -> None:
     library = _native.get("pool.ll")
     if library is not None:
         ctypes.PYFUNCTYPE(None)(library.address("ds_after_fork"))()
+    # A fork copies the memory, but only the thread that called it: pools must forget their workers.
     for pool in _pools:
         if pool._finalizer.alive:
             pool._after_fork(pool._handle)

@@ -1,9 +1,9 @@
 """A call of `@ds_look` that keeps all registers but rax, on x86-64.
 
-The calling convention lets a function overwrite all vector registers. A loop with a call that is almost never
-made would have to keep its values elsewhere, and LLVM's register allocator pays for that inside of the loop:
-5 to 15 % in short loops whose values are saved for a gradient. So generated code makes this call in inline
-assembly that clobbers rax alone, and here everything else is saved.
+The calling convention lets a function overwrite all vector registers. A loop with a call that is almost
+never made would have to spill its values, and LLVM's register allocator pays for that inside of the loop: 5
+to 15 % in short loops whose values are saved for a gradient. So generated code makes this call in inline
+assembly that clobbers rax alone, and this function saves everything else.
 
 XSAVE would save it in one instruction, but takes microseconds where vectors of 512 bits are in use.
 """
@@ -22,12 +22,12 @@ _GENERAL = "rcx rdx rsi rdi r8 r9 r10 r11".split()
 
 @functools.cache
 def is_possible() -> bool:
-    """Whether the function is for this machine; elsewhere than on Linux assembly has other names."""
+    """Return whether this machine can run the function: x86-64 Linux (other systems mangle names)."""
     return platform.machine().lower() in ("x86_64", "amd64") and sys.platform == "linux"
 
 
 def source() -> str:
-    """LLVM text of the function, for a module that defines `@ds_look`."""
+    """Return LLVM text of the function, for a module that defines `@ds_look`."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         move, width, count = "vmovups %zmm", 64, 32
@@ -45,9 +45,13 @@ def source() -> str:
         "movq %rsp, %rbp",
         *(f"pushq %{r}" for r in _GENERAL),
         f"subq $$({width * count + 128}), %rsp",
+        # Aligned to a cache line, so that no store of a vector crosses one. rbp keeps the old
+        # stack.
         "andq $$-64, %rsp",
         *(f"{mnemonic} {r}, {place}" for r, place in vectors),
         *(f"{mask} {r}, {place}" for r, place in masks),
+        # Before a call of code that may use SSE: mixing it with dirty upper halves is slow on many
+        # CPUs.
         *(["vzeroupper"] if width > 16 else []),
         "callq ds_look",
         *(f"{mask} {place}, {r}" for r, place in masks),
@@ -66,7 +70,11 @@ def source() -> str:
 
 
 def call(arguments: str, effects: str) -> str:
-    """LLVM text of the call, in a function without a red zone."""
+    """Return LLVM text of the call, for a function without a red zone.
+
+    Inline assembly that calls pushes a return address, which would overwrite the 128 bytes below rsp that a
+    leaf function may use (System V ABI).
+    """
     return (
         'call i64 asm sideeffect "callq *$1", "={ax},r,{di},{si},~{dirflag},~{fpsr},~{flags}"'
         f"(ptr @{SYMBOL}, {arguments}) {effects}"

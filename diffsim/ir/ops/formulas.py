@@ -1,4 +1,9 @@
-"""Formulas that rows are written with: ops expressed through other rows, and random bits."""
+"""Formulas of rows: ops expressed through other rows, guards of derivatives, random bits.
+
+Guards come first. A derivative rule multiplies the incoming adjoint g by a local derivative, which may be
+infinite or NaN where g is 0, as in the untaken branch of a `select`. By IEEE 754 that product is NaN, and the
+gradient should be 0.
+"""
 
 from __future__ import annotations
 
@@ -13,60 +18,68 @@ from diffsim.ir.types import ScalarType, Type
 
 
 def cast_to(x: Value, scalar: ScalarType) -> Value:
-    """The value in another scalar type."""
+    """Emit the value in another scalar type."""
     made: Value = builder_stack.builder().cast(x, scalar)
     return made
 
 
 def broadcast_to(x: Value, t: Type) -> Value:
-    """A scalar in every element of a tensor type."""
+    """Emit a tensor with a scalar in every element."""
     made: Value = builder_stack.builder().broadcast(x, t)
     return made
 
 
 def unless_zero(g: Value, contribution: Value) -> Value:
-    """The contribution, but 0 where the incoming adjoint is: 0 times infinity is not a gradient.
+    """Emit the contribution, but 0 where the incoming adjoint is 0: 0 times infinity is not a gradient.
 
-    Where it will be differentiated again, only an undefined contribution is left out: at an adjoint that
-    happens to be 0, as that of a spring at rest, its own derivative is not 0.
+    Where this adjoint will be differentiated again, only an undefined contribution is dropped: at an adjoint
+    that happens to be 0, as that of a spring at rest, its own derivative is not 0.
     """
     wanted = emit("ne", g, 0.0)
     if builder_stack.builder().is_inner:
+        # x == x is false for NaN only.
         wanted = emit("or", wanted, emit("eq", contribution, contribution))
     return emit("select", wanted, contribution, 0.0)
 
 
 def times(g: Value, factor: Value) -> Value:
-    """The incoming adjoint times a factor, which may be infinite.
+    """Emit the incoming adjoint times a factor, which may be infinite.
 
-    Products are most of what adjoints do, so only those whose adjoint a `select` or a branch may have set
-    to 0 pay for looking at it.
+    Products are the most frequent operation of adjoints, so only those whose adjoint a `select` or a branch
+    may have set to 0 pay for the test.
     """
     product = g * factor
     return mask_zero_adjoint(g, product) if not isinstance(factor, Const) else product
 
 
 def mask_zero_adjoint(g: Value, contribution: Value) -> Value:
-    """The contribution, but 0 where a `select` or a branch has set the incoming adjoint to 0."""
+    """Emit the contribution, but 0 where a `select` or a branch has set the incoming adjoint to 0."""
     return unless_zero(g, contribution) if g in builder_stack.builder().cut else contribution
 
 
 def mask_zero_adjoints(g: Value, contribution: Value) -> Value:
-    """The same for a contribution each of whose elements is made of several of the incoming adjoint."""
+    """Emit the same for a contribution whose elements combine several elements of the incoming adjoint."""
     if g not in builder_stack.builder().cut:
         return contribution
     return unless_zero(emit("sum", emit("abs", g)), contribution)
 
 
 def by_denominator(g: Value, a: Value, b: Value, y: Value) -> Value:
-    """What y = a / b gives to the adjoint of b: -g y / b, without a division where a is a plain number."""
+    """Emit the contribution of y = a / b to the adjoint of b: -g y / b; no division where a is a constant.
+
+    Then 1 / b = y / a. The bounds on a keep 1 / a, and its product with y, within the range of f32.
+    """
     if isinstance(a, Const) and 2**-12 <= abs(a.value) <= 2**12:
         return -(g * y) * (y * _like(1 / a.value, y))
     return -(g * y) / b
 
 
 def truncated_quotient(a: Value, b: Value) -> Value:
-    """a / b; a processor traps where b is 0 or the quotient does not fit, so these are taken out."""
+    """Emit a / b rounded towards zero; 0 where b is 0.
+
+    A processor traps where b is 0 or the quotient does not fit (the least integer by -1), and LLVM calls both
+    undefined behaviour; a select evaluates both sides, so the divisor itself is replaced.
+    """
     one, nothing = _like(1, b), _like(0, b)
     if b.type.scalar.kind == "u":
         quotient = emit("int_div", a, emit("select", emit("eq", b, nothing), one, b))
@@ -102,14 +115,15 @@ def truncated_quotient_reference(a: Any, b: Any) -> Any:
 
 
 def power_reference(x: Any, p: Any) -> Any:
-    """As C's pow; NumPy takes the square root for p = 0.5, which at -inf is something else."""
+    """Evaluate C's pow in NumPy, which takes the square root for p = 0.5: NaN at -inf, where pow is inf."""
     return np.where(np.isneginf(x) & np.equal(p, 0.5), np.negative(x), np.power(x, p))[()]
 
 
 def integer_power(a: Value, n: Value) -> Value:
-    """a to the power n by repeated squaring, which wraps around as products do.
+    """Emit a to the power n by repeated squaring, which wraps around as products do.
 
-    A negative power is the quotient 1 / a ** -n without its fraction: 0 but for a = 1 and a = -1.
+    Branch-free over all bits of n: it vectorizes, and no lane waits for another. A negative power is the
+    quotient 1 / a ** -n without its fraction: 0 but for a = 1 and a = -1.
     """
     signed = a.type.scalar.kind != "u"
     one, nothing = _like(1, a), _like(0, a)
@@ -119,6 +133,7 @@ def integer_power(a: Value, n: Value) -> Value:
         return there
 
     power, square = one, a
+    # A signed exponent that is not negative has no sign bit to look at.
     last = a.type.scalar.bits - (2 if signed else 1)
     for k in range(last + 1):
         power = emit("select", bit(k), power * square, power)
@@ -146,11 +161,13 @@ def floor_divide(a: Value, b: Value) -> Value:
         if a.type.kind == "u":
             return quotient
         return emit("select", _signs_differ(emit("raw_mod", a, b), b), quotient - 1, quotient)
-    # Exact, as Python and NumPy have it: 1.0 // 0.1 is 9.0. A quotient by 0 is infinite.
+    # From the exact remainder, as Python and NumPy do it: 1.0 // 0.1 is 9.0, where floor(1.0 / 0.1) is 10.
+    # A quotient by 0 is infinite.
     remainder = emit("float_rem", a, b)
     quotient = (a - remainder) / b
     quotient = emit("select", _signs_differ(remainder, b), quotient - 1, quotient)
     down, plain = emit("floor", quotient), a / b
+    # (a - remainder) / b is a whole number but for rounding: take the nearest one.
     down = emit("select", quotient - down > 0.5, down + 1, down)
     down = emit("select", emit("eq", quotient, 0), plain * 0, down)  # a 0 has the sign of a / b
     return emit("select", emit("eq", b, 0), plain, down)
@@ -164,6 +181,7 @@ def python_modulo(a: Value, b: Value) -> Value:
             return remainder
         return emit("select", _signs_differ(remainder, b), remainder + b, remainder)
     remainder = emit("float_rem", a, b)
+    # A zero remainder has the sign of the divisor, as in Python.
     zero = emit("select", b < 0, _like(-0.0, b), _like(0.0, b))
     moved = emit("select", _signs_differ(remainder, b), remainder + b, remainder)
     return emit("select", emit("eq", remainder, 0), zero, moved)
@@ -175,12 +193,12 @@ def _signs_differ(remainder: Value, divisor: Value) -> Value:
 
 
 def shift_left(a: Value, n: Value) -> Value:
-    """0 where all bits are shifted out; LLVM leaves that open."""
+    """Emit a << n; 0 where all bits are shifted out, which is poison in LLVM."""
     return emit("select", _in_width(a, n), emit("int_shl", a, _shift(a, n)), _like(0, a))
 
 
 def shift_right(a: Value, n: Value) -> Value:
-    """The sign's bits (0 for unsigned) where all bits are shifted out."""
+    """Emit a >> n; copies of the sign bit (0 for unsigned) where all bits are shifted out."""
     out = emit("select", a < 0, _like(-1, a), _like(0, a))
     return emit("select", _in_width(a, n), emit("int_shr", a, _shift(a, n)), out)
 
@@ -199,6 +217,7 @@ def sign_of(x: Value) -> Value:
     one, nothing = (1.0, 0.0) if x.type.is_float else (1, 0)
     positive = emit("select", x > 0, one, nothing)
     if x.type.is_float:
+        # Comparisons with NaN are false, which would make its sign 0.
         positive = emit("select", emit("isnan", x), x, positive)
     if x.type.kind == "u":
         return cast_to(positive, x.type.scalar)

@@ -1,4 +1,4 @@
-"""The error function, the logarithm of the gamma function, its derivatives: references and formulas.
+"""The error function, the logarithm of the gamma function and its derivatives: references and formulas.
 
 NumPy has none of them. The C library has `erf`, `erfc` and `lgamma`, for one number. The derivatives of
 `lgamma` are formulas here, written once for values of a kernel and for arrays. digamma is a rational function
@@ -24,8 +24,10 @@ from diffsim.ir.ops.formulas import cast_to
 from diffsim.ir.types import f64
 
 _PI = math.pi
+# From here on seven terms of digamma's asymptotic series are exact to f64 (nine of trigamma's).
 _SERIES_FROM = 10.0
-# The zero of digamma, as a sum of three doubles: what is left of x after all three is exact.
+# The zero of digamma, as a sum of three doubles: near it x minus all three keeps its relative accuracy,
+# and so does digamma, which is that difference times a smooth factor.
 _ZERO = (1569415565 / 2**30, 381566830 / 2**60, 0.9016312093258695918615325266959189453125e-19)
 _SLOPE = 0.99558162689208984375
 _ABOVE = (
@@ -45,11 +47,12 @@ _BELOW = (
     0.0021284987017821144,
     -0.55789841213675513e-6,
 )
+# Bernoulli numbers B2, B4, ..., of the asymptotic series (Abramowitz and Stegun 6.3.18, 6.4.12).
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 
 
 class _Functions(NamedTuple):
-    """What the formulas are made of, beside arithmetic and comparisons."""
+    """The functions that the formulas need beside arithmetic and comparisons: NumPy's, or emitted ops."""
 
     where: Callable[..., Any]
     equal: Callable[[Any, Any], Any]
@@ -66,7 +69,7 @@ _OF_VALUES = _Functions(
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
-    """Coefficients of the powers 0, 1, 2, ... of x."""
+    """Evaluate a polynomial by Horner's rule, given the coefficients of the powers 0, 1, 2, ... of x."""
     *rest, total = coefficients
     for c in reversed(rest):
         total = x * total + c
@@ -74,11 +77,14 @@ def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
 
 
 def _digamma(x: Any, f: _Functions) -> Any:
+    # 1. Reflect negative x, and shift x below 1 up: t >= 0, u >= 1. All branches are selects, as
+    # lanes of a vector take different ones.
     below = x < 0
     t = f.where(below, 1.0 - x, x)
     up = t < 1
     u = f.where(up, t + 1.0, t)
     rest = f.where(up, -1.0 / t, 0.0)
+    # 2. Shift u from up to 10 into [1, 2], where the rational function holds: at most eight steps.
     for _ in range(int(_SERIES_FROM) - 2):
         down = u > 2
         rest = rest + f.where(down, 1.0 / (u - 1.0), 0.0)
@@ -86,11 +92,14 @@ def _digamma(x: Any, f: _Functions) -> Any:
     g = ((u - _ZERO[0]) - _ZERO[1]) - _ZERO[2]
     ratio = _polynomial(_ABOVE, u - 1.0) / _polynomial(_BELOW, u - 1.0)
     small = g * _SLOPE + g * ratio + rest
+    # 3. The asymptotic series for large t.
     inverse = 1.0 / t
     square = inverse * inverse
     terms = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI[:7], 1))
     large = f.log(t) - 0.5 * inverse - square * _polynomial(terms, square)
     y = f.where(t < _SERIES_FROM, small, large)
+    # 4. Undo the reflection. tan has period pi, so the fractional part gives the same value,
+    # without the error of pi * x for large x; at a pole (part = 0) digamma has no value.
     part = x - f.round(x)
     mirrored = f.where(f.equal(part, 0.0), math.nan, y - _PI / f.tan(_PI * part))
     return f.where(below, mirrored, y)
@@ -98,6 +107,8 @@ def _digamma(x: Any, f: _Functions) -> Any:
 
 def _trigamma(x: Any, f: _Functions) -> Any:
     below = x < 0
+    # trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))^2 (Abramowitz and Stegun 6.4.7), then the
+    # recurrence trigamma(x) = trigamma(x + 1) + 1 / x^2 up to where the series holds.
     u = f.where(below, 1.0 - x, x)
     rest = f.where(below, 0.0, 0.0)
     for _ in range(int(_SERIES_FROM)):
@@ -112,7 +123,7 @@ def _trigamma(x: Any, f: _Functions) -> Any:
 
 
 def digamma(x: Value) -> Value:
-    """In f64 whatever x is: the zero of digamma is not near enough to any f32."""
+    """Return the derivative of lgamma, computed in f64: the zero of digamma is not near enough to any f32."""
     return cast_to(_digamma(cast_to(x, f64), _OF_VALUES), x.type.scalar)
 
 
@@ -135,7 +146,7 @@ def _by_formula(formula: Callable[[Any, _Functions], Any]) -> Callable[[Any], An
 
 
 def one_by_one(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """A reference made of a function of one number."""
+    """Make a reference for arrays of a function of one number."""
 
     def reference(x: Any) -> Any:
         x = np.asarray(x)
@@ -147,7 +158,7 @@ def one_by_one(function: Callable[[float], float]) -> Callable[[Any], Any]:
 
 
 def _lgamma() -> Callable[[float], float]:
-    """The C library's function; `math.lgamma` is CPython's own and loses digits near its zeros."""
+    """Return the C library's lgamma; `math.lgamma` is CPython's own and loses digits near its zeros."""
     name = {"win32": "ucrtbase.dll", "darwin": "libSystem.dylib"}.get(sys.platform, "libm.so.6")
     try:
         function = ctypes.CDLL(name).lgamma

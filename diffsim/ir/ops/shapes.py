@@ -79,7 +79,7 @@ def outer(args: tuple[Value, ...], wanted: Type | None) -> Type:
 
 
 def position(t: Type, k: int) -> tuple[int, ...]:
-    """The index of the k-th element in row order."""
+    """Return the index of the k-th element in row-major order."""
     return tuple(int(i) for i in np.unravel_index(k, t.shape))
 
 

@@ -58,6 +58,8 @@ add: Op = op("add", "N N -> N", "Sum.",
              ref=np.add, lowering=Instr(f="fadd", i="add"),
              vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)], public=False)
 
+# Atomic additions come in any order, so a sum that replaces them may be reassociated (and
+# vectorized) too; `add` of the user's own may not.
 accumulate: Op = op("accumulate", "N N -> N", "Sum whose order the compiler may choose (of atomic adds).",
                     ref=np.add, lowering=Instr(f="fadd reassoc nsz", i="add"),
                     vjp=(lambda g, a, b, y: g, lambda g, a, b, y: g), sample=[(-4, 4), (-4, 4)],
@@ -82,11 +84,14 @@ floordiv: Op = op("floordiv", "N N -> N", "Quotient rounded down, as Python's `/
                   ref=np.floor_divide, lowering=Expand(floor_divide),
                   vjp=ZERO, sample=[(-9, 9), (1.5, 4)], public=False)
 
+# a - b * floor(a / b): the quotient is locally constant, so da = 1 and db is minus the quotient. (a
+# - y) / b is the quotient but for rounding, hence rint.
 mod: Op = op("mod", "N N -> N", "Remainder with the sign of the divisor, as Python's `%`.",
              ref=np.mod, lowering=Expand(python_modulo),
              vjp=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
              sample=[(-9, 9), (1.5, 4)], public=False)
 
+# Exact in IEEE 754 (as C's fmod), unlike a - b * trunc(a / b).
 float_rem: Op = op("float_rem", "F F -> F", "Remainder of floats with the sign of a, as C's fmod.",
                    ref=np.fmod, lowering=Math("fmod"),
                    vjp=(lambda g, a, b, y: g, lambda g, a, b, y: unless_zero(g, -g * rint((a - y) / b))),
@@ -100,6 +105,7 @@ raw_mod: Op = op("raw_mod", "I I -> I", "Integer remainder with the sign of a, a
                  ref=lambda a, b: np.where(np.equal(b, 0), 0, np.fmod(a, np.where(np.equal(b, 0), 1, b))),
                  lowering=Expand(truncated_remainder), vjp=ZERO, sample=[(-9, 9), (1, 4)])
 
+# The bare instructions, whose operands `truncdiv` and `raw_mod` have made safe.
 int_div: Op = op("int_div", "I I -> I", "Integer quotient where it is known to exist.",
                  ref=truncated_quotient_reference, lowering=Instr(i="sdiv", u="udiv"),
                  vjp=ZERO, sample=[(-9, 9), (1, 4)], public=False)
@@ -112,6 +118,8 @@ neg: Op = op("neg", "N -> N", "Negative.",
              ref=np.negative, lowering=CUSTOM_LOWERING,
              vjp=(lambda g, x, y: -g,), sample=[(-4, 4)], public=False)
 
+# abs of floats is one instruction that clears the sign bit, also of -0.0 and NaN; a select would
+# keep them.
 absolute: Op = op("abs", "N -> N", "Absolute value; derivative 0 at 0.",
                   ref=np.abs, lowering=Expand(lambda x: select(x < 0, -x, x) if x.type.is_int else fabs(x)),
                   vjp=(lambda g, x, y: times(g, sign(x)),), sample=[(-4, 4)])
@@ -123,6 +131,8 @@ fabs: Op = op("fabs", "F -> F", "Absolute value of a float; derivative 0 at 0.",
 sign: Op = op("sign", "N -> N", "-1, 0 or 1; NaN of NaN.",
               ref=np.sign, lowering=Expand(sign_of), vjp=ZERO, sample=[(0.5, 4)])
 
+# NaN counts as missing (IEEE 754-2008 minNum), as in NumPy's fmin. The two rules share one
+# condition, so that at a tie the whole derivative goes to one side and none is lost or doubled.
 minimum: Op = op("min", "N N -> N", "Smaller of two; at a tie the derivative goes to the first.",
                  ref=np.fmin, lowering=LLVMIntrinsic(f="minnum", i="smin", u="umin"),
                  vjp=(lambda g, a, b, y: select(a <= b, g, 0.0),
@@ -141,6 +151,7 @@ floor: Op = op("floor", "F -> F", "Largest whole number not above.",
 ceil: Op = op("ceil", "F -> F", "Smallest whole number not below.",
               ref=np.ceil, lowering=LLVMIntrinsic(f="ceil"), vjp=ZERO, sample=[(-4, 4)])
 
+# roundeven, not rint: the same in every rounding mode, and without floating-point exceptions.
 rint: Op = op("round", "F -> F", "Nearest whole number, halves to even.",
               ref=np.rint, lowering=LLVMIntrinsic(f="roundeven"), vjp=ZERO, sample=[(-4, 4)])
 
@@ -149,6 +160,8 @@ trunc: Op = op("trunc", "F -> F", "Whole part, rounded towards zero.",
 
 # ---- powers, exponentials, logarithms
 
+# The inner select keeps the division from 0 / 0: a select evaluates both sides, and a second
+# derivative would multiply the untaken one's infinity by 0.
 sqrt: Op = op("sqrt", "F -> F", "Square root; derivative 0 at 0.",
               ref=np.sqrt, lowering=LLVMIntrinsic(f="sqrt"),
               vjp=(lambda g, x, y: select(y > 0, 0.5 * g / select(y > 0, y, 1.0), 0.0),),
@@ -200,6 +213,7 @@ cos: Op = op("cos", "F -> F", "Cosine of x [rad].",
              ref=np.cos, lowering=Math("cos"),
              vjp=(lambda g, x, y: unless_zero(g, -g * sin(x)),), sample=[(-6, 6)])
 
+# By y rather than x: no second call of a trigonometric function.
 tan: Op = op("tan", "F -> F", "Tangent of x [rad].",
              ref=np.tan, lowering=Math("tan"),
              vjp=(lambda g, x, y: unless_zero(g, g * (1.0 + y * y)),), sample=[(-1.2, 1.2)])
@@ -258,6 +272,7 @@ digamma: Op = op("digamma", "F -> F", "Derivative of lgamma; infinite at 0, NaN 
                  ref=gamma.digamma_reference, lowering=Expand(gamma.digamma),
                  vjp=(lambda g, x, y: unless_zero(g, g * trigamma(x)),), sample=[(0.1, 20)])
 
+# The polygamma functions go on for ever; a refusal that names the reason ends the chain here.
 trigamma: Op = op("trigamma", "F -> F", "Derivative of digamma; infinite at 0, -1, -2, ...",
                   ref=gamma.trigamma_reference, lowering=Expand(gamma.trigamma),
                   vjp=NotDifferentiable("ds.trigamma has no derivative here",
@@ -276,6 +291,7 @@ ge: Op = op("ge", "N N -> b", "a >= b.", ref=np.greater_equal, vjp=ZERO, public=
             lowering=Instr(f="fcmp oge", i="icmp sge", u="icmp uge"), sample=[(-4, 4), (-4, 4)])
 eq: Op = op("eq", "T T -> b", "a == b.", ref=np.equal, vjp=ZERO, public=False,
             lowering=Instr(f="fcmp oeq", i="icmp eq", b="icmp eq"), sample=[(-4, 4), (-4, 4)])
+# une, unlike the ordered comparisons above: NaN differs from everything, as in Python.
 ne: Op = op("ne", "T T -> b", "a != b.", ref=np.not_equal, vjp=ZERO, public=False,
             lowering=Instr(f="fcmp une", i="icmp ne", b="icmp ne"), sample=[(-4, 4), (-4, 4)])
 
@@ -307,6 +323,8 @@ int_shr: Op = op("int_shr", "I I -> I", "Shift right by less than the width.", r
                  lowering=Instr(i="ashr", u="lshr"), vjp=ZERO, sample=[(0, 99), (0, 7)],
                  public=False)
 
+# The untaken side gets an adjoint of exactly 0; the guards of `formulas.py` keep it 0 from there
+# on.
 select: Op = op("select", "B T T -> T", "a where the condition holds, else b; both are evaluated.",
                 ref=np.where, lowering=CUSTOM_LOWERING,
                 vjp=(ZERO, lambda g, c, a, b, y: select(c, g, 0.0),
@@ -324,6 +342,7 @@ cast: Op = op("cast", "T -> T", "The value in another scalar type; floats lose t
               "integers, and stay within their range.", ref=lambda x: x, lowering=CUSTOM_LOWERING,
               vjp=(lambda g, x, y: cast_to(g, x.type.scalar),), sample=[(-4, 4)], public=False)
 
+# A row rather than nothing at all: the op must survive until the reverse pass has read its rule.
 stop_grad: Op = op("stop_grad", "T -> T", "The value itself, with derivative 0.", ref=lambda x: x,
                    lowering=Expand(lambda x: x), vjp=ZERO, sample=[(-4, 4)])
 
@@ -342,6 +361,7 @@ random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, 
 
 # ---- tensors as wholes
 
+# Scalarized before lowering (`passes/transforms/scalarize.py`), so no code generator sees these rows.
 build: Op = op("build", "S...", "A vector or matrix of scalars, in row order.",
                ref=shapes.build_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.build,
                vjp=lambda k, g, xs, y: extract(g, *shapes.position(y.type, k)), sample=[], public=False)
