@@ -1,4 +1,4 @@
-"""What is made when it is first asked for, once, whichever thread of Python asks."""
+"""Cached properties that are computed once, whichever threads of Python access them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from diffsim import locks
 _lock = locks.rlock()
 locks.finish_before_fork(lambda: _lock)
 _DEEPEST = 20_000
-"""Python's limit of nested calls meanwhile: a chain of 800 `elif`s is nested as deep."""
+"""Python's recursion limit meanwhile: a chain of 800 `elif`s is as deep in the syntax tree."""
 
 
 class _Making:
-    """Held while kernels are translated and compiled. A fork waits: LLVM can not be copied half way."""
+    """The lock of translation and compilation. A fork waits for it, as LLVM must be at rest."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -43,9 +43,9 @@ making = _Making()
 
 
 class locked_cached_property(locks.cached):  # noqa: N801
-    """A cached property of which no second value is ever made, as `cached_property` may do from 3.12 on.
+    """A cached property whose value is computed once; `cached_property` has no lock from Python 3.12 on.
 
-    Code in use could otherwise be that of a value which was thrown away, and be freed.
+    With two values, machine code in use could belong to the discarded one, and be freed.
     """
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

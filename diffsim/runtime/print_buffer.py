@@ -1,4 +1,4 @@
-"""What kernels printed, shown when their launch has ended."""
+"""Prints the lines that a kernel left in its buffer, after the launch (docs/adr/0015)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def used(head: np.ndarray) -> int:
 
 
 def show(name: str, prints: Sequence[Print], lost: int, lines: np.ndarray) -> None:
-    """Print the lines of a launch: task by task, lane by lane, and in each lane as it went.
+    """Print the lines of a launch in the order of tasks, of lanes, and of execution within a lane.
 
     Args:
         name: the kernel.

@@ -1,6 +1,6 @@
 """What the runtime tells a tape: the recorder protocol.
 
-While a tape records in a thread, its *recorder* stands in `session.tape`. Launch functions
+While a tape records in a thread, its *recorder* is `session.tape`. Launch functions
 (`runtime/kernels/launch_function.py`), fields (`runtime/fields/field.py`) and values that a tape follows
 (`runtime/fields/recorded.py`) report to it what the program does, one method call an event:
 
@@ -38,7 +38,7 @@ Pull = Callable[[Any], Any]
 
 
 class Witness(Protocol):
-    """Hears of changes that its own thread did not make (`Session.begin_hearing`)."""
+    """Receives the writes of other threads than its own (`Session.begin_hearing`)."""
 
     def written_elsewhere(self, f: AnyField, who: str, span: Span | None) -> None:
         """Another thread has written to a field, or to an array."""
@@ -48,7 +48,7 @@ class Witness(Protocol):
 
 
 class Recorder(Protocol):
-    """Hears what a thread does while a tape records there."""
+    """Receives the events of a thread while a tape records there."""
 
     # ---- what the recorder wants; read at every event, so implementations use plain attributes
 
@@ -144,7 +144,7 @@ class Recorder(Protocol):
         """The program has called `ds.stop_grad`: it knows which of its values are constants."""
 
     def cut_short(self, what: str, span: Span | None) -> None:
-        """A launch or more began to write and failed, and no entry will tell of it: the record has a gap."""
+        """One or more launches began to write and failed; they have no entry, so the record has a gap."""
 
 
 class ForwardingRecorder:

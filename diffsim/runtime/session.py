@@ -1,4 +1,4 @@
-"""The session: what a program has one of, as `ds.init` made it, and the clock of all writes.
+"""The session: the program's options, backend and recorders, and the clock of all writes.
 
 `options.py` has the options of `ds.init` and the environment variables.
 """
@@ -47,7 +47,7 @@ cpu, cuda, gpu = Arch("cpu"), Arch("cuda"), Arch("gpu")
 
 
 class Session:
-    """Everything that a program has one of.
+    """The state that a program has once: options, backend, clock, recorders.
 
     Attributes:
         clock: counts launches and writes from Python; versions of fields are readings of it.
@@ -113,7 +113,7 @@ class Session:
 
     @property
     def listener(self) -> Recorder | None:
-        """What hears the events of this thread, while a tape records in any thread."""
+        """The recorder to which this thread reports, while a tape records in any thread."""
         me = threading.get_ident()
         # Only where another thread witnesses: its tape must know of writes it did not record.
         own = self.recorders.get(me)
@@ -140,7 +140,7 @@ class Session:
         self.alone = self.recorders if len(witnesses) <= 1 else {}
 
     def forget_other_threads(self) -> None:
-        """In the child of a fork there is only this thread, with what it records."""
+        """Discard the state of all other threads: the child of a fork has only this one."""
         # The other threads do not exist in the child, so that nothing would ever remove their recorders.
         me = threading.get_ident()
         for numbers in (self.recorders, self.passes):
@@ -255,7 +255,7 @@ class Session:
 
     @contextlib.contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Run a gradient that the user wrote."""
+        """Run a block as a gradient that the user wrote (`recomputed_from`)."""
         outer = self.recomputed_from
         # Nested: what the outer gradient recomputes stays trusted in the inner one.
         self.recomputed_from = self.clock if outer is None else outer

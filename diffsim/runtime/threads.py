@@ -15,12 +15,12 @@ _MOST_STREAMS = 1 << 15
 
 
 class OfThread(threading.local):
-    """What is different in each thread.
+    """The state of one thread.
 
     Attributes:
         launches: counts launches with random numbers; the counts of two threads have no number in common.
         recomputed_from: see `Session`.
-        quiet: whether launches do what was done before, and what they print is not shown again.
+        quiet: whether launches repeat earlier ones, whose output is not shown again.
     """
 
     def __init__(self, numbers: Iterator[int]) -> None:
@@ -37,7 +37,7 @@ def of_threads() -> OfThread:
 
 
 def members(kept: WeakSet[Any]) -> list[Any]:
-    """Return what is in a set that other threads may add to at any time."""
+    """Return the members of a set that other threads may add to at any time."""
     while True:
         # `list` of a WeakSet raises if the set grows meanwhile; the collector defers removals by itself.
         try:

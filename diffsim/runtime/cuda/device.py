@@ -71,8 +71,8 @@ class Device:
         sm: compute capability that code is made for, ten times the version.
         pairs: sums and exchanges of memory.
         staging: copies from and to the host.
-        pending: what may have noted an error since the last look, which `report()` raises, and the
-            clock's reading before it was launched first.
+        pending: executables whose checks are still to be read (`report()` raises their errors), with the
+            clock's reading before the first such launch.
         on_failure: what to call with such an error, and that reading, before it is raised.
     """
 

@@ -156,7 +156,7 @@ class CudaExecutable:
         seed: int,
         arrays: Iterable[BoundArray],
     ) -> tuple[list[Launch], Any]:
-        """Launches with a parameter block of their own, as for `make_block`, and what they need to live.
+        """Prepare launches with a parameter block of their own (`make_block`), and what has to live as long.
 
         They share the work area with all launches of the kernel: on one stream none runs beside another.
         """
@@ -204,7 +204,7 @@ class CudaExecutable:
         return CallText(tuple(lines), names)
 
     def failed(self, code: int) -> None:
-        """Raise what a launch ran into."""
+        """Raise the error for a code that the driver returned at a launch."""
         # Arrays that were to be copied back: the launch did not happen.
         self._copies = {}
         try:
@@ -217,7 +217,7 @@ class CudaExecutable:
             ) from None
 
     def copy_back(self) -> None:
-        """After a launch with arrays of NumPy: take over what it wrote."""
+        """Copy what a launch wrote to copies of NumPy arrays back into the arrays."""
         # Emptied first: `read` may raise, and a later launch must not write to arrays of an earlier one.
         copies, self._copies = self._copies, {}
         for mem, (array, copy) in copies.items():
@@ -272,7 +272,7 @@ class CudaExecutable:
             print_buffer.show(self.name, self.prints, int(head[1]), lines)
 
     def report(self) -> None:
-        """Wait, and raise what a check found since the last look."""
+        """Wait, and raise the error of a check that has failed since the last call."""
         found = np.empty(ERROR_SLOTS, np.int64)
         # Not `read`, which reports errors and would come back here.
         self.device.read_raw(self.errors.address, found)

@@ -156,8 +156,7 @@ class _Slot:
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
-        # An event marked before any use would be done at once; this one has never been recorded, which counts
-        # as done, too.
+        # An event that was never recorded counts as done (cuEventQuery).
         self._event = driver.event()
         self._marked = True
         self.address = driver.page_locked(SLOT_BYTES)
@@ -166,7 +165,7 @@ class _Slot:
         """Ask for a copy to or from this memory."""
         # If the copy was issued and an interrupt came before the event, a wait for the old event would end
         # too early.
-        self._marked = False  # until the event stands behind the copy, whatever comes between
+        self._marked = False  # until the event follows the copy on the stream
         copy(*args)
         self._mark()
 

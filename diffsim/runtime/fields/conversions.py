@@ -1,4 +1,4 @@
-"""What Python hands over to a field: indices, elements, arrays; what does not fit is an error."""
+"""Checks and converts what Python gives to a field: indices, elements, arrays."""
 
 from __future__ import annotations
 

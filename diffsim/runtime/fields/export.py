@@ -1,4 +1,4 @@
-"""A field's memory in the hands of other libraries (PyTorch, CuPy, JAX, Numba, NumPy), without copies.
+"""Shares a field's memory with other libraries (PyTorch, CuPy, JAX, Numba, NumPy), without copies.
 
 It is handed out by the CUDA array interface (version 3) and by DLPack. All work of diffsim goes to a
 blocking stream, so it is in order with what others do on CUDA's default stream; for other streams it is

@@ -48,7 +48,7 @@ _PUBLIC = (
     "assign copy_from dtype element fill from_numpy grad m mark_written n name needs_grad placed shape "
     "to_numpy"
 ).split()
-"""What users are told of."""
+"""The public attributes, as `dir` and messages list them."""
 _FIXED = frozenset(["dtype", "element", "is_grad", "number", "versions"])
 """Attributes that are set once."""
 _CHANGING = frozenset(
@@ -331,7 +331,7 @@ class Field(FieldProtocols, FieldLike):
     # ---- writes from Python
 
     def _touch(self, row: int | None = None) -> None:
-        """Note that Python wrote; on a recording tape, that what stood there had no effect later."""
+        """Note a write from Python: advance the clock, and set the version (of a row)."""
         # The clock ticks after the write, and its reading is the version: any adjoint of an earlier launch
         # that loads these elements is refused from now on (docs/adr/0004).
         session.clock = now = session.clock + 1
@@ -571,7 +571,7 @@ class Field(FieldProtocols, FieldLike):
             self.versions.cleared(now, dirty=self._exported)
 
     def spoil(self) -> None:
-        """Set all elements to NaN, which no tape is told of."""
+        """Set all elements to NaN, without an entry on a tape."""
         self.storage.fill(float("nan"))
         self._touch()
 

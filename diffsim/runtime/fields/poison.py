@@ -1,4 +1,4 @@
-"""What is left of a backward pass that did not run to its end: NaN.
+"""Overwrites the gradients of a failed backward pass with NaN.
 
 Such a pass leaves sums that lack some of their terms, and nothing tells them from gradients. So they are
 overwritten when it fails; a pass that does not fail pays nothing for it.

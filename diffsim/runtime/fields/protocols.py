@@ -76,7 +76,7 @@ class FieldProtocols:
     # ---- what is refused
 
     def _refuse(self, sign: str, *, right: bool = False) -> NoReturn:
-        """Raise the error for an operator; `right`: the field stands on its right."""
+        """Raise the error for an operator; `right`: the field is its right operand."""
         text = f"... {sign} {{}}" if right else f"{{}} {sign} ..."
         raise self._not_there(
             text.format(self._called()),

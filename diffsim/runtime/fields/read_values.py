@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Provenance:
-    """Where a number or vector comes from: a list of losses must keep neither tapes nor fields alive.
+    """The field that a number or vector was read from, and the recording in which it was.
 
     Attributes:
         field: has a gradient; None if it is gone.
@@ -134,7 +134,7 @@ class Provenance:
 
 
 class Followed:
-    """What NumPy's functions make of such numbers and arrays remembers the same source."""
+    """Mixin of such numbers and arrays: results of NumPy's functions have the same provenance."""
 
     __slots__ = ()
 
@@ -285,7 +285,7 @@ for _name in ("neg", "pos", "abs"):
 
 
 class FieldElement(TrackedFloat):
-    """The number, and the very element that it is.
+    """A number read from an element of a field, with that element.
 
     Attributes:
         field, index: the element.

@@ -22,7 +22,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.protocols import FieldProtocols
 
 _METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_numpy type".split()
-"""What users are told of, besides the members."""
+"""The public attributes besides the members, as `dir` and messages list them."""
 
 
 @checked_methods("fill to_numpy from_numpy copy_from")

@@ -92,7 +92,7 @@ class Kernel(Named):
         _alive.add(self)
 
     def forget(self) -> None:
-        """Compile anew at the next call (after `ds.init`, say)."""
+        """Discard all specializations, so that the next call compiles anew (after `ds.init`, say)."""
         # `kernel.grad` must refuse a launch that it can no longer know of, rather than treat the kernel as
         # never launched and differentiate it where nothing was computed (`GradientCall._known_launches`).
         if any(s.launches.last is not None for s in self.specializations.values()):
@@ -117,7 +117,7 @@ class Kernel(Named):
             self._launch, self._grad = self._first, None
 
     def forget_launch(self) -> None:
-        """Ask for the launch function again at the next call."""
+        """Discard the launch function, which the next call fetches from its specialization."""
         self._launch = self._first
 
     def __get__(self, owner: Any, kind: Any = None) -> Kernel | BoundKernel:
@@ -533,7 +533,7 @@ def _as_argument(p: Parameter, a: Recorded) -> Any:
 
 
 def _fields_first(source: Source) -> list[Callable[[], None]]:
-    """Give the fields that a kernel uses the names of their variables."""
+    """Return functions that name the fields which a kernel uses after their variables."""
     # Python's own tables of the names in the function's code: globals and attributes in `co_names`, variables
     # of enclosing functions in `co_freevars`. A name in them that means something else does no harm: the
     # field gets a name at most.

@@ -1,8 +1,8 @@
 """One kernel compiled for one combination of compiled-in arguments.
 
-A `Specialization` is what a launch needs: IR, captures, code, launch function. Beside it stand what was
-asked of it: its launches so far (`launch_history.py`), what it reads and writes (`access_summary.py`), its
-derivative (`derivative.py`) and variants that check more (`instrumentation.py`).
+A `Specialization` is what a launch needs: IR, captures, code, launch function. It leads to its launches so
+far (`launch_history.py`), what it reads and writes (`access_summary.py`), its derivative (`derivative.py`)
+and variants with additional checks (`instrumentation.py`).
 """
 
 from __future__ import annotations
@@ -185,9 +185,9 @@ class Specialization:
 
     @property
     def is_announced(self) -> bool:
-        """Whether a tape that asks for it hears of launches before they happen.
+        """Whether a launch is announced to a recorder that intercepts launches.
 
-        It does not hear again of the instrumented variant that it has itself put in place of a kernel.
+        An instrumented variant is not: the recorder itself has put it in place of the kernel.
         """
         return self.instrumentation is None
 
@@ -235,7 +235,7 @@ class Specialization:
         return found
 
     def cut_short(self) -> None:
-        """Tell a tape that a launch began to write and failed, so that no entry tells of it."""
+        """Report a launch that began to write and failed, and so has no entry."""
         tape = session.listener
         if tape is not None:
             tape.cut_short(self.name, self.kernel.source.head())

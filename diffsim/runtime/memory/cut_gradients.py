@@ -1,4 +1,4 @@
-"""Gradients of what Python set in a tape's block, which are not those of what was there (docs/adr/0027)."""
+"""Gradients of values that Python set in a tape's block, not of the values before (docs/adr/0027)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cut(NamedTuple):
 
     Attributes:
         now: the clock's reading at the end of the pass that computed them.
-        record: what the record of the tape is known by.
+        record: the identity of the tape's record.
         part: these elements, as an index of an array.
         writer: the statement that set the value.
     """
@@ -65,7 +65,7 @@ def refuse_cut(f: _Field, cut: Cut, who: str) -> AutodiffError:
 
 
 def check_gradient(f: _Field, since: int, who: str) -> None:
-    """Refuse an adjoint that would take such a gradient of a field that its launch wrote.
+    """Refuse an adjoint whose cotangent, of a field that its launch wrote, is such a gradient.
 
     Args:
         f: the field.
