@@ -54,6 +54,7 @@ def _static(
             "ds.static takes what is to be known before the launch",
             "write ds.static(range(3))",
         )
+    # `ds.static(a, b)` unrolls over its arguments.
     if len(args) > 1:
         return iteration_spaces.Static(args)
     (thing,) = args
@@ -89,6 +90,7 @@ def _static(
             f"{describe(thing)} can not be unrolled",
             f"write ds.static(range({thing._mem.name}.shape[0])), or leave ds.static out",
         )
+    # Its observation compares no keys, so a launch would not notice a new one.
     if isinstance(thing, dict):
         raise cx.syntax(
             node,
@@ -97,6 +99,7 @@ def _static(
         )
     # From the class: `hasattr` of an object may run code of the program.
     if hasattr(type(thing), "__iter__") and not isinstance(thing, str):
+        # Before the list is made; a generator has no length, and is consumed.
         if isinstance(thing, Sized) and len(thing) > _MOST_UNROLLED:
             raise cx.syntax(
                 node,
@@ -114,7 +117,7 @@ static = Intrinsic(
     "static",
     "Evaluate while compiling: unrolls `for i in ds.static(range(3))`, decides `if ds.static(flag)`.",
     _static,
-    lambda x: x,
+    lambda x: x,  # in Python everything is known
 )
 
 
@@ -137,6 +140,7 @@ def _ndrange(
 
 
 def _ndrange_in_python(*axes: Any) -> Any:
+    # In Python it iterates over the same tuples, so that functions can be tried outside of kernels.
     return iter(
         iteration_spaces.NdRange(
             [tuple(a) if isinstance(a, (tuple, list)) else (0, a) for a in axes]
@@ -179,6 +183,7 @@ def _loop_config(
     kwargs: dict[str, PythonObject],
 ) -> None:
     """Record the options of the next outermost loop."""
+    # Two of them are Taichi's and have no effect here, so that its programs run unchanged.
     known = {"serialize", "parallelize", "block_dim", "name"}
     unknown = set(kwargs) - known
     if args or unknown:
@@ -188,6 +193,7 @@ def _loop_config(
             hint="its options are " + ", ".join(sorted(known)),
         )
     for name, given in kwargs.items():
+        # Values of the kernel are refused: the options belong to the compiled code.
         wrong = not isinstance(given, (bool, int, str, np.integer))
         hint = "give it a constant, or a ds.template() argument"
         if name == "block_dim" and not isinstance(given, Value):
@@ -244,6 +250,8 @@ def _cast(
 def _cast_in_python(x: Evaluated, t: Any) -> Any:
     if isinstance(x, (Matrix, list, tuple)):
         return Matrix(x, t)
+    # A whole array is converted by the rules of the language, which are defined for values out of range
+    # too.
     if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind in "biuf":
         return converted(x, scalar_type(t))
     return scalar_type(t)(x)
@@ -279,6 +287,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
         mem, index = place
         # An atomic update is a store: the value is converted to the memory's type, with the same warnings.
         v = assignments.stored(cx, mem, index, thing, value_node)
+        # LLVM's atomicrmw has bitwise operations of integers only (LangRef).
         if op in ("and", "or", "xor") and not v.type.is_int:
             raise cx.type_error(
                 node,
@@ -317,6 +326,7 @@ def _on_local(
         found = cx.builder.atomic(op, mem, (), -v if name == "atomic_sub" else v, wants_old=True)
         assert found is not None
         return found
+    # The result is the value before, as for memory.
     old = expressions.expr(cx, target)
     if not isinstance(old, Value):
         raise cx.type_error(
@@ -354,6 +364,7 @@ def _like(name: str, number: int) -> Intrinsic:
     ) -> Value:
         if len(args) != 1 or kwargs:
             raise cx.type_error(node, f"ds.{name} takes one value", f"write ds.{name}(x)")
+        # Only the type is used; the code of the argument is dead, unless it has effects.
         t = cx.value(args[0], node).type
         return cx.builder.broadcast(cx.builder.const(number, t.scalar), t)
 
@@ -417,6 +428,7 @@ def _random(
     dtype = kwargs.pop("dtype", args[0] if args else float)
     if kwargs or len(args) > 1:
         raise cx.type_error(node, "ds.random takes a type only", "write ds.random(ds.f32)")
+    # Integers of all types are the low bits of the draw.
     t = cx.builder.default_fp if dtype is float else dtype
     t = cx.builder.default_ip if dtype is int else t
     if not isinstance(t, ScalarType) or t.is_bool:
@@ -471,6 +483,7 @@ def _stop_grad(
             node, "ds.stop_grad takes no keyword arguments", f"leave {next(iter(kwargs))}= out"
         )
     thing = args[0] if len(args) == 1 else None
+    # A field as a whole: the memories are noted, and `translate.py` rewrites their loads at the end.
     fields = thing.fields() if is_struct_field(thing) else [thing] if is_field(thing) else []
     if fields:
         cx.constant_mems.update(cx.use(f._mem) for f in fields)

@@ -82,6 +82,8 @@ def _in_python(name: str, formula: Callable[[Any], tuple[Any, ...]]) -> Callable
         given = given.astype(np.float64) if given.dtype.kind in "iu" else given
         sizes = (2,) if name == "eig" else (2, 3)
         _refuse(given, name, sizes, lambda p, h: KernelTypeError(p, Span.of_caller(), h))
+        # The same formula over NumPy arrays: kernels and Python give the same digits, apart from
+        # contractions.
         return tuple(Matrix(x) for x in formula(given))
 
     return run
@@ -155,6 +157,8 @@ svd = Intrinsic(
 
 def _polar(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     a = _matrix(cx, node, "polar_decompose", args, kwargs)
+    # R and S are unique where A is invertible, so their adjoints have no free rotations, and need no
+    # marking as first order.
     if a.type.shape == (2, 2):
         return _custom(cx, "polar", a, decompositions.polar2, decompositions.polar2_adjoint)
     return _custom(cx, "polar", a, decompositions.polar3, decompositions.polar3_adjoint)
@@ -227,6 +231,7 @@ eig = Intrinsic(
 
 
 def _evaluate(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Value:
+    # Ops and funcs alike are inlined once for each eigenvalue.
     if isinstance(f, Op):
         found = calls.apply(cx, node, f, [x])
     elif isinstance(f, BoundFunc):
@@ -266,6 +271,7 @@ def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> An
     """
     n = d.type.shape[0]
     x = [extract(d, k, k) for k in range(n)]
+    # On the diagonal the ordinary chain rule applies.
     made = {(k, k): _evaluate(cx, node, f, x[k]) for k in range(n)}
     # At a relative distance h, cancellation in the quotient costs eps / h, the rule h**4: they are equal at
     # h = eps**(1/5).

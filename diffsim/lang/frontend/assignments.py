@@ -46,6 +46,7 @@ def annotated(cx: TranslationContext, node: ast.AnnAssign) -> None:
     """Translate `a: ds.f64 = thing`."""
     if node.value is None:
         raise cx.syntax(node, "a declaration without a value", "give it a value")
+    # The annotation is an expression of the program, such as ds.f64 or a type alias.
     t = expr(cx, node.annotation)
     thing, what = expr(cx, node.value), ast.unparse(node.target)
     assign_to(cx, node.target, calls.convert(cx, thing, t, node, assigned=what))
@@ -194,6 +195,7 @@ def stored(
     cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Evaluated, node: Any
 ) -> Value:
     """Convert an operand to the type of the memory it is stored into; report what that may lose."""
+    # An index longer than the rank names a component of the element.
     want = mem.dtype.scalar if len(index) > mem.rank else mem.dtype
     have = cx.value(thing, node, "the value", want)
     if have.type.shape != want.shape:
@@ -252,6 +254,7 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
             f"{describe(old_thing)} as a whole can not be changed",
             f"name an element: {sample(old_thing, ast.unparse(target))}",
         )
+    # A local: no other lane sees it.
     new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
     assign_to(cx, target, new)
 
@@ -307,6 +310,7 @@ def _augment_place(
     (mem, index), kind = place, type(node.op)
     if old is None:
         v = stored(cx, mem, index, thing, node.value)
+        # Addition of the negative, so that reductions and adjoints have one rule for both.
         if kind is ast.Sub:
             v = -v
         elif kind in (ast.BitAnd, ast.BitOr, ast.BitXor) and not v.type.is_int:

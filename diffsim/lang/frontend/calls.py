@@ -64,6 +64,7 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
                 "** (unpacking of keywords) can not be used in a kernel",
                 "name each of them",
             )
+        # After all positional arguments, as in Python.
         kwargs[k.arg] = expressions.expr(cx, k.value)
     # Arguments have set the place to their own lines.
     cx.builder.span = cx.span(node)
@@ -84,6 +85,8 @@ def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
     for a in node.args:
         if isinstance(a, ast.Starred):
             many = expressions.expr(cx, a.value)
+            # How many arguments there are has to be known at compile time; a vector's size is part of its
+            # type.
             if isinstance(many, Value) and len(many.type.shape) == 1:
                 many = linalg.elements(many)
             if not isinstance(many, (list, tuple, range, Matrix)):
@@ -128,6 +131,7 @@ def _dispatch(
     handler = _CALLED.get(type(function))
     if handler is not None:
         return handler(cx, node, function, args, kwargs)
+    # By the marker, as kernels are a class of the runtime, which the language can not import.
     if is_ours(function) and getattr(function, "_diffsim_kernel", False):
         raise cx.syntax(
             node,
@@ -148,6 +152,7 @@ def _dispatch(
             raise cx.type_error(
                 node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
             )
+        # The unit diagonal is constant; the factor may be a run-time value.
         made = cx.value(expressions.fold(cx, node, Matrix.diag, args[0], 1.0), node)
         return made * cx.value(args[1], node)
     # Builtins that work on run-time values too; other functions of Python follow last.
@@ -209,6 +214,7 @@ def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> A
         return expressions.binary(cx, ast.Pow, args[0], args[1], node)
     if op.name in ("min", "max") and len(args) > 2:
         return functools.reduce(lambda a, b: apply(cx, node, op, [a, b]), args)
+    # Ops with a type rule of their own take varying numbers of operands.
     if len(args) != len(op.operands) and op.infer_type is None:
         raise cx.type_error(
             node,
@@ -242,6 +248,7 @@ def _method(
     # A constant remains a constant, without a type of its own.
     if isinstance(method.owner, Matrix) and known:
         return expressions.fold(cx, node, getattr(method.owner, method.name), *args, **kwargs)
+    # The same formula as in Python, over values: its ops are emitted one by one.
     owner = cx.value(method.owner, node)
     values = [a if isinstance(a, expressions.Number) else cx.value(a, node) for a in args]
     try:
@@ -254,6 +261,7 @@ def _method(
     except TypeError as problem:
         if isinstance(problem, DiffsimError):
             raise
+        # Without the receiver.
         wants = list(inspect.signature(function).parameters.values())[1:]
         raise cx.type_error(
             node,
@@ -286,8 +294,11 @@ def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigne
         )
     if isinstance(thing, str):  # float("inf")
         thing = expressions.fold(cx, node, float, thing)
+    # An explicit conversion of a literal is a constant of that type, which no longer adopts another
+    # precision.
     if isinstance(thing, expressions.Number) and not assigned:
         return Const(t, expressions.fold(cx, node, t, thing))
+    # A literal gets the destination's precision at once; rounding it twice could differ in the last place.
     v = cx.value(thing, node, like=t)
     # bool(0.5) is True: not a truncation to an integer.
     if t.is_bool and not v.type.is_bool:
@@ -303,6 +314,7 @@ def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[E
             a = cx.value(a, node, like=t.scalar)
         # Vectors among the arguments are concatenated, as in GLSL: vec4(v.xy, 0, 1).
         flat += linalg.elements(a) if isinstance(a, Value) and a.type.shape else [a]
+    # One number for all elements.
     if len(flat) == 1:
         flat *= t.size
     if len(flat) != t.size:
@@ -326,6 +338,7 @@ def _matrix(
     vector: bool,
 ) -> Any:
     """Translate `ds.Vector([...])` and `ds.Matrix([...])`."""
+    # Also by name, as Taichi has it.
     dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)
     if kwargs or not 1 <= len(args) <= 2:
         raise cx.type_error(
@@ -402,6 +415,7 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
             )
         if len(args) == 1 and name != "abs":
             return args[0]
+        # Python's own function keeps integers exact and of any size.
         if all(isinstance(a, expressions.Number) for a in args):
             function: Callable[..., Any] = getattr(builtins, name)
             return function(*args)
@@ -417,6 +431,7 @@ def _sum(
         raise cx.type_error(
             node, f"sum can not be called with {count(len(args))}", "write sum(list)"
         )
+    # Elements as Python numbers, which adopt the precision of the other operands.
     items = args[0].entries.ravel().tolist() if isinstance(args[0], Matrix) else args[0]
     if isinstance(items, Value) and items.type.shape:
         return linalg.total(items)
@@ -443,6 +458,7 @@ def _pow(
 def _len(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Any:
+    # As in Python, the length of a matrix is its number of rows.
     if len(args) == 1 and isinstance(args[0], Value) and args[0].type.shape:
         return args[0].type.shape[0]
     if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
@@ -524,6 +540,7 @@ def _python_call(
 ) -> Any:
     """Call a function of Python at compile time; refuse functions that kernels can not call."""
     name = name_of(function)
+    # By its package, without running code of the program: `function.__module__` may be a property.
     module = home_of(function)
     home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
     # 1. Reasons to refuse, most specific first. 2. Functions that can run at compile time. 3. The rest is
@@ -541,6 +558,7 @@ def _python_call(
             f"{ast.unparse(node.func)} can not be used on run-time values",
             f"use {instead}" if instead else "write it with the functions of ds",
         )
+    # `ds.Vector.zero(ds.f32, 3)` makes a constant.
     constructors = module == "diffsim" and home in ("Matrix", "Vector")
     if module == "numpy" and name in _NOT_PURE:
         raise cx.syntax(
@@ -560,6 +578,7 @@ def _python_call(
         if not isinstance(function, np.ufunc):
             _check_sizes(cx, node, name, [*args, *kwargs.values()])
         return expressions.fold(cx, node, function, *args, **kwargs)
+    # Functions that the user could decorate; those of other libraries are to be called in Python.
     mine = isinstance(function, FunctionType) and module not in sys.stdlib_module_names
     what = "class" if isinstance(function, type) else "Python function"
     if isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, list):
@@ -586,6 +605,7 @@ def _check_sizes(
     cx: TranslationContext, node: ast.Call, name: str, args: list[PythonObject]
 ) -> None:
     """Refuse calls that take long or much memory while compiling: `np.ones(10**9)`, `list(range(10**9))`."""
+    # Lazy or constant in time: they make nothing of the size of their arguments.
     if name in ("range", "zip", "enumerate", "isinstance", "hasattr", "divmod", "reversed"):
         return
     most = _LONGEST_FACTORIAL if name in ("factorial", "comb", "perm") else _MOST_ELEMENTS

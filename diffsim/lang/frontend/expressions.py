@@ -169,6 +169,7 @@ def truth(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Value | b
 
 def _constant(cx: TranslationContext, node: ast.Constant) -> Any:
     """Evaluate a literal."""
+    # Texts are allowed: they are keys of dictionaries and arguments of print.
     if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
         raise cx.syntax(
             node, f"{node.value!r} can not be used in a kernel", "kernels compute with real numbers"
@@ -220,6 +221,7 @@ def binary(
         if repeated is not None:
             return repeated
     if not isinstance(a, Value) and not isinstance(b, Value):
+        # Folded by Python and NumPy, in double precision, before any type is chosen.
         if isinstance(a, (*Number, Matrix)) and isinstance(b, (*Number, Matrix)):
             _check_size(cx, kind, a, b, node)
             return fold(cx, node, python, a, b)
@@ -232,6 +234,7 @@ def binary(
                 "make the text outside of the kernel",
             )
     left, right = operands(cx, node, a, b)
+    # These two need more than one op.
     if kind is ast.Pow:
         return _power(cx, left, right, node)
     if kind is ast.MatMult:
@@ -290,6 +293,7 @@ def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> 
     things: PythonObject
     things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)
     times = times.value if isinstance(times, Const) else times
+    # The length of a list is known at compile time.
     if isinstance(times, Value) and times.type.is_int and not times.type.shape:
         raise cx.type_error(
             node,
@@ -364,6 +368,8 @@ def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
     both_int = all(x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
     if not both_int:
         return cx.builder.named("pow", a, b)
+    # Its result would be a fraction; Python makes a float of it, which would change the type of the
+    # expression.
     if isinstance(b, int) and b < 0:
         raise _negative_power(cx, node)
     if cx.debug and isinstance(b, Value) and b.type.scalar.kind != "u":
@@ -431,6 +437,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
     """Translate a unary operator."""
     x = expr(cx, node.operand)
+    # `not` asks for the truth, the other operators for the value.
     if isinstance(node.op, ast.Not):
         known = truth(cx, x, node.operand)
         return cx.builder.named("not", known) if isinstance(known, Value) else not known
@@ -463,6 +470,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Valu
     # Each operand is evaluated once, though it takes part in two comparisons.
     right = expr(cx, node.comparators[k])
     first = _compare_two(cx, type(node.ops[k]), left, right, node)
+    # The op may have been folded by the builder.
     if isinstance(first, Const) and first.type is bool_:
         first = bool(first.value)
     if k + 1 == len(node.ops) or (not isinstance(first, Value) and not first):
@@ -576,6 +584,7 @@ def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
             "a list comprehension runs over things known at compile time",
             "use range(n) with a constant n, or write a loop",
         )
+    # A container or iterator of the program: its items are observed as one call of `list`.
     if not isinstance(items, (list, tuple, iteration_spaces.Static, iteration_spaces.NdRange)):
         items = fold(cx, generator.iter, list, items)
     made = []
@@ -599,6 +608,7 @@ def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
     return made
 
 
+# Dispatch by the exact class of the node: the parser makes no instances of subclasses.
 _EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
     ast.Constant: _constant,
     ast.Name: _name,

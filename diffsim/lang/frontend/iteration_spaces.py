@@ -89,6 +89,7 @@ class NdRange:
         if not all(isinstance(x, int) for pair in self.bounds for x in pair):
             raise TypeError("bounds known while compiling are needed")
         lo = [a for a, _ in self.bounds]
+        # As `range`, a box whose end is before its start is empty.
         sizes = [max(0, b - a) for a, b in self.bounds]
         for index in np.ndindex(*sizes):
             yield tuple(i + a for i, a in zip(index, lo, strict=True))
@@ -134,6 +135,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
                 f"{mem.name} is 0-D, there is nothing to loop over",
                 f"its only element is {mem.name}[None]",
             )
+        # The shape of a field is constant, that of an array argument a run-time value.
         axes = [_bounds(cx, node, 0, n) for n in thing.shape]
         return Space(axes, kind="single" if mem.rank == 1 and kind == "tuple" else kind)
     if isinstance(thing, range):
@@ -141,6 +143,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         if thing.step == 1:
             return Space([_bounds(cx, node, thing.start, thing.stop)], kind="single")
         thing = list(thing)
+    # Unrolling multiplies the code, so it must be visible in the program.
     if isinstance(thing, (list, tuple, Matrix, zip, enumerate)) or (
         isinstance(thing, Value) and thing.type.shape
     ):
@@ -226,12 +229,14 @@ def _range_space(cx: TranslationContext, node: ast.Call) -> Space:
     step = args[2] if len(args) == 3 else 1
     if isinstance(step, Const):
         step = step.value
+    # The sign of the step determines how the iterations are counted, so it is needed now.
     if isinstance(step, Value) or not isinstance(step, int) or step == 0:
         raise cx.type_error(
             node,
             "the step of a range is a whole number other than 0, known before the launch",
             "loop over range(n) and compute the index: first + k * step",
         )
+    # Errors point to the argument if there is only one.
     first, last = _bounds(cx, node.args[0] if len(node.args) == 1 else node, lo, hi)
     if step == 1:
         return Space([(first, last)], kind="single")
@@ -256,6 +261,7 @@ def bind_target(cx: TranslationContext, target: ast.expr, item: Evaluated) -> No
         raise cx.syntax(
             target, "the target of a loop is a name, or several", "assign in the body of the loop"
         )
+    # `for a, b in ds.static(vectors)` unpacks vectors, as an assignment does.
     if isinstance(item, Value) and len(item.type.shape) == 1:
         item = linalg.elements(item)
     elif isinstance(item, Matrix):

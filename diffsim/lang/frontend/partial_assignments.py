@@ -45,6 +45,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
                 f"an attribute of {describe(holder)} can not be assigned in a kernel",
                 "its components are x, y, z and w" if local else "keep what changes in a 0-D field",
             )
+    # Several elements at once, named by a slice or by fewer indices than axes.
     if isinstance(target, ast.Subscript) and _assign_slice(cx, target, thing, source):
         return
     if not isinstance(target, (ast.Subscript, ast.Attribute)):
@@ -57,6 +58,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     while isinstance(base, ast.Subscript):
         index = subscripts.index_list(cx, base) + index
         base = base.value
+    # The chain must begin with a local: a vector from outside of the kernel is a constant.
     name = structs.local_name(cx, base)
     if name is None and not isinstance(base, ast.Name):
         raise cx.syntax(target, "this can not be assigned to", "assign to an element of a local")
@@ -89,6 +91,7 @@ def assign(cx: TranslationContext, target: ast.expr, thing: Evaluated, source: a
     ends = [[cx.builder.literal(k)] for k in chosen] or [[]]
     for one, end in zip(things, ends, strict=True):
         new = cx.value(one, source, "the value", like=owner.type)
+        # An element keeps the vector's scalar type, as a local keeps its own.
         new = keep_type(cx, new, owner.type.scalar, f"an element of {name}", source)
         owner = cx.builder.op(TABLE["insert"], (owner, new, *index, *end))
     assignments.assign_local(cx, name, owner, target)
@@ -124,6 +127,7 @@ def spread(
     cx: TranslationContext, thing: Evaluated, shape: tuple[int, ...], source: ast.expr
 ) -> list[Any]:
     """Return what is assigned to each element of a slice."""
+    # A vector or list goes element by element, a number to all.
     if len(shape) == 1:
         return split(cx, thing, shape[0], source)
     v = cx.value(thing, source)
@@ -158,6 +162,8 @@ def component_places(
     if not swizzle and not isinstance(target, ast.Subscript):
         return None
     assert isinstance(target, (ast.Attribute, ast.Subscript))
+    # The element in memory, of which components are stored one by one: no other component is written, so
+    # lanes may write different components of one element.
     inner = subscripts.resolve_place(cx, target.value)
     if inner is None or isinstance(inner, structs.StructPlace):
         return None
@@ -253,6 +259,7 @@ def fill(cx: TranslationContext, node: ast.expr) -> bool:
         local = cx.value(local, target)
     if isinstance(local, StructVar) or isinstance(place, structs.StructPlace):
         return False
+    # 1. A local vector. 2. An element of a field. 3. A whole field.
     if isinstance(local, (Value, KernelLocal)):
         owner = local.mem.dtype if isinstance(local, KernelLocal) else local.type
     elif place is not None:

@@ -79,6 +79,7 @@ def _attribute_of(
     # The attributes of an object of diffsim do not change, so observing the object itself is enough.
     if observation is not None and is_ours(owner):
         observation.strict = True
+    # Values of the kernel first; what follows are objects of Python.
     if isinstance(owner, StructValue):
         return structs.attribute(cx, owner, node), None
     if name == "fill" and isinstance(owner, (Matrix, Value)) and linalg.shape(owner):
@@ -101,6 +102,7 @@ def _attribute_of(
         return expressions.Method(
             name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
         ), None
+    # A better message than that None has no elements.
     if is_field(owner) and name == "grad" and owner.grad is None:
         raise KernelNameError(
             f"{owner._mem.name} has no gradient",
@@ -110,6 +112,7 @@ def _attribute_of(
             else "declare it with needs_grad=True",
         )
     found = _get(cx, owner, node)
+    # Not observed: see above. The value itself may still be one that can not be compiled in.
     if is_ours(owner):
         cx.check_captured(found, node, name)
         return found, None
@@ -157,8 +160,10 @@ def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
             dims = owner.type.shape
             return dims[0] if name == "n" else (dims[1] if len(dims) == 2 else 1)
         return owner.type.shape if name == "shape" else expressions.Method(name, owner)
+    # `.x` and its like are names of vectors' elements; matrices have none.
     if name in linalg.COMPONENTS and len(owner.type.shape) == 1:
         return _component(cx, owner, linalg.COMPONENTS[name], node)
+    # `v.zyx` is a new vector.
     chosen = linalg.swizzle(name)
     if chosen is not None and len(owner.type.shape) == 1:
         return cx.tensor_of_rows([_component(cx, owner, k, node) for k in chosen], node)
@@ -213,6 +218,7 @@ def resolve_place(cx: TranslationContext, node: ast.expr) -> structs.StructPlace
         return component_place(cx, inner, (linalg.COMPONENTS[node.attr],), node)
     if not isinstance(node, ast.Subscript):
         return None
+    # `x[i][k]`: a component of an element, or an element of a field in a list of fields.
     if isinstance(node.value, ast.Subscript) or is_member(cx, node.value):
         inner = None if slices(node.value) else resolve_place(cx, node.value)
         if inner is None:
@@ -337,6 +343,7 @@ def component_place(
     """Return the place of a component of an element; None for a row of a matrix."""
     mem, outer = inner
     dims = mem.dtype.shape
+    # The index names a component already, or the element is a number.
     if len(outer) > mem.rank or not dims:
         raise cx.type_error(
             node,
@@ -354,6 +361,7 @@ def component_place(
         )
     made = []
     for k, n in zip(index, dims, strict=True):
+        # Constants are checked now, and all are converted to values.
         number = k.value if isinstance(k, Const) else k
         if not isinstance(number, Value) and not 0 <= number < n:
             raise cx.type_error(
@@ -381,6 +389,7 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Va
     # `x[None]`, the element of a 0-D field.
     if found is None:
         return []
+    # Of fields: the elements of a slice are a matter for a loop.
     if any(isinstance(s, ast.Slice) for s in ast.walk(node.slice)):
         raise cx.syntax(
             node.slice,
@@ -391,6 +400,7 @@ def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Va
     for one in found if isinstance(found, (tuple, list)) else (found,):
         if isinstance(one, Matrix):
             one = cx.value(one, node)
+        # `x[I]` with the index vector of `ds.grouped`, possibly among others: `x[I, 0]`.
         if isinstance(one, Value) and len(one.type.shape) == 1:
             made += linalg.elements(one)
         else:
@@ -494,16 +504,20 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
                 "only fields, vectors and matrices have them",
             )
         index = index_list(cx, node)
+        # A row of a matrix, as a vector.
         if len(owner.type.shape) == 2 and len(index) == 1:
             width = owner.type.shape[1]
             row = [cx.builder.op(TABLE["extract"], (owner, index[0], j)) for j in range(width)]
             return cx.builder.tensor_of(row, (width,))
         return cx.builder.op(TABLE["extract"], (owner, *index))
     found = expressions.expr(cx, node.slice)
+    # Python's containers take Python's numbers as keys.
     if isinstance(found, tuple):
         found = tuple(k.value if isinstance(k, Const) else k for k in found)
     elif isinstance(found, Const):
         found = found.value
+    # A run-time choice among fields would be a pointer, which the IR does not have: analyses need to know
+    # the memory.
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
         things = owner.values() if isinstance(owner, dict) else owner
         if any(is_field(f) or is_struct_field(f) for f in things):
@@ -528,6 +542,8 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
             f"{describe(owner)} has no elements",
             "only fields, vectors and matrices have them",
         )
+    # Not observed as a call, since the container is observed; the line below does it for objects of the
+    # program.
     item = expressions.fold(cx, node, _item, owner, found, asked=False)
     # `__getitem__` is code of the program here: the answer has to be asked for again before each launch.
     if not is_settled_outside(owner) and not isinstance(found, Value):

@@ -106,6 +106,7 @@ def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> L
     if options is None or cx.running or cx.in_task:
         return LoopOptions(node)
     cx.next_loop = None
+    # There is no loop left that the options could apply to.
     if is_static:
         raise cx.syntax(
             options.node,
@@ -152,6 +153,7 @@ def parallel_for(
             "do it in a line before the loop: n = ..., then for i in range(n)",
         )
     yields = tuple(v for axis in space.axes for v in axis)
+    # Each axis is a value of the body: the lane's index along it.
     axes = tuple(Value(lo.type, space.hint(node.target, k)) for k, (lo, _) in enumerate(space.axes))
     for axis, (lo, hi) in zip(axes, space.axes, strict=True):
         note_range(cx, axis, lo, hi)
@@ -212,6 +214,7 @@ def accumulate(
     cx: TranslationContext, mem: Mem, kind: type[ast.operator], v: Value, node: Any
 ) -> None:
     """Translate `s += v` in a parallel loop, where s is a local of the kernel."""
+    # `s *= v` in parallel depends on the order of lanes, and has no atomic update.
     if kind not in ATOMIC:
         raise race_error(cx, mem.name, node)
     # A number is added to each element of a vector, as `v + 1` does.
@@ -239,6 +242,7 @@ def kernel_return(cx: TranslationContext, node: ast.Return) -> None:
         )
     thing = cx.value(expr(cx, node.value), node.value, "the result")
     t = cx.result.dtype
+    # A result declared as an integer does not silently cut off fractions.
     if thing.type.shape != t.shape or (thing.type.is_float and not t.is_float):
         raise cx.type_error(
             node.value,

@@ -134,6 +134,7 @@ class Matrix(OpDispatch, CompiledByValue):
     @staticmethod
     def cols(cols: Any) -> Matrix:
         """The matrix with these vectors as columns."""
+        # Through rows, which checks that all have one length.
         rows = Matrix(cols)
         return marked(Matrix(rows.entries.T), rows)
 
@@ -181,6 +182,8 @@ class Matrix(OpDispatch, CompiledByValue):
         binary = OPERATORS.get(ufunc) if method == "__call__" and not options else None
         if binary is not None:
             a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
+            # The array was the left operand and is now a vector. A scalar of NumPy remains one, whose operator
+            # would ask this method again.
             if isinstance(a, Matrix):
                 return binary(a, b)
             return b._apply(a, lambda entries, number: ufunc(number, entries))
@@ -213,6 +216,7 @@ class Matrix(OpDispatch, CompiledByValue):
             )
         try:
             checked_index(index)
+            # Read first: an index that does not exist has a message of its own.
             self.entries[index]
         except (IndexError, ValueError, TypeError):
             raise self._no_element(index) from None
@@ -238,7 +242,9 @@ class Matrix(OpDispatch, CompiledByValue):
         # NumPy would cut off fractions silently.
         if given is not None and not (entries.dtype.kind in "biu" and given.dtype.kind == "f"):
             with contextlib.suppress(ValueError, OverflowError):
+                # NumPy refuses a Python int that does not fit, but wraps an element of an array around.
                 entries[index] = value if isinstance(value, int) else given
+                # The vector now depends on what the new element was read from as well.
                 marked(self, self, value)
                 return
         raise FieldError(
@@ -438,6 +444,7 @@ class Matrix(OpDispatch, CompiledByValue):
         )
 
     def __getattr__(self, name: str) -> Any:
+        # Python calls this only if no attribute or property has the name.
         if name in linalg.METHODS:
             return lambda *args, **named: in_python(
                 name, linalg.METHODS[name], self, *args, **named
@@ -479,6 +486,7 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __copy__(self) -> Matrix:
         made = Matrix(self.entries)
+        # A copy has no owner: it may be changed.
         made.typed, made.taken = self.typed, self.taken
         return made
 
@@ -548,6 +556,7 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
 
 def same_shape(name: str, args: Sequence[Any]) -> None:
     """Refuse vectors and matrices of different shapes, which NumPy might broadcast."""
+    # A dictionary as an ordered set, for a message that is the same in each run.
     shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
     if len(shapes) > 1:
         raise KernelTypeError(

@@ -57,6 +57,7 @@ def inline(
             "each call is translated in place; make fewer funcs of them, or a loop",
         )
     bound = bind(cx, node, func, args, kwargs)
+    # A call with a derivative of its own remains a statement; all others dissolve into the caller's code.
     if func.gradient is not None or func.replay is not None:
         # Its CustomCall computes results from arguments: a changed argument would be a result without an
         # adjoint.
@@ -73,6 +74,7 @@ def inline(
         return body(cx, node, func, bound, after=env)
     # Passing by reference, by copying in and out.
     after: Environment = {} if env is None else env
+    # Structs of Python are constants; a copy of the kernel's can be changed.
     bound |= {name: structs.as_value(cx, bound[name], node) for name in changed}
     result = body(cx, node, func, bound, after=after)
     by_reference.assign(cx, node, func, bound, after, len(args) - len(node.args))
@@ -112,6 +114,7 @@ def run(
         targets: what it may add to, if it is the gradient of a func.
         after: receives its bindings at its end.
     """
+    # A frame of its own, with names of its own: inlining never captures a caller's local.
     frame = Frame(source, cx.span(node), targets)
     # Only the parameters are visible: a func does not see the locals of its caller.
     for name, thing in env.items():
@@ -128,6 +131,7 @@ def run(
     span = cx.builder.span
     try:
         statements.block(cx, source.node.body)
+        # All returns were merged into RESULT.
         result = cx.env.get(RESULT)
         if result is not None:
             check_returns(cx, source)
@@ -238,6 +242,7 @@ def _parameter(
     """Convert an argument to the annotated type of its parameter; refuse what would lose something."""
     v = cx.value(given, node, f"the argument {name}")
     shape = t.shape if isinstance(t, TensorType) else ()
+    # A float for an integer parameter would lose its fraction, and its derivative.
     to_int = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
     if v.type.shape != shape or (to_int and v.type.is_float):
         want = an(t) if isinstance(t, (ScalarType, TensorType)) else f"of type {t.__name__}"

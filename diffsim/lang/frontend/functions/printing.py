@@ -45,6 +45,7 @@ def show(cx: TranslationContext, node: ast.Call) -> None:
             else:
                 line.operand(place, thing)
     line.text(end)
+    # Lanes run in any order; their positions restore the order of the loop when lines are shown.
     cx.builder.add(Print(cx.lane_position(), tuple(line.pieces), tuple(line.values), cx.span(node)))
 
 
@@ -58,6 +59,7 @@ def _texts(cx: TranslationContext, node: ast.Call, known: dict[str, str]) -> lis
                 "it takes sep= and end=; what it prints goes to sys.stdout when the launch has ended",
             )
         thing = expressions.expr(cx, k.value)
+        # None means the default, as for Python's print.
         if thing is not None and not isinstance(thing, str):
             raise cx.type_error(k.value, f"{k.arg} is {describe(thing)}", "give it a text")
         if thing is not None:
@@ -101,6 +103,7 @@ class _Line:
         """Evaluate a format specification, which must be known at compile time."""
         if part.format_spec is None:
             return ""
+        # A specification may contain places itself: f"{x:.{digits}f}".
         inner = _Line(self.cx)
         assert isinstance(part.format_spec, ast.JoinedStr)
         inner.formatted(part.format_spec)
@@ -131,6 +134,7 @@ class _Line:
         elif isinstance(thing, StructValue):
             self.parts(node, thing.members, spec, thing.type.__name__ + "(", ")")
         elif isinstance(thing, (list, tuple)):
+            # As Python writes containers.
             closing = ",)" if isinstance(thing, tuple) and len(thing) == 1 else ")"
             around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
             self.parts(node, dict(enumerate(thing)), spec, *around)
