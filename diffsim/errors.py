@@ -76,7 +76,7 @@ class Span:
         return found
 
     def text(self) -> str:
-        """The place as `File "...", line N`, the source line and carets; then the callers' lines."""
+        """Write the place as `File "...", line N`, the source line and carets; then the callers' lines."""
         shown = [span._line() for span in self._and_callers()]
         if len(shown) > 2 * _MOST_CALLERS:  # a func that calls itself
             left_out = f"  {len(shown) - 2 * _MOST_CALLERS} more calls like these"

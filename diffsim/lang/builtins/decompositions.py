@@ -185,7 +185,7 @@ def _normal(u: Any) -> Any:
 
 
 def svd(a: Any) -> tuple[Any, Any, Any]:
-    """U, sigma, V with A = U sigma V^T; see `ds.svd`."""
+    """Return U, sigma, V with A = U sigma V^T; see `ds.svd`."""
     scaled, size = _scaled(a)
     # 1. Orthogonal columns w = A V. 2. Their directions are U, their lengths sigma. A column that is only
     # rounding error has no direction: there U is completed to an orthogonal matrix.
@@ -212,7 +212,7 @@ def svd(a: Any) -> tuple[Any, Any, Any]:
 
 
 def polar2(a: Any) -> tuple[Any, Any]:
-    """R, S with A = R S for 2 x 2, in closed form: R is A plus or minus its cofactors, at length 1."""
+    """Return R, S with A = R S for 2 x 2, in closed form: R is A plus or minus its cofactors, normalized."""
     p, q, r, t = elements(_scaled(a)[0])
     one = _constant(1.0, p)
     # A + cof(A) for det > 0 and A - cof(A) otherwise is a multiple of the orthogonal factor; unlike the
@@ -228,7 +228,7 @@ def polar2(a: Any) -> tuple[Any, Any]:
 
 
 def polar3(a: Any) -> tuple[Any, Any]:
-    """R, S with A = R S for 3 x 3, by the svd."""
+    """Return R, S with A = R S for 3 x 3, by the svd."""
     u, sigma, v = svd(a)
     turned = transpose(v)
     return matmul(u, turned), _symmetric(matmul(matmul(v, sigma), turned))
@@ -239,7 +239,7 @@ def _symmetric(a: Any) -> Any:
 
 
 def sym_eig(a: Any) -> tuple[Any, Any]:
-    """The diagonal matrix of the eigenvalues of (A + A^T) / 2, and V; see `ds.sym_eig`."""
+    """Return the diagonal matrix of the eigenvalues of (A + A^T) / 2, and V; see `ds.sym_eig`."""
     n = shape(a)[0]
     scaled, size = _scaled(a)
     e = elements(_symmetric(scaled))
@@ -267,7 +267,7 @@ def sym_eig(a: Any) -> tuple[Any, Any]:
 
 
 def eig2(a: Any) -> tuple[Any, Any]:
-    """Eigenvalues and eigenvectors of a 2 x 2 matrix as `ds.eig` returns them; differentiated as written.
+    """Return eigenvalues and eigenvectors of a 2 x 2 matrix as `ds.eig` does; differentiated as written.
 
     The eigenvectors of a matrix so small that their derivative would overflow count as constant.
     """
@@ -289,7 +289,7 @@ def eig2(a: Any) -> tuple[Any, Any]:
 
 
 def _roots(a: Any) -> tuple[Any, ...]:
-    """m, p, b, c, re, im, im == 0; the eigenvalues of [[m + p, b], [c, m - p]] are m +- (re + i im)."""
+    """Return m, p, b, c, re, im, im == 0: [[m + p, b], [c, m - p]] has the eigenvalues m +- (re + i im)."""
     p, b, c, d = elements(a)
     middle, p = 0.5 * (p + d), 0.5 * (p - d)
     root = p * p + b * c
@@ -300,7 +300,7 @@ def _roots(a: Any) -> tuple[Any, ...]:
 
 
 def _eigenvector(x: Any, y: Any, b: Any, c: Any, z: Any, instead: list[Any], real: Any) -> Any:
-    """The longer of the columns (x + iy, c) and (b, z + iy) at length 1; only the first if not real."""
+    """Return the longer of the columns (x + iy, c), (b, z + iy), normalized; the first if not real."""
     left = logical_not(real) | (x * x + c * c >= b * b + z * z)
     nothing = _constant(0.0, x)
     v = [select(left, x, b), select(left, y, nothing), select(left, c, z), nothing]
@@ -314,7 +314,7 @@ def _eigenvector(x: Any, y: Any, b: Any, c: Any, z: Any, instead: list[Any], rea
 
 
 def _ratio(difference: Any, by: Any, scale: Any) -> Any:
-    """difference / by; 0 where `by` is not more than rounding, next to `scale`."""
+    """Return difference / by; 0 where `by` is only rounding error, relative to `scale`."""
     facts = _numbers(by)
     # A few units in the last place of the largest value: differences below are rounding, and would be
     # amplified to gradients of order 1 / eps. The second term keeps the quotient finite.
@@ -323,7 +323,7 @@ def _ratio(difference: Any, by: Any, scale: Any) -> Any:
 
 
 def _turn(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> Any:
-    """t / by, for the adjoint t of a rotation in the plane of two singular vectors, where `by` may be 0.
+    """Return t / by, for the adjoint t of a rotation of two singular vectors, where `by` may be 0.
 
     `across` is the adjoint of the element between them. A function that does not depend on which of
     several equal singular vectors were chosen has t = by * across: then the quotient is `across`, with no
@@ -346,7 +346,7 @@ def _sizes(*matrices: Any) -> list[Any]:
 
 
 def svd_adjoint(u: Any, sigma: Any, v: Any, gu: Any, gs: Any, gv: Any) -> Any:
-    """The adjoint of A, given those of U, sigma and V."""
+    """Return the adjoint of A, given those of U, sigma and V."""
     n = shape(u)[0]
     x, y, s = (elements(m) for m in (matmul(transpose(u), gu), matmul(transpose(v), gv), sigma))
     g, sizes, scale = elements(gs), _sizes(gu, gv), _largest(s)
@@ -362,7 +362,7 @@ def svd_adjoint(u: Any, sigma: Any, v: Any, gu: Any, gs: Any, gv: Any) -> Any:
 
 
 def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
-    """The adjoint of A, given those of the diagonal matrix of eigenvalues and of V."""
+    """Return the adjoint of A, given those of the diagonal matrix of eigenvalues and of V."""
     n = shape(v)[0]
     x, s, g = elements(matmul(transpose(v), gv)), elements(values), elements(gl)
     sizes, scale = _sizes(gv), _largest(s)
@@ -377,7 +377,7 @@ def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
 
 
 def polar2_adjoint(r: Any, s: Any, gr: Any, gs: Any) -> Any:
-    """The adjoint of A, given those of R and S."""
+    """Return the adjoint of A, given those of R and S."""
     gs = _symmetric(gs)
     # With dR = R W, W antisymmetric: R^T dA = W S + dS, and S is symmetric.
     z, e = elements(matmul(transpose(r), gr) - matmul(gs, s)), elements(s)
@@ -388,7 +388,7 @@ def polar2_adjoint(r: Any, s: Any, gr: Any, gs: Any) -> Any:
 
 
 def polar3_adjoint(r: Any, s: Any, gr: Any, gs: Any) -> Any:
-    """The adjoint of A, given those of R and S.
+    """Return the adjoint of A, given those of R and S.
 
     The angular velocity w of R solves (tr(S) - S) w = the axis of R^T dA, a matrix whose eigenvalues are
     the sums of two singular values.

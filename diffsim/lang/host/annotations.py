@@ -54,15 +54,15 @@ class DefaultTensor:
         return made
 
     def __call__(self, *elements: Any) -> Any:
-        """A vector or matrix of these numbers, rows or vectors in order; of one number throughout."""
+        """Make a vector or matrix of these numbers, rows or vectors in order, or of one number throughout."""
         return self.now(*elements)
 
     def field(self, shape: Any = None, **options: Any) -> Any:
-        """A field of elements of this type; see `ds.field` for the options."""
+        """Make a field of elements of this type; see `ds.field` for the options."""
         return self.now.field(shape, **options)
 
     def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
-        """An array of elements of this type; see `ds.ndarray`."""
+        """Make an array of elements of this type; see `ds.ndarray`."""
         return self.now.ndarray(shape, needs_grad=needs_grad)
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ def as_of_now(t: Any) -> Any:
 
 
 def template() -> Template:
-    """Annotation of an argument that the kernel is compiled for (a field, a constant, a function)."""
+    """Annotate an argument that the kernel is compiled for (a field, a constant, a function)."""
     return Template()
 
 

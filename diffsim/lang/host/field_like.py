@@ -77,7 +77,7 @@ class StructFieldLike:
         def call_it(self, name: str) -> None: ...
 
         def fields(self) -> list[Any]:
-            """The fields of all members, also those of structs inside."""
+            """Return the fields of all members, also those of structs inside."""
 
 
 AnyField: TypeAlias = FieldLike | StructFieldLike

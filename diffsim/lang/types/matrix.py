@@ -82,34 +82,34 @@ class Matrix(OpDispatch, CompiledByValue):
         layout: Any = None,
         needs_dual: bool = False,
     ) -> Any:
-        """A field of n x m matrices; see `ds.field` for the other arguments."""
+        """Make a field of n x m matrices; see `ds.field` for the other arguments."""
         refuse_duals(needs_dual)
         return runtime().make_field((n, m), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
     def ndarray(n: int, m: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
-        """An array of n x m matrices; see `ds.ndarray`."""
+        """Make an array of n x m matrices; see `ds.ndarray`."""
         return runtime().make_ndarray((n, m), dtype, shape, needs_grad)
 
     @staticmethod
     def zero(dt: Any, n: int, m: int | None = None) -> Matrix:
-        """All zeros: n elements, or n x m."""
+        """Return all zeros: n elements, or n x m."""
         return filled(0, dt, n, m)
 
     @staticmethod
     def one(dt: Any, n: int, m: int | None = None) -> Matrix:
-        """All ones: n elements, or n x m."""
+        """Return all ones: n elements, or n x m."""
         return filled(1, dt, n, m)
 
     @staticmethod
     def identity(dt: Any, n: int) -> Matrix:
-        """The n x n identity."""
+        """Return the n x n identity."""
         need_size(n)
         return Matrix(np.eye(n), dt)
 
     @staticmethod
     def unit(n: int, i: int, dt: Any = float) -> Matrix:
-        """The i-th unit vector of n elements."""
+        """Return the i-th unit vector of n elements."""
         need_size(n)
         if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
             raise FieldError(
@@ -121,19 +121,19 @@ class Matrix(OpDispatch, CompiledByValue):
 
     @staticmethod
     def diag(n: int, value: Any) -> Matrix:
-        """The n x n matrix with `value` on the diagonal."""
+        """Return the n x n matrix with `value` on the diagonal."""
         need_size(n)
         need_number(value if value is not None else shown(value), "the value on the diagonal")
         return marked(Matrix(np.eye(n) * value), value)
 
     @staticmethod
     def rows(rows: Any) -> Matrix:
-        """The matrix with these vectors as rows."""
+        """Return the matrix with these vectors as rows."""
         return Matrix(rows)
 
     @staticmethod
     def cols(cols: Any) -> Matrix:
-        """The matrix with these vectors as columns."""
+        """Return the matrix with these vectors as columns."""
         # Through rows, which checks that all have one length.
         rows = Matrix(cols)
         return marked(Matrix(rows.entries.T), rows)
@@ -159,11 +159,11 @@ class Matrix(OpDispatch, CompiledByValue):
         return self.entries.shape[1] if self.entries.ndim == 2 else 1
 
     def to_numpy(self) -> np.ndarray:
-        """A copy as a NumPy array."""
+        """Return a copy as a NumPy array."""
         return self.entries.copy()
 
     def to_list(self) -> list[Any]:
-        """The elements as (nested) lists of Python numbers."""
+        """Return the elements as (nested) lists of Python numbers."""
         return self.entries.tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -176,14 +176,14 @@ class Matrix(OpDispatch, CompiledByValue):
         return np.array(self.entries, dtype=dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """`np.ones(2) * v` is a vector, as `v * np.ones(2)`; `np.sin(v)` is NumPy's array."""
+        """Make a vector of `np.ones(2) * v`, as of `v * np.ones(2)`; of `np.sin(v)` an array of NumPy."""
         # Operators give vectors, so that the result does not depend on the order of the operands. Other
         # functions, reductions and calls with `out=` remain NumPy's.
         binary = OPERATORS.get(ufunc) if method == "__call__" and not options else None
         if binary is not None:
             a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
-            # The array was the left operand and is now a vector. A scalar of NumPy remains one, whose operator
-            # would ask this method again.
+            # The array was the left operand and is now a vector. A scalar of NumPy remains one, and its
+            # operator would call this method again.
             if isinstance(a, Matrix):
                 return binary(a, b)
             return b._apply(a, lambda entries, number: ufunc(number, entries))
@@ -260,7 +260,7 @@ class Matrix(OpDispatch, CompiledByValue):
         self[:] = number
 
     def cast(self, dt: Any) -> Matrix:
-        """The same elements as another type; from float to integer their fractions are cut off."""
+        """Return the elements in another type; from float to integer their fractions are cut off."""
         return marked(Matrix(self.entries, dt), self)
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ class Matrix(OpDispatch, CompiledByValue):
     # ---- arithmetic
 
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
-        """An op of the table, element by element: `ds.sin(v)`."""
+        """Apply an op of the table, element by element: `ds.sin(v)`."""
         for a in args:
             # An operand that records its operations (a result on a tape) determines what the op does.
             if isinstance(a, Tracked) and not isinstance(a, float):
@@ -281,7 +281,7 @@ class Matrix(OpDispatch, CompiledByValue):
         return made if op.name == "stop_grad" else marked(made, *args)
 
     def converted(self, to: ScalarType) -> Matrix:
-        """Its numbers in another type."""
+        """Return its numbers in another type."""
         return Matrix(self, to)
 
     def _apply(self, other: Any, function: Any) -> Any:

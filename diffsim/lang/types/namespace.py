@@ -17,7 +17,7 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
 
     @staticmethod
     def ndarray(dtype: Any = None, ndim: int | None = None) -> ArrayAnnotation:
-        """A NumPy array or `ds.ndarray`, passed without a copy.
+        """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
 
         Args:
             dtype: element type (a scalar type, or `ds.types.vector/matrix`); any if left out.
@@ -36,17 +36,17 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
 
     @staticmethod
     def vector(n: int, dtype: Any) -> TensorType:
-        """The type of a vector of n scalars."""
+        """Return the type of a vector of n scalars."""
         return matrix_type((n,), dtype)
 
     @staticmethod
     def matrix(n: int, m: int, dtype: Any) -> TensorType:
-        """The type of a matrix of n rows and m columns."""
+        """Return the type of a matrix of n rows and m columns."""
         return matrix_type((n, m), dtype)
 
     @staticmethod
     def struct(**members: Any) -> StructType:
-        """A struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
+        """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
 
         Args:
             members: the type of each member: scalar, vector, matrix or struct.

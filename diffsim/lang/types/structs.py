@@ -173,7 +173,7 @@ class StructType(Named):
         layout: Any = None,
         needs_dual: bool = False,
     ) -> Any:
-        """A field of such structs, each member a field of its own (`particles.pos`).
+        """Make a field of such structs, each member a field of its own (`particles.pos`).
 
         Args:
             shape: number of elements along each axis; without one it waits to be placed.
@@ -247,7 +247,7 @@ class Struct(CompiledByValue):
         return f"{type_.__name__}({inner})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The members by name."""
+        """Return the members by name."""
         return dict(self._values)
 
     def __dir__(self) -> list[str]:

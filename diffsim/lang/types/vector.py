@@ -38,28 +38,28 @@ class Vector:
         layout: Any = None,
         needs_dual: bool = False,
     ) -> Any:
-        """A field of vectors of n elements; see `ds.field` for the other arguments."""
+        """Make a field of vectors of n elements; see `ds.field` for the other arguments."""
         refuse_duals(needs_dual)
         return runtime().make_field((n,), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
     def ndarray(n: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
-        """An array of vectors of n elements; see `ds.ndarray`."""
+        """Make an array of vectors of n elements; see `ds.ndarray`."""
         return runtime().make_ndarray((n,), dtype, shape, needs_grad)
 
     @staticmethod
     def zero(dt: Any, n: int) -> Matrix:
-        """n zeros."""
+        """Return n zeros."""
         return filled(0, dt, n, None)
 
     @staticmethod
     def one(dt: Any, n: int) -> Matrix:
-        """n ones."""
+        """Return n ones."""
         return filled(1, dt, n, None)
 
     @staticmethod
     def unit(n: int, i: int, dt: Any = float) -> Matrix:
-        """The i-th unit vector of n elements."""
+        """Return the i-th unit vector of n elements."""
         return Matrix.unit(n, i, dt)
 
 
@@ -68,7 +68,7 @@ class _Maker:
 
     @staticmethod
     def make(t: TensorType, elements: tuple[Any, ...]) -> Matrix:
-        """`vec3(1, 2, 3)`, `vec3(0)`, `vec3(v2, 1)`, `mat2([1, 2], [3, 4])`."""
+        """Make `vec3(1, 2, 3)`, `vec3(0)`, `vec3(v2, 1)`, `mat2([1, 2], [3, 4])`."""
         try:
             # Row-major order, in which the elements of kernels' tensors are listed too.
             parts = [np.ravel(e.entries if isinstance(e, Matrix) else e) for e in elements]

@@ -55,7 +55,7 @@ class Adjoint:
         self[key]
 
     def __reduce__(self) -> str:
-        """Copied and pickled by its name: there is one."""
+        """Copy and pickle by name: there is one such object."""
         return "adjoint"
 
     def in_words(self) -> str:
