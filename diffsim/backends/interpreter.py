@@ -112,6 +112,7 @@ class _Interpreter:
     ) -> None:
         self.memory = dict(memory)
         self.dims = dims
+        # The key as compiled code has it: a 64-bit word.
         self.seed = np.uint64(seed % 2**64)
         self.env: dict[Value, Any] = {}
         for mem in kernel.mems:
@@ -130,6 +131,7 @@ class _Interpreter:
             raise ValueError(f"{len(numbers)} numbers too many in the arguments")
 
     def _fits(self, mem: Mem) -> None:
+        # Checked here, as NumPy would broadcast or index a wrong array without complaint.
         array = self.memory.get(mem)
         if array is None:
             raise ValueError(f"there is no array for {mem.name}")
@@ -167,12 +169,16 @@ class _Interpreter:
 
     def task(self, task: Task) -> None:
         bounds = [int(b) for b in self.block(task.bounds)]
+        # In row-major order, one lane after the other: one of the orders that parallel code may
+        # take.
         box = [range(lo, hi) for lo, hi in zip(bounds[::2], bounds[1::2], strict=True)]
         for lane in itertools.product(*box):  # once, with no axes, for a serial task
             for axis, k in zip(task.axes, lane, strict=True):
                 self.env[axis] = _as(k, axis.type)
             parts = self.block(task.body)
             for (op, mem, index), part in zip(task.reductions, parts, strict=True):
+                # Lane by lane rather than by partial results: sums may differ from compiled ones in
+                # their last bits.
                 self.update(op, mem, index, part, task.span)
 
     def block(self, block: Block) -> list[Any]:
@@ -215,6 +221,7 @@ class _Interpreter:
         elif isinstance(s, InlineLLVM):
             raise BackendError(f"{s.name} is LLVM text, which the interpreter can not run", s.span)
         elif isinstance(s, CustomCall):
+            # The primal of a custom gradient; its rule matters to the reverse pass only.
             self.bind(s.outs, self.block(s.body))
         else:
             assert isinstance(s, (Check, Print))
@@ -261,6 +268,7 @@ class _Interpreter:
             return _as(args[0], t)
         if name == "build":
             return _as(np.array(args).reshape(t.shape), t)
+        # NumPy would take a negative index from the end, where compiled code reads out of bounds.
         if name in ("extract", "insert"):
             at = tuple(int(i) for i in args[1 if name == "extract" else 2 :])
             _inside(s.args[0].hint or str(s.args[0].type), at, s.args[0].type.shape, s.span)

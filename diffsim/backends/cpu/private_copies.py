@@ -73,6 +73,8 @@ class Chunk:
         self.slots = [
             p.slots(min(lanes, register // p.mem.dtype.scalar.bits)) for p in task.privatized
         ]
+        # Vectors behind the plain copies, which `add_up` then finds at the same offsets with or
+        # without slots.
         self.plain = sum(map(_bytes, task.privatized))
         self.emits_vectors = sum(n * _bytes(p) for p, n in self._spread())
         self.bytes = self.plain + self.emits_vectors
@@ -105,6 +107,8 @@ class Chunk:
         body.emit(
             f"call void @llvm.memset.p0.i64(ptr align 64 {mine}, i8 0, i64 {self.bytes}, i1 false)"
         )
+        # From here on the task's atomics are plain additions to these addresses
+        # (`FunctionLowering.private_copies`).
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
             place = body.assign(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
@@ -154,11 +158,13 @@ def add_up(
     """
     copies, used = _block_of(body, k)
     for j, (p, at) in enumerate(chunk.places()):
+        # A small memory is added up by the launching thread, inline.
         if p.scalars < _ALONE:
             block = body.assign(f"getelementptr i8, ptr {copies}, i64 {at}")
             _add_one(body, p, block, chunk.bytes, used)
         else:
             extent = _loops(p)[0][0]
+            # Cut along the outermost loop of the memory: threads write to disjoint ranges of it.
             parts = max(1, min(_MOST_PARTS, extent, p.scalars // _ALONE))
             run(f"@sum{k}_{j}", str(extent), str(parts))
 
@@ -171,6 +177,8 @@ def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[
             continue
         lines = [f"define internal void @sum{k}_{j}({arguments}) #0 {{", "entry:"]
         body = FunctionLowering(module, lines)
+        # Leading indices are values of the launch, not of a lane: every function that needs them
+        # evaluates them itself.
         leads = tuple(v for v, _ in p.lead if v is not None)
         body.load_parameters([Block([], leads)], [p.mem])
         copies, used = _block_of(body, k)
@@ -235,12 +243,15 @@ def _add_one(
         offset = body.assign(f"mul i64 {c}, {total}")
         copy = body.assign(f"getelementptr i8, ptr {block}, i64 {offset}")
 
+        # One loop nest over copy and memory in step, the copy being contiguous in the memory's
+        # order.
         def run(loops: list[tuple[int, int, int]], source: str, target: str) -> None:
             if not loops:
                 extra = body.assign(f"load {t}, ptr {source}{body.module.alias('scratch')}")
                 body.update("add", p.mem, target, extra)
                 return
             extent, here, there = loops[0]
+            # Only the outermost loop is restricted to the range of this thread.
             limits = part if part and loops is every else ("0", str(extent))
 
             def iteration(i: str) -> None:

@@ -131,6 +131,7 @@ class SimdLowering(SimdValues):
     # ---- statements
 
     def block(self, block: Block) -> None:
+        # Index forms of a block are valid in that block.
         self.indices.append({})
         super().block(block)
         self.indices.pop()

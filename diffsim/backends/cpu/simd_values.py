@@ -53,7 +53,10 @@ class SimdValues(FunctionLowering):
         """Whether the statement being lowered is written with vectors."""
         self.preamble: list[str] = []
         self.preamble_at = 0
+        # Broadcasts of constants and parameters, shared by the whole function: they dominate it.
         self.splats: dict[tuple[str, str], str] = {}
+        # Spills are short-lived, so a few arrays serve a whole function; one each would grow the
+        # stack with the length of the body.
         self.free_arrays: dict[str, list[str]] = {}
         """Arrays on the stack that are free, by type."""
 
@@ -72,6 +75,7 @@ class SimdValues(FunctionLowering):
         stack in each iteration.
         """
         self.preamble_at = len(self.lines)
+        # One line now, so that the indices of later insertions into `lines` stay valid.
         self.lines.append("")
 
     def close_preamble(self) -> None:
@@ -99,10 +103,12 @@ class SimdValues(FunctionLowering):
 
     def name(self, v: Value) -> str:
         if v in self.divergent:
+            # Most indices are used as addresses only, and never become a vector.
             return self.names.get(v) or self._lane_vector(v)
         plain = super().name(v)
         if not self.emits_vectors:
             return plain
+        # Only leaves dominate the entry; another uniform value is broadcast where it is used.
         return self.splat(v.type.scalar.llvm, plain, lasting=isinstance(v, LEAVES))
 
     def name_for(self, like: Value, v: Value) -> str:
@@ -158,6 +164,7 @@ class SimdValues(FunctionLowering):
     # ---- indices
 
     def index64(self, v: Value) -> str:
+        # A uniform index is a scalar also while a statement is lowered with vectors.
         before, self.emits_vectors = self.emits_vectors, False
         found = super().index64(v)
         self.emits_vectors = before
@@ -170,6 +177,8 @@ class SimdValues(FunctionLowering):
         """
         if v not in self.divergent:
             return Index(self.index64(v))
+        # Scoped like `int64_names`: an index emitted in a branch or loop does not dominate what
+        # follows it.
         for scope in reversed(self.indices):
             if v in scope:
                 return scope[v]
@@ -182,6 +191,8 @@ class SimdValues(FunctionLowering):
         if let is not None and t.kind == "i":
             if let.op.name in ("add", "sub"):
                 a, b = (self.index(x) for x in let.args)
+                # Linear forms are closed under addition, subtraction and uniform factors; anything
+                # else falls through to a vector.
                 return self.plus(a, b if let.op.name == "add" else self.times(b, "-1"))
             if let.op.name == "mul":
                 x, y = let.args
@@ -198,11 +209,13 @@ class SimdValues(FunctionLowering):
                 return self.index(let.args[0])
         full = self.names[v]
         if t.bits < 64:
+            # No definition to look into: the vector itself, widened.
             word = "sext" if t.kind == "i" else "zext"
             full = self.assign(f"{word} {self.vector(t.llvm)} {full} to {self.vector('i64')}")
         return Index(vector=full)
 
     def plus(self, a: Index, b: Index) -> Index:
+        # Text is folded where it is free: LLVM would do it later, but for thousands of lines.
         if a.base == "0" or b.base == "0":
             base = b.base if a.base == "0" else a.base
         else:
@@ -241,9 +254,12 @@ class SimdValues(FunctionLowering):
 
     def index_of(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> Index:
         """Return the lanes' addresses: `base` becomes a pointer, step and vector count scalars."""
+        # Temporaries are scalars in the parameter block, the same for all lanes.
         if mem.kind == "temp":
             return Index(self.address(mem, index))
         at = Index()
+        # Sum of index times stride, in the same linear form: a unit stride survives along the last
+        # axis, and a constant one elsewhere.
         for i, stride in self.terms(mem, index, copy):
             at = self.plus(at, self.times(self.index(i), stride))
         if mem.kind == "scratch":
@@ -281,6 +297,7 @@ class SimdValues(FunctionLowering):
             # Scratch has room for every lane, also idle ones: a plain access is safe there, and
             # cheaper.
             if mem.kind == "scratch" or not self.mask:
+                # Aligned to a scalar only: a block begins wherever the box does.
                 raw = self.assign(f"load {kind}, ptr {at.base}, align {t.bytes}{alias}")
             else:
                 name = f"@llvm.masked.load.{mark}.p0"
@@ -299,6 +316,7 @@ class SimdValues(FunctionLowering):
                 f"call {kind} {name}({many} {pointers}, i32 {t.bytes}, {mask} {self.active_mask()}, "
                 f"{kind} zeroinitializer){alias}"
             )
+        # Booleans are bytes in memory and i1 in registers.
         return self.assign(f"trunc {kind} {raw} to {mask}") if t.is_bool else raw
 
     def store_lanes(self, mem: Mem, at: Index, v: str) -> None:
@@ -335,6 +353,8 @@ class SimdValues(FunctionLowering):
 
     def spill(self, t: str, v: str) -> str:
         """Spill a vector to an array on the stack, to read single lanes; `free_array` reuses the array."""
+        # Through memory, as extractelement with a run-time lane becomes the same store and load,
+        # once for each lane.
         rooms = self.free_arrays.setdefault(t, [])
         if rooms:
             room = rooms.pop()
@@ -360,6 +380,7 @@ class SimdValues(FunctionLowering):
         word = f"i{self.lanes}"
         bits = "-1"
         if self.mask:
+            # A mask as an integer, one bit per lane: idle lanes cost nothing.
             bits = self.assign(f"bitcast {self.vector('i1')} {self.mask} to {word}")
         cttz = f"@llvm.cttz.{word}"
         self.module.declare(cttz, f"declare {word} {cttz}({word}, i1)")
@@ -398,6 +419,7 @@ class SimdValues(FunctionLowering):
 
         A tree: first sums of whole registers, then of halves down to `width`, where `total` is added.
         """
+        # At most one register at a time, so that every addition is one instruction.
         most = max(width, min(self.lanes, self.jit.vector_bits // t.bits))
         sum_ = total if most == width else ""
         for first in range(0, self.lanes, most):
@@ -443,6 +465,7 @@ class SimdValues(FunctionLowering):
         let = made_by.get(v)
         while let is not None and let.op.name == "neg":
             minus, let = not minus, made_by.get(let.args[0])
+        # Fusing rounds once instead of twice: allowed only where the module permits contraction.
         if let is None or not v.type.is_float or "contract" not in self.module.flags:
             return None
         twice = False
@@ -457,6 +480,7 @@ class SimdValues(FunctionLowering):
             x, y = (self.name(a) for a in let.args)
             t = v.type.scalar
             if twice:
+                # 2 x dx = (x + x) dx exactly: doubling does not round.
                 x = self.sum_of_two(t, self.lanes, x, x)
             if minus:
                 x = self.assign(f"fneg {self.module.flags} {self.vector(t.llvm)} {x}")
@@ -497,6 +521,7 @@ class SimdValues(FunctionLowering):
             # dependent additions.
             zero = number(Const(t, -0.0))
             return self.assign(f"call reassoc {t.llvm} {name}({t.llvm} {zero}, {kind} {v})")
+        # The names of reductions differ by kind: fmin, umin, smin.
         word = {"f": f"f{op}", "u": f"u{op}", "i": f"s{op}"}[t.kind] if op in ("min", "max") else op
         name = f"@llvm.vector.reduce.{word}.{mark}"
         self.module.declare(name, f"declare {t.llvm} {name}({kind})")
@@ -508,6 +533,7 @@ class SimdValues(FunctionLowering):
         """Call a function of libmvec on parts of the vectors; without one, libm for each lane."""
         if not self.emits_vectors:
             return super().call_function(function, t, args)
+        # The widest form may have fewer lanes than the vectors here, W being several registers.
         symbol, width = vector_form(self.jit, self.module, function, t, self.lanes)
         if not symbol:
             return self._call_by_lane(function, t, args)

@@ -52,6 +52,8 @@ def lower_check(
 def lower_print(body: FunctionLowering, s: Print) -> None:
     """Emit the append of one line to the printed ones, or its count as lost."""
     prints = body.module.prints
+    # The number of a line's `Print` is its place in this list: the host finds format and types
+    # there.
     prints.append(s)
     words = [str(len(prints)), *map(body.index64, s.order), *(_bits(body, v) for v in s.values)]
     fits, lost, after = (body.new_label(w) for w in ("fits", "lost", "printed"))

@@ -22,6 +22,7 @@ def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
     A constant is folded into the text, any other was stored by `store_bounds` before the task began.
     """
     v = task.bounds.yields[j]
+    # Constant bounds let LLVM know trip counts and drop remainder loops.
     if isinstance(v, Const):
         return str(int(v.value))
     return body.load_task_slot(body.module.layout.bounds[k, j], "i64")
@@ -66,6 +67,7 @@ def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) 
             # otherwise give a positive number of lanes.
             module.declare("@llvm.smax.i64", "declare i64 @llvm.smax.i64(i64, i64)")
             n = body.assign(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
+        # Blocks of lanes are cut from rows, so that the lanes of one are neighbours in memory.
         if a == len(task.axes) - 1:
             n = groups(body, n, together)
         lanes = _times(body, lanes, n)
@@ -104,6 +106,7 @@ def point(
             at = body.assign(f"zext i32 {at} to i64")
             wide[axes[a]] = at if lows[a] == "0" else body.assign(f"add nsw i64 {at}, {lows[a]}")
         return wide
+    # Mixed-radix digits, the last axis first; the outermost needs no division.
     for a in range(len(axes) - 1, -1, -1):
         at = rest
         if a:
@@ -117,6 +120,7 @@ def enter_lane(body: FunctionLowering, task: Task, wide: dict[Value, str]) -> No
     """Bind the axes for what is lowered next; the caller pops `body.int64_names` afterwards."""
     body.int64_names.append(wide)
     for axis in task.axes:
+        # A 64-bit axis is its own index; a narrow one is truncated where its value is used.
         if axis.type.scalar.bits == 64:
             body.names[axis] = wide[axis]
 
@@ -141,6 +145,7 @@ def identity(op: str, t: ScalarType) -> str:
     if t.is_float:
         # Infinity, not the largest number: a minimum over lanes that are all infinite is infinite.
         return number(Const(t, float("inf") if op == "min" else float("-inf")))
+    # Integers have no infinities: the ends of the range are neutral for min and max.
     if t.kind == "u":
         least, most = 0, 2**t.bits - 1
     else:

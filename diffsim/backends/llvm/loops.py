@@ -25,6 +25,7 @@ def lower_for(body: FunctionLowering, s: For) -> None:
         # canonical form, and the bounds are compared in one direction. No nsw here: an empty range
         # may have any bounds.
         last = body.assign(f"sub i64 {body.assign(f'add i64 {lo}, {hi}')}, 1")
+    # Short loops stay as they are: polling is the duty of a loop around them.
     long = body.has_safepoints and safepoints.is_long(s)
     length = safepoints.strip(s) if long else 0
     if length:
@@ -61,6 +62,7 @@ def _iterations(
     body.int64_names.append({s.index: body.assign(f"sub i64 {last}, {k}") if last else k})
     if s.index.type.scalar.bits == 64:
         body.names[s.index] = body.int64_names[-1][s.index]
+    # The body may call functions without vector forms: the loop is then marked to stay scalar.
     calls = body.module.scalar_calls
     body.block(s.body)
     nexts = [body.name_for(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
@@ -124,6 +126,7 @@ class Strips:
         """Emit the end of a strip: poll and begin the next one, if iterations are left."""
         body = self.body
         more, after = body.new_label("strip"), body.new_label("over")
+        # RARE: taken once per strip, so its code belongs off the hot path.
         body.emit(f"br i1 {left}, label %{more}, label %{after}, {safepoints.RARE}")
         body.start_block(more)
         safepoints.count(body, safepoints.STRIP)
@@ -148,6 +151,8 @@ def lower_while(body: FunctionLowering, s: While) -> None:
     body.jump(head)
     body.start_block(head)
     at = len(body.lines)
+    # The condition is part of the header, which runs once more than the body: results of the loop
+    # are the parameters as the condition last saw them.
     params = [body.bind(p) for p in s.params]
     body.block(s.cond)
     goes_on = body.name(s.cond.yields[0])
@@ -156,6 +161,7 @@ def lower_while(body: FunctionLowering, s: While) -> None:
     body.start_block(do)
     body.block(s.body)
     nexts = [body.name_for(p, v) for p, v in zip(s.params, s.body.yields, strict=True)]
+    # Only one of the two: the limit ends the strip, after which `Strips.finish` counts.
     if limit:
         limit.count()
     elif body.has_safepoints:

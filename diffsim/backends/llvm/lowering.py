@@ -152,6 +152,7 @@ class FunctionLowering:
         for mem in mems:
             if mem in layout.pointers:
                 self.pointers[mem] = self.base(layout.pointers[mem], mem)
+                # Arrays of arguments have their shape at run time; strides of fields are constants.
                 if mem.shape is None:
                     dims = [self.load_slot(layout.dims[mem] + k, "i64") for k in range(mem.rank)]
                     self.strides[mem] = self._c_strides(dims, size_of(mem.dtype))
@@ -183,6 +184,7 @@ class FunctionLowering:
             self.names[v] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(v, Dim):
             raw = self.load_slot(layout.dims[v.mem] + v.axis, "i64")
+            # Dimensions are handed over in 64 bits and are i32 values in kernels.
             narrow = v.type.scalar.bits < 64
             self.names[v] = (
                 self.assign(f"trunc i64 {raw} to {v.type.scalar.llvm}") if narrow else raw
@@ -201,6 +203,8 @@ class FunctionLowering:
             return number(v)
         found = self.names.get(v)
         if found is None:
+            # Axes and loop indices exist as 64-bit registers only; narrow ones are truncated where
+            # they are used.
             wide = self.find_int64(v)
             assert wide is not None, f"{v.hint or v.type} has no name"
             found = self.assign(f"trunc i64 {wide} to {v.type.scalar.llvm}")
@@ -264,12 +268,14 @@ class FunctionLowering:
         else:
             word = "sext" if t.kind == "i" else "zext"
             made = self.assign(f"{word} {t.llvm} {self.name(v)} to i64")
+        # In the innermost scope: the register was emitted here.
         self.int64_names[-1][v] = made
         return made
 
     def address(self, mem: Mem, index: Sequence[Value], copy: PrivateCopy | None = None) -> str:
         """Emit the address of one scalar, in the memory or in a private copy."""
         scalar = memory_type(mem.dtype.scalar)
+        # Temporaries are slots of the parameter block, addressed by constants.
         if mem.kind == "temp":
             k = self._component(mem, index)
             return self.task_slot_address(self.module.layout.temps[mem] + k)
@@ -346,6 +352,8 @@ class FunctionLowering:
             self.names[s.out] = self.assign(f"trunc i8 {raw} to i1") if t.is_bool else raw
         elif isinstance(s, Store):
             at, v = self.address(s.mem, s.index), self.name(s.value)
+            # Under `deterministic=True` a store that may meet another one is ordered like an
+            # update.
             if s in self.update_logs:
                 update_log.log_update(self, s, at, v)
             else:
@@ -383,6 +391,7 @@ class FunctionLowering:
     def op(self, s: Let) -> str:
         op, args, t = s.op, s.args, s.out.type.scalar
         how = implementation(self.module.target.functions, op.lowering)
+        # The last operand, as the first of a select or the result of a comparison has another type.
         kind_type = args[-1].type.scalar
         kind, out = self.llvm_type(kind_type), self.llvm_type(t)
         if isinstance(how, Instr):
@@ -415,6 +424,7 @@ class FunctionLowering:
         elif op.name == "neg":
             if t.is_float:
                 return self.assign(f"fneg {self.module.flags} {self.typed(args[0])}")
+            # Integers have no negation instruction.
             nothing = self.name(zero(t))
             return self.assign(f"sub {out} {nothing}, {self.name(args[0])}")
         elif op.name == "select":
@@ -475,6 +485,8 @@ class FunctionLowering:
         if s in self.update_logs:
             update_log.log_update(self, s, at, v)
             return
+        # Nobody else updates the element meanwhile: a load, an operation and a store, which LLVM
+        # vectorizes.
         if copy or s.exclusive or self.single_threaded:
             old = self.update(s.op, s.mem, at, v)
             if s.out is not None:

@@ -60,6 +60,8 @@ class Module:
         # No nnan and ninf, even with fast_math: results without NaN checks would be poison where a
         # program meets one (LLVM LangRef, fast-math flags).
         self.flags = "reassoc nsz arcp contract afn" if fast_math else "contract"
+        # Not even contraction: whether a product and a sum are fused depends on the code around
+        # them.
         if self.exact:
             self.flags = ""
         self.declared: dict[str, str] = {}
@@ -85,6 +87,8 @@ class Module:
         for mem in kernel.mems:
             if mem.kind == "field":
                 self.scopes[mem] = len(self.scopes)
+        # Arrays of arguments share a scope; temporaries and partial results ("block") and saved
+        # values ("scratch") never overlap with any field.
         self.scopes["arrays"] = len(self.scopes)
         self.scopes["block"] = len(self.scopes)
         self.scopes["scratch"] = len(self.scopes)
@@ -141,6 +145,7 @@ def _same_bits(kernel: Kernel) -> bool:
     The adjoint of `atomic_max m[i], v` computes v again and compares it with m[i]. So both kernels are
     compiled without contraction, and without the vector forms of math functions, which round differently.
     """
+    # Reductions and atomics: the passes turn one into the other.
     updates = [(mem, op) for t in kernel.tasks for op, mem, _ in t.reductions]
     for t in kernel.tasks:
         updates += [(s.mem, s.op) for s in task_statements(t) if isinstance(s, Atomic)]

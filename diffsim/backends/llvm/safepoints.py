@@ -55,6 +55,8 @@ def cost(block: Block) -> int:
     for s in block.stmts:
         total += 1
         inner = sum(cost(b) for b in blocks(s))
+        # Nested loops multiply; an unknown trip count is guessed on the high side, as a chunk that
+        # is too short costs little.
         if isinstance(s, For):
             trips = _trip_count(s)
             inner *= _UNKNOWN_TRIP_COUNT if trips is None else trips
@@ -89,6 +91,8 @@ def has_long(block: Block) -> bool:
 
 def strip(s: For | While) -> int:
     """Return the iterations of a strip, a power of 2; 0 where each iteration is counted."""
+    # A loop around long ones need not be fast itself. A condition with effects must not be
+    # evaluated twice.
     if has_long(s.body) or (isinstance(s, While) and not all(map(_may_repeat, s.cond.stmts))):
         return 0
     length = STRIP // max(1, iteration_cost(s))
@@ -120,6 +124,7 @@ def counts_to(s: While) -> Count | None:
         return None
     a, b = last.args
     less = last.op.name == "lt"
+    # Top-level statements only: a step inside of a branch is not taken in each iteration.
     steps = {x.out: x for x in s.body.stmts if isinstance(x, Let)}
     for k, end, up in ((a, b, less), (b, a, not less)):
         # The iterations of a strip may not fit into a narrower counter.

@@ -60,6 +60,7 @@ def record_bytes(mem: Mem) -> int:
     scalar = mem.dtype.scalar
     if mem.shape is None or scalar.bytes > 4:
         return 16
+    # The largest offset in scalars decides whether 32 bits hold it.
     last = sum((n - 1) * s for n, s in zip(mem.shape, strides_of(mem), strict=True))
     last += (size_of(mem.dtype) - 1) * mem.component_stride
     return 8 if last < 1 << 32 else 16
@@ -86,11 +87,14 @@ def log_update(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> No
     here, base = (body.assign(f"ptrtoint ptr {p} to i64") for p in (at, body.pointers[s.mem]))
     offset = body.assign(f"sdiv exact i64 {body.assign(f'sub i64 {here}, {base}')}, {scalar.bytes}")
     word = f"i{4 * record_bytes(s.mem)}"
+    # As bits, so that one function per width appends records of all types.
     if scalar.is_float:
         v = body.assign(f"bitcast {scalar.llvm} {v} to i{scalar.bits}")
     have = f"i{scalar.bits}" if scalar.is_float else scalar.llvm
     if have != word:
         v = body.assign(f"zext {have} {v} to {word}")
+    # A function that is always inlined: the record is written by the chunk's own code, and only
+    # growing is a call.
     module.declare(f"@note_{word}", _note_function(word, module.alias("scratch")))
     module.declare("@ds_log_grow", "declare i64 @ds_log_grow(ptr, i64, ptr)")
     pool = body.load_slot(POOL, "ptr")
@@ -144,6 +148,8 @@ def chunk(body: FunctionLowering, k: int, task: Task) -> None:
     lanes, chunks, first = (
         body.load_task_slot(slot + j, "i64", constant=False) for j in (LANES, ALL, FIRST)
     )
+    # The split of `run_chunk` in pool.ll, over the chunks of all rounds: they are as long as if
+    # there were one round.
     each, more = (body.assign(f"{op} i64 {lanes}, {chunks}") for op in ("udiv", "urem"))
     c = body.assign(f"add nsw i64 {first}, %chunk")
 
@@ -164,6 +170,7 @@ def merge(body: FunctionLowering, k: int, task: Task) -> None:
     for j, mem in enumerate(mems_of(task)):
         update = next(s for s in task.order.logged if s.mem is mem)
 
+        # Chunk after chunk within a bin: this is the order of the lanes.
         def one(bin_: str, j: int = j, update: Atomic | Store = update) -> None:
             def of_chunk(c: str) -> None:
                 skip = body.assign(f"mul nsw i64 {c}, {state_bytes(task)}")

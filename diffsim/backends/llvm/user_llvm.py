@@ -62,6 +62,7 @@ def define(module: Module, s: InlineLLVM) -> tuple[str, str]:
 def _declare(module: Module, s: InlineLLVM, symbol: str, declaration: str) -> None:
     name = symbol[1:]
     if module.target.name == "cpu" and not name.startswith("llvm."):
+        # `declare_math` writes these declarations, with their vector forms.
         if name in MATH or name.removesuffix("f") in MATH:
             module.math[name] = None
             return
