@@ -114,6 +114,15 @@ Snapshot = list[StorageSnapshot]
 
 
 class _Rollout:
+    """One checkpointed rollout: its snapshots, and its backward pass.
+
+    Attributes:
+        launches, traces: for each step the random number count at its start, and its trace.
+        stored: the snapshots of the forward run, by the step that they precede.
+        held: how many snapshots there are at present.
+        written, inputs: fields besides the state that steps write, and boxes that they read.
+    """
+
     def __init__(
         self,
         step: Callable[[int], Any],
@@ -339,7 +348,7 @@ class _Rollout:
         self.adjoint(lo, hi)
 
     def segment(self, lo: int, hi: int, start: Snapshot) -> None:
-        """Run them on one tape, or on several shorter ones if its saves do not fit (equidistant)."""
+        """Run the adjoints of steps lo..hi on one tape, or on several if it saves too much (equidistant)."""
         # Halved whenever the saves of a tape do not fit; the steps before it are then run from the
         # snapshot again.
         length = hi - lo

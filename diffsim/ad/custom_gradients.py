@@ -459,9 +459,9 @@ def grad_for(
 
 
 class _DetachedRecorder(ForwardingRecorder):
-    """Stands before the recorder of a tape in code that no gradient flows through.
+    """Forwards to the recorder of a tape in code that no gradient flows through.
 
-    Launches and writes get to the record, as those of constants.
+    Launches and writes are recorded as those of constants.
     """
 
     follows_values = refuses_constants = False

@@ -159,10 +159,10 @@ class TapeRecorder(EnclosingRecorder):
     # ---- the block of a tape
 
     def begin(self, front: Recorder | None = None) -> None:
-        """Hear the events of this thread from now on.
+        """Receive the events of this thread from now on.
 
         Args:
-            front: hears them first, and passes them on.
+            front: receives them first, and passes them on.
         """
         # A tape may record several blocks. What changed between them is not on the record, and would be
         # missing.
@@ -172,7 +172,7 @@ class TapeRecorder(EnclosingRecorder):
         self._hearing: tuple[int, Witness] = session.begin_hearing(self)
 
     def end(self) -> bool:
-        """Hear no more; returns whether it was the recorder until now (else the session was reset)."""
+        """Stop receiving events; returns whether it still was the recorder (else the session was reset)."""
         # `ds.init` in the block has put another session, or none, in its place.
         whole = session.tape is self._front
         session.end_hearing(self._hearing)

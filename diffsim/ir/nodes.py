@@ -52,8 +52,7 @@ class Const(Value):
     __slots__ = ("value",)
 
     def __init__(self, type: Type, value: float | int | bool) -> None:
-        # Written out instead of `super().__init__`: constants are the most frequent values, and a call
-        # costs.
+        # Written out instead of `super().__init__`: constants are the most frequent values, and a call costs.
         self.type = type
         self.hint = ""
         self.value = value
@@ -128,8 +127,8 @@ class Mem:
         dtype: Type,
         rank: int,
         shape: tuple[int, ...] | None,
-        # The kind decides about aliasing: fields, temporaries and scratch never overlap anything,
-        # arrays may overlap each other, since the caller may pass views.
+        # The kind decides about aliasing: fields, temporaries and scratch never overlap anything, arrays may
+        # overlap each other, since the caller may pass views.
         kind: str = "field",
         grad: Mem | None = None,
         strides: tuple[int, ...] | None = None,
@@ -166,8 +165,8 @@ class Node:
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with these attributes changed, so that no other one is lost by accident."""
-        # Slots of the class itself: the names of a node's parameters and of its attributes are the same
-        # by construction, so that no pass needs to list them.
+        # Slots of the class itself: the names of a node's parameters and of its attributes are the same by
+        # construction, so that no pass needs to list them.
         cls = type(self)
         names: tuple[str, ...] = cls.__slots__
         return cls(**{name: getattr(self, name) for name in names} | changes)
@@ -240,8 +239,8 @@ class Atomic(Node):
         index: tuple[Value, ...],
         value: Value,
         span: Span,
-        # A claim of `demote_atomics` about the whole task; a pass that changes which elements lanes
-        # access must run before it.
+        # A claim of `demote_atomics` about the whole task; a pass that changes which elements lanes access
+        # must run before it.
         exclusive: bool = False,
         origin: Atomic | None = None,
     ) -> None:
@@ -284,8 +283,8 @@ class For(Node):
         self.body = body
         self.outs = outs
         self.span = span
-        # A flag instead of bounds turned around: the adjoint of a loop has the loop's own index values,
-        # so indices computed from them stay affine with the same coefficients.
+        # A flag instead of bounds turned around: the adjoint of a loop has the loop's own index values, so
+        # indices computed from them stay affine with the same coefficients.
         self.reverse = reverse
 
 
@@ -402,8 +401,8 @@ class CustomCall(Node):
         seeds: tuple[Value, ...] = (),
         adjoint: Block | None = None,
         targets: tuple[Mem, ...] = (),
-        # Three blocks over the same values (docs/adr/0011): a table from calls to rules would have to
-        # be kept true by every pass that copies statements.
+        # Three blocks over the same values (docs/adr/0011): a table from calls to rules would have to be kept
+        # true by every pass that copies statements.
         replay: Block | None = None,
         refusal: str = "",
     ) -> None:

@@ -29,7 +29,7 @@ class Shown:
         return _nested(list(map(self.scalar, scalars)), self.type.shape)
 
     def scalar(self, x: Any) -> str:
-        """Return the text of one scalar; without a format: as many digits as tell it from all others.
+        """Return the text of one scalar; without a format: the shortest that is unique to it.
 
         Raises:
             ValueError: there is no such format for its type.

@@ -33,7 +33,7 @@ Stages = tuple[tuple[str, Pass], ...]
 
 
 def _gather(kernel: Kernel, *, allow_lag: bool) -> Kernel:
-    """Scatter to gather; what the rewritten tasks no longer need goes with it."""
+    """Scatter to gather, and eliminate what the rewritten tasks no longer need."""
     return eliminate_dead_code(scatter_to_gather(inline_bodies(kernel), allow_lag=allow_lag))
 
 

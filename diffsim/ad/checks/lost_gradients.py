@@ -79,7 +79,7 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
 
 
 def check_reaches(record: Record, loss: Field | None, seeds: Iterable[Field]) -> None:
-    """Refuse a loss that depends on nothing, and dependences of it that only Python knows."""
+    """Refuse a loss that depends on nothing, and dependences of it that go through Python."""
     if loss is not None and not record.declares_constants:
         _check_loss(record, loss)
     if record.read_out:

@@ -74,8 +74,8 @@ class Launched(Entry):
 
     def _objects(self, accesses: Iterable[RegionAccess]) -> list[Field]:
         found: dict[Field, None] = {}
-        # A kernel is compiled for fields and for kinds of arguments; which arrays those were is known
-        # per launch.
+        # A kernel is compiled for fields and for kinds of arguments; which arrays those were is known per
+        # launch.
         object_of, args = self.special.object_of, self.args
         for a in accesses:
             f = object_of(a.mem, args)
@@ -348,8 +348,8 @@ class Stored(Wrote):
         """Add the element's gradient to that of the value, then clear it."""
         grad = self.field.grad
         if grad is not None:
-            # The adjoint of `field[i] = value`: value.adj += field.grad[i]; field.grad[i] = 0. The
-            # clear follows.
+            # The adjoint of `field[i] = value`: value.adj += field.grad[i]; field.grad[i] = 0. The clear
+            # follows.
             found = grad.storage.element(grad._place(self.index))
             self.followed.receive(np.array(found, np.float64).reshape(grad.element))
         super().backward(run)
@@ -368,8 +368,8 @@ class Computed(Entry):
     ) -> None:
         self.made = made
         self.parts = [
-            # Field and index instead of the number read: the adjoint adds to the gradient there, the
-            # value is not needed.
+            # Field and index instead of the number read: the adjoint adds to the gradient there, the value is
+            # not needed.
             (a if isinstance(a, Recorded) else (a.field, a.index), pull)
             for a, pull in parts
         ]

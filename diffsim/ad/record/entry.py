@@ -35,7 +35,7 @@ class BackwardRun(Protocol):
         """Run the adjoint of a launch, observed."""
 
     def custom(self, entry: Replaced) -> None:
-        """Run a function that stands for adjoints."""
+        """Run a function in place of adjoints."""
 
     def clearing(self, field: Field, index: Index) -> None:
         """Note that the adjoint of a write is about to use and clear the gradient of these elements."""
@@ -158,7 +158,7 @@ class Entry:
         return None
 
     def forget_gradient(self) -> None:
-        """Drop what a value that the tape follows has received of an earlier pass."""
+        """Drop the adjoint that a followed value has received in an earlier pass."""
 
     def backward(self, run: BackwardRun) -> None:
         """Run its adjoint."""

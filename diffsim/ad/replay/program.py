@@ -176,7 +176,7 @@ class Replay:
 
     @property
     def complete(self) -> bool:
-        """Whether it still stands for the whole record."""
+        """Whether it still covers the whole record."""
         return len(self.entries) == self._count
 
     def check(self) -> None:

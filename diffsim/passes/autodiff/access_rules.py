@@ -104,6 +104,14 @@ def _check_gradients_read(adjoint: Kernel) -> None:
 
 
 class _Checker:
+    """Checks loads and updates of one kernel against its writes.
+
+    Attributes:
+        before: memories that the adjoint must find as they were before the launch.
+        repeated: the primal's loads and updates that the finished adjoint repeats.
+        extreme: memories whose final value some adjoint compares with.
+    """
+
     def __init__(self, repeated: set[Load | Atomic], activity: Activity, *, in_place: bool) -> None:
         self.in_place = in_place
         self.before: set[Mem] = set()
@@ -309,7 +317,10 @@ def _between(load: Access, update: Access) -> GlobalDataAccessError:
 
 
 def _stale(load: Access, write: Access, kept: bool) -> GlobalDataAccessError:
-    """`kept`: whether the tape keeps what was there, which is not enough."""
+    """Return the error for a load whose element changes later.
+
+    `kept`: whether the tape keeps the values from before the launch, which does not suffice here.
+    """
     name = load.mem.name
     if kept:
         why = "which is neither what it is before the launch nor what it is after it"

@@ -86,6 +86,7 @@ class Activity:
             self._stmt(s)
 
     def _spread(self, pairs: Iterable[tuple[Value, Value]]) -> None:
+        """Propagate activity from the first value of each pair to the second."""
         for source, target in pairs:
             for group in (self.values, self.second):
                 # Integers and booleans have no derivative, whatever they were computed from.
@@ -128,6 +129,7 @@ class Activity:
                     group.add(s.out)
 
     def _custom(self, s: CustomCall) -> None:
+        """Propagate through a call: by its body, or by its rule if that is given."""
         self._block(s.body)
         if not s.is_given:
             self._spread(zip(s.body.yields, s.outs, strict=True))
@@ -141,6 +143,7 @@ class Activity:
             self.values.update(v for v in s.outs if v.type.is_float)
 
     def _loop(self, s: For | While) -> None:
+        """Propagate through a loop until its carried values no longer change."""
         # A carried value may become active by what the body yields, in as many rounds as values are
         # chained.
         while True:
@@ -153,6 +156,7 @@ class Activity:
                 break
 
     def _write(self, s: Store | Atomic) -> None:
+        """Propagate into temporaries, and note active values that leave the chain."""
         if s.value in self.second:
             if s.mem.kind in _HIDDEN:
                 self.second_temps.add(s.mem)

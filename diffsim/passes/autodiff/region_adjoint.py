@@ -10,9 +10,8 @@
     y = custom f(x, ...)   the user's rule (`custom_calls.py`)
 
 An adjoint in a region adds to values of the enclosing blocks through results (If) or carried sums (For), so
-the adjoint is in SSA like everything else. Forward code, saves and sums that nothing needs are emitted all
-the same and removed as dead code: a loop whose adjoint does not read the carried values (any linear sum)
-saves nothing.
+the adjoint is in SSA form. Forward code, saves and sums are emitted whether needed or not, and removed as
+dead code: a loop whose adjoint does not read the carried values (any linear sum) saves nothing.
 
 `reverse.py` uses it for the adjoints of kernels, `inner_gradients.py` for `ds.grad` within a kernel.
 """
@@ -54,10 +53,7 @@ from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, downwards, 
 Adjoints = dict[Value, Value]
 
 _CUTTING = (ops.select, ops.minimum, ops.maximum)
-"""Ops whose result ignores one of their arguments: its adjoint is 0 by definition, not by arithmetic.
-
-A later rule may multiply such an adjoint by an infinite partial derivative, and IEEE 754 has 0 * inf = NaN.
-The builder therefore guards products with adjoints in `cut`."""
+"""Ops that ignore one of their arguments, whose adjoint is 0 even times inf (IEEE 754: NaN); see `cut`."""
 
 
 class Reverser:
@@ -66,16 +62,14 @@ class Reverser:
     Args:
         builder: where the statements go.
         active: the values that derivatives flow through.
-        is_inner: whether what is emitted may be differentiated again: calls with a gradient of their
-            own then stay as they are, and no gradient reaches memory.
+        is_inner: whether the adjoint may be differentiated again: given calls stay, memory gets no gradient.
 
     Attributes:
-        env: for each value of the region, its copy in the adjoint.
+        env: for each value of the region, its latest copy: forward code may be emitted several times.
         new_mems: memories that the adjoint needs besides.
         winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
             update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
-        split: the segment length of loops that save one segment at a time; `loop_of`: the loop that a
-            scratch holds saves of.
+        split: the segment length of loops that are saved in segments; `loop_of`: whose saves a scratch holds.
         rooms: copies of the region's own scratch; `room_grads`: the adjoints of what they hold.
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
     """
@@ -85,9 +79,6 @@ class Reverser:
         self.active = active
         self.is_inner = builder.is_inner = is_inner
         builder.cut = self.cut = set[Value]()
-        # The primal's values are never reused: forward code is emitted anew (possibly several times),
-        # and `env` maps each primal value to its latest copy, which is the one in scope where the
-        # adjoint is emitted.
         self.env: dict[Value, Value] = {}
         self.split: dict[Stmt, int] = {}
         self.saved: dict[Stmt, SavedLoopValue] = {}
@@ -113,8 +104,6 @@ class Reverser:
         return tuple(self.env.get(v, v) for v in vs)
 
     def fresh(self, vs: tuple[Value, ...]) -> tuple[Value, ...]:
-        # A fresh value for each emission keeps the adjoint in SSA form although a body may be emitted
-        # twice.
         made = tuple(Value(v.type, v.hint) for v in vs)
         self.env.update(zip(vs, made, strict=True))
         return made
@@ -135,8 +124,7 @@ class Reverser:
             elif isinstance(s, Load):
                 index = self.values(s.index)
                 (out,) = self.fresh((s.out,))
-                # `origin` names the primal's load, so that `check_access` can tell which loads the
-                # adjoint repeats.
+                # `origin` names the primal's load: `check_access` asks which loads the adjoint repeats.
                 b.add(Load(out, self.rooms.get(s.mem, s.mem), index, s.span, s.origin))
             elif isinstance(s, InlineLLVM):
                 args = self.values(s.args)
@@ -144,8 +132,7 @@ class Reverser:
             elif isinstance(s, Alloca):
                 self._room(s, save=save)
             elif isinstance(s, Store):
-                # Stores to fields are not repeated: the primal launch made them. Scratch is gone after
-                # that launch, and the adjoint needs its contents again.
+                # Stores to fields are not repeated, the primal made them; scratch is gone by now.
                 if s.mem.kind == "scratch":
                     b.store(self.rooms[s.mem], self.values(s.index), self.value(s.value))
             elif isinstance(s, Atomic):
@@ -159,8 +146,7 @@ class Reverser:
                 self._forward_while(s, save=save)
             elif isinstance(s, If):
                 cond = self.value(s.cond)
-                # Loops in branches save nothing here: scratch allocated inside of a branch is not
-                # visible to the adjoint, which therefore emits the taken branch again (`_if`).
+                # Loops in branches save nothing: `_if` emits the branch anew, with its adjoint.
                 then, orelse = (self._forward_block(side) for side in (s.then, s.orelse))
                 b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
             elif isinstance(s, CustomCall):
@@ -176,7 +162,6 @@ class Reverser:
         b, count = self.builder, self.value(s.count)
         self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
         b.add(Alloca(self.rooms[s.mem], count, s.span))
-        # Adjoints of scratch accumulate by load and store, so they start from 0 in every element.
         if save:
             grad = Mem(f"{s.mem.name}.adj", s.mem.dtype, 1, None, "scratch")
             self.room_grads[s.mem] = grad
@@ -191,14 +176,12 @@ class Reverser:
         """Emit the replay, or the body; the body too where `backward` goes through it."""
         if self.is_inner:
             self.builder.add(Rewriter(self.env).custom(s))
-            # The call stays for the results (and for a further differentiation), the body is emitted
-            # beside it for `backward`; the results must go on naming those of the call.
+            # The call stays, to be differentiated further; `backward` goes through a copy of its body.
             if save and not s.is_given:
                 kept = self.values(s.outs)
                 self.forward(s.body, save=True)
                 self.env.update(zip(s.outs, kept, strict=True))
             return
-        # `backward` goes through the body of a call without a rule, so its loops must have saved.
         if s.replay is None or (save and not s.is_given):
             self.forward(s.body, save=save and not s.is_given)
         found = s.replay or s.body
@@ -213,7 +196,6 @@ class Reverser:
             b = self.builder
             extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
             with b.block() as stmts:
-                # The minimum over lanes makes the choice independent of the order in which lanes run.
                 b.atomic("min", winner, (), self.lane)
             reached = b.named("eq", self.value(s.value), extreme)
             b.add(If(reached, Block(stmts), Block([]), (), s.span))
@@ -252,8 +234,7 @@ class Reverser:
         body = Block(stmts, (*self.values(s.body.yields), more))
         outs, trips = self.fresh(s.outs), Value(i64, "trips")
         b.add(While((*params, n), (*inits, Const(i64, 0)), cond, body, (*outs, trips), s.span))
-        # Once counted, a while loop is a for loop over its iteration number, for the forward code that
-        # saves as well as for the adjoint.
+        # Once counted, a while loop is a for loop over its iteration number.
         if save:
             self._save(s, (Const(i64, 0), trips), trips, inits)
 
@@ -272,7 +253,6 @@ class Reverser:
             self.env[s.index] = index
         with b.block() as stmts:
             if rooms:
-                # Saves are numbered from 0 whatever the loop's bounds, in both directions of the index.
                 iteration = (index - lo,)
                 for room, p in zip(rooms, params, strict=True):
                     b.store(room, iteration, p)
@@ -286,19 +266,17 @@ class Reverser:
     def _save(
         self, s: For | While, bounds: tuple[Value, Value], trips: Value, inits: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """Emit a loop that saves what its iterations start from, or those of its last segment."""
+        """Emit a loop that saves the states its iterations (or those of its last segment) start from."""
         b = self.builder
         length = self.split.get(s)
         if length is None:
             rooms = self._rooms(s, trips)
             self.saved[s] = SavedLoopValue(bounds, rooms)
             return self._iterations(s, bounds, inits, rooms)
-        # Segments, as in two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch.
-        # 12): memory is (segments + length) states instead of one state for each iteration, and each
-        # iteration runs once more.
+        # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
+        # states instead of one for each iteration, and each iteration runs once more.
         one, longest = b.const(1, trips.type), b.const(length, trips.type)
-        # At least one segment, so that the last one exists (and is empty) for a loop without
-        # iterations.
+        # At least one segment, so that the last one exists (and is empty) for a loop without iterations.
         count = b.named(
             "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
         )
@@ -309,13 +287,9 @@ class Reverser:
         with b.block() as stmts:
             for mark, v in zip(marks, states, strict=True):
                 b.store(mark, (q,), v)
-            # Segments before the last one save only their first state; `_segments_back` runs them
-            # again.
             ends = self._iterations(s, self._segment(s, q), states)
         outs = tuple(Value(v.type, v.hint) for v in s.outs)
         b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
-        # The last segment is the first that the adjoint needs, so it saves at once and is not run
-        # again.
         return self._iterations(s, self._segment(s, last), outs, rooms)
 
     def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
@@ -323,8 +297,6 @@ class Reverser:
         b = self.builder
         lo, hi = self.saved[s].bounds
         length = b.const(self.split[s], q.type)
-        # A falling index takes segments from the upper end, since the segments are numbered in
-        # execution order.
         if downwards(s):
             end = hi - q * length
             return end - b.named("min", length, end - lo), end
@@ -345,20 +317,17 @@ class Reverser:
 
     def add(self, adj: Adjoints, v: Value, g: Value) -> None:
         """Add a contribution to the adjoint of a value of the primal."""
-        # Contributions to constants would be dead code, and may have no rule at all.
         if v not in self.active:
             return
         b, is_cut = self.builder, g in self.cut
         if g.type is not v.type:
-            # An operand that was broadcast has the sum over its uses as adjoint, and one whose adjoint
-            # is uniform over the components gets it broadcast: the transposes of each other.
+            # The adjoint of broadcasting is the sum over the components, and that of the sum is broadcasting.
             if not v.type.shape:
                 g = b.named("sum", g)
             elif not g.type.shape:
                 g = b.broadcast(g, v.type)
         have = adj.get(v)
         if have is not None:
-            # A sum is 0 by definition only where both terms are.
             is_cut, g = is_cut and have in self.cut, have + g
         adj[v] = g
         if is_cut:
@@ -393,20 +362,19 @@ class Reverser:
                 assert isinstance(s, (Check, Print, Alloca))
 
     def _load(self, s: Load, adj: Adjoints) -> None:
+        """Emit the adjoint of a load: scatter-add to the gradient of the element."""
         g, b = adj.pop(s.out, None), self.builder
-        # Nothing that the region returns or stores depends on it.
         if g is None:
             return
         grad, index = self.grad(s.mem), self.values(s.index)
         assert grad is not None
         if s.mem.kind == "scratch":
-            # Scratch belongs to one lane, so no other one adds to the element meanwhile.
             b.store(grad, index, b.load(grad, index) + g)
         else:
-            # Another lane may have loaded the same element. `demote_atomics` finds out where none can.
             b.atomic("add", grad, index, g)
 
     def _let(self, s: Let, adj: Adjoints) -> None:
+        """Emit the vector-Jacobian product of an op: its row's rule for each active argument."""
         # SSA: all uses of the value come later in the program, so its adjoint is complete here.
         g = adj.pop(s.out, None)
         if g is None:
@@ -422,13 +390,14 @@ class Reverser:
                 raise AutodiffError(rule.why, s.span, hint=rule.hint)
             made = rule(g, *args, y)
             if made is not None:
-                # Rules are linear in g, so a 0 that stands for "not selected" stays one through every
-                # further rule.
+                # Rules are linear in g, so a 0 that stands for "not selected" stays one through every further
+                # rule.
                 if g in self.cut or s.op in _CUTTING:
                     self.cut.add(made)
                 self.add(adj, arg, made)
 
     def _write(self, s: Store | Atomic, adj: Adjoints) -> None:
+        """Emit the adjoint of a store or an atomic update: the value gathers the gradient of the element."""
         b = self.builder
         grad = self.grad(s.mem)
         if isinstance(s, Atomic) and s.out is not None and s.out in adj:
@@ -443,8 +412,7 @@ class Reverser:
         if isinstance(s, Atomic):
             if s.op in ("min", "max"):
                 self._route(s, grad, index, adj)
-            # An addition leaves the old value in place with derivative 1, so the element's gradient
-            # stays.
+            # An addition leaves the old value in place with derivative 1, so the element's gradient stays.
             elif s.value in self.active:
                 self.add(adj, s.value, b.load(grad, index))
             return
@@ -463,17 +431,14 @@ class Reverser:
         b = self.builder
         nothing = zero(s.value.type)
         extreme = b.load(s.mem, index, origin=s.origin)
-        # Comparing bits is exact: the forward code is emitted again from the same inputs, and
-        # `access_rules` refuses elements that changed after the update, or values that depend on the
-        # order of a float sum.
+        # Comparing bits is exact: `access_rules` refuses elements that changed after the update, and values
+        # that depend on the order of a float sum.
         won = b.named("eq", self.value(s.value), extreme)
         winner = self.winners.get(updated_element(s, self.defs))
         if winner is not None:
             won = won & b.named("eq", self.lane, b.load(winner, ()))
         with b.block() as stmts:
-            # The exchange hands the gradient out once even if two updates of one lane, or of several,
-            # tie: the sum of the adjoints is then the derivative of one of the branches, a valid
-            # subgradient.
+            # The exchange hands the gradient out once even if several updates tie: a valid subgradient.
             taken = b.atomic("xchg", grad, index, nothing, wants_old=True)
         assert taken is not None
         g = Value(s.value.type, f"{s.mem.name}.adj")
@@ -481,6 +446,7 @@ class Reverser:
         self.add(adj, s.value, g)
 
     def _if(self, s: If, adj: Adjoints) -> None:
+        """Emit the adjoint of a branch, whose results are contributions to values from outside."""
         b = self.builder
         # The adjoint of a branch is a branch on the same condition: the one not taken contributes 0.
         incoming = [(k, adj.pop(out)) for k, out in enumerate(s.outs) if out in adj]
@@ -488,8 +454,6 @@ class Reverser:
         for side in (s.then, s.orelse):
             inner: Adjoints = {}
             with b.block() as stmts:
-                # Values of the branch are out of scope here, so the branch is emitted once more inside
-                # the adjoint.
                 self.forward(side, save=True)
                 b.span = s.span
                 for k, g in incoming:
@@ -510,15 +474,14 @@ class Reverser:
             )
         )
         for v, g in zip(targets, outs, strict=True):
-            # The side that does not use the value yields a literal 0, which must survive an infinite
-            # factor.
+            # The side that does not use the value yields a literal 0, which must survive an infinite factor.
             if any(v not in side or side[v] in self.cut for side in (then_adj, else_adj)):
                 self.cut.add(g)
             self.add(adj, v, g)
 
     def _custom(self, s: CustomCall, adj: Adjoints) -> None:
+        """Emit the user's rule for a call, or the adjoint of its body if there is none."""
         incoming = [adj.pop(out, None) for out in s.outs]
-        # A call without a rule of its own is differentiated like the statements of its body.
         if s.adjoint is None:
             for y, g in zip(s.body.yields, incoming, strict=True):
                 if g is not None:
@@ -532,8 +495,6 @@ class Reverser:
             if not s.refusal:
                 self.backward(s.body, adj)
             return
-        # The rule may have effects (it adds to gradients), but is linear in its seeds: without any it
-        # adds 0.
         if all(g is None for g in incoming):
             return
         for seed, g in zip(s.seeds, incoming, strict=True):
@@ -545,10 +506,10 @@ class Reverser:
             self.add(adj, arg, g)
 
     def _loop(self, s: For | While, adj: Adjoints) -> None:
+        """Emit the adjoint of a loop: its iterations backwards, from the states that `_save` has kept."""
         saved = self.saved[s]
-        # Adjoints of carried values are handed from an iteration to the one before it. Adjoints of
-        # values from outside of the loop are sums over all iterations, so they are carried as
-        # accumulators.
+        # Adjoints of carried values are handed from an iteration to the one before it. Adjoints of values
+        # from outside of the loop are sums over all iterations, so they are carried as accumulators.
         carried = [k for k, p in enumerate(s.params) if p in self.active]
         outer = [v for v in free_values(s.body) if v in self.active and v not in s.params]
         starts: list[Value] = []
@@ -560,7 +521,6 @@ class Reverser:
             outs = self._iterations_back(s, saved.bounds, carried, outer, tuple(starts))
         else:
             outs = self._segments_back(s, saved.count, carried, outer, tuple(starts))
-        # What is left after the adjoint of the first iteration belongs to the initial values.
         for k, g in zip(carried, outs, strict=False):
             self.add(adj, s.inits[k], g)
         for v, g in zip(outer, outs[len(carried) :], strict=True):
@@ -580,8 +540,6 @@ class Reverser:
         params = tuple(Value(v.type, v.hint) for v in starts)
         with b.block() as stmts:
             begin, end = self._segment(s, q)
-            # The last segment has saved on the way forward: its second run is a loop without
-            # iterations.
             again = b.named("select", q < count - b.const(1, q.type), end, begin)
             states = tuple(b.load(mark, (q,)) for mark in saved.marks)
             self._iterations(s, (begin, again), states, saved.rooms)
@@ -608,16 +566,14 @@ class Reverser:
         inner: Adjoints = {}
         with b.block() as stmts:
             if isinstance(s, For):
-                # The index is recomputed, not saved: the adjoint's loop has the same bounds and counts
-                # down.
                 self.env[s.index] = index
             iteration = (index - lo,)
             for p, room in zip(s.params, self.saved[s].rooms, strict=True):
                 saved = b.load(room, iteration)
                 saved.hint = p.hint
                 self.env[p] = saved
-            # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this
-            # block: memory for nested loops adds up instead of multiplying (docs/adr/0003).
+            # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this block:
+            # memory for nested loops adds up instead of multiplying (docs/adr/0003).
             self.forward(s.body, save=True)
             b.span = s.span
             for k, g in zip(carried, params, strict=False):
@@ -625,14 +581,12 @@ class Reverser:
             sums = dict(zip(outer, params[len(carried) :], strict=True))
             self.backward(s.body, inner)
             b.span = s.span
-            # A carried value that the body ignores ends its chain here: the adjoint before it is 0, not
-            # the old one.
+            # A carried value that the body ignores ends its chain: its adjoint before is 0, not the old one.
             nexts = [inner.pop(p) if p in inner else zero(p.type) for p in names[: len(carried)]]
             for v in outer:
                 extra = inner.pop(v, None)
                 nexts.append(sums[v] if extra is None else sums[v] + extra)
-        # A leftover would be a contribution lost without notice; `free_values` must have listed all of
-        # them.
+        # A leftover would be a contribution lost without notice.
         assert not inner, [v.hint for v in inner]
         outs = tuple(Value(p.type, p.hint) for p in params)
         body = Block(stmts, tuple(nexts))

@@ -79,6 +79,8 @@ def reverse(
 
 
 class _Reverser(Reverser):
+    """Emits the adjoint of a whole kernel, task by task, with gradients for its temporaries."""
+
     def __init__(self, kernel: Kernel, activity: Activity) -> None:
         super().__init__(Builder(kernel.span), activity.values)
         self.defs = definitions(kernel)
@@ -100,6 +102,7 @@ class _Reverser(Reverser):
             self.seed = Arg(kernel.result.dtype, f"{kernel.result.name}.adj", len(kernel.args))
 
     def kernel(self) -> Kernel:
+        """Return the adjoint: the temporaries again, their gradients cleared, the tasks in reverse."""
         k = self.primal
         with self.builder:
             # Temporaries live for one launch only, so the adjoint first computes all of them again, and
@@ -125,6 +128,7 @@ class _Reverser(Reverser):
         return Task((), Block([]), Block(stmts), self.primal.span)
 
     def task(self, task: Task) -> list[Task]:
+        """Return the adjoint of a task, after those that find the winners it needs."""
         self.winners = self._winners(task)
         # Which lane won is known only when all have run, hence a task of its own before the adjoint.
         before = self._find_winners(task) if self.winners else []
@@ -272,6 +276,8 @@ def _replay(task: Task) -> Task:
 
 
 class _Replayer(Inliner):
+    """Copies tasks without stores to fields, checks and prints."""
+
     replayed = True
 
     def stmt(self, s: Stmt) -> list[Stmt]:
@@ -289,6 +295,7 @@ class _Replayer(Inliner):
 
 
 def _refuse_lost(adjoint: Kernel) -> None:
+    """Refuse an adjoint that needs the old value of an atomic, which cannot be recomputed."""
     for t in adjoint.tasks:
         for s in task_statements(t):
             if isinstance(s, Load) and s.mem.kind == "lost":

@@ -74,6 +74,7 @@ class _Silent(Rewriter):
 
 
 def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
+    """Check a block: no loops, or one alone; `inside`: whether a loop is around it."""
     found = [s for s in _differentiated(block) if isinstance(s, (For, While))]
     if not found:
         return

@@ -38,6 +38,8 @@ def check_bounds(kernel: Kernel) -> Kernel:
 
 
 class _Checker(Rewriter):
+    """Puts a Check before each access, and clamps its index."""
+
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
         self.builder = Builder(kernel.span)

@@ -62,6 +62,14 @@ def instrument(
 
 
 class _Watcher(Rewriter):
+    """Puts notes and checks before the accesses of one kernel.
+
+    Attributes:
+        statements: the watched ones so far; a note is the number of one.
+        first: the number of statements before the present task.
+        shared: the memories that the present task both reads and writes.
+    """
+
     def __init__(
         self,
         kernel: Kernel,

@@ -58,6 +58,7 @@ class _Marks:
             self._need(self.work.pop())
 
     def _survey(self, block: Block, parent: Stmt | None, roots: list[Stmt]) -> None:
+        """Collect definitions, writers of hidden memories, and the statements that are live in any case."""
         for stmt in block.stmts:
             self.parent[stmt] = parent
             for k, v in enumerate(outs(stmt)):
@@ -108,6 +109,7 @@ class _Marks:
             self._keep(parent)
 
     def _read(self, mem: Mem) -> None:
+        """Mark the writers of a temporary or scratch that a live statement reads."""
         # Flow-insensitive: a load keeps all writers of the memory. Temporaries have few, and an exact
         # answer would take reaching definitions across tasks.
         if mem.kind in _HIDDEN and mem not in self.read:
@@ -116,6 +118,7 @@ class _Marks:
                 self._keep(writer)
 
     def _need(self, v: Value) -> None:
+        """Mark the definition of a value, and what flows into it across iterations and branches."""
         found = self.defined_by.get(v)
         if found is None:
             return

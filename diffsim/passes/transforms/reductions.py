@@ -65,6 +65,8 @@ def _key(s: Atomic) -> Key:
 
 
 class _Hoister:
+    """Hoists reductions in the tasks of one kernel, innermost loops first."""
+
     def __init__(self, kernel: Kernel) -> None:
         self.builder = Builder(kernel.span)
 
@@ -100,6 +102,7 @@ class _Hoister:
         return Block(done, block.yields)
 
     def loop(self, s: For | While) -> list[Stmt]:
+        """Return a loop that carries its reductions, followed by one update for each."""
         body = self.block(s.body)
         inside = _bound_in(body) | set(s.params)
         if isinstance(s, For):

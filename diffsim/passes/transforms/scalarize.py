@@ -41,6 +41,8 @@ from diffsim.ir.types import TensorType, i32, size_of
 
 
 class _Scalarizer:
+    """Rewrites the statements of one kernel; `env` maps each value to its scalars in row order."""
+
     def __init__(self, kernel: Kernel, functions: Container[str]) -> None:
         self.builder = Builder(kernel.span)
         self.builder.functions = functions

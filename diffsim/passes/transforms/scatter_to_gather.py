@@ -82,6 +82,14 @@ def scatter_to_gather(kernel: Kernel, *, allow_lag: bool = False) -> Kernel:
 
 
 class _Rewriter:
+    """Rewrites one task.
+
+    Attributes:
+        defs, defined: the op, and the statement at the top of the body, that binds a value.
+        order: the position of each statement at the top of the body.
+        writes: see `first_writes`.
+    """
+
     def __init__(self, kernel: Kernel, task: Task) -> None:
         self.task = task
         self.builder = Builder(kernel.span)
