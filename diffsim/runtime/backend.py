@@ -1,4 +1,4 @@
-"""What a backend is: where fields lie and kernels run. `ds.init(arch=...)` looks backends up here by name.
+"""The protocol of backends (where fields lie and kernels run), and the registry for `ds.init(arch=...)`.
 
 A backend's own module registers it: `cpu/backend.py`, `cuda/backend.py`. The session has one at a time
 (`session.backend`), and everything outside of those two folders reaches the machine through it.
@@ -18,7 +18,7 @@ from diffsim.runtime.memory.storage import MemorySpace, Storage, StorageLayout, 
 
 
 class CommandList(Protocol):
-    """Launches and moves of memory in a row, which run without Python between them.
+    """A sequence of launches and memory operations that runs without Python between them.
 
     The `add_...` methods append operations; `run` executes them, as often as wanted. Nothing can be added
     after the first run.
@@ -72,7 +72,7 @@ class CommandList(Protocol):
 
 
 class Code(Protocol):
-    """What `generate` returns: LLVM text, and what the backend's `link` has to know of it."""
+    """The result of `generate`: LLVM text, with what the backend's `link` needs to know of it."""
 
     text: str
 
@@ -172,7 +172,7 @@ _openers: dict[str, Callable[[int], Backend]] = {}
 
 
 def register(name: str, opener: Callable[[int], Backend]) -> None:
-    """Make a backend known.
+    """Register a backend.
 
     Args:
         name: as in `ds.init(arch=ds.NAME)`.

@@ -84,7 +84,7 @@ def lower(kernel: Kernel, backend: Backend) -> Kernel:
 
 
 def machine_code(kernel: Kernel, code: Code, backend: Backend) -> Any:
-    """Take the loaded machine code from memory or the disk cache, or make it.
+    """Return loaded machine code: from memory, from the disk cache, or made now.
 
     Raises:
         BackendError: the backend's compiler refused the code.

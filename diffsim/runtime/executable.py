@@ -1,4 +1,4 @@
-"""What kernels and tapes need of compiled code, whichever backend made it.
+"""The protocol of compiled code, whichever backend made it.
 
 `Executable` is the protocol; `cpu/executable.py` and `cuda/executable.py` implement it. The functions below
 fill parameter blocks (`backends/llvm/parameter_block.py`) and put failed checks into words for both.

@@ -23,7 +23,7 @@ from diffsim.lang.host.unsupported import close_to
 
 @dataclass(slots=True)
 class Options:
-    """What `ds.init` was given; see there."""
+    """The options of the session; `ds.init` documents them."""
 
     default_fp: ScalarType = f32
     default_ip: ScalarType = i32

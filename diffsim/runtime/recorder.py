@@ -1,4 +1,4 @@
-"""What the runtime tells a tape: the recorder protocol.
+"""The recorder protocol: the events that the runtime reports to a tape.
 
 While a tape records in a thread, its *recorder* is `session.tape`. Launch functions
 (`runtime/kernels/launch_function.py`), fields (`runtime/fields/field.py`) and values that a tape follows

@@ -35,7 +35,7 @@ class Arch:
         self.name = name
 
     def __reduce__(self) -> str:
-        """Copied and pickled by its name: there is one of each."""
+        """Copy and pickle by name: there is one object of each."""
         return self.name
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ class Session:
         return entry
 
     def end_hearing(self, entry: tuple[int, Witness]) -> None:
-        """Report nothing more to the witness."""
+        """End the reports to a witness."""
         with self._changing:
             self._hear([w for w in self.witnesses if w is not entry])
 
@@ -218,7 +218,7 @@ class Session:
 
     @property
     def launcher(self) -> Callable[[Any], None]:
-        """What launches a kernel on the CPU, given its parameter block."""
+        """The native function that launches a kernel on the CPU, given its parameter block."""
         if self._launcher is None:
             self._refuse_windows()
             self._launcher = launcher(self.jit, self.cache)

@@ -165,7 +165,7 @@ class CpuCommandList:
 
 @functools.cache
 def _runner() -> Callable[..., int]:
-    """Return the native loop."""
+    """Load the native loop."""
     load_pool(session.jit, session.cache)  # which it calls
     library = load_native(session.jit, session.cache, "sequence.ll")
     i64, ptr = ctypes.c_int64, ctypes.c_void_p

@@ -137,7 +137,7 @@ class CpuExecutable:
             print_buffer.show(self.name, self.prints, lost, found)
 
     def raise_errors(self) -> None:
-        """Raise what a check of the last launch found."""
+        """Raise the error of the check that failed in the last launch."""
         check, values = self.checks[self.errors[0] - 1], self.errors[1:]
         # Cleared before the error is raised: the next launch must begin without one.
         self.errors[0] = 0

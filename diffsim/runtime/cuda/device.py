@@ -117,7 +117,7 @@ class Device:
         return f"{self} has {memory_size(self.driver.free_memory())} left"
 
     def alloc(self, nbytes: int, what: str) -> int:
-        """Return memory of that many bytes; what is in it is not defined.
+        """Allocate memory, whose contents are undefined.
 
         Raises:
             OutOfMemory: there is not so much left for `what`.
@@ -204,7 +204,7 @@ class Device:
         self.staging.read(array, address)
 
     def add(self, to: StridedSpan, of: StridedSpan, dtype: ScalarType) -> None:
-        """Add scalars to others."""
+        """Add the scalars of one span to those of another."""
         # The plan is used once; it keeps its parameters alive until the launch has copied them.
         start, block = self.driver.prepare([self.pairs.sum(to, of, dtype)], self.jit)
         code = start(block)
@@ -214,7 +214,7 @@ class Device:
     # ---- code
 
     def machine_code(self, text: str) -> bytes:
-        """LLVM text of GPU functions as machine code for this device."""
+        """Compile LLVM text of GPU functions to machine code for this device."""
         return bytes(self.driver.link(ptx.to_ptx(text, self.sm)))
 
     @property
@@ -223,7 +223,7 @@ class Device:
         return f"cuda {self.driver.sm} driver {self.driver.version} {digest_of(ptx.__file__)}"
 
     def reserve_heap(self, nbytes: int) -> None:
-        """Kernels will allocate on the device: size their heap (once: it can not grow later)."""
+        """Set the size of the heap that kernels allocate from (once: it can not grow later)."""
         if not self._heap_set:
             # `cuCtxSetLimit` fails once a kernel has used the heap.
             self._heap_set = True
@@ -374,7 +374,7 @@ class DeviceStorage:
         return self.buffer.address
 
     def _plain(self) -> bool:
-        """Return whether the scalars lie as in an array of NumPy."""
+        """Return whether the scalars are in the order of a NumPy array."""
         layout = self.layout
         in_order = layout.order == tuple(range(len(layout.shape)))
         return in_order and not (layout.soa and layout.components > 1)

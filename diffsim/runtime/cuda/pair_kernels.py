@@ -1,4 +1,4 @@
-"""Kernels of diffsim's own on a GPU that go through two memories side by side: sums and exchanges."""
+"""Built-in GPU kernels over the elements of two memories: sums and exchanges."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def text_of(t: str, *, adds: bool, whole: bool) -> str:
 
 
 class Pairs:
-    """These kernels on one device; each is compiled when it is first asked for."""
+    """These kernels on one device; each is compiled at its first use."""
 
     def __init__(self, device: Any) -> None:
         self._device = device

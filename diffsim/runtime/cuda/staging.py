@@ -162,7 +162,7 @@ class _Slot:
         self.address = driver.page_locked(SLOT_BYTES)
 
     def use(self, copy: Callable[..., None], *args: int) -> None:
-        """Ask for a copy to or from this memory."""
+        """Issue a copy to or from this memory."""
         # If the copy was issued and an interrupt came before the event, a wait for the old event would end
         # too early.
         self._marked = False  # until the event follows the copy on the stream

@@ -56,14 +56,14 @@ class DeviceArray:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def copy(self) -> DeviceArray:
-        """Return its values as they are now."""
+        """Copy the array, on its device."""
         device = self.device
         made = Buffer(device, self.nbytes, "a copy of an array")
         device.driver.copy(made.address, self.address, self.nbytes)
         return DeviceArray(made.address, self.shape, self.dtype, made.address, made, device)
 
     def to_numpy(self) -> np.ndarray:
-        """Return a copy on the host."""
+        """Copy the array to the host."""
         made = np.empty(self.shape, self.dtype)
         self.device.read(self.address, made)
         return made
@@ -75,7 +75,7 @@ class DeviceArray:
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Return whether a value says that it is an array on a GPU."""
+    """Return whether a value has the CUDA array interface, and is on a GPU."""
     if isinstance(value, (np.ndarray, Field)) or not hasattr(
         type(value), "__cuda_array_interface__"
     ):
@@ -160,7 +160,7 @@ def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
 
 
 def _memory_of(value: Any, address: int) -> int:
-    """Address of the whole memory that an array is a part of, as far as its library tells."""
+    """Return the address of the allocation that an array is a part of, as far as its library tells."""
     try:
         # Each library has a name of its own for the allocation that a view belongs to.
         if hasattr(value, "untyped_storage"):  # PyTorch

@@ -26,13 +26,13 @@ _IN_ORDER = (NOT_GIVEN, None, 0, 1, -1)
 
 
 def strides_of(form: StorageLayout, element: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how far apart neighbours along the axes of a field and of its elements are [scalars]."""
+    """Return the strides of the axes of a field and of its elements [scalars]."""
     # DLPack counts strides in elements, the CUDA array interface in bytes: the callers multiply.
     return (*form.strides, *packed_strides(element, form.component_stride))
 
 
 def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, Any]:
-    """Return a field on a GPU as others see it: an array of shape `shape` + element."""
+    """Describe a field on a GPU as an array of shape `shape` + element, for `__cuda_array_interface__`."""
     form, width = storage.layout, storage.layout.dtype.bytes
     return {
         "shape": form.shape + element,
@@ -46,7 +46,7 @@ def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, An
 
 
 def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
-    """Return a field on a GPU as an array of pycuda, which keeps the memory."""
+    """Make an array of pycuda that shares, and keeps alive, the memory of a field on a GPU."""
     # Imported when asked for: it is an optional dependency.
     try:
         module = importlib.import_module("pycuda.gpuarray")
@@ -159,7 +159,7 @@ class Asked(NamedTuple):
 
 
 def dlpack_device(storage: Storage) -> tuple[int, int]:
-    """Return where a field is, in DLPack's numbers."""
+    """Return the device of a field as DLPack's type and number."""
     return storage.device.dlpack
 
 

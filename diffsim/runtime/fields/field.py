@@ -145,7 +145,7 @@ class Field(FieldProtocols, FieldLike):
             session.with_grad.add(self)
 
     def _allocate(self, form: StorageLayout) -> Storage:
-        """Return memory where the session's kernels run."""
+        """Allocate memory where the session's kernels run."""
         try:
             return session.backend.new_storage(form)
         except (MemoryError, ValueError, OverflowError):
@@ -198,7 +198,7 @@ class Field(FieldProtocols, FieldLike):
         object.__setattr__(self, name, value)
 
     def _refuse_assignment(self, name: str) -> None:
-        """Raise an error, but for the new attributes of a class that a user derived from this one."""
+        """Refuse an assignment, except to new attributes of a class that a user derived from this one."""
         if name == "grad":
             raise FieldError(
                 f"the gradient of {self.name} is a field, made with it, and can not be replaced",
@@ -236,7 +236,7 @@ class Field(FieldProtocols, FieldLike):
         return self.given_name or ("grad" if self.is_grad else "a field")
 
     def in_words(self) -> str:
-        """Return the field in messages: "the field x"."""
+        """Format the field for messages: "the field x"."""
         return f"the field {self.name}" if self.given_name else self.name
 
     def _called(self) -> str:
@@ -276,7 +276,7 @@ class Field(FieldProtocols, FieldLike):
 
     @property
     def placed(self) -> bool:
-        """Whether it has its place in memory."""
+        """Whether its memory is allocated."""
         return self._shape is not None
 
     @property
@@ -343,7 +343,7 @@ class Field(FieldProtocols, FieldLike):
         self.versions.written(row, now, (frame.f_code, frame.f_lasti))
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
-        """Tell a tape that saves what is overwritten that Python is about to write."""
+        """Announce a write from Python to a recorder that intercepts writes."""
         # `recorders` is an empty dictionary while no tape records: one test for the usual case.
         tape = session.recorders and session.tape
         if tape and tape.intercepts:
@@ -447,7 +447,7 @@ class Field(FieldProtocols, FieldLike):
         return source
 
     def _place(self, key: Any) -> int:
-        """Return where the element (its first component) lies among the scalars."""
+        """Return the number of an element's first component among the scalars in memory."""
         return sum(map(operator.mul, index_of(self, key), self._strides))
 
     def fill(self, value: Any) -> None:

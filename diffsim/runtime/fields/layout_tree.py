@@ -62,7 +62,7 @@ class Node:
         """Those placed here or below: a tree does not keep them."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """`copy`, `deepcopy` and `pickle` come here."""
+        """Refuse `copy`, `deepcopy` and `pickle`."""
         raise refuse(
             "a layout",
             "fields have their places in it",
@@ -104,7 +104,7 @@ class Node:
     pointer = bitmasked = dynamic = hash = _sparse
 
     def place(self, *fields: Any) -> Node:
-        """Give fields (and, if they have one, their gradients) their place here."""
+        """Allocate fields (and their gradients, if any) with the axes of this node."""
         # In the order of the tree, slowest first; an axis that occurs twice has its sizes multiplied.
         sizes: dict[int, int] = {}
         for node in self._path():
@@ -169,11 +169,11 @@ class Root(Node):
         session.at_reset.append(self.forget)
 
     def __reduce_ex__(self, protocol: Any) -> str:
-        """There is one in each process."""
+        """Copy and pickle by name: there is one root in each process."""
         return "root"
 
     def forget(self) -> None:
-        """Let go of the tree; fields placed in it stay usable."""
+        """Discard the tree; fields placed in it stay usable."""
         self.fields = weakref.WeakSet()
 
 

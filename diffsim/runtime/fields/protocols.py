@@ -1,4 +1,4 @@
-"""What Python's operators, conversions and NumPy do with a field.
+"""Python's operators, conversions and NumPy's functions on a field.
 
 A field is memory, neither a number nor an array. Python's operators on it are refused, each with what to
 write instead; two fields are equal if they are the same one, so they can be keys and stand in lists. NumPy
@@ -91,7 +91,7 @@ class FieldProtocols:
         )
 
     def _sample(self) -> str:
-        """Return how an element is written: "x[i, j]"."""
+        """Write an element's expression for a hint: "x[i, j]"."""
         shape = self.__dict__.get("_shape", ())
         return f"{self._called()}[{', '.join('ijklmnop'[: len(shape or ())]) or None}]"
 
@@ -135,7 +135,7 @@ class FieldProtocols:
         return str(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """`copy`, `deepcopy` and `pickle` come here."""
+        """Refuse `copy`, `deepcopy` and `pickle`."""
         raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- NumPy
@@ -204,7 +204,7 @@ def _is_field(thing: Any) -> bool:
 
 
 def _copied(thing: Any) -> Any:
-    """Return an argument of a function of NumPy with arrays in place of fields."""
+    """Replace fields in an argument of a function of NumPy by arrays."""
     if isinstance(thing, (list, tuple)) and any(map(_is_field, thing)):
         return type(thing)([_copied(t) for t in thing])
     return np.asarray(thing) if _is_field(thing) else thing

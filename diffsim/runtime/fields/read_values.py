@@ -90,7 +90,7 @@ class Provenance:
         )
 
     def mark(self, made: Any) -> Any:
-        """Return the same number, array, vector or matrix, which remembers that it comes from here."""
+        """Give a number, array, vector or matrix this provenance."""
         if not self.live:
             return made
         # Functions such as `np.split` return several.
@@ -111,7 +111,7 @@ class Provenance:
         return made
 
     def mark_array(self, made: np.ndarray) -> np.ndarray:
-        """Return an array that remembers it, whatever its shape."""
+        """Give an array this provenance, whatever its shape."""
         # Complex numbers as well: `np.fft` of a field goes back to reals.
         if not self.live or made.dtype.kind not in "fc":
             return made
@@ -154,7 +154,7 @@ class Followed:
 
 
 def _plain(thing: Any) -> Any:
-    """Return the same numbers and arrays, which remember nothing."""
+    """Return the same numbers and arrays without provenance."""
     if isinstance(thing, TrackedArray):
         return thing.view(np.ndarray)
     # Exact float: arithmetic on it takes Python's fast path.

@@ -67,7 +67,7 @@ class Recorded(Tracked):
         return self
 
     def __reduce__(self) -> Any:
-        """In another process it is a number like any other."""
+        """Pickle as a plain number: another process has no tape."""
         return copy.copy, (self.value,)
 
     def follows(self) -> bool:
@@ -282,7 +282,7 @@ class _Pull:
             )
 
     def __call__(self, g: np.ndarray) -> np.ndarray:
-        """Return the operand's part of the gradient g of the result."""
+        """Return the cotangent of the operand, given that of the result."""
         # The rule is the one that autodiff uses for kernels: it is emitted as IR and interpreted with NumPy,
         # so there is no second set of derivatives to be wrong.
         arrays = [g, *self.args, self.result]
@@ -309,7 +309,7 @@ class _Pull:
 
 
 class _Scatter:
-    """The adjoint of taking an element."""
+    """The adjoint of indexing: a scatter of the cotangent."""
 
     def __init__(self, index: Any, shape: tuple[int, ...]) -> None:
         self.index = index

@@ -100,7 +100,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     @property
     def placed(self) -> bool:
-        """Whether it has its place in memory."""
+        """Whether its memory is allocated."""
         return bool(self._first().placed)
 
     @property
@@ -253,7 +253,7 @@ class Element:
     __hash__ = None  # type: ignore[assignment]
 
     def _now(self) -> Struct:
-        """Return what it is now, as a struct."""
+        """Copy the element as a struct."""
         return self._field.type(**self.to_dict())
 
     def __reduce_ex__(self, protocol: Any) -> Any:

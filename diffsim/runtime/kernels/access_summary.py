@@ -86,7 +86,7 @@ class LaunchArguments:
         return made
 
     def key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Key of the launches with these arguments in a `LaunchHistory`."""
+        """Return the key of launches with these arguments in a `LaunchHistory`."""
         key: list[Any] = []
         for p, a in zip(self.parameters, args, strict=True):
             if p.kind == "array":

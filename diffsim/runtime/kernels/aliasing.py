@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
-    """Refuse a launch in which two memories of the kernel are one: it was compiled for separate ones.
+    """Refuse a launch in which two memories of the kernel alias; it was compiled for separate ones.
 
     # By identity: a field has one memory, and two fields never overlap.
     An array passed twice is one memory for the kernel too and comes here once.
@@ -52,7 +52,7 @@ def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[A
 
 
 def shares(array: np.ndarray | DeviceArray, other: np.ndarray | DeviceArray | Field) -> bool:
-    """Return whether an argument has bytes of another memory, if both are on the same side."""
+    """Return whether an argument shares bytes with another memory."""
     storage = other.storage if isinstance(other, Field) else None
     if isinstance(array, DeviceArray):
         # Host and device share one virtual address space (CUDA's unified addressing), so ranges can be

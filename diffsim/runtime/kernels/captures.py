@@ -129,7 +129,7 @@ def recheck(special: Specialization) -> bool:
 
 
 def check_lasts(special: Specialization) -> None:
-    """Refuse what is another object each time it is asked for: the kernel would be compiled at each launch.
+    """Refuse an observation that gives a new object each time: each launch would compile the kernel anew.
 
     Raises:
         KernelStateError: it is.

@@ -144,7 +144,7 @@ class GradientCall:
     # ---- the launch that a call belongs to
 
     def _known_launches(self, args: tuple[Any, ...]) -> Any:
-        """Key of the launches with these arguments; None if the derivative needs no launch."""
+        """Return the key of the launches with these arguments; None if the derivative needs no launch."""
         launches = self.specialization.launches
         if launches.last is None:
             # `ds.init` or a new field has discarded the history: it is unknown whether memory is as the

@@ -1,4 +1,4 @@
-"""Variants of a kernel that note or check more than it says, and the compilation of both.
+"""Instrumented variants of a kernel, which record or check more than it says, and their compilation.
 
 A variant is not a class of its own: it is the same kernel (or derivative) with an `Instrumentation`, which
 changes the IR just before it is compiled.

@@ -110,7 +110,7 @@ class Writer:
 
 
 class Outdated(Exception):
-    """Something that the kernel was compiled for is another object now; nothing was launched."""
+    """An object that the kernel was compiled for was replaced; nothing was launched."""
 
 
 class FieldArgument(Exception):

@@ -207,7 +207,7 @@ class Specialization:
         return launch_function.forward(self)
 
     def launch_again(self, *args: Any) -> Any:
-        """Repeat a recorded launch.
+        """Launch the kernel again, as recorded.
 
         Raises:
             KernelStateError: a captured name stands for another object now.
@@ -253,7 +253,7 @@ class Specialization:
 
     @locked_cached_property
     def captures_changed(self) -> Callable[[], bool]:
-        """A function that tells whether something captured is another thing now."""
+        """A function that tells whether an observed value has changed."""
         return launch_function.captures_changed(self)
 
     def recheck(self) -> bool:
@@ -286,7 +286,7 @@ class Specialization:
 
 
 class Dependencies:
-    """The objects that a specialization was compiled for, and is of no use without.
+    """The objects that a specialization was compiled for; without one of them it is stale.
 
     They are referenced weakly: a compiled kernel keeps no field alive.
 
@@ -306,7 +306,7 @@ class Dependencies:
         self._things += [weakref.ref(t, gone) for t in things]
 
     def alive(self) -> list[Any]:
-        """Return these objects, for somebody who keeps the specialization in use."""
+        """Return these objects; who keeps the specialization in use holds on to them."""
         # Those that are collected during the loop are skipped.
         return [found for t in self._things if (found := t()) is not None]
 

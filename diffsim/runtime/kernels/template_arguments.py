@@ -16,7 +16,7 @@ from diffsim.runtime.fields.struct_field import StructField
 
 
 def template_key(a: Any, name: str) -> Any:
-    """Key of a compiled-in argument: constants by value, other objects by identity."""
+    """Return the key of a compiled-in argument: constants by value, other objects by identity."""
     try:
         return _key(a)
     except RecursionError:

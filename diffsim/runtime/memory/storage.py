@@ -1,4 +1,4 @@
-"""The memory of fields: their layout (`StorageLayout`), and what can be done with it (`Storage`).
+"""The memory of fields: its layout (`StorageLayout`) and the operations on it (`Storage`).
 
 There are two kinds of storage, with the same methods: `HostStorage` here and `DeviceStorage` on a GPU
 (`runtime/cuda/device.py`). Fields, tapes and checkpoints use the protocol, and do not ask which one it is.
@@ -77,12 +77,12 @@ class StorageLayout:
 
     @locks.cached
     def strides(self) -> tuple[int, ...]:
-        """The distance of neighbours along each axis [scalars]."""
+        """The stride of each axis [scalars]."""
         return packed_strides(self.shape, 1 if self.soa else self.components, self.order)
 
     @property
     def component_stride(self) -> int:
-        """The distance of the components of an element [scalars]."""
+        """The stride of the components of an element [scalars]."""
         return self.count // self.components if self.soa and self.components > 1 else 1
 
     def view(self, flat: np.ndarray) -> np.ndarray:
@@ -171,7 +171,7 @@ class MemorySpace(Protocol):
 
 
 class _Host:
-    """The memory of the process, of which the system gives as much as it likes."""
+    """The memory of the process."""
 
     dlpack = (1, 0)
 

@@ -133,7 +133,7 @@ class Versions:
         return self.rows[row] if 0 <= row < len(self.rows) else 0
 
     def writer_of(self, row: int | None) -> Any:
-        """Who wrote to the row (None: the whole) last."""
+        """Return the last writer of the row (None: of the whole)."""
         if row is None:
             return self.writer
         number = self.writers[row] if 0 <= row < len(self.writers) else 0
@@ -233,7 +233,7 @@ class Stamp:
 
 
 def span_of(writer: Any) -> Span | None:
-    """Return the place of a writer."""
+    """Return the source line of a writer."""
     if isinstance(writer, tuple):
         code, instruction = writer
         return Span(code.co_filename, _line_of(code, instruction))
