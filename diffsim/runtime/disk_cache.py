@@ -369,7 +369,6 @@ def _write(path: Path, data: bytes) -> None:
             if os.name != "nt":
                 raise
             os.unlink(name)
-    # Interrupted, too: nothing but entries stays.
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
@@ -388,7 +387,6 @@ def _is_left(path: Path, age: float) -> bool:
         return age > _STALE_S
     handle = os.open(path, _FLAGS)
     try:
-        # The lock is free: its writer has ended without renaming it.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return age > _STALE_S

@@ -80,10 +80,8 @@ class CpuCommandList:
         arrays: list[BoundArray],
     ) -> None:
         slots = self._slots
-        # Starts a new operation unless the last one is of launches, too.
         if not slots or slots[-_SLOTS] != _LAUNCH:
             slots.extend((_LAUNCH, 0, len(self._stream), 0, 0, 0, 0, 0))
-        # The slot of the last operation, counted from the end.
         slots[_COUNT - _SLOTS] += 1
         known = None if seed or arrays else self._alone.get(compiled)
         if known is not None:
@@ -95,7 +93,6 @@ class CpuCommandList:
         self._stream += kernel.number.to_bytes(8, sys.byteorder)
         self._stream += block[kernel.at : kernel.at + kernel.size]
         if not seed and not arrays:
-            # Only now, as the row's number is known.
             self._alone[compiled] = kernel.number.to_bytes(8, sys.byteorder), compiled.struct.pack
 
     def _kernel(
@@ -109,7 +106,7 @@ class CpuCommandList:
         key = compiled, arrays, random
         found = self._kernels.get(key)
         if found is None:
-            # A copy: the block is the row's own, and the native loop overwrites its arguments.
+            # A copy: the native loop writes each launch's arguments into the row's block.
             found = _Kernel(len(self._kernels), compiled, bytearray(block), random=random)
             self._kernels[key] = found
         return found

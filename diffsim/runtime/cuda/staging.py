@@ -64,7 +64,6 @@ class Staging:
                 self._driver.wait()
                 continue
             try:
-                # What the slot was used for before must have left it.
                 slot.wait()
                 # The host copies into the next slot while the GPU reads this one, so both work at full
                 # bandwidth.
@@ -101,7 +100,6 @@ class Staging:
                     self._pool().copy(host + done, slot.address, n)
                     ahead.popleft()  # first: a slot may get lost here, but never be used twice
                     self._slots.append(slot)
-                # No slot at all: this part is copied by the driver.
                 else:
                     n = min(SLOT_BYTES, nbytes - done)
                     self._driver.copy_out(host + done, of + done, n)
@@ -115,7 +113,6 @@ class Staging:
         """Return a slot for the caller alone, which the GPU may still be busy with; None: there is none."""
         try:
             slot = self._slots.popleft()
-        # All slots are taken: make one, if there may be more.
         except IndexError:
             return self._make()
         made = None
@@ -137,7 +134,6 @@ class Staging:
             self._unmade.pop()
             return _Slot(self._driver)
         except IndexError:
-            # As many as there may be.
             return None
         except DriverError:
             # No more page-locked memory: never asked for again, as locking is slow even where it fails.

@@ -47,7 +47,6 @@ def cuda_array_interface(storage: Any, element: tuple[int, ...]) -> dict[str, An
 
 def gpu_array(storage: Any, element: tuple[int, ...]) -> Any:
     """Make an array of pycuda that shares, and keeps alive, the memory of a field on a GPU."""
-    # Imported when asked for: it is an optional dependency.
     try:
         module = importlib.import_module("pycuda.gpuarray")
     except Exception as problem:

@@ -217,12 +217,11 @@ class Kernel(Named):
         if self.gives_fields(args):
             return self._run(args, by_field=True)
         special, values = self.specialize(args)
-        # Only values: nothing about the arguments can select another specialization, so that the launch
-        # function may be called without asking again. Fields in place of floats leave through
-        # `FieldArgument`.
         if not self.signature.plain:  # compiled-in arguments choose the specialization at each call
             self._launch = self._dispatch
             return self._dispatch(*args)
+        # Only values: nothing about the arguments can select another specialization, so that later calls go
+        # straight to the launch function. Fields in place of floats leave it through `FieldArgument`.
         self._launch = special.launch
         return special.launch(*values)
 

@@ -216,12 +216,10 @@ def row_text(row: tuple[Arg | None, int]) -> str:
 
 def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
     """Convert arguments that rows are computed from to Python integers: NumPy's may wrap around."""
-    # Without duplicates, in the order of their first use.
     rows = dict.fromkeys(
         r.argument.hint for a in accesses for r in a.region if r.argument is not None
     )
     for name in rows:
-        # One comparison for an int, which nearly all are.
         w.space["$plain"] = _plain
         w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
 
@@ -446,7 +444,6 @@ def derivative(of: Derivative) -> Callable[..., None]:
     `g` is the cotangent of what the kernel returned, as a list of scalars, where that depends on a gradient.
     """
     special, compiled, accesses = of.specialization, of.executable, of.accesses
-    # The names of the parameters, as row numbers are expressions of them.
     params = [p.name for p in special.arguments.parameters]
     w = Writer(special.name + "_grad", params)
     w.params = ["$args", "$since", "$seed", *(["$g"] if of.returns_active else [])]
