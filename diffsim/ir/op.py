@@ -23,6 +23,7 @@ from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import ScalarType, Type, converted
 
+# Filled by `op` while `ir/ops/table.py` is imported, in the order of its rows.
 TABLE: dict[str, Op] = {}
 WHOLE = ("ceil", "floor", "round", "trunc")
 """Ops that also take the type of their result: `ds.floor(x, ds.i32)`."""
@@ -189,6 +190,7 @@ class Op:
     ) -> None:
         self.name = name
         self.signature = signature
+        # Shown by `help(ds.sin)` and in the generated documentation.
         self.__doc__ = doc
         self.ref = ref
         self.lowering = lowering
@@ -229,6 +231,7 @@ class Op:
             return vjp[k]
         if isinstance(vjp, (Zero, NotDifferentiable)):
             return vjp
+        # One rule for all operands, called in the form of the others.
         return lambda g, *args: vjp(k, g, args[:-1], args[-1])
 
     def __call__(self, *args: Any, dtype: Any = None) -> Any:
@@ -243,6 +246,7 @@ class Op:
         for a in args:
             if isinstance(a, OpDispatch):
                 return a.apply(self, args)
+        # Python's min and max take any number of operands; a row has two.
         if self.name in ("min", "max") and len(args) > 2:
             return functools.reduce(self, args)
         try:
@@ -273,6 +277,7 @@ class Op:
                 else f"convert the result: ds.cast({self.sign}(...), ds.i32)",
             )
         result = self(*args)
+        # The derivative of rounding is 0: there is nothing for a tape to record.
         if isinstance(result, Tracked):
             result = result.value
         if isinstance(result, OpDispatch):

@@ -300,6 +300,7 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     module = body.module
     together = lanes_together(module, task)
     lanes = store_bounds(body, k, task, together)
+    # Nothing at all is done for an empty loop: no division by its size, no reduction over no lanes.
     some, after = body.new_label("some"), body.new_label("next")
     body.emit(f"br i1 {body.assign(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
     body.start_block(some)

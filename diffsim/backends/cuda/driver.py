@@ -133,6 +133,7 @@ class Driver:
         self._check("cuDeviceGetName", self._functions["cuDeviceGetName"](text, 256, handle))
         self.name = text.value.decode(errors="replace")
         self.sm = 10 * self.attribute(_MAJOR) + self.attribute(_MINOR)
+        # Before anything is allocated: later calls would fail with errors that do not say why.
         self._refuse_old()
         self.processors = self.attribute(_PROCESSORS)
         total = c_size_t()
@@ -458,6 +459,7 @@ class Driver:
         # A blocking stream would make work of other libraries on the default stream invalidate the
         # capture.
         self._call("cuStreamCreate", byref(stream), _NON_BLOCKING)
+        # The same context and functions: code that enqueues work does not know that it is captured.
         recorder = copy.copy(self)
         recorder.stream = stream.value or 0
         try:
@@ -472,6 +474,7 @@ class Driver:
             self._call("cuStreamEndCapture", stream, byref(graph))
             self._call("cuGraphInstantiateWithFlags", byref(made), graph, 0)
         finally:
+            # The executable graph is a copy of it.
             if graph.value:
                 self._call("cuGraphDestroy", graph)
             self._call("cuStreamDestroy_v2", stream)

@@ -135,7 +135,7 @@ class OutOfMemory(DriverError, MemoryError):
 
 @functools.cache
 def load() -> dict[str, Any]:
-    """The driver's functions."""
+    """Load the library; return the driver's functions by name."""
     found = None
     for name in LIBRARIES:
         try:
@@ -147,6 +147,7 @@ def load() -> dict[str, Any]:
         library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
         raise DriverError(f"NVIDIA's driver ({library}) is not installed")
     name, slow = found
+    # The same library twice: PyDLL keeps the GIL during a call, CDLL releases it.
     brief = ctypes.PyDLL(name)
     made = {}
     for call, types in CALLS.items():
@@ -156,13 +157,14 @@ def load() -> dict[str, Any]:
             raise DriverError(f"NVIDIA's driver is too old: it has no {call}") from None
         function.argtypes, function.restype = types, c_int
         made[call] = function
+    # Not on Windows, which has no fork.
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=functools.partial(_after_fork, made))
     return made
 
 
 def _after_fork(functions: dict[str, Any]) -> None:
-    """CUDA does not survive a fork: say so, rather than let the driver fail."""
+    """Replace all functions by an error: CUDA does not work in a forked process."""
 
     def gone(*_: Any) -> int:
         raise DriverError(

@@ -14,6 +14,7 @@ from diffsim.ir.nodes import Arg, Const, Kernel, Mem
 from diffsim.ir.types import size_of
 
 LOG_SLOTS = 5
+# The first slots are the same on all targets; `gate.ll` reads POOL, RUN and STOP by number.
 POOL, ERROR, SEED, THREADS, PRINTED, FIRST = 0, 1, 2, 3, 4, 5
 RUN, STOP, FIRST_OF_CPU = 5, 6, 7
 """On the CPU only, and known to `gate.ll`: the kernel's function; the stop request, not 0 if there is one."""
@@ -73,6 +74,7 @@ class ParameterBlock:
                 self.temps[mem] = at
                 at += size_of(mem.dtype)
         for k, task in enumerate(kernel.tasks):
+            # Constant bounds are in the code.
             for j, v in enumerate(task.bounds.yields):
                 if not isinstance(v, Const):
                     self.bounds[k, j] = at

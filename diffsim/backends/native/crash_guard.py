@@ -43,6 +43,7 @@ class Guard:
         if self._guarded is None:
             return bytes(machine.emit_object(module))
         lib, error = llvm.ffi.lib, ctypes.c_char_p()
+        # LLVMPY_TargetMachineEmitToMemory(machine, module, kind, error): kind 1 is an object file.
         words = ctypes.cast(ctypes.byref(error), ctypes.c_void_p)
         as_object = ctypes.c_void_p(1)
         made = self._call("LLVMPY_TargetMachineEmitToMemory", machine, module, as_object, words)
@@ -57,6 +58,7 @@ class Guard:
     def _call(self, name: str, *arguments: Any) -> ctypes.c_void_p:
         """Call a function of LLVM with four pointers (or numbers of that size) under the guard."""
         lib = llvm.ffi.lib
+        # The C function itself: llvmlite's wrapper takes the lock, which is held here already.
         function = getattr(lib, name)._cfn
         pointers = [ctypes.cast(getattr(a, "_ptr", a), ctypes.c_void_p) for a in arguments]
         result = ctypes.c_void_p()

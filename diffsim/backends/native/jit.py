@@ -103,6 +103,7 @@ _BUILTINS = ("__powidf2", "__powisf2")
 
 _init_lock = locks.lock()
 _initialised = False
+# A fork while another thread is inside LLVM would leave this lock held in the child for ever.
 locks.finish_before_fork(lambda: llvm.ffi.lib._lock._lock)  # what every call of llvmlite holds
 _has_vector_math = False
 
@@ -147,10 +148,12 @@ def _load_shared(name: str) -> bool:
 
 def _undefined(code: bytes) -> list[str]:
     """Return the undefined symbols of an object file; of one that is not ELF, those it may have."""
+    # Other formats are not read here: the declarations of the module, and these two, must do.
     if code[:5] != b"\x7fELF\x02":
         return list(_BUILTINS)
     with llvm.ObjectFileRef.from_data(code) as file:
         sections = {section.name(): section.data() for section in file.sections()}
+    # Parsed by hand, as llvmlite's object files show sections only.
     names = sections[b".strtab"]
     found = []
     for name, info, _, section, _, _ in _SYMBOL.iter_unpack(sections[b".symtab"]):
@@ -209,6 +212,8 @@ def dispose(passes: llvm.ModulePassManager) -> None:
 def digest_of(file: str) -> str:
     """Return a digest of a file of this package that determines machine code, for cache keys."""
     try:
+        # By content, not by version number: a change in a checkout must not find stale machine
+        # code.
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:  # an archive, whose files do not change one by one
         return file
@@ -228,6 +233,8 @@ class Jit:
         self._opt_level = opt_level
         self._triple: str = llvm.get_process_triple()
         self._cpu: str = llvm.get_host_cpu_name()
+        # Code is compiled for exactly this CPU. Its name and features are part of the key, so a
+        # cache that is shared by machines holds an object for each.
         self._host: dict[str, bool] = llvm.get_host_cpu_features()
         self._features: str = llvm.FeatureMap(self._host).flatten()
         if self._host.get("avx512f"):
@@ -236,6 +243,7 @@ class Jit:
         self._jit_link = sys.platform in ("linux", "darwin")
         self._machine = self._target_machine()
         self._layout = str(self._machine.target_data)
+        # Made with the first library: a process that only compiles (fills the cache) needs none.
         self._engine: llvm.LLJIT | None = None
         self._forms: dict[tuple[str, bool], list[tuple[str, int]]] = {}
         self._names = count()
@@ -282,6 +290,7 @@ class Jit:
         Raises:
             LLVMError: it is no such object, or needs a symbol that nobody defines.
         """
+        # From a file on disk, so nothing is taken for granted: it may be cut short.
         size, magic = _TRAILER.unpack(obj[-_TRAILER.size :].rjust(_TRAILER.size, b"\0"))
         end = len(obj) - _TRAILER.size
         if magic != _TRAILER_MAGIC or size > end:
@@ -350,6 +359,7 @@ class Jit:
 
     def optimized(self, text: str) -> str:
         """Return the module after the optimization passes, as LLVM IR text."""
+        # Same decision as in `compile`, so that the text shown is the code that runs.
         vectors = self._opt_level >= 2 and _longest(text) <= _LONGEST
         with self._optimised(text, self._opt_level, vectors, self._guard) as module:
             return str(module)
@@ -367,6 +377,8 @@ class Jit:
         lines: list[str] = []
         used: list[str] = []
         for name in dict.fromkeys(names):
+            # `expf` is the f32 form of `exp`. `erf` and `lgamma` end in f or not by their own
+            # names, so the table decides, not the last letter.
             single = name not in MATH
             arity = MATH[name[:-1] if single else name]
             scalar = "float" if single else "double"
@@ -438,6 +450,8 @@ class Jit:
             cpu=self._cpu,
             features=self._features,
             opt=self._opt_level,
+            # JITLink wants position-independent code; the small code model suffices, as one
+            # object's sections are close together.
             reloc="pic" if self._jit_link else "default",
             codemodel="small" if self._jit_link else "jitdefault",
             jit=True,

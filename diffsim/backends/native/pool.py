@@ -62,11 +62,14 @@ class Cache(Protocol):
 def _source(name: str = "pool.ll") -> str:
     """Return the text of ``pool.ll`` (or another file beside it) with this platform's constants."""
     text = resources.files("diffsim.backends.native").joinpath(name).read_text(encoding="utf-8")
+    # The instruction that a spinning thread executes: it saves power and frees the sibling
+    # hyperthread.
     relax = {"x86_64": "pause", "amd64": "pause", "arm64": "yield", "aarch64": "yield"}
     for old, new in (
         ("@CLOCK_MONOTONIC = internal constant i32 1", time.CLOCK_MONOTONIC),
         ("@SIG_SETMASK = internal constant i32 2", int(signal.SIG_SETMASK)),
     ):
+        # A constant that was renamed in the text must not go unnoticed.
         assert old in text or name != "pool.ll"
         text = text.replace(old, f"{old.rpartition(' ')[0]} {int(new)}")
     return text.replace('"pause"', f'"{relax.get(platform.machine().lower(), "")}"')
@@ -101,6 +104,8 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
 
 def load_pool(jit: Jit, cache: Cache | None) -> Library:
     """Load the code of pools and launches, and register its symbols for kernels."""
+    # Symbols are global to the process: all kernels call the same pool code, also after another
+    # ds.init.
     known = _native.get("pool.ll")
     if known is not None:
         return known
@@ -118,6 +123,7 @@ def load_pool(jit: Jit, cache: Cache | None) -> Library:
     # release it.
     give = ctypes.PYFUNCTYPE(None, ptr, ptr, ptr, ptr, ptr, ctypes.c_uint64)
     functions = (ctypes.cast(f, ptr) for f in needed)
+    # Signals are handled in the main thread alone (CPython): only its launches check for them.
     main = threading.main_thread().ident
     give(library.address("ds_python"))(ctypes.addressof(_closed), *functions, main)
     return library
@@ -135,6 +141,7 @@ def wait() -> None:
     Raises:
         KeyboardInterrupt: and whatever else a signal's handler raises.
     """
+    # One comparison in the usual case: nearly every access to a field from Python comes by here.
     if _closed.value:
         ctypes.PYFUNCTYPE(ctypes.c_int64)(_native["pool.ll"].address("ds_wait"))()
 
@@ -162,6 +169,7 @@ class Pool:
             cache: where to keep the compiled pool between processes.
             interrupt: whether Ctrl-C (any Python signal handler that raises) ends a long loop.
         """
+        # The state word of the pool has 16 bits each for seats and active workers (`pool.ll`).
         if not 1 <= threads <= 32767:
             raise ValueError(f"a pool has 1 to 32767 threads, not {threads}")
         self.threads = threads
@@ -221,10 +229,12 @@ class Pool:
 
         Errors as for `run`.
         """
+        # A field may outlive the pool of its session: copying out of it must still work.
         if not self._finalizer.alive:
             ctypes.memmove(to, of, nbytes)
             return
         addresses = (ctypes.c_void_p * 2)(to, of)
+        # One core does not saturate the memory bandwidth of most machines.
         chunks = max(1, nbytes // _COPY_CHUNK)
         self.run(self._copy, ctypes.addressof(addresses), nbytes, chunks)
 

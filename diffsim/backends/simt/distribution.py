@@ -37,6 +37,8 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
     thread = lanes.thread
     dim = thread.block_dim
     first = thread.assign(f"add nuw nsw i64 {at}, {me}")
+    # The loop around rows runs in step for the whole block; a thread beyond the last lane has
+    # nothing to do in the last row.
     if per_thread == 1:
         after = thread.branch_if(thread.assign(f"icmp slt i64 {first}, {total}"))
         lanes.run(first)
@@ -45,6 +47,7 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
         return
     end = thread.assign(f"add nuw nsw i64 {at}, {dim * per_thread}")
     after = thread.new_label("row")
+    # Uniform in a block: `end` and `total` are the same for all of its threads.
     otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {end}, {total}"))
     steps = range(0, dim * per_thread, dim)
     lanes.run_together([thread.assign(f"add nuw nsw i64 {first}, {step}") for step in steps])
@@ -109,6 +112,8 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
     tall = tile_height(lanes.task)
     height, width = _sizes(lanes.task)[-2:]
     skipped = _left_of(lanes.task)
+    # Tiles are numbered along the rows first, so that blocks running at the same time share the
+    # lines between tiles.
     across, down = -(-(skipped + width) // thread.block_dim), -(-height // tall)
     # A field in device memory has fewer than 2^32 tiles, and GPUs divide several times faster in
     # 32 bits.
@@ -136,6 +141,7 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
 
     # Unsigned: a column left of the box is negative, and so larger than any width.
     after = thread.branch_if(thread.assign(f"icmp ult i64 {column}, {width}"))
+    # The last tiles of a column may be cut: row by row then.
     otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {bottom}, {height}"))
     rows = [thread.assign(f"add nuw nsw i64 {top}, {k}") for k in range(tall)]
     lanes.run_together([place(row) for row in rows])
@@ -177,6 +183,7 @@ class Lanes:
         thread, task = self.thread, self.task
         for place, (op, _, _), v in zip(self.sums, task.reductions, task.body.yields, strict=True):
             t = v.type.scalar.llvm
+            # A variable in memory, promoted to a register by LLVM (see `_new_sums`).
             carried = thread.assign(f"load {t}, ptr {place}")
             thread.emit(f"store {t} {accumulate(thread, op, v, carried)}, ptr {place}")
 
@@ -185,6 +192,8 @@ class Lanes:
         thread = self.thread
         if thread.aggregated:
             assert isinstance(number, str)
+            # Before the lane itself: shuffles in its body need the mask of the threads that have a
+            # lane now.
             thread.enter_warp(self.tid, number, self.total, self.threads)
         self._enter(number)
         self.thread.block(self.task.body)
@@ -200,6 +209,7 @@ class Lanes:
         names, wide = thread.names, thread.int64_names
         own = []
         for number in numbers:
+            # Copies: what one lane computes must not be found under the same value by the next one.
             thread.names, thread.int64_names = dict(names), list(wide)
             self._enter(number)
             own.append((thread.names, thread.int64_names))
@@ -217,6 +227,8 @@ def lanes_per_thread(task: Task) -> int:
     if not is_straight(stmts) or len(stmts) > MOST_PARTS:
         return 1
     loads = count_loads(stmts)
+    # Enough loads in flight to hide the latency of memory, few enough values for the registers of a
+    # thread.
     return 8 if loads == 1 else 4 if loads <= 4 else 2 if loads <= MOST_LOADS else 1
 
 

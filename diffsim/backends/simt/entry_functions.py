@@ -62,6 +62,7 @@ def serial_entry(module: Module, entry: EntryPoint, numbers: Sequence[int]) -> l
             thread.store_task_slot(thread.layout.lanes[k], "i64", lanes)
             continue
         away, after = thread.new_label("gives_up"), thread.new_label("next")
+        # A failed allocation ends this task only; what it holds is freed on the way.
         thread.exit_branch = f"br label %{away}"
         thread.scratch = ScratchAllocator(thread, task, "0", "1")
         thread.block(task.body)
@@ -81,6 +82,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     """
     for op, mem, _ in task.reductions:
         _refuse_atomic(op, mem.dtype.scalar, task.span)
+    # On one thread, for a fixed order: no atomics, no copies in shared memory.
     alone = entry.kind == "serial"
     copied = [] if alone else shared_copies(task, entry.lanes, entry.block_dim)
     indices = tuple(i for _, _, index in task.reductions for i in index)
@@ -93,6 +95,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     tid = thread.thread_index()
     me, block = thread.assign(f"zext i32 {tid} to i64"), thread.block_index()
     row = entry.block_dim * entry.per_thread
+    # Block b has rows b, b + blocks, b + 2 blocks, ...
     begin = thread.assign(f"mul nuw nsw i64 {block}, {row}")
     stride = thread.assign(f"mul nuw nsw i64 {thread.block_count()}, {row}")
     lows, sizes, total = _box(thread, entry, task)
@@ -122,6 +125,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
         if not alone and scratch.is_fixed:
             thread.aggregated = folded_atomics(task)
         lanes.threads = "" if scratch.threads == stride else scratch.threads
+        # One lane at a time: the column of scratch is used again by each.
         thread.strided(first, total, scratch.threads, lanes.run)
         thread.jump("done")
         scratch.free_all("gives_up", "done")
@@ -133,6 +137,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     if sums:
         parts = _loaded(thread, task, sums)
         totals = block_totals(thread, tid, parts, "leave")
+        # Deterministic: stored for `combine_entry`. Otherwise one atomic update per block.
         if entry.task in thread.layout.partials:
             _leave_partials(thread, entry.task, tid, block, parts, totals)
         else:
@@ -162,6 +167,7 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
             # The row number is uniform in a block, so this branch diverges in no warp.
             if task is not tasks[-1]:
                 otherwise = thread.branch_if(thread.assign(f"icmp slt i64 {number}, {end}"))
+            # Each task is lowered in a branch of its own.
             thread.int64_names.append({})
             own = EntryPoint(entry.name, "parallel", entry.task + k, count(task))
             lows, sizes, total = _box(thread, own, task)
@@ -248,6 +254,7 @@ def _leave_partials(
     layout = thread.layout
     after = thread.branch_if(thread.assign(f"icmp eq i32 {tid}, 0"))
     for j, ((_, t, _), total) in enumerate(zip(parts, totals, strict=True)):
+        # One array per reduction: threads of the combining block read neighbouring words.
         row = thread.task_slot_address(layout.partials[k] + j * MOST_BLOCKS)
         at = thread.offset(row, block)
         thread.emit(f"store {t.llvm} {total}, ptr {at}{thread.module.alias('block')}")
@@ -286,6 +293,7 @@ def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
 
     thread.strided(me, blocks, str(entry.block_dim), take)
     totals = block_totals(thread, tid, _loaded(thread, task, sums), "leave")
+    # One thread of the only block: plain updates.
     thread.single_threaded = True
     _update(thread, task, totals, thread.assign(f"icmp eq i32 {tid}, 0"))
     thread.jump("leave")

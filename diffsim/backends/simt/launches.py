@@ -100,6 +100,7 @@ def lower_simt(
     module = Module(kernel, layout, target, fast_math=fast_math)
     launches = Launches(module, layout, block_dim, deterministic=deterministic)
     launches.write(kernel.tasks)
+    # Metadata nodes 2 and 3 are fixed here; `Module.metadata` numbers its own from 10 on.
     parts = [
         *(module.declared[symbol] for symbol in sorted(module.declared)),
         *launches.text,
@@ -110,6 +111,7 @@ def lower_simt(
     ]
     if fast_math:
         parts += target.module_flags(10 + 3 * len(module.scopes))
+    # The host then sizes the heap before the first launch; afterwards it can not.
     heap = target.heap_alloc in module.declared
     whole = "\n".join(parts) + "\n"
     return SimtCode(whole, layout, module, launches.entries, heap=heap, ordered=launches.ordered)
@@ -159,6 +161,7 @@ class Launches:
         """Return the first of these tasks, and those after it that belong to the same launch."""
         group = [tasks[0]]
         for other in tasks[1:] if tasks[0].axes else ():
+            # One launch has one block size, and no order among its blocks.
             if self._dim(other) != self._dim(tasks[0]) or not other.concurrent:
                 break
             group.append(other)
@@ -190,8 +193,10 @@ class Launches:
             self.waiting.append(k)
         self._flush()
         called = f"{self.name}_task{k}"
+        # Slow but right: the user is told which loops run so (`ordered`).
         if self.deterministic and _order_matters(task):
             self.ordered.append(task.span)
+            # One thread strides over all lanes: the order of a serial loop.
             entry = EntryPoint(called, "serial", k, lanes, 1, blocks=1)
         else:
             # A word for each block of the largest grid; the number of blocks is part of the result,

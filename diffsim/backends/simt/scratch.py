@@ -75,6 +75,8 @@ class ScratchAllocator:
         thread = self.thread
         needed: dict[Value, None] = {}
 
+        # 1. Emit the computation of all counts before the lanes, operands before users;
+        # `uniform.counts` promises that it does not depend on a lane.
         def need(v: Value) -> None:
             s = made.get(v)
             if s is not None and v not in needed:
@@ -86,6 +88,7 @@ class ScratchAllocator:
             need(s.count)
         for v in needed:
             thread.stmt(made[v])
+        # 2. Offsets within a column, and the number of threads whose columns fit into the arena.
         cells = "0"
         for s in kept:
             self.offsets[s] = cells
@@ -153,6 +156,8 @@ class ScratchAllocator:
         new = thread.assign(f"add nuw nsw i64 {old}, {cells}")
         after = thread.new_label("room")
         bytes_ = thread.assign(f"mul nsw i64 {cells}, {self.cell}")
+        # Threads of a warp may take different sides here, which is why folding in warps is off
+        # (`is_fixed`).
         otherwise = thread.branch_if(thread.assign(f"icmp ule i64 {new}, {self.height}"))
         self._place(s.mem, old)
         base, stride = thread.columns[s.mem]
@@ -189,7 +194,9 @@ class ScratchAllocator:
         if ticket:
             old, held, note = ticket.split()
             self.thread.emit(f"store i64 {old}, ptr {self.top}")
+            # Null where it came from the arena.
             self._free(held)
+            # Else `free_all` would free it once more.
             self.thread.emit(f"store ptr null, ptr {note}")
 
     def _free(self, held: str) -> None:

@@ -60,7 +60,10 @@ class Thread(FunctionLowering):
         self.entry = name
         self.block_dim = block_dim
         self.warp = min(target.warp_size, block_dim)
+        # Device scope: the host reads results after the launch, never during it, so system scope
+        # would cost for nothing.
         self.scope = f' syncscope("{target.device_scope}")'
+        # Of this entry point only: an earlier launch of the same kernel may have written the rest.
         self.written = set(also_written)
         for block in code:
             self.written |= {s.mem for s in statements(block) if isinstance(s, (Store, Atomic))}
@@ -253,6 +256,7 @@ class Thread(FunctionLowering):
         if len(inner) > _MOST_UNROLLED or any(blocks(t) or isinstance(t, Atomic) for t in inner):
             return ""
         hints = self.module.loop_hints
+        # Behind the nodes of `Module.metadata` and the flags (`lower_simt`).
         number = 11 + 3 * len(self.module.scopes) + len(hints)
         hints.append(f"!{number} = distinct !{{!{number}, !3}}")
         return f", !llvm.loop !{number}"
@@ -290,6 +294,7 @@ class Thread(FunctionLowering):
         for width in (4, 2):
             if size_of(s.mem.dtype) >= width and all(n % width == 0 for n in strides):
                 first = self._pending[0] if self._pending else s
+                # The group must begin at a multiple of its width, and lie within the element.
                 start = _component(first)
                 if start % width == 0 and start + width <= size_of(s.mem.dtype):
                     return width
@@ -309,6 +314,7 @@ class Thread(FunctionLowering):
         if s not in self.aggregated:
             self._one_atomic(s)
             return
+        # The rest of the warp goes on at `after`; the first thread updates memory for all.
         v, after = self._fold(s)
         folded = Value(s.value.type)
         self.names[folded] = v

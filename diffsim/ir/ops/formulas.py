@@ -246,6 +246,7 @@ def random_bits(seed: Value, lane: Value, counter: Value) -> Value:
 
 def random_bits_reference(seed: Any, lane: Any, counter: Any) -> Any:
     """Evaluate `random_bits` in NumPy."""
+    # Python integers do not wrap around, as those of kernels do.
     mask = (1 << 64) - 1
 
     def mix(z: int) -> int:

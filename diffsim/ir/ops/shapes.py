@@ -38,6 +38,7 @@ def extract(args: tuple[Value, ...], wanted: Type | None) -> Type:
     if len(index) != len(t.type.shape):
         raise ValueError(f"{an(t.type)} needs {len(t.type.shape)} indices, {len(index)} given")
     for k, n in zip(index, t.type.shape, strict=True):
+        # An index known only at run time can not be refused here.
         if isinstance(k, Const) and not 0 <= k.value < n:
             raise ValueError(f"index {k.value} is outside of {an(t.type)}")
     return t.type.scalar
