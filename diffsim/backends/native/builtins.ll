@@ -1,5 +1,6 @@
-; What LLVM may call that no C library has: compilers link their own. `llvm.powi`, which it makes of a power
-; whose exponent was an integer, if it may approximate.
+; Functions of compiler runtimes that LLVM may call and no C library has: compilers link their own. These are
+; for `llvm.powi`, which LLVM makes of a power with an integer exponent under fast math. Repeated squaring, the
+; reciprocal last, as compiler-rt does it.
 
 define double @__powidf2(double %x, i32 %n) nounwind {
 entry:

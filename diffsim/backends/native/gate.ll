@@ -1,18 +1,18 @@
-; How launches get along with Python: its lock, signals, other threads. One module with pool.ll, which has the
-; pool's types and the clock.
+; How launches share Python's lock (the GIL), run signal handlers, and exclude each other. One module with
+; pool.ll, which has the pool's types and the clock.
 ;
-; Python. A launch begins with Python's lock (the GIL) held. Where it is still running after %PATIENCE ns it
-; lets go of it, so that other threads of Python run, and takes it again at its end. A launch in the main
-; thread also takes it every %ASK ns, to run the handlers of signals that have come (`check` is
-; PyErr_CheckSignals): nothing is installed, and a program's own handlers are the ones that run. All this is in
-; @ds_pool_poll, which only the caller calls: between chunks, while it waits for workers, and where a long loop
-; looks up from its work (@ds_look). If a handler raises, poll returns 1 and the launch's word %STOP is set:
-; then all its threads return from where they are.
+; Python. A launch begins with the GIL held. If it still runs after %PATIENCE ns it releases the GIL, so that
+; other threads of Python run, and takes it again at its end. A launch in the main thread also takes it every
+; %ASK ns, to run the handlers of pending signals (`check` is PyErr_CheckSignals): no handler is installed, and
+; a program's own ones run. All this is in @ds_pool_poll, which only the caller calls: between chunks, while it
+; waits for workers, and at the safepoints of long loops (@ds_look). If a handler raises, poll returns 1 and the
+; launch's word %STOP is set: then all its threads return from where they are.
 ;
 ; The gate. One launch at a time runs without the lock: `saved` is its thread state. All others wait for it,
-; unless they are made by a handler while it rests in `check`: `saved` is null then, and such a launch is over
-; before the first one goes on. `saved`, `waiters` and `reserved` are written with the lock held. The word at `closed` is
-; not 0 while somebody else must wait, `reserved` while the next launch is to be one that has waited.
+; unless a handler makes them while it is inside of `check`: `saved` is null then, and such a launch ends
+; before the first one goes on. `saved`, `waiters` and `reserved` are written with the lock held. The word at
+; `closed` is not 0 while somebody else must wait, `reserved` while the next launch is to be one that has
+; waited.
 
 @PATIENCE = internal constant i64 5000000    ; [ns], as long as Python's threads hold the lock
 @ASK = internal constant i64 50000000        ; [ns]
@@ -34,7 +34,7 @@
 declare i32 @usleep(i32) nounwind
 declare i64 @pthread_self() nounwind
 
-; What is needed of Python, and its main thread.
+; Store the addresses of the C API functions that are needed, and Python's main thread.
 define void @ds_python(ptr %closed, ptr %save, ptr %restore, ptr %current, ptr %signals, i64 %main) nounwind {
   store ptr %closed, ptr @closed
   store ptr %save, ptr @save
@@ -57,7 +57,7 @@ define internal void @set_closed(i64 %closed) alwaysinline nounwind {
   ret void
 }
 
-; A launch: `function(block)`, `function` being the word %RUN of the block. With Python's lock held.
+; Launch a kernel: call `function(block)`, `function` being the word %RUN of the block. The GIL is held.
 define void @ds_launch(ptr %block) nounwind {
 entry:
   %stop = call i64 @ds_enter()
@@ -73,7 +73,8 @@ out:
   ret void
 }
 
-; `function(block)`; what it left in the arena of this thread is freed. Returns the block's word %STOP.
+; Call `function(block)` and return the block's word %STOP. A function that returned early on a stop request
+; did not release its scratch: the arena of this thread goes back to where it was.
 define i64 @ds_run(ptr %block, ptr %function) nounwind {
 entry:
   %stop.p = getelementptr i64, ptr %block, i64 6
@@ -98,7 +99,7 @@ done:
   ret i64 %stop
 }
 
-; Begin a launch, with Python's lock held: 0, or 1 where a signal's handler raised while it waited.
+; Begin a launch, with the GIL held: 0, or 1 if a signal handler raised while it waited.
 define i64 @ds_enter() nounwind {
 entry:
   %closed = call i64 @is_closed()
@@ -115,7 +116,8 @@ out:
   ret i64 1
 }
 
-; End a launch: Python's lock is held after it.
+; End a launch; the GIL is held afterwards. `native` is cleared with release order before the GIL is taken: at
+; the end of the process ds_end (acquire) may then free what the launch has used.
 define void @ds_leave() nounwind {
 entry:
   %saved = load ptr, ptr @saved
@@ -141,7 +143,8 @@ out:
   ret void
 }
 
-; Let go of Python's lock: this launch is at the gate.
+; Release the GIL: this launch is at the gate. `closed` is set while the GIL is still held, so no thread of
+; Python can begin to access fields in between.
 define internal void @drop_lock() nounwind {
   %current = load ptr, ptr @current
   %state = call ptr %current() nounwind
@@ -153,7 +156,7 @@ define internal void @drop_lock() nounwind {
   ret void
 }
 
-; Take Python's lock again: nobody is at the gate.
+; Take the GIL again: nobody is at the gate.
 define internal void @take_lock(ptr %state) nounwind {
   %restore = load ptr, ptr @restore
   call void %restore(ptr %state) nounwind
@@ -162,7 +165,7 @@ define internal void @take_lock(ptr %state) nounwind {
   ret void
 }
 
-; Wait, with Python's lock held, until nobody is at the gate: 0, or 1 where a signal's handler raised.
+; Wait, having the GIL at entry and exit, until nobody is at the gate: 0, or 1 if a signal handler raised.
 define internal i64 @wait_for_turn() noinline nounwind {
 entry:
   %waiters = load i64, ptr @waiters
@@ -216,7 +219,7 @@ give.up:                                          ; handlers may have launched: 
   ret i64 1
 }
 
-; Wait until no launch runs without Python's lock; 0, or 1 where a signal's handler raised. For Python.
+; Wait until no launch runs without the GIL; 0, or 1 if a signal handler raised. For Python.
 define i64 @ds_wait() nounwind {
 entry:
   %closed = call i64 @is_closed()
@@ -229,8 +232,8 @@ go:
   ret i64 0
 }
 
-; Now and then, ask whether to go on, and let others have Python's lock: 0, or 1 to stop, with an exception of
-; Python set. For the launching thread, which does not poll again after a 1.
+; The poll: whether to go on. Releases the GIL when it is due, and runs signal handlers. 0, or 1 to stop, with a
+; Python exception set. For the launching thread, which does not poll again after a 1.
 define i64 @ds_pool_poll(ptr %pool) nounwind {
 entry:
   %ending = load atomic i64, ptr @ending monotonic, align 8
@@ -297,7 +300,8 @@ go_on:
   ret i64 0
 }
 
-; Where a long loop looks up from its work: not 0 if the launch of this block is to end.
+; A safepoint of a long loop: not 0 if the launch of this block is to stop. Workers only read the word; the
+; launching thread (worker 0) polls, as only it may hold the GIL.
 define i64 @ds_look(ptr %block, i64 %worker) nounwind {
 entry:
   %stop.p = getelementptr i64, ptr %block, i64 6
@@ -320,7 +324,7 @@ out:
   ret i64 %result
 }
 
-; At the end of the process, with Python's lock held: end what a thread left over still runs, for up to 1 s.
+; At the end of the process, with the GIL held: stop the launch of a daemon thread, waiting for up to 1 s.
 ; Returns 0 if nothing runs.
 define i64 @ds_end() nounwind {
 entry:
@@ -353,7 +357,7 @@ out:
   ret i64 0
 }
 
-; In the child of a fork: of the threads there is only this one, which is the main thread now.
+; In the child of a fork: only this thread exists, and it is the main thread now.
 define void @ds_after_fork() nounwind {
   store atomic ptr null, ptr @saved monotonic, align 8
   call void @set_closed(i64 0)

@@ -29,11 +29,11 @@
 ; `sleepers` (seq_cst), looks at the state again (seq_cst) and waits on the condition. The caller
 ; publishes (seq_cst) and then reads `sleepers` (seq_cst): in the one order of these four, either
 ; the worker sees the job or the caller sees the sleeper. In the second case the caller takes the
-; mutex once, so a worker between its look and its wait is waiting by then, and signals. It only
+; mutex once, so a worker between its check and its wait is waiting by then, and signals. It only
 ; *tries* the mutex, again before each of its chunks: a worker preempted while holding it does not
 ; hold up the job. `stop` is set and signalled in the same way.
 ;
-; When the launching thread lets Python in, and how a launch is stopped: `gate.ll`, which is one module with this.
+; When the launching thread releases the GIL, and how a launch is stopped: `gate.ll`, in one module with this.
 ;
 ; Scratch arenas belong to one worker each: no atomics but for the byte count, which others read. As many
 ; arenas behind them are for the workers' logs.
@@ -147,7 +147,8 @@ done:
   ret ptr %pool
 }
 
-; Set all that concerns threads to "none started".
+; Reset all that concerns threads to "none started". Mutex and condition are made anew: a fork may have
+; copied a locked one.
 define internal void @reset_threads(ptr %pool) nounwind {
   %started.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 3
   store i64 -1, ptr %started.p
@@ -295,7 +296,7 @@ define internal void @run_chunk(ptr %task, ptr %params, i64 %q, i64 %r, i64 %chu
   ret void
 }
 
-; Whether to stop: as `stop` says already, or as poll does, which is noted there.
+; Whether to stop: `stop` is set already, or poll says so, and then sets it for all threads.
 define internal i1 @is_over(ptr %pool, ptr %stop) nounwind {
 entry:
   %set = load atomic i64, ptr %stop monotonic, align 8
@@ -314,7 +315,7 @@ go_on:
   ret i1 false
 }
 
-; All chunks on the calling thread.
+; Run all chunks on the calling thread, in order.
 define internal i64 @run_inline(ptr %pool, ptr %task, ptr %params, i64 %q, i64 %r, i64 %chunks,
                                 ptr %stop) nounwind {
 entry:
@@ -512,7 +513,7 @@ later:
   ret i1 false
 }
 
-; The life of a worker thread.
+; The main function of a worker thread: spin, join a job, draw its chunks, leave; sleep when there is none.
 define internal ptr @worker(ptr %self) nounwind {
 entry:
   %pool = load ptr, ptr %self
@@ -729,14 +730,14 @@ none:
   ret ptr null
 }
 
-; Where a worker's arena stands now: give it to ds_arena_release to free all that came after.
+; The current position of a worker's arena: ds_arena_release takes it to free all later allocations.
 define i64 @ds_arena_mark(ptr %pool, i64 %worker) nounwind {
   %cursor.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 3
   %cursor = load i64, ptr %cursor.p
   ret i64 %cursor
 }
 
-; Go back to a mark; 0, the mark of an arena never used, frees everything in it.
+; Release to a mark; 0, the mark of an arena never used, frees everything in it. Blocks are kept for reuse.
 define void @ds_arena_release(ptr %pool, i64 %worker, i64 %mark) nounwind {
 entry:
   %block.p = getelementptr %Pool, ptr %pool, i64 0, i32 7, i64 %worker, i32 2
@@ -810,11 +811,12 @@ done:
 ; ---- Logs --------------------------------------------------------------------------------------
 ;
 ; A log is a list of blocks, in an arena of its worker's that nothing else uses, so that they stay
-; when scratch memory is given back. Its state is four words: where the next record goes, the end
+; valid when scratch memory is released. Its state is four words: where the next record goes, the end
 ; of the last block, the first block, the last one. A block begins with the next one's address and
 ; its own end; records follow.
 
-; A new block at the end of a log; returns where its first record goes, 0 when out of memory.
+; Append a block to a log; return the address of its first record, 0 when out of memory. Sizes double, so a
+; log of n records has O(log n) blocks until they reach 64 KiB.
 define i64 @ds_log_grow(ptr %pool, i64 %worker, ptr %state) noinline nounwind {
 entry:
   %threads.p = getelementptr %Pool, ptr %pool, i64 0, i32 0, i32 1

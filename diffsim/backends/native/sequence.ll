@@ -1,13 +1,13 @@
-; Operations that run one after the other, without Python between them: what a replayed tape is made of.
+; A list of operations that run in order without Python between them: the form of a replayed tape.
 ;
-; An operation is a row of eight 8-byte slots. `kind` says what it does with the rest:
+; An operation is a row of eight 8-byte slots. `kind` says how the others are used:
 ;   0 launch  count launches. source is a stream of them: for each the number of a row in the table at
 ;             target, and the row's `size` bytes, which go into the parameter block before the launch
-;   1 copy    count stretches of memory from source to target
-;   2 clear   count stretches at target to 0
-;   3 swap    count stretches between target and source
-;   4 add     count stretches of source to those of target, as f32; 5 as f64
-; A stretch is `bytes` long; the next one begins `target.step` and `source.step` bytes further on.
+;   1 copy    count spans of memory from source to target
+;   2 clear   count spans at target to 0
+;   3 swap    count spans of target and source
+;   4 add     count spans of source to those of target, as f32; 5 as f64
+; A span is `bytes` long; the next one begins `target.step` and `source.step` bytes further on.
 ;
 ; A row of the table is five 8-byte slots: a kernel's `launch`; a parameter block; null, or the address of an
 ; i64 that is not 0 after a failed check; where in the block the bytes go, and how many they are (`size`).
@@ -88,7 +88,7 @@ done:
   ret void
 }
 
-; All stretches of an operation that moves memory.
+; All spans of an operation on memory. Copies use memmove, as spans of one field may overlap; the others do not.
 define internal void @move(ptr %op, i64 %kind) noinline nounwind {
 entry:
   %target.p = getelementptr %Op, ptr %op, i64 0, i32 1
@@ -140,7 +140,8 @@ done:
   ret void
 }
 
-; The launches of an operation: 0; or 1 where one failed or was stopped, whose row is set in `at`.
+; The launches of an operation: 0; or 1 if one failed or was stopped, and then its row in `at`. Polled after
+; every eighth launch: a poll reads the clock, and a launch may take less time than that.
 define internal i64 @launches(ptr %pool, ptr %op, ptr %at) noinline nounwind {
 entry:
   %table.p = getelementptr %Op, ptr %op, i64 0, i32 1

@@ -1,4 +1,6 @@
-; i32 start(plan): the four functions, context, stream, n; then n times function, grid, block, arguments
+; i32 start(plan): launch n GPU functions in order, with one call from Python. The words of the plan: the four
+; functions of the driver, context, stream, n; then n times function, grid, block, arguments. The context is
+; made current and restored only where another one is. Returns the first error, or 0.
 define i32 @start(ptr %plan) nounwind {
 entry:
   %now = alloca ptr
