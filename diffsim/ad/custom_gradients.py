@@ -492,6 +492,7 @@ class _DetachedRecorder(ForwardingRecorder):
 
 @contextlib.contextmanager
 def _no_grad_block() -> Iterator[None]:
+    """Detach the launches and writes of a block."""
     tape = session.tape
     # Nested blocks: the outer one has detached everything already.
     if tape is None or isinstance(tape, _DetachedRecorder):

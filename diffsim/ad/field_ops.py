@@ -65,6 +65,7 @@ def copy(
 
 
 def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> int | None:
+    """Copy a run of elements; returns the only row that it wrote (None: any)."""
     runs = [_run(f, start, count) for f, start in ((dst, to), (src, at))]
     if dst.element != src.element or runs[0].size != runs[1].size:
         raise FieldError(
@@ -94,6 +95,7 @@ def _copy_part(dst: Field, src: Field, to: int, at: int, count: int | None) -> i
 
 
 def _run(f: Field, start: Any, count: Any) -> Run:
+    """Validate an offset and a count."""
     size = 1
     for n in f.shape:
         size *= n
@@ -188,6 +190,7 @@ def stop_grad_outside(x: Any) -> Any:
 
 
 def _as_constant(x: Any) -> Any:
+    """Return a number or container without provenance; declare a field constant."""
     # Plain numbers and arrays without provenance: the checks for lost gradients no longer see them.
     if isinstance(x, Tracked):
         return x.value

@@ -248,6 +248,7 @@ def _with_gradient(things: Any) -> Iterator[Field]:
 
 
 def _checked(fields: Any, what: str) -> list[Field]:
+    """Validate a list of fields with gradients."""
     given = [fields] if isinstance(fields, Field) else fields
     if not isinstance(given, (list, tuple)):
         given = []
@@ -303,6 +304,7 @@ def _back(start: StartSnapshot) -> None:
 def _jacobian(
     tape: Tape, ins: list[Field], outs: list[Field], most: int | None, start: StartSnapshot
 ) -> Jacobians:
+    """Return the Jacobian row by row, one backward pass of the tape for each."""
     # The user's gradients are put aside: the check must leave no trace.
     given = {f: f.grad for f in (*ins, *outs) if f.grad is not None}
     grads = [Saved((g, None)) for g in {**tape.gradients, **given}.values()]
@@ -346,6 +348,7 @@ def _differences(
     most: int | None,
     start: StartSnapshot,
 ) -> Jacobians:
+    """Return the Jacobian column by column, by central differences."""
     made: Jacobians = {
         (i, o): np.full((o.storage.layout.count, i.storage.layout.count), np.nan)
         for i in ins

@@ -179,6 +179,7 @@ class CarryWatch(NullRecorder):
         return found
 
     def _read(self, box: Box | None, span: Span | None) -> None:
+        """Note a read: of an input, or of a value that an earlier step may have left."""
         if box is None:
             return
         if box[0] in self.written:

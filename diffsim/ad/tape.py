@@ -384,6 +384,7 @@ class Tape:
             replay.checked = True
 
     def _compute_gradients(self, loss: Field | Recorded | None, seeds: dict[Field, Any]) -> None:
+        """Run the pass: clear, seed, run the adjoints, add what was there before."""
         recorder, replay = self.recorder, self._replay
         record = recorder.record
         # 1. Leftovers: adjoints of followed values from a pass that failed, and gradients of what the

@@ -372,6 +372,7 @@ class Builder:
         return None
 
     def _fold_structure(self, op: Op, args: tuple[Value, ...]) -> Value | None:
+        """Return the value of an op on whole tensors, if it is known now."""
         first = args[0]
         if op.name == "extract":
             if isinstance(first, Const):
@@ -421,6 +422,7 @@ class Builder:
         *,
         wants_old: bool = False,
     ) -> Value | None:
+        """Emit an atomic update; `wants_old`: return the element's old value."""
         out = Value(value.type) if wants_old else None
         self.stmts.append(Atomic(out, op, mem, index, value, self.span))
         return out

@@ -45,6 +45,8 @@ _COMMENT_COLUMN = 64
 
 
 class _Printer:
+    """Prints one kernel: names are given in order of appearance."""
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
@@ -71,6 +73,7 @@ class _Printer:
         return self.mems[m]
 
     def name(self, v: Value) -> str:
+        """Return the printed form of a value, named at its first use."""
         if isinstance(v, Const):
             return self.number(v)
         if isinstance(v, (Arg, Dim)):

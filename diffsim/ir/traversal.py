@@ -209,6 +209,7 @@ class Rewriter:
         return [self.copy(s)]
 
     def copy(self, s: Stmt) -> Stmt:
+        """Return a copy of a statement, with its operands replaced and its results fresh."""
         if isinstance(s, Let):
             args = self.values(s.args)
             return Let(self.fresh(s.out), s.op, args, s.span)
@@ -256,6 +257,7 @@ class Rewriter:
         return Check(self.value(s.cond), s.message, self.values(s.values), s.span)
 
     def custom(self, s: CustomCall) -> CustomCall:
+        """Return a copy of a call, with all of its blocks."""
         args, body = self.values(s.args), self.block(s.body)
         replay = None if s.replay is None else self.block(s.replay)
         # The adjoint block reads results and seeds, so it is copied after they are bound.

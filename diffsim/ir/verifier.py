@@ -42,6 +42,8 @@ def verify(kernel: Kernel, after: str = "") -> Kernel:
 
 
 class _Malformed(Exception):
+    """A fault, and the statement that has it."""
+
     def __init__(self, message: str, stmt: Stmt | None) -> None:
         super().__init__(message, stmt)
         self.message = message
@@ -49,6 +51,7 @@ class _Malformed(Exception):
 
 
 def _verify(kernel: Kernel) -> None:
+    """Verify tasks and their blocks."""
     # Two invariants of SSA: every value is bound once in the kernel (`bound_once`), and every use is
     # dominated by its binding, which in structured control flow means that it is visible in an
     # enclosing block.
@@ -77,6 +80,7 @@ def is_block_dim(n: int) -> bool:
 
 
 def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Mem]) -> None:
+    """Verify a block in which the values of `outer` are visible."""
     visible = set(outer)
 
     def seen(v: Value, stmt: Stmt | None) -> None:
@@ -114,6 +118,7 @@ def _block(block: Block, outer: set[Value], bound_once: set[Value], mems: set[Me
 
 
 def _given(call: CustomCall, outer: set[Value], bound_once: set[Value], mems: set[Mem]) -> None:
+    """Verify the blocks of a custom rule, which see the call's results and seeds."""
     if any(seed in bound_once for seed in call.seeds):
         raise _Malformed("the adjoint of a result is bound twice", call)
     bound_once.update(call.seeds)
@@ -132,6 +137,7 @@ def _same(what: str, stmt: Stmt, *groups: tuple[Value, ...]) -> None:
 
 
 def _types(stmt: Stmt) -> None:
+    """Verify the types of a statement's operands and results."""
     if isinstance(stmt, Let):
         _let_types(stmt)
     elif isinstance(stmt, (Load, Store, Atomic)):
@@ -166,6 +172,7 @@ def _types(stmt: Stmt) -> None:
 
 
 def _call_types(stmt: CustomCall | Gradient) -> None:
+    """Verify that arguments, results and their adjoints agree in number and type."""
     if isinstance(stmt, Gradient):
         _same("arguments and their adjoints", stmt, stmt.args, stmt.params, stmt.outs)
         _same("results and their adjoints", stmt, stmt.body.yields, stmt.seeds)
@@ -179,6 +186,7 @@ def _call_types(stmt: CustomCall | Gradient) -> None:
 
 
 def _let_types(stmt: Let) -> None:
+    """Verify an op against the signature of its row."""
     op, args, out = stmt.op, stmt.args, stmt.out
     if TABLE.get(op.name) is not op:
         raise _Malformed(f"{op.name} is not in the table", stmt)

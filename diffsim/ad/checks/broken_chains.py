@@ -153,6 +153,7 @@ def key(f: Any) -> int:
 
 
 def _error(where: Loss, reader: str) -> AutodiffError:
+    """Return the error for a lost value that is used by a kernel or copy."""
     thing, place, second = where
     if isinstance(place, (Store, Atomic)):
         return second_order(place) if second else missing_gradient(place, reader)

@@ -193,6 +193,7 @@ class OverwriteSaver:
         return row is None or row in rows or None in rows
 
     def save(self, box: Box) -> Saved:
+        """Copy a box, and note that earlier adjoints need no further copy of it."""
         field, row = box
         rows = self.needs.get(field, {})
         if row is None:

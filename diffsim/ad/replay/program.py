@@ -356,6 +356,7 @@ class _ForwardProgram:
         self._note(entry)
 
     def _note(self, entry: Launched) -> None:
+        """Note a launch for `kernel.grad`."""
         special = entry.special
         noted = self._notes_of.get(special)
         # The notes depend on the arguments only for kernels that draw random numbers.

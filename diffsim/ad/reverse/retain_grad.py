@@ -82,6 +82,7 @@ class RetainingDerivative:
         self.derivative = plain.instrumented(Instrumentation(self._retain, _explain))
 
     def _retain(self, adjoint: Kernel) -> Kernel:
+        """Return the instrumented adjoint, serial where constants may collide."""
         kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
         adjoint = retain_gradients(adjoint, kept)
         writes = self._plain.specialization.accesses.writes

@@ -164,6 +164,7 @@ def _grouped(writes: list[AccessSite]) -> list[WriteGroup]:
 
 
 def _sites(block: Block, defs: Definitions) -> Iterator[AccessSite]:
+    """Yield the accesses of a block, numbered in program order."""
     count = 0
 
     def visit(b: Block, loops: Loops) -> Iterator[AccessSite]:

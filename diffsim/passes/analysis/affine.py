@@ -122,6 +122,7 @@ class AffineForms:
         return total
 
     def _compute(self, v: Value, component: tuple[int, ...]) -> AffineForm | None:
+        """Return the affine form by the op that computes the value."""
         if isinstance(v, Const):
             return {None: int(v.value)}
         # Arguments and extents are launch-wide unknowns: equal in all lanes, which lets them cancel.

@@ -140,6 +140,7 @@ def _divergent(
 
 
 def _mark(block: Block, found: set[Value], varies: Callable[[Mem], bool]) -> None:
+    """Mark what diverges in a block, given what is known so far."""
     for s in block.stmts:
         if isinstance(s, Let):
             # Data dependence: an op on uniform values is uniform.
@@ -160,6 +161,7 @@ def _mark(block: Block, found: set[Value], varies: Callable[[Mem], bool]) -> Non
 
 
 def _mark_region(s: For | While | If, found: set[Value], varies: Callable[[Mem], bool]) -> None:
+    """Mark what diverges in a loop or branch, and which of its results do."""
     for b in blocks(s):
         _mark(b, found, varies)
     # Control dependence: where lanes take different ways, what leaves the region differs even if it is

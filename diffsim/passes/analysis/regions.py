@@ -98,6 +98,7 @@ def writes(kernel: Kernel) -> list[RegionAccess]:
 def _accesses(
     kernel: Kernel, kinds: tuple[type, ...], *, given: bool = False
 ) -> list[RegionAccess]:
+    """Return accesses of these kinds to fields and arrays, in program order."""
     defs = definitions(kernel)
     found = []
     for k, task in enumerate(kernel.tasks):

@@ -94,6 +94,7 @@ class Activity:
                     group.add(target)
 
     def _stmt(self, s: Stmt) -> None:
+        """Propagate activity through one statement."""
         if isinstance(s, Let):
             self._let(s)
         elif isinstance(s, Load):

@@ -83,6 +83,7 @@ def check_custom_rules(kernel: Kernel, activity: Activity) -> None:
 
 
 def _check_arguments(call: CustomCall, activity: Activity) -> None:
+    """Refuse a body that uses an active value which is not an argument of the call."""
     # The rule receives the adjoints of the results and returns those of the arguments. A value that the
     # body uses without being an argument has no place in it, and its gradient would silently be 0.
     hidden = [v for v in free_values(call.body) if v in activity.values and v not in call.args]
@@ -96,6 +97,7 @@ def _check_arguments(call: CustomCall, activity: Activity) -> None:
 
 
 def _check_writes(call: CustomCall, activity: Activity) -> None:
+    """Refuse a body that writes to a memory with a gradient."""
     for s in statements(call.body):
         if isinstance(s, (Store, Atomic)) and activity.is_active(s.mem):
             raise AutodiffError(

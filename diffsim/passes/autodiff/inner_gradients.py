@@ -37,10 +37,13 @@ def expand_gradients(kernel: Kernel) -> Kernel:
 
 
 class _Expander(Rewriter):
+    """Copies statements, and expands gradients among them."""
+
     def stmt(self, s: Stmt) -> list[Stmt]:
         return self.gradient(s) if isinstance(s, Gradient) else [self.copy(s)]
 
     def gradient(self, s: Gradient) -> list[Stmt]:
+        """Return the forward code of the differentiated body, and its adjoint."""
         # Innermost first: `self.block` has expanded gradients inside the body before the body is
         # differentiated, so the reversal never meets a Gradient statement. Second derivatives are plain
         # repeated reverse mode: each level differentiates ordinary code.

@@ -36,6 +36,8 @@ def retain_gradients(adjoint: Kernel, kept: Mapping[Mem, Mem]) -> Kernel:
 
 
 class _Keeper(Rewriter):
+    """Copies the adjoint, and puts the retaining addition before each clear."""
+
     def __init__(self, kernel: Kernel, kept: Mapping[Mem, Mem]) -> None:
         super().__init__()
         self.builder = Builder(kernel.span)

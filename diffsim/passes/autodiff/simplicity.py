@@ -69,6 +69,8 @@ def _without_prints(kernel: Kernel) -> Kernel:
 
 
 class _Silent(Rewriter):
+    """Copies statements without prints."""
+
     def stmt(self, s: Stmt) -> list[Stmt]:
         return [] if isinstance(s, Print) else super().stmt(s)
 

@@ -117,6 +117,7 @@ class _Watcher(Rewriter):
         return [self.copy(s)]
 
     def load(self, s: Load) -> None:
+        """Emit the note of a read, and the check that no other lane wrote the element."""
         shadow = self.shadows[s.mem]
         # Integers and constants may be overwritten freely: no derivative needs their old values.
         if s not in self.noted:
@@ -136,6 +137,7 @@ class _Watcher(Rewriter):
                 self.check(b.named("not", both), s, RACING, written)
 
     def write(self, s: Store | Atomic) -> None:
+        """Emit the note of a write, and the check that nothing has read the element."""
         shadow = self.shadows[s.mem]
         b = self.builder
         # Writes are noted only where a load of the same task asks for them.

@@ -34,6 +34,7 @@ def _task(task: Task, given: Mapping[Arg, Mem]) -> Task:
 
 
 def _block(block: Block, given: Mapping[Arg, Mem], work: Rewriter) -> Block:
+    """Return a copy of a block that loads the arguments it uses first."""
     used = free_leaves(block)
     loads: list[Stmt] = []
     for arg, mem in given.items():

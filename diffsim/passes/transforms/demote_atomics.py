@@ -28,6 +28,7 @@ def demote_atomics(kernel: Kernel, *, in_blocks: bool = False) -> Kernel:
 
 
 def _task(task: Task, *, in_blocks: bool) -> Task:
+    """Return a task whose lanes update their own elements without atomics."""
     accesses = list(accesses_of(task))
     atomics = [s for s in accesses if isinstance(s, Atomic)]
     if not atomics:

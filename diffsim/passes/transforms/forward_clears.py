@@ -30,6 +30,7 @@ def forward_clears(kernel: Kernel) -> Kernel:
 
 
 def _task(task: Task, defs: Definitions) -> Task:
+    """Return a task without pairs of a clear and an addition to the same element."""
     stmts = task.body.stmts
     # Only statements at the top of the body: a clear in a branch has its own statements after it.
     clears = [

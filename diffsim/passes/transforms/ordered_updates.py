@@ -25,6 +25,7 @@ def order_updates(kernel: Kernel) -> Kernel:
 
 
 def _of_task(task: Task) -> FixedOrder | None:
+    """Return what fixes the order of a task's updates; None if nothing depends on it."""
     if not task.axes:
         return None
     found = list(task_statements(task))

@@ -31,6 +31,7 @@ def privatize(kernel: Kernel) -> Kernel:
 
 
 def _of_task(task: Task) -> tuple[Privatized, ...]:
+    """Return the memories of a task that threads may add up in copies."""
     if not task.axes:
         return ()
     found = list(task_statements(task))

@@ -71,6 +71,7 @@ class _Hoister:
         self.builder = Builder(kernel.span)
 
     def task(self, task: Task) -> Task:
+        """Return a task with its loops' reductions hoisted, and its own made out of what all lanes update."""
         body = self.block(task.body)
         if not task.axes:
             return task.replace(body=body)

@@ -137,6 +137,7 @@ class _Scalarizer:
             b.add(Check(self.one(s.cond), s.message, self.flat(s.values), s.span))
 
     def access(self, s: Load | Store | Atomic) -> None:
+        """Emit an access as one for each component."""
         b = self.builder
         index = self.flat(s.index)
         t = s.out.type if isinstance(s, Load) else s.value.type
@@ -164,6 +165,7 @@ class _Scalarizer:
     # ---- ops
 
     def let(self, s: Let) -> list[Value]:
+        """Return the scalars of an op's result."""
         op, args = s.op, s.args
         # Ops with a type rule of their own rearrange components; all others act on each component
         # alone.
@@ -185,6 +187,7 @@ class _Scalarizer:
         return b.op(op, args)
 
     def structure(self, op: Op, s: Let) -> list[Value]:
+        """Return the scalars of an op that rearranges or combines components."""
         b, args = self.builder, s.args
         first = self.parts(args[0])
         shape = args[0].type.shape

@@ -315,6 +315,7 @@ class _Rewriter:
         low: list[int],
         high: list[int],
     ) -> Task:
+        """Return the task that gathers for one part of the box; `kinds` says which part along each axis."""
         b, task = self.builder, self.task
         b.span = members[0][1].span
         copy = Rewriter()

@@ -16,6 +16,7 @@ def serialize(kernel: Kernel) -> Kernel:
 
 
 def _serialized(task: Task) -> Task:
+    """Return a parallel task as a loop nest in a serial one."""
     assert not task.reductions
     b = Builder(task.span)
     with b, b.block() as stmts:

@@ -30,6 +30,7 @@ def sink_stores(kernel: Kernel) -> Kernel:
 
 
 def _task(task: Task, defs: Definitions) -> Task:
+    """Return a task whose stores come last, as far as that is legal."""
     stmts, straight = task.body.stmts, _is_straight(task)
     # Plain updates are split first, so that their loads stay in place and only their stores sink.
     if straight:

@@ -124,6 +124,7 @@ def _is_min_or_max(task: Task) -> bool:
 
 
 def _is_legal(task: Task) -> bool:
+    """Whether lanes may be interleaved statement by statement."""
     found = list(task_statements(task))
     for s in found:
         if isinstance(s, (Check, Print, InlineLLVM)):
@@ -179,6 +180,7 @@ class _Estimate:
         return 0, 0
 
     def atomic(self, s: Atomic) -> tuple[float, float]:
+        """Estimate an update: plain or atomic, to one element, adjacent ones, or any."""
         step = self.step(s.mem, s.index, self.lane)
         cost = 2 if self._plain(s) else _ATOMIC
         # Plain updates of consecutive elements are a vector load, an addition and a store.
@@ -189,6 +191,7 @@ class _Estimate:
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
 
     def loop(self, s: For | While) -> tuple[float, float]:
+        """Estimate a loop, its invariant statements counted once."""
         # Invariant code counts once, since LLVM's LICM hoists it in either form.
         once = _invariant(s)
         before = self.block(Block(tuple(once)))
