@@ -97,8 +97,7 @@ class Field(FieldProtocols, FieldLike):
         self.soa = soa and bool(element)
         self.kind = kind
         self.is_grad = is_grad
-        # Past `__setattr__`, which refuses to replace a gradient.
-        self.__dict__["grad"] = None
+        self.__dict__["grad"] = None  # past __setattr__, which refuses it
         self.versions = Versions()
         self.given_name = name
         self.source: Provenance | None = None  # of what was read from it last on a tape
@@ -131,17 +130,14 @@ class Field(FieldProtocols, FieldLike):
             "field",
             strides=self._strides,
             component_stride=form.component_stride,
-            # Weak: kernels must not keep fields alive (`Dependencies`).
-            handle=weakref.ref(self),
+            handle=weakref.ref(self),  # kernels keep no field alive
             is_grad=self.is_grad,
         )
-        # The fast path of `x[i]`: the stride of the only axis, 0 for all other shapes.
-        self._step = self._strides[0] if len(shape) == 1 else 0
+        self._step = self._strides[0] if len(shape) == 1 else 0  # of the fast path of x[i]
         self._shape = shape
         if self.grad is not None:
             self.grad.place(shape, order)
-            # The link by which autodiff finds where the gradient goes.
-            self._mem.grad = self.grad._mem
+            self._mem.grad = self.grad._mem  # where autodiff finds the gradient
             session.with_grad.add(self)
 
     def _allocate(self, form: StorageLayout) -> Storage:
@@ -157,7 +153,6 @@ class Field(FieldProtocols, FieldLike):
                 hint="use fewer elements, or ds.f32 in place of ds.f64",
             ) from None
 
-    # Two names of one thing: element access uses `_flat` directly, which saves an attribute look-up.
     def _hold(self, storage: Storage) -> None:
         self._storage = storage
         self._flat = storage.flat
@@ -167,12 +162,10 @@ class Field(FieldProtocols, FieldLike):
         """The elements on the host, as an array of shape `shape` + (components,)."""
         storage = self.storage
         assert isinstance(storage, HostStorage), "this is for the CPU"
-        # Copies from a GPU would not write through.
         return storage.array
 
     def _written(self, value: Any) -> np.ndarray:
         """Return the components of the elements that Python has just written, for a replay."""
-        # Broadcast here, so that a replay writes what was written and not what the expression now is.
         form = self._storage.layout
         made = np.empty(form.components, form.dtype.numpy)
         made[...] = element_of(self, value) if self.element else value
@@ -182,8 +175,7 @@ class Field(FieldProtocols, FieldLike):
     def storage(self) -> Storage:
         """The field's memory, moved to where the session's kernels run if it is not there."""
         storage = self._storage
-        # Lazily, at the first use after `ds.init` chose another backend; element access sees `_flat`, which
-        # is replaced with it.
+        # Moved lazily, at the first use after `ds.init` chose another backend.
         if storage.device is not session.device:
             made = self._allocate(storage.layout)
             made.copy_from(storage)
@@ -206,7 +198,6 @@ class Field(FieldProtocols, FieldLike):
                 hint="write to it: x.grad.fill(0), x.grad.from_numpy(array), x.grad.copy_from(field)",
             )
         if type(self) is Field or name in _FIXED or hasattr(Field, name):
-            # Attributes of a user's subclass are theirs.
             raise no_assignment(self.in_words(), name, _PUBLIC, _ASSIGNED.get(name, ""))
 
     def __delattr__(self, name: str) -> None:
@@ -215,14 +206,12 @@ class Field(FieldProtocols, FieldLike):
         object.__delattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        # Attributes that `place` sets: the only way to miss them is a field without memory.
         if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
             raise FieldError(
                 f"{self.name} has no place in memory yet",
                 Span.of_caller(),
                 hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
             )
-        # The usual mistake of those who know NumPy: `x.sum()`.
         of_arrays = not name.startswith("_") and hasattr(np.ndarray, name)
         hint = f"write {self._array_text()}.{name}" if of_arrays else ""
         raise no_attribute(self.in_words(), name, _PUBLIC, hint)
@@ -244,11 +233,9 @@ class Field(FieldProtocols, FieldLike):
 
     def call_it(self, name: str) -> None:
         """Adopt a name for messages and printed IR, unless it has one."""
-        if not self.given_name:
-            # The first name stays: messages must not change with the kernel that happens to use the field.
+        if not self.given_name:  # the first name stays
             self.given_name = name
             self._mem.name = name
-            # The IR's printed text names the gradient after the field.
             if self.grad is not None and not self.grad.given_name:
                 self.grad.call_it(f"{name}.grad")
 
@@ -300,10 +287,8 @@ class Field(FieldProtocols, FieldLike):
         if self._shape is None:
             return repr(self)
         storage = self._storage
-        # On the host the memory itself is printed, without a copy.
         if isinstance(storage, HostStorage):
             values = storage.array
-        # NumPy prints the first and last numbers of a large array, for which all would have to be copied.
         elif storage.layout.nbytes <= _MOST_PRINTED:
             values = storage.to_numpy()
         else:
@@ -312,11 +297,9 @@ class Field(FieldProtocols, FieldLike):
 
     def add_grad(self) -> None:
         """Give the field a gradient of its own shape and type."""
-        # Idempotent; integers have no derivative.
-        if self.grad is not None or not self.dtype.is_float:
+        if self.grad is not None or not self.dtype.is_float:  # integers have no derivative
             return
         name = f"{self.given_name}.grad" if self.given_name else ""
-        # Of the same layout, so that indices, strides and spans are those of the field.
         grad = self.__dict__["grad"] = Field(
             self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
         )
@@ -335,8 +318,7 @@ class Field(FieldProtocols, FieldLike):
         # The clock ticks after the write, and its reading is the version: any adjoint of an earlier launch
         # that loads these elements is refused from now on (docs/adr/0004).
         session.clock = now = session.clock + 1
-        # 0 is `_touch`, 1 the public method, 2 the user's statement, or the wrapper that checks signatures.
-        # The source line itself is found only for an error, as that is slow.
+        # 0 is `_touch`, 1 the public method, 2 the user's statement (or the wrapper that checks signatures).
         frame: Any = sys._getframe(2)
         if frame.f_code is CALL:
             frame = frame.f_back
@@ -344,8 +326,7 @@ class Field(FieldProtocols, FieldLike):
 
     def _before(self, index: tuple[int, ...] | None = None) -> None:
         """Announce a write from Python to a recorder that intercepts writes."""
-        # `recorders` is an empty dictionary while no tape records: one test for the usual case.
-        tape = session.recorders and session.tape
+        tape = session.recorders and session.tape  # one test while no tape records
         if tape and tape.intercepts:
             axis = self.versions.axis
             tape.writing(self, None if index is None or axis is None else index[axis])
@@ -355,10 +336,8 @@ class Field(FieldProtocols, FieldLike):
         if closed[0]:
             wait()
         if not self.element:
-            # On a tape the number remembers where it comes from, so that `y[i] += x[i]` can be recorded.
             if self.grad is not None and session.recorders and _records():
                 return FieldElement.of(self, index_of(self, key))
-            # Exact class and bounds: everything else takes the general path with its errors.
             if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                 return self._flat[key * self._step]
             if key is None and not self._shape:
@@ -371,15 +350,12 @@ class Field(FieldProtocols, FieldLike):
         return made
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        # A write from Python: 1. refuse or follow what has a gradient; 2. write; 3. tick the clock; 4. tell
-        # the tape.
         followed = None
         lost = None
         if closed[0]:
             wait()
         tape = session.recorders and session.listener
         if tape:
-            # Plain numbers are constants; no need to ask.
             if value.__class__ not in (int, float):
                 lost = self._loses(value)
             if isinstance(value, Tracked):
@@ -387,8 +363,7 @@ class Field(FieldProtocols, FieldLike):
             # Before anything changes, since a recorder may copy what is overwritten.
             self._before(index_of(self, key))
         if not self.element:
-            # The memoryview checks the type of the number, in C; what it refuses gets converted or explained
-            # below.
+            # The memoryview checks numbers in C; what it refuses is converted, or explained, below.
             try:
                 if key is None and not self._shape:
                     self._flat[0] = value
@@ -400,8 +375,7 @@ class Field(FieldProtocols, FieldLike):
                 self._storage.set_element(self._place(key), scalar_of(self, value))
         else:
             self._storage.set_element(self._place(key), element_of(self, value))
-        # Stamps the row alone if the field has rows: a time loop in Python may write x[t + 1] while x[t]
-        # stays current.
+        # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
         axis = self.versions.axis
         if axis is None:
             self._touch()
@@ -412,8 +386,7 @@ class Field(FieldProtocols, FieldLike):
         if followed is not None:
             tape.stored(self, index_of(self, key), followed)
         else:
-            # What memory holds now (rounded to the field's type) is what a replay has to write.
-            tape.wrote(self, index_of(self, key), self._written(value))
+            tape.wrote(self, index_of(self, key), self._written(value))  # as memory holds it now
             if lost:
                 tape.lost(lost)
 
@@ -421,8 +394,7 @@ class Field(FieldProtocols, FieldLike):
         """Return the value, if the tape is to follow it into this field."""
         if not value.follows():
             return None
-        # The derivative would have nowhere to go.
-        if self.grad is None and self.dtype.is_float:
+        if self.grad is None and self.dtype.is_float:  # the derivative would have nowhere to go
             raise MissingGradientError(
                 f"{self.name} is given a value that depends on something with a gradient, and has none "
                 "itself: the chain of derivatives would break here without a word",
@@ -438,7 +410,6 @@ class Field(FieldProtocols, FieldLike):
         Numbers are refused where this field has one too. Of arrays the tape is told: the user may record how
         their gradient flows (`tape.record_func`).
         """
-        # Integers cut derivatives anyway; a gradient that is set from Python is the user's business.
         source: Provenance | None = source_of(value)
         if source is None or not self.dtype.is_float or self.is_grad:
             return None
@@ -456,8 +427,7 @@ class Field(FieldProtocols, FieldLike):
         tape = session.recorders and session.listener
         lost = tape and self._loses(value)
         self._before()
-        # Integers up to 2**53 are exact as doubles; beyond, and for anything else, the checks of single
-        # elements apply.
+        # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
             self.storage.fill(value)
             dirty = value != 0
@@ -465,8 +435,7 @@ class Field(FieldProtocols, FieldLike):
             self.storage.fill(element_of(self, value) if self.element else scalar_of(self, value))
             dirty = bool(np.any(np.asarray(value.entries if isinstance(value, Matrix) else value)))
         self._touch()
-        # A gradient that is all zeros now need not be cleared by the next backward pass, unless others may
-        # write to it.
+        # Zeros need no clearing by the next backward pass, unless others may write to them.
         self.versions.overwritten(dirty=dirty or self._exported)
         if tape:
             tape.wrote(self, None, self._written(value))
@@ -476,7 +445,6 @@ class Field(FieldProtocols, FieldLike):
     def to_numpy(self, dtype: Any = None) -> np.ndarray:
         """Return a copy: an array of shape `field.shape` + shape of one element."""
         if dtype is not None:
-            # NumPy itself decides what is a type, and whether numbers of the field's can be converted to it.
             try:
                 dtype = np.empty(0, self.dtype.numpy).astype(dtype).dtype
             except Exception:  # whatever NumPy says of it, or the thing itself
@@ -486,7 +454,6 @@ class Field(FieldProtocols, FieldLike):
                     hint="give a type of NumPy, such as np.float64",
                 ) from None
         made = self._storage.to_numpy(dtype).reshape(self.shape + self.element)
-        # The array remembers the field while a tape records: written back to a field, it would be a constant.
         if self.grad is not None and session.recorders and _records():
             return Provenance.of(self).mark_array(made)
         return made
@@ -500,9 +467,8 @@ class Field(FieldProtocols, FieldLike):
                 hint=f"write {self.given_name or 'x'}.copy_from(field)",
             )
         refuse_mask(array, self.name)
-        # Before the array is converted, which loses where it came from.
         tape = session.recorders and session.listener
-        lost = tape and self._loses(array)
+        lost = tape and self._loses(array)  # before the conversion, which loses the provenance
         given = array_of(array)
         want = self.shape + self.element
         if given.shape != want:
@@ -513,8 +479,7 @@ class Field(FieldProtocols, FieldLike):
                 if self.element
                 else f"reshape the array, or declare {self.name} with its shape",
             )
-        # "same_kind": f64 may be rounded to f32, but no float becomes an integer.
-        if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):
+        if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):  # never floats to integers
             raise FieldError(
                 f"an element of {self.name} is {an(self.dtype)}, "
                 f"an array of {given.dtype} can not be copied into it",
@@ -526,14 +491,12 @@ class Field(FieldProtocols, FieldLike):
         self.storage.from_numpy(given.reshape((*self.shape, self._storage.layout.components)))
         self._touch()
         if tape:
-            # A copy: the array may change before a replay writes it again.
-            tape.wrote(self, None, kept(self))
+            tape.wrote(self, None, kept(self))  # a copy: the array may change before a replay
             if lost:
                 tape.lost(lost)
 
     def copy_from(self, other: Field) -> None:
         """Copy another field of the same shape and element shape."""
-        # No broadcasting: a copy on the record has one source for each element.
         if not isinstance(other, Field) or (other.shape, other.element) != (
             self.shape,
             self.element,
@@ -553,22 +516,18 @@ class Field(FieldProtocols, FieldLike):
         self._before()
         self.storage.copy_from(other.storage)
         self._touch()
-        # Recorded as a copy, whose adjoint is an addition to the source's gradient.
         if session.recorders and (tape := session.listener):
             tape.copied(self, other)
 
     def clear(self) -> None:
         """Set all elements to 0 where they may be anything else."""
-        # `dirty` is a conservative flag: False means zeros for certain.
-        if self.versions.dirty:
-            # One scalar on the host is written faster than NumPy fills an array.
+        if self.versions.dirty:  # False means zeros for certain
             if self._shape or self.element or self._storage.device is not HOST:
                 self.storage.fill(0)
             else:
                 self._flat[0] = 0
             session.clock = now = session.clock + 1
-            # No statement of the user's is the writer: an error would point to the wrong place.
-            self.versions.cleared(now, dirty=self._exported)
+            self.versions.cleared(now, dirty=self._exported)  # by no statement of the user's
 
     def spoil(self) -> None:
         """Set all elements to NaN, without an entry on a tape."""
@@ -578,7 +537,6 @@ class Field(FieldProtocols, FieldLike):
     def assign(self, source: Any) -> None:
         """Copy a field (differentiated on a tape) or an array of the same shape."""
         (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
-        # `from_numpy` and `copy_from` noted this line; the statement is the caller's.
         self.versions.by_caller()
 
     # ---- the same memory in other libraries
@@ -607,8 +565,7 @@ class Field(FieldProtocols, FieldLike):
         """Note that other libraries see the memory from now on, and may write to it at any time."""
         self._exported = True
         self.versions.may_be_nonzero()
-        # Launches that write to arrays of others look for shared memory among these.
-        session.exported.add(self)
+        session.exported.add(self)  # launches look there for memory that arrays share
 
     def __dlpack__(
         self,
@@ -618,8 +575,7 @@ class Field(FieldProtocols, FieldLike):
         copy: bool | None = None,
         stream: Any = export.NOT_GIVEN,
     ) -> Any:
-        # A copy is not shared.
-        if not copy:
+        if not copy:  # a copy is not shared
             self._export()
         asked = export.Asked(max_version, dl_device, copy, stream)
         return export.dlpack(self.storage, self.element, asked)
@@ -631,8 +587,7 @@ class Field(FieldProtocols, FieldLike):
         """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""
         self._touch()
         if session.recorders and (tape := session.listener):
-            # The tape gets the new contents as a constant, since nobody knows how they were made.
-            tape.wrote(self, None, kept(self))
+            tape.wrote(self, None, kept(self))  # a constant: nobody knows how it was made
 
 
 def _records() -> bool:
