@@ -24,12 +24,7 @@ from diffsim.ir.ops import transpose
 from diffsim.ir.types import ScalarType, TensorType, an, bool_
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.functions import (
-    custom_derivatives,
-    inlining,
-    printing,
-    structs,
-)
+from diffsim.lang.frontend.functions import custom_derivatives, inlining, printing, structs
 from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.values import Evaluated, PythonObject, StructValue
 from diffsim.lang.host.annotations import as_of_now
@@ -64,10 +59,8 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
                 "** (unpacking of keywords) can not be used in a kernel",
                 "name each of them",
             )
-        # After all positional arguments, as in Python.
         kwargs[k.arg] = expressions.expr(cx, k.value)
-    # Arguments have set the place to their own lines.
-    cx.builder.span = cx.span(node)
+    cx.builder.span = cx.span(node)  # arguments have set the place to their own lines
     try:
         return _dispatch(cx, node, function, args, kwargs)
     except ValueError as problem:  # from formulas: shapes that do not fit
@@ -80,13 +73,11 @@ def call(cx: TranslationContext, node: ast.Call) -> Any:
 
 def arguments(cx: TranslationContext, node: ast.Call) -> list[Any]:
     """Evaluate the positional arguments of a call; `*` spreads lists and vectors."""
-    # From left to right, as in Python: arguments may have effects.
-    args: list[Evaluated] = []
+    args: list[Evaluated] = []  # from left to right, as in Python: arguments may have effects
     for a in node.args:
         if isinstance(a, ast.Starred):
             many = expressions.expr(cx, a.value)
-            # How many arguments there are has to be known at compile time; a vector's size is part of its
-            # type.
+            # The number of arguments is needed now; a vector's size is part of its type.
             if isinstance(many, Value) and len(many.type.shape) == 1:
                 many = linalg.elements(many)
             if not isinstance(many, (list, tuple, range, Matrix)):
@@ -152,7 +143,6 @@ def _dispatch(
             raise cx.type_error(
                 node, "Matrix.diag takes a constant size and a value", "write ds.Matrix.diag(3, a)"
             )
-        # The unit diagonal is constant; the factor may be a run-time value.
         made = cx.value(expressions.fold(cx, node, Matrix.diag, args[0], 1.0), node)
         return made * cx.value(args[1], node)
     # Builtins that work on run-time values too; other functions of Python follow last.
@@ -209,7 +199,6 @@ def count(n: int) -> str:
 
 def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> Any:
     """Apply an op of the table; numbers alone are folded."""
-    # The limit on the number of digits is in `binary`.
     if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
         return expressions.binary(cx, ast.Pow, args[0], args[1], node)
     if op.name in ("min", "max") and len(args) > 2:
@@ -261,8 +250,7 @@ def _method(
     except TypeError as problem:
         if isinstance(problem, DiffsimError):
             raise
-        # Without the receiver.
-        wants = list(inspect.signature(function).parameters.values())[1:]
+        wants = list(inspect.signature(function).parameters.values())[1:]  # without the receiver
         raise cx.type_error(
             node,
             f".{method.name} can not be called with {count(len(args))}"
@@ -277,8 +265,7 @@ def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigne
     `assigned` names the destination of an implicit conversion: what it may lose is warned about.
     """
     t = as_of_now(t)
-    # `float` and `int` mean the default types of the session.
-    if is_python_type(t):
+    if is_python_type(t):  # `float` and `int` mean the default types of the session
         b = cx.builder
         t = {float: b.default_fp, int: b.default_ip, bool: bool_}[t]
     if isinstance(t, TensorType):
@@ -294,14 +281,12 @@ def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigne
         )
     if isinstance(thing, str):  # float("inf")
         thing = expressions.fold(cx, node, float, thing)
-    # An explicit conversion of a literal is a constant of that type, which no longer adopts another
-    # precision.
+    # A literal converted explicitly is a constant of that type, and adopts no other precision.
     if isinstance(thing, expressions.Number) and not assigned:
         return Const(t, expressions.fold(cx, node, t, thing))
     # A literal gets the destination's precision at once; rounding it twice could differ in the last place.
     v = cx.value(thing, node, like=t)
-    # bool(0.5) is True: not a truncation to an integer.
-    if t.is_bool and not v.type.is_bool:
+    if t.is_bool and not v.type.is_bool:  # bool(0.5) is True: not a truncation to an integer
         return cx.builder.named("ne", v, 0)
     return narrowed(cx, v, t, assigned) if assigned else cx.builder.cast(v, t)
 
@@ -314,8 +299,7 @@ def _of_type(cx: TranslationContext, node: ast.Call, t: TensorType, args: list[E
             a = cx.value(a, node, like=t.scalar)
         # Vectors among the arguments are concatenated, as in GLSL: vec4(v.xy, 0, 1).
         flat += linalg.elements(a) if isinstance(a, Value) and a.type.shape else [a]
-    # One number for all elements.
-    if len(flat) == 1:
+    if len(flat) == 1:  # one number for all elements
         flat *= t.size
     if len(flat) != t.size:
         raise cx.type_error(
@@ -338,8 +322,7 @@ def _matrix(
     vector: bool,
 ) -> Any:
     """Translate `ds.Vector([...])` and `ds.Matrix([...])`."""
-    # Also by name, as Taichi has it.
-    dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)
+    dt = kwargs.pop("dt", args[1] if len(args) > 1 else None)  # also by name, as Taichi has it
     if kwargs or not 1 <= len(args) <= 2:
         raise cx.type_error(
             node, "a vector or matrix is made of one list", "write ds.Vector([x, y])"
@@ -366,7 +349,6 @@ def is_literal(thing: Evaluated) -> bool:
     return type(thing) in (bool, int, float)
 
 
-# By exact class, for callees that are found by the translation itself.
 _CALLED: dict[type, Callable[..., Any]] = {
     Func: _func,
     BoundFunc: _bound_func,
@@ -415,7 +397,6 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
             )
         if len(args) == 1 and name != "abs":
             return args[0]
-        # Python's own function keeps integers exact and of any size.
         if all(isinstance(a, expressions.Number) for a in args):
             function: Callable[..., Any] = getattr(builtins, name)
             return function(*args)
@@ -458,7 +439,6 @@ def _pow(
 def _len(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
 ) -> Any:
-    # As in Python, the length of a matrix is its number of rows.
     if len(args) == 1 and isinstance(args[0], Value) and args[0].type.shape:
         return args[0].type.shape[0]
     if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
@@ -483,37 +463,19 @@ _BUILTINS: dict[Any, Callable[..., Any]] = {
     len: _len,
 }
 
-# What to write instead of functions of NumPy whose names are not those of ops.
-_NUMPY = {
-    "array": "ds.Vector([...]) or ds.Matrix([...])",
-    "asarray": "ds.Vector([...]) or ds.Matrix([...])",
-    "arccos": "ds.acos",
-    "arcsin": "ds.asin",
-    "arctan": "ds.atan",
-    "arctan2": "ds.atan2",
-    "clip": "ds.math.clamp",
-    "cross": "v.cross(w)",
-    "det": "A.determinant()",
-    "dot": "v.dot(w), or A @ B for matrices",
-    "eigh": "ds.sym_eig",
-    "inv": "A.inverse()",
-    "matmul": "A @ B",
-    "maximum": "ds.max",
-    "minimum": "ds.min",
-    "norm": "v.norm()",
-    "outer": "v.outer_product(w)",
-    "power": "**",
-    "sum": "v.sum()",
-    "svd": "ds.svd",
-    "trace": "A.trace()",
-    "where": "ds.select",
-}
+_NUMPY = {  # what to write instead of functions of NumPy whose names are not those of ops
+    "array": "ds.Vector([...]) or ds.Matrix([...])", "asarray": "ds.Vector([...]) or ds.Matrix([...])",
+    "arccos": "ds.acos", "arcsin": "ds.asin", "arctan": "ds.atan", "arctan2": "ds.atan2",
+    "clip": "ds.math.clamp", "cross": "v.cross(w)", "det": "A.determinant()",
+    "dot": "v.dot(w), or A @ B for matrices", "eigh": "ds.sym_eig", "inv": "A.inverse()", "matmul": "A @ B",
+    "maximum": "ds.max", "minimum": "ds.min", "norm": "v.norm()", "outer": "v.outer_product(w)",
+    "power": "**", "sum": "v.sum()", "svd": "ds.svd", "trace": "A.trace()", "where": "ds.select",
+}  # fmt: skip
 
 # Functions of NumPy whose results differ between calls, or depend on files: they are no constants.
 _NOT_PURE = frozenset("default_rng empty empty_like fromfile genfromtxt load loadtxt".split())
 
-# Functions of Python whose results depend on their arguments alone, so that the arguments' observations
-# suffice.
+# Functions of Python whose results depend on their arguments alone: observing these is enough.
 _PURE = {
     range,
     tuple,
@@ -543,8 +505,7 @@ def _python_call(
     # By its package, without running code of the program: `function.__module__` may be a property.
     module = home_of(function)
     home = function.__qualname__.split(".")[0] if isinstance(function, FunctionType) else ""
-    # 1. Reasons to refuse, most specific first. 2. Functions that can run at compile time. 3. The rest is
-    # refused, with advice by the kind of the function.
+    # 1. Specific reasons to refuse. 2. Functions that run at compile time. 3. Advice on all others.
     at_run_time = any(_holds_value(a) for a in [*args, *kwargs.values()])
     if not callable(function):
         number = isinstance(function, expressions.Number)
@@ -558,7 +519,6 @@ def _python_call(
             f"{ast.unparse(node.func)} can not be used on run-time values",
             f"use {instead}" if instead else "write it with the functions of ds",
         )
-    # `ds.Vector.zero(ds.f32, 3)` makes a constant.
     constructors = module == "diffsim" and home in ("Matrix", "Vector")
     if module == "numpy" and name in _NOT_PURE:
         raise cx.syntax(
@@ -574,8 +534,7 @@ def _python_call(
                 f"{name} needs values that are known before the launch",
                 "write a loop, or use constants, shapes of fields and ds.template() arguments",
             )
-        # A ufunc returns as many elements as it gets.
-        if not isinstance(function, np.ufunc):
+        if not isinstance(function, np.ufunc):  # a ufunc returns as many elements as it gets
             _check_sizes(cx, node, name, [*args, *kwargs.values()])
         return expressions.fold(cx, node, function, *args, **kwargs)
     # Functions that the user could decorate; those of other libraries are to be called in Python.

@@ -94,8 +94,7 @@ def _at(
     except DiffsimError:
         raise
     except Exception as problem:
-        # A property or an operator of the program's own class failed: that is the user's error, not
-        # diffsim's.
+        # A property or operator of the program's own class failed: that is no fault of diffsim's.
         if is_of_program(problem):
             raise cx.program_error(node, problem) from None
         raise
@@ -189,20 +188,13 @@ def _sequence(cx: TranslationContext, node: ast.List | ast.Tuple) -> Evaluated:
 # ---- operators
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("add", operator.add),
-    ast.Sub: ("sub", operator.sub),
-    ast.Mult: ("mul", operator.mul),
-    ast.Div: ("div", operator.truediv),
-    ast.FloorDiv: ("floordiv", operator.floordiv),
-    ast.Mod: ("mod", operator.mod),
-    ast.Pow: ("pow", operator.pow),
-    ast.BitAnd: ("bit_and", operator.and_),
-    ast.BitOr: ("bit_or", operator.or_),
-    ast.BitXor: ("bit_xor", operator.xor),
-    ast.LShift: ("shl", operator.lshift),
-    ast.RShift: ("shr", operator.rshift),
+    ast.Add: ("add", operator.add), ast.Sub: ("sub", operator.sub), ast.Mult: ("mul", operator.mul),
+    ast.Div: ("div", operator.truediv), ast.FloorDiv: ("floordiv", operator.floordiv),
+    ast.Mod: ("mod", operator.mod), ast.Pow: ("pow", operator.pow), ast.BitAnd: ("bit_and", operator.and_),
+    ast.BitOr: ("bit_or", operator.or_), ast.BitXor: ("bit_xor", operator.xor),
+    ast.LShift: ("shl", operator.lshift), ast.RShift: ("shr", operator.rshift),
     ast.MatMult: ("matmul", operator.matmul),
-}
+}  # fmt: skip
 
 
 def _binary(cx: TranslationContext, node: ast.BinOp) -> Evaluated:
@@ -234,8 +226,7 @@ def binary(
                 "make the text outside of the kernel",
             )
     left, right = operands(cx, node, a, b)
-    # These two need more than one op.
-    if kind is ast.Pow:
+    if kind is ast.Pow:  # these two need more than one op
         return _power(cx, left, right, node)
     if kind is ast.MatMult:
         return _matrix_product(cx, left, right, node)
@@ -359,17 +350,14 @@ def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
     # everywhere. Up to 64 these are at most 10 multiplications, cheaper than `pow`.
     whole = isinstance(b, int) or (isinstance(b, float) and b.is_integer() and abs(b) <= 16)
     if not isinstance(b, Value) and whole and abs(int(b)) <= 64 and isinstance(a, Value):
-        # `i ** 2.0` is a float in Python.
-        if isinstance(b, float) and not a.type.is_float:
+        if isinstance(b, float) and not a.type.is_float:  # `i ** 2.0` is a float in Python
             a = cx.builder.cast(a, cx.builder.default_fp)
         return whole_power(cx, a, int(b), node)
-    # Exponentiation of integers is a loop of multiplications of its own: through floats, large powers would
-    # be rounded.
+    # Integers have an op of their own: through floats, large powers would be rounded.
     both_int = all(x.type.is_int if isinstance(x, Value) else isinstance(x, int) for x in (a, b))
     if not both_int:
         return cx.builder.named("pow", a, b)
-    # Its result would be a fraction; Python makes a float of it, which would change the type of the
-    # expression.
+    # Python makes a float of it, which would change the type of the expression.
     if isinstance(b, int) and b < 0:
         raise _negative_power(cx, node)
     if cx.debug and isinstance(b, Value) and b.type.scalar.kind != "u":
@@ -437,8 +425,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
     """Translate a unary operator."""
     x = expr(cx, node.operand)
-    # `not` asks for the truth, the other operators for the value.
-    if isinstance(node.op, ast.Not):
+    if isinstance(node.op, ast.Not):  # `not` asks for the truth, the other operators for the value
         known = truth(cx, x, node.operand)
         return cx.builder.named("not", known) if isinstance(known, Value) else not known
     # Folded, so that `-1` remains a literal, which adopts the type of its context.
@@ -451,13 +438,9 @@ def _unary(cx: TranslationContext, node: ast.UnaryOp) -> Evaluated:
 
 
 _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Lt: ("lt", operator.lt),
-    ast.LtE: ("le", operator.le),
-    ast.Gt: ("gt", operator.gt),
-    ast.GtE: ("ge", operator.ge),
-    ast.Eq: ("eq", operator.eq),
-    ast.NotEq: ("ne", operator.ne),
-}
+    ast.Lt: ("lt", operator.lt), ast.LtE: ("le", operator.le), ast.Gt: ("gt", operator.gt),
+    ast.GtE: ("ge", operator.ge), ast.Eq: ("eq", operator.eq), ast.NotEq: ("ne", operator.ne),
+}  # fmt: skip
 
 
 def _compare(cx: TranslationContext, node: ast.Compare) -> Evaluated:
@@ -506,8 +489,7 @@ def _compare_two(
             ast.NotIn: _is_not_in,
         }[kind]
         if kind in (ast.Is, ast.IsNot):
-            # The answer depends on which objects these are: another one with equal value makes the kernel
-            # stale.
+            # Another object with an equal value would change the answer.
             cx.observations.note_identity(a)
             cx.observations.note_identity(b)
             return test(a, b)
@@ -539,8 +521,7 @@ def _both(
     cx: TranslationContext, a: Value | PythonObject, b: Value | PythonObject
 ) -> Value | PythonObject:
     """Combine two comparisons by `and`."""
-    # `False and x` is False, `True and x` is x: no op is needed.
-    for x, other in ((a, b), (b, a)):
+    for x, other in ((a, b), (b, a)):  # `False and x` is False, `True and x` is x: no op is needed
         if not isinstance(x, Value):
             return other if x else False
     return cx.builder.named("and", a, b)
@@ -610,18 +591,8 @@ def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
 
 # Dispatch by the exact class of the node: the parser makes no instances of subclasses.
 _EXPRESSIONS: dict[type[ast.expr], Callable[..., Any]] = {
-    ast.Constant: _constant,
-    ast.Name: _name,
-    ast.List: _sequence,
-    ast.Tuple: _sequence,
-    ast.BinOp: _binary,
-    ast.UnaryOp: _unary,
-    ast.Compare: _compare,
-    ast.BoolOp: short_circuit.bool_op,
-    ast.IfExp: short_circuit.if_expression,
-    ast.Attribute: _attribute,
-    ast.Subscript: _subscript,
-    ast.Slice: _slice,
-    ast.Call: _call,
-    ast.ListComp: _list_comprehension,
-}
+    ast.Constant: _constant, ast.Name: _name, ast.List: _sequence, ast.Tuple: _sequence, ast.BinOp: _binary,
+    ast.UnaryOp: _unary, ast.Compare: _compare, ast.BoolOp: short_circuit.bool_op,
+    ast.IfExp: short_circuit.if_expression, ast.Attribute: _attribute, ast.Subscript: _subscript,
+    ast.Slice: _slice, ast.Call: _call, ast.ListComp: _list_comprehension,
+}  # fmt: skip

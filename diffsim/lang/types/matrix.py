@@ -38,15 +38,13 @@ class Matrix(OpDispatch, CompiledByValue):
         dt: scalar type of the elements; NumPy's choice if left out.
 
     Attributes:
-        entries: the elements.
         owner: the field that it was read from, of which it is a copy; "" for others.
         typed: whether its type was given; a matrix without adopts the precision of its context.
         taken: its origin, if it was read while a tape records (`runtime.fields.read_values.Provenance`).
     """
 
     __slots__ = ("entries", "owner", "taken", "typed")
-    # NumPy's older protocol: `array * vector` then asks the vector.
-    __array_priority__ = 100
+    __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
     entries: np.ndarray
 
     def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
@@ -62,7 +60,6 @@ class Matrix(OpDispatch, CompiledByValue):
         t = None if dt is None else scalar_type(dt)
         if t is not None and entries.dtype != t.numpy:
             entries = converted(entries, t)
-        # Around the class's own __setattr__, which assigns to components.
         _set(self, "entries", entries)
         _set(self, "owner", owner)
         _set(self, "taken", taken)
@@ -134,8 +131,7 @@ class Matrix(OpDispatch, CompiledByValue):
     @staticmethod
     def cols(cols: Any) -> Matrix:
         """Return the matrix with these vectors as columns."""
-        # Through rows, which checks that all have one length.
-        rows = Matrix(cols)
+        rows = Matrix(cols)  # through rows, which checks that all have one length
         return marked(Matrix(rows.entries.T), rows)
 
     # ---- properties and conversions
@@ -177,13 +173,11 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Make a vector of `np.ones(2) * v`, as of `v * np.ones(2)`; of `np.sin(v)` an array of NumPy."""
-        # Operators give vectors, so that the result does not depend on the order of the operands. Other
-        # functions, reductions and calls with `out=` remain NumPy's.
+        # Operators give vectors, whatever the order of the operands; other functions give arrays.
         binary = OPERATORS.get(ufunc) if method == "__call__" and not options else None
         if binary is not None:
             a, b = (Matrix(t) if isinstance(t, np.ndarray) and t.ndim else t for t in inputs)
-            # The array was the left operand and is now a vector. A scalar of NumPy remains one, and its
-            # operator would call this method again.
+            # A scalar of NumPy on the left is no vector, and its operator would call this method again.
             if isinstance(a, Matrix):
                 return binary(a, b)
             return b._apply(a, lambda entries, number: ufunc(number, entries))
@@ -216,8 +210,7 @@ class Matrix(OpDispatch, CompiledByValue):
             )
         try:
             checked_index(index)
-            # Read first: an index that does not exist has a message of its own.
-            self.entries[index]
+            self.entries[index]  # read first: an index that does not exist has a message of its own
         except (IndexError, ValueError, TypeError):
             raise self._no_element(index) from None
         self._put(index, value)
@@ -239,12 +232,10 @@ class Matrix(OpDispatch, CompiledByValue):
         """Set elements that exist."""
         entries = self.entries
         given = _entries_of(value, least=0)
-        # NumPy would cut off fractions silently.
         if given is not None and not (entries.dtype.kind in "biu" and given.dtype.kind == "f"):
             with contextlib.suppress(ValueError, OverflowError):
                 # NumPy refuses a Python int that does not fit, but wraps an element of an array around.
                 entries[index] = value if isinstance(value, int) else given
-                # The vector now depends on what the new element was read from as well.
                 marked(self, self, value)
                 return
         raise FieldError(
@@ -271,7 +262,6 @@ class Matrix(OpDispatch, CompiledByValue):
     def apply(self, op: Op, args: Sequence[Any]) -> Any:
         """Apply an op of the table, element by element: `ds.sin(v)`."""
         for a in args:
-            # An operand that records its operations (a result on a tape) determines what the op does.
             if isinstance(a, Tracked) and not isinstance(a, float):
                 return a.apply(op, args)
         plain = [_plain(a) for a in args]
@@ -295,7 +285,6 @@ class Matrix(OpDispatch, CompiledByValue):
             other = None
         if other is None:
             raise _no_operand(operand)
-        # No broadcasting between shapes, as in kernels.
         if np.ndim(other) and np.shape(other) != self.entries.shape:
             raise KernelTypeError(
                 f"shapes do not fit together: {self.entries.shape} and {np.shape(other)}",
@@ -399,7 +388,6 @@ class Matrix(OpDispatch, CompiledByValue):
         return marked(Matrix(entries), o) @ self
 
     def __matmul__(self, o: Any) -> Any:
-        # A field or a result on a tape computes the product itself, in its `__rmatmul__`.
         if answers(o) and not isinstance(
             o, (Matrix, list, tuple, np.ndarray, float, int, np.generic)
         ):
@@ -444,7 +432,6 @@ class Matrix(OpDispatch, CompiledByValue):
         )
 
     def __getattr__(self, name: str) -> Any:
-        # Python calls this only if no attribute or property has the name.
         if name in linalg.METHODS:
             return lambda *args, **named: in_python(
                 name, linalg.METHODS[name], self, *args, **named
@@ -456,7 +443,6 @@ class Matrix(OpDispatch, CompiledByValue):
         raise no_attribute(str(self), name, (*_PUBLIC, *linalg.METHODS), self._too_few(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The slots are set by methods and by `marked`; all other names are components.
         if name in _STATE:
             _set(self, name, value)
         elif name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
@@ -486,8 +472,7 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __copy__(self) -> Matrix:
         made = Matrix(self.entries)
-        # A copy has no owner: it may be changed.
-        made.typed, made.taken = self.typed, self.taken
+        made.typed, made.taken = self.typed, self.taken  # a copy has no owner: it may be changed
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Matrix:
@@ -516,7 +501,6 @@ def _component(k: int) -> property:
     return property(get, put, doc=f"Element {k}.")
 
 
-# Properties, as Python calls `__getattr__` only after the usual search has failed, which is slow.
 for _name, _k in linalg.COMPONENTS.items():
     setattr(Matrix, _name, _component(_k))
 
@@ -541,12 +525,10 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
     if isinstance(rows, (list, tuple)):
         rows = [r.entries if isinstance(r, Matrix) else r for r in rows]
     try:
-        # NumPy would read a field element by element without the tape; of a masked array it would drop the
-        # mask.
+        # NumPy would read a field's elements unrecorded, and drop the mask of a masked array.
         if holds_field(rows) or hasattr(rows, "mask"):
             return None
         made = np.array(rows)
-        # Booleans, integers, unsigned integers, floats: no complex numbers, texts or objects.
         if made.dtype.kind not in "biuf" or not least <= made.ndim <= 2 or made.size == 0:
             return None
         return made
@@ -556,7 +538,6 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
 
 def same_shape(name: str, args: Sequence[Any]) -> None:
     """Refuse vectors and matrices of different shapes, which NumPy might broadcast."""
-    # A dictionary as an ordered set, for a message that is the same in each run.
     shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
     if len(shapes) > 1:
         raise KernelTypeError(
@@ -580,9 +561,7 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
         if isinstance(problem, DiffsimError):
             raise
-        # The first line of the formula's documentation serves as the hint. A ValueError is raised by the
-        # formulas themselves, and a message with "argument" by Python at the call: both are understandable
-        # as they are.
+        # Messages of the formulas themselves, and of Python about arguments, are clear as they are.
         about = (function.__doc__ or "").partition("\n")[0].rstrip(".")
         said = isinstance(problem, ValueError) or "argument" in str(problem)
         given = ", ".join(map(shown, (*args, *named.values())))
