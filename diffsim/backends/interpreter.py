@@ -151,6 +151,7 @@ class _Interpreter:
         return found
 
     def _leaf(self, v: Value) -> Any:
+        # A tensor constant has equal elements.
         if isinstance(v, Const):
             return np.full(v.type.shape, v.value, v.type.scalar.numpy)[()]
         if isinstance(v, Dim):

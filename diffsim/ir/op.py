@@ -198,6 +198,7 @@ class Op:
         self.sample = sample
         self.infer_type = infer_type
         self.public = public
+        # Split once; type inference reads `operands` and `result` for each op that is emitted.
         left, _, right = signature.partition("->")
         self.operands = tuple(left.split())
         self.result = right.strip()
@@ -256,6 +257,8 @@ class Op:
             with np.errstate(all="ignore"):
                 return _plain(self.ref(*args), args)
         except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+            # NumPy's own message would speak of arrays and ufuncs; this one names the op and the
+            # user's line.
             given = ", ".join(map(shown, args))
             raise KernelTypeError(
                 f"{self.sign} can not be computed of ({given})",

@@ -53,6 +53,8 @@ class _Cut:
         self.body = body
         self.block = block
         self.parts = [block.stmts[k : k + _PART] for k in range(0, len(block.stmts), _PART)]
+        # A frame has a place per value, not per lane: lanes that run together share it, one vector
+        # each.
         self.lanes = body.lanes if isinstance(body, SimdValues) else 1
         self.found = tuple(free_values(block))
         """The values live into the block, counted as defined in part -1."""
@@ -64,6 +66,8 @@ class _Cut:
         self.indices: dict[Value, Index] = {}
         """How divergent integers are stored: the base or the vector, each if there is one."""
         self.needs = [list(map(_needs, part)) for part in self.parts]
+        # A value that is defined and used in one part only stays in registers: it has no last use
+        # here.
         for k, part in enumerate(self.parts):
             for s, needs in zip(part, self.needs[k], strict=True):
                 for v in needs:
@@ -98,6 +102,7 @@ class _Cut:
             module.text += [*lines, "}"]
             passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *handed])
             body.emit(f"call void {name}({passed})")
+            # A part that returned early on a stop request has not stored its results.
             if counts:
                 safepoints.return_if_stopped(body)
         for v in dict.fromkeys(self.block.yields):
@@ -114,6 +119,8 @@ class _Cut:
         found = [body.pointers[m] for m in mems if m.kind == "scratch"]
         found += {c.base: None for c in body.private_copies.values()}
         found += dict.fromkeys(body.update_logs.values())
+        # Pointers to scratch, copies and logs, and the active mask, do not change in the block:
+        # they go as arguments, not by the frame.
         handed = [f"ptr {name}" for name in found]
         if isinstance(body, SimdValues) and body.mask:
             handed.append(f"{body.vector('i1')} {body.mask}")
@@ -175,6 +182,7 @@ class _Cut:
                     free.setdefault(self.frame_bytes(old), []).append(self.places[old])
                 done += 1
             wanted = self.frame_bytes(v)
+            # Places are reused among values of one size: no fragmentation, and alignment is kept.
             if free.get(wanted):
                 self.places[v] = free[wanted].pop()
             else:
@@ -232,6 +240,7 @@ class _Cut:
             )
             part.indices[-1][v] = Index(base, at.step, vector)
         else:
+            # Both forms where they are the same: a 64-bit integer is its own index.
             part.int64_names[-1][v] = self.load_value(part, frame, place, "i64")
             if v.type.scalar.bits == 64:
                 part.names[v] = part.int64_names[-1][v]

@@ -41,6 +41,8 @@ def _order(p: Privatized) -> list[int]:
 
 def _strides(p: Privatized) -> list[int]:
     """Return the strides of a copy: the memory's order of axes, without gaps."""
+    # In the memory's own order of axes, so that adding up runs through both in the order of
+    # addresses.
     return list(packed_strides([extent for extent, _ in _axes(p)], order=_order(p)))
 
 
@@ -101,6 +103,8 @@ class Chunk:
     def enter(self, body: FunctionLowering, k: int) -> str:
         """Emit the start of a chunk: locate its copies and zero them; return their address."""
         base, _ = _block_of(body, k)
+        # One copy per chunk, not per thread: which thread runs a chunk has no influence on the
+        # sums.
         skip = body.assign(f"mul i64 %chunk, {self.bytes}")
         mine = body.assign(f"getelementptr i8, ptr {base}, i64 {skip}")
         body.module.declare("@llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")

@@ -45,7 +45,7 @@ def has_variants(task: Task) -> bool:
 
 
 def jit_of(module: Module) -> Jit:
-    """The compiler that a module for the CPU is written for."""
+    """Return the compiler that a module for the CPU is written for."""
     assert isinstance(module.target, CpuTarget)
     return module.target.jit
 

@@ -226,7 +226,7 @@ class SimdValues(FunctionLowering):
         return Index(base, a.step + b.step, vector)
 
     def times(self, a: Index, factor: str) -> Index:
-        """An index times a scalar (a number or a register)."""
+        """Return an index times a scalar (a number or a register)."""
         if factor == "1":
             return a
         known = factor.lstrip("-").isdigit()

@@ -61,7 +61,7 @@ class Launch(NamedTuple):
 
 
 def _in_words(version: int) -> str:
-    """A version of CUDA: 12.4 for 12040."""
+    """Return a version of CUDA as text: 12.4 for 12040."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 

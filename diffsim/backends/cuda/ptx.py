@@ -193,6 +193,7 @@ def _refuse_fatal_intrinsics(text: str) -> None:
     for match in _FATAL.finditer(text):
         flags, name, types = match.groups()
         single = types == "f32"
+        # f32 exp2 has an instruction (ex2), and so have approximate sin, cos and tanh.
         if single and (
             name == "exp2" or (name in ("sin", "cos", "tanh") and _APPROXIMATE.search(flags))
         ):
@@ -248,6 +249,7 @@ def _link_libdevice(
         # Its own triple and layout are older spellings of the same; equal ones link silently.
         library.triple = TRIPLE
         library.data_layout = layout
+        # Taken before linking, which empties the library.
         names = [function.name for function in library.functions if not function.is_declaration]
         module.link_in(library)
     for name in names:

@@ -58,6 +58,7 @@ def open_context(pycuda: Any, device: int, device_of: Callable[[int], int]) -> C
         device_of: the number of the GPU that the context of a handle is on.
     """
     pycuda.init()
+    # A context of another device is of no use: its memory and modules are out of reach.
     made = pycuda.Context.get_current()
     if made is not None and device_of(made.handle) == device:
         return Context(made.handle, f"pycuda {version()}, in the program's context", _forever(made))

@@ -31,6 +31,7 @@ def bound(body: FunctionLowering, k: int, task: Task, j: int) -> str:
 def size(body: FunctionLowering, lo: str, hi: str) -> str:
     """Emit the number of points of lo..hi; not positive where it is empty."""
     if _is_number(lo) and _is_number(hi):
+        # Constants are clamped here, run-time sizes by the caller.
         return str(max(0, int(hi) - int(lo)))
     return hi if lo == "0" else body.assign(f"sub nsw i64 {hi}, {lo}")
 

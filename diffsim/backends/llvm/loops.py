@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def lower_for(body: FunctionLowering, s: For) -> None:
     """Lower a loop over a range with the values that it carries."""
+    # Counted in 64 bits whatever the type of the index is: the counter never wraps around.
     lo, hi = body.index64(s.lo), body.index64(s.hi)
     inits = [body.name_for(p, v) for p, v in zip(s.params, s.inits, strict=True)]
     last = None
@@ -217,6 +218,7 @@ class Limit:
         if not counter:
             few = body.assign(f"icmp ult i64 {self.iteration}, {self.length}")
             return body.assign(f"and i1 {goes_on}, {few}")
+        # In the type of the counter itself, signed or not: the comparison is that of the source.
         t = counter.end.type.scalar
         end = self._call("min" if counter.up else "max", body.name(counter.end), self.near)
         word = ("s" if t.kind == "i" else "u") + ("lt" if counter.up else "gt")

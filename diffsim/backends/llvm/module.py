@@ -64,6 +64,7 @@ class Module:
         # them.
         if self.exact:
             self.flags = ""
+        # By symbol: each is declared once, however many functions use it.
         self.declared: dict[str, str] = {}
         self.math: dict[str, None] = {}
         self.text: list[str] = []
@@ -120,6 +121,7 @@ class Module:
     def metadata(self) -> list[str]:
         n = len(self.scopes)
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
+        # Node 3 belongs to the branch weights of safepoints.
         if "@ds_look" in self.declared:
             lines.append(safepoints.METADATA)
         # Numbering: 0 to 9 fixed nodes; 10 + 2k and 11 + 2k the lists of scope k and of all others;

@@ -26,7 +26,7 @@ class LibraryFunction:
     name: str
 
     def symbol(self, t: ScalarType) -> str:
-        """The function's name for operands of a type."""
+        """Return the function's symbol for operands of a type."""
         return self.name + ("f" if t.bits == 32 else "")
 
 
@@ -42,6 +42,7 @@ def implementation(functions: MathMap, how: Lowering) -> Implementation | None:
     None must become an error with the user's line before LLVM runs, which for some targets ends the process
     on an intrinsic that it can not select.
     """
+    # Only `Math` depends on the target; all other lowerings mean the same everywhere.
     return functions.get(how.name) if isinstance(how, Math) else how
 
 

@@ -69,6 +69,7 @@ def record_bytes(mem: Mem) -> int:
 def find_logs(body: FunctionLowering, k: int, task: Task) -> None:
     """Emit the start of a chunk: locate its logs."""
     assert task.order is not None
+    # Slots of the parameter block: `launch` writes them before each round.
     slot = body.module.layout.logs[k]
     states = body.load_task_slot(slot + STATES, "ptr", constant=False)
     first = body.load_task_slot(slot + FIRST, "i64", constant=False)
@@ -90,6 +91,7 @@ def log_update(body: FunctionLowering, s: Atomic | Store, at: str, v: str) -> No
     # As bits, so that one function per width appends records of all types.
     if scalar.is_float:
         v = body.assign(f"bitcast {scalar.llvm} {v} to i{scalar.bits}")
+    # Extended to the width of the record; `_apply` truncates it again.
     have = f"i{scalar.bits}" if scalar.is_float else scalar.llvm
     if have != word:
         v = body.assign(f"zext {have} {v} to {word}")
@@ -196,6 +198,7 @@ def _replay_log(body: FunctionLowering, update: Atomic | Store, state: str) -> N
     head, inside, after = (body.new_label(w) for w in ("block", "records", "done"))
     body.jump(head)
     body.start_block(head)
+    # Through the list of blocks, from the first to the one without a successor.
     block, following = body.fresh(), body.fresh()
     place = len(body.lines)
     body.emit(f"br i1 {body.assign(f'icmp eq ptr {block}, null')}, label %{after}, label %{inside}")
@@ -233,6 +236,7 @@ def _apply(body: FunctionLowering, update: Atomic | Store, records: str, i: str)
     if scalar.is_float:
         v = body.assign(f"bitcast i{bits} {v} to {kept}")
     at = body.element(body.pointers[mem], kept, offset)
+    # An update reads the element and combines; a store overwrites, so the last lane wins.
     if isinstance(update, Atomic):
         body.update(update.op, mem, at, v)
     else:

@@ -47,6 +47,7 @@ def define(module: Module, s: InlineLLVM) -> tuple[str, str]:
     # name.
     digest = hashlib.sha256(f"{result}({params}){body}".encode()).hexdigest()[:12]
     symbol = f"@native.{s.name}.{digest}"
+    # alwaysinline: the user's few instructions are optimized together with the lane around them.
     head = f"define internal {result} {symbol}({params}) alwaysinline nounwind {{"
     function = f"{head}\n{body}\n}}"
     if symbol not in module.declared:

@@ -333,6 +333,7 @@ class Jit:
         return code + imports + _TRAILER.pack(len(imports), _TRAILER_MAGIC)
 
     def _address_of(self, name: str) -> int | None:
+        # On first need: few kernels have integer powers under fast math.
         if name in _BUILTINS and llvm.address_of_symbol(name) is None:
             code = self._own("builtins.ll")
             for builtin in _BUILTINS:

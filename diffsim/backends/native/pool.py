@@ -84,6 +84,7 @@ def load_native(jit: Jit, cache: Cache | None, name: str) -> Library:
         # One module: they call each other, and LLVM may inline the poll.
         text += _source("gate.ll")
     stem = name.removesuffix(".ll")
+    # The text and all that the compiler depends on: another version of either finds no stale code.
     key = hashlib.sha256(f"{stem}\0{jit.fingerprint}\0{text}".encode()).hexdigest()
     library = None
     code = cache.get(key) if cache is not None else None
@@ -182,6 +183,7 @@ class Pool:
         self._bytes = ctypes.PYFUNCTYPE(i64, ptr)(library.address("ds_pool_scratch_bytes"))
         self._after_fork = ctypes.PYFUNCTYPE(None, ptr)(library.address("ds_pool_after_fork"))
         end = ctypes.PYFUNCTYPE(i64)(library.address("ds_end"))
+        # Null: the pool never polls, so a long loop runs to its end.
         check = ctypes.cast(ctypes.pythonapi.PyErr_CheckSignals, ptr) if interrupt else None
         handle: int | None = create(threads, check)
         if handle is None:

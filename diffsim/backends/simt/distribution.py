@@ -207,6 +207,7 @@ class Lanes:
         """
         thread = self.thread
         names, wide = thread.names, thread.int64_names
+        # Names of what all lanes share (bounds, parameters) stay visible to each.
         own = []
         for number in numbers:
             # Copies: what one lane computes must not be found under the same value by the next one.

@@ -146,6 +146,7 @@ class Launches:
         while k < len(tasks):
             group = self._group(tasks[k : k + _MOST_JOINED])
             if not group[0].axes:
+                # Serial tasks wait for more of their kind: one launch runs all of them.
                 self.waiting.append(k)
             elif len(group) > 1 or is_tiled(group[0], self._dim(group[0])):
                 self._pending(k, group)
@@ -218,6 +219,7 @@ class Launches:
 
 def _symbol(name: str) -> str:
     """Return the kernel's name without what GPUs' assemblers do not allow in names."""
+    # PTX identifiers: letters, digits and _ (PTX ISA, Identifiers); flags keep other alphabets out.
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain[:1].isalpha() else f"k{plain}"
 

@@ -47,6 +47,7 @@ class ScratchAllocator:
         self.threads = threads
         body = task.body
         found = [s for s in statements(body) if isinstance(s, Alloca)]
+        # Local memory is interleaved by the hardware, and cached: the best place for what fits.
         self.local = _small(found)
         kept = [s for s in found if s not in self.local]
         self.offsets: dict[Alloca, str] = {}
@@ -122,6 +123,7 @@ class ScratchAllocator:
             thread.emit(f"store ptr null, ptr {self.heap_pointers[s]}")
 
     def _cells(self, s: Alloca) -> str:
+        # A loop that runs no iteration has a count of 0 or less.
         count = self.thread.index64(s.count)
         if not count.isdigit():
             count = self.thread.combine_integers("smax", count, "0")

@@ -113,6 +113,7 @@ class Thread(FunctionLowering):
     def _in_column(self, mem: Mem, index: Sequence[Value]) -> str:
         """Emit the address of one scalar of scratch, successive ones being `stride` bytes apart."""
         base, stride = self.columns[mem]
+        # Row-major over the index and the components, like a field of its own.
         cell = "0"
         for k, i in enumerate(index):
             scale = math.prod(mem.dtype.shape[k:])
@@ -366,6 +367,8 @@ class Thread(FunctionLowering):
         Returns the result, and the label where all threads go on.
         """
         t, v = s.mem.dtype.scalar, self.name(s.value)
+        # Halving distances: log2(warp) shuffles. Only the first thread's result is the
+        # whole sum, and only it updates memory.
         distance = self.warp // 2
         while distance:
             other = self.shuffle_down(t, v, distance, self._mask)

@@ -87,6 +87,7 @@ def truncated_quotient(a: Value, b: Value) -> Value:
     minus = emit("eq", b, _like(-1, b))
     special = emit("or", minus, emit("eq", b, nothing))
     quotient = emit("int_div", a, emit("select", special, one, b))
+    # a / -1 = -a, which wraps around for the least integer, as in C with -fwrapv.
     rest = emit("select", minus, emit("neg", a), nothing)
     return emit("select", special, rest, quotient)
 
@@ -241,6 +242,8 @@ def random_bits(seed: Value, lane: Value, counter: Value) -> Value:
         z = (emit("bit_xor", z, emit("shr", z, 27))) * _MIX_2
         return emit("bit_xor", z, emit("shr", z, 31))
 
+    # Two rounds: seed and lane first, so that the streams of neighbouring lanes are unrelated, then
+    # the counter.
     return mix(mix(seed + lane * _GOLDEN) + counter * _GOLDEN)
 
 
