@@ -27,6 +27,8 @@ from diffsim.errors import (
     OperationError,
     UnknownAttributeError,
 )
+
+# Ops work on numbers, vectors, fields' elements and NumPy arrays alike, in kernels and in Python.
 from diffsim.ir.ops import (
     abs,
     acos,
@@ -63,6 +65,8 @@ from diffsim.ir.ops import (
     trigamma,
     trunc,
 )
+
+# Taichi's names. Each scalar type has a short and, as in NumPy, a long name.
 from diffsim.ir.types import bool_ as u1
 from diffsim.ir.types import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from diffsim.ir.types import f32 as float32

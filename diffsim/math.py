@@ -6,6 +6,7 @@ fields, `vec3.field(shape=n)`. The functions work in kernels and in Python, on n
 matrices element by element. Their derivatives are those of the formulas in their documentation.
 """
 
+# Constants are Python's floats, which adopt the precision of what they meet in a kernel.
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, NoReturn
 

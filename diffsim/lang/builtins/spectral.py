@@ -51,6 +51,7 @@ def _matrix(
     a = cx.value(
         args[0], node.args[0] if node.args else node, "the matrix", like=cx.builder.default_fp
     )
+    # Taichi's second argument: the type to compute in.
     a = a if dt is None else calls.convert(cx, a, dt, node)
     _refuse(a, name, sizes, lambda problem, hint: cx.type_error(node, problem, hint))
     return a
@@ -79,6 +80,8 @@ def _in_python(name: str, formula: Callable[[Any], tuple[Any, ...]]) -> Callable
 
     def run(a: Any, dt: Any = None) -> Any:
         given = Matrix(a, dt).entries
+        # In Python integers are converted, as NumPy's functions do it; in kernels the conversion is written
+        # out.
         given = given.astype(np.float64) if given.dtype.kind in "iu" else given
         sizes = (2,) if name == "eig" else (2, 3)
         _refuse(given, name, sizes, lambda p, h: KernelTypeError(p, Span.of_caller(), h))
@@ -242,6 +245,7 @@ def _evaluate(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Value
         raise cx.type_error(
             node, f"{describe(f)} is not a function of one number", "give it ds.log, or a @ds.func"
         )
+    # A func may return a literal: it adopts the type of the eigenvalues.
     y = cx.value(found, node, "what the function returns", like=x.type)
     if y.type is not x.type:
         raise cx.type_error(
@@ -329,6 +333,8 @@ def _sym_map(
     cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     a = _two(cx, node, "sym_map", args, kwargs)
+    # f(A) = V f(D) V^T. The adjoint of the decomposition alone would divide by differences of eigenvalues;
+    # `_on_diagonal` supplies the off-diagonal derivatives with which these cancel.
     values, v = _custom(
         cx, "sym_eig", a, decompositions.sym_eig, _once(decompositions.sym_eig_adjoint)
     )

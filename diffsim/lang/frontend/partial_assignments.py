@@ -144,6 +144,7 @@ def _chosen(cx: TranslationContext, target: ast.Attribute) -> list[int]:
     """Return the elements that `.y` or `.zx` names for an assignment; none for other names."""
     first = linalg.COMPONENTS.get(target.attr)
     chosen = linalg.swizzle(target.attr) or ([] if first is None else [first])
+    # With two values for one element the order would decide; GLSL refuses it as well (4.60, 5.5).
     if len(set(chosen)) < len(chosen):
         raise cx.syntax(
             target, f".{target.attr} names an element twice", "assign each of them once"
@@ -214,6 +215,7 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
         return False
     number = _filling(cx, node)
     dtype = field._mem.dtype
+    # A number for all elements of a vector.
     if dtype.shape and isinstance(number, Number):
         number = cx.value(number, node.args[0], "the number", dtype.scalar)
     if dtype.shape and isinstance(number, Value) and not number.type.shape:

@@ -170,6 +170,7 @@ class _BranchMerge:
     def finish(self, span: Span) -> None:
         """Emit the If, unless both branches are empty."""
         xs, ys, outs = zip(*self.yields, strict=True) if self.yields else ((), (), ())
+        # A condition has no effect of its own: without statements and results the If is dead.
         if self.then or self.orelse or outs:
             self.cx.builder.add(
                 If(self.cond, Block(self.then, xs), Block(self.orelse, ys), outs, span)
@@ -192,6 +193,7 @@ class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
 
 def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: Any) -> Type:
     """Return the type of a merged value: the shapes must be equal, the scalar types are promoted."""
+    # Types are interned: equal types are one object.
     if a.type is b.type:
         return a.type
     if a.type.shape != b.type.shape and a.type.shape and b.type.shape:

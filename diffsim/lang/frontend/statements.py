@@ -193,6 +193,7 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
         tasks.parallel_for(cx, node, block, options.block_dim)
     else:
         space = iteration_spaces.iteration_space(cx, node.iter)
+        # Unrolled: there is no loop in the IR.
         if space.static is not None:
             _static_for(cx, node, space.static)
             return
@@ -332,6 +333,7 @@ def _expression(cx: TranslationContext, node: ast.Expr) -> None:
     """Translate an expression statement; refuse those without an effect."""
     if isinstance(node.value, ast.Constant):  # a docstring, or `...`
         return
+    # `v.fill(0)` rebinds a local, so it is a statement and no call of a function.
     if partial_assignments.fill(cx, node.value):
         return
     expr(cx, node.value)
@@ -349,6 +351,7 @@ def _assert(cx: TranslationContext, node: ast.Assert) -> None:
     test = condition(cx, node.test)
     message = "assertion failed"
     if node.msg is not None:
+        # Evaluated although it may never be shown: a mistake in it is reported now.
         text = expr(cx, node.msg)
         if not isinstance(text, str):
             raise cx.syntax(
@@ -357,6 +360,7 @@ def _assert(cx: TranslationContext, node: ast.Assert) -> None:
                 'write it in quotes: "..."',
             )
         message = text
+    # Reported without debug=True as well, since it costs nothing at run time.
     if test is False:
         raise cx.type_error(
             node,

@@ -74,6 +74,7 @@ class DefaultTensor:
 
 def as_of_now(t: Any) -> Any:
     """Return a type given by a user, with types that follow the defaults resolved."""
+    # Resolved at each use: a kernel that is compiled after another `ds.init` has other types.
     if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
         return ArrayAnnotation(t.dtype.now, t.ndim)
     return t.now if isinstance(t, DefaultTensor) else t
@@ -101,6 +102,7 @@ def scalar_type(dtype: Any) -> ScalarType:
     """Return the scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
     if isinstance(dtype, ScalarType):
         return dtype
+    # Python's types mean the defaults of the session, as in NumPy they mean its widest types.
     if dtype is float:
         return runtime().default_fp()
     if dtype is int:
@@ -128,6 +130,7 @@ def _in_words(thing: Any) -> str:
 
 def _advice(thing: Any) -> str:
     """Advise which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
+    # np.float32 is a class with a name, "float32" is one itself.
     name = getattr(thing, "__name__", thing)
     if not isinstance(thing, (str, type, np.dtype)):
         return "use ds.f32, ds.f64, ds.i32, ..., without quotes"

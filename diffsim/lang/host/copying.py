@@ -19,6 +19,7 @@ COPY_INSTEAD = "ds.clone(x) makes another field; what can be pickled is x.to_num
 class Named:
     """Base of objects that are their own copy, and pickled by name."""
 
+    # One definition, one object: observations compare funcs by identity.
     def __copy__(self) -> Any:
         return self
 
@@ -53,6 +54,7 @@ class Bound:
         return getattr(copy.deepcopy(self.owner, memo), self.__name__)
 
     def __reduce__(self) -> Any:
+        # As Python pickles bound methods: the owner, and the name to read from it.
         return getattr, (self.owner, self.__name__)
 
 

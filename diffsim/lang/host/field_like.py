@@ -80,6 +80,7 @@ class StructFieldLike:
             """Return the fields of all members, also those of structs inside."""
 
 
+# The two have no common base: a field of structs has no memory of its own.
 AnyField: TypeAlias = FieldLike | StructFieldLike
 
 

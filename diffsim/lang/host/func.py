@@ -28,6 +28,7 @@ class Func(Named):
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        # Read now: a later edit of the file must not change what is compiled at the first call.
         self.source = Source(function, "func")
         self.gradient: Given | None = None
         self.replay: Given | None = None
@@ -37,9 +38,11 @@ class Func(Named):
     # The descriptor protocol, so that a func in a class is a method: `self.f(x)` in a kernel passes the
     # object.
     def __get__(self, owner: Any, kind: Any = None) -> Any:
+        # From the class itself, `Particle.f`, it remains unbound.
         return self if owner is None else BoundFunc(self, owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # A func has no meaning in Python: its types are those of the call in a kernel.
         raise DiffsimError(
             f"{self.source.name} is a ds.func: it can be called inside of kernels and funcs only",
             Span.of_caller(),
@@ -142,8 +145,10 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
 
     def decorate(function: Callable[..., Any]) -> Given:
         given = Given(function, "func_grad")
+        # A second one would silently replace the first, perhaps in another file.
         if func.gradient is not None:
             raise _twice(func, func.gradient, given)
+        # Checked here and not at a call: the error is about the definition.
         _check_parameters(func, given, more=True)
         func.gradient = given
         # Kernels compiled so far have inlined the func without its gradient, and their adjoints would

@@ -38,6 +38,7 @@ class RuntimeHooks:
     forget_kernels: Callable[[], None]
 
 
+# None only while the package is being imported.
 _installed: RuntimeHooks | None = None
 
 

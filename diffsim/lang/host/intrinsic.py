@@ -48,6 +48,7 @@ class Intrinsic:
         # Two of one name would be confused by pickle, which finds them by name.
         assert _intrinsics.setdefault(name, self) is self, name
 
+    # Pickled by name, since handlers are closures, which can not be pickled.
     def __reduce__(self) -> Any:
         return _intrinsic, (self.__name__,)
 

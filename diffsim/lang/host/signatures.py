@@ -23,6 +23,7 @@ def checked(function: F) -> F:
     Only a TypeError of the call itself is replaced, not one from inside of the function.
     """
 
+    # Signature and documentation remain those of the function, for `help` and editors.
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
         try:
@@ -49,6 +50,7 @@ def checked_methods(names: str) -> Callable[[C], C]:
     def decorate(cls: C) -> C:
         for name in names.split():
             method = vars(cls)[name]
+            # Wrapping the function inside of a staticmethod, which itself is an object and no function.
             plain = isinstance(method, staticmethod)
             made = checked(method.__func__ if plain else method)
             setattr(cls, name, staticmethod(made) if plain else made)
@@ -62,12 +64,14 @@ def _misfit(
 ) -> KernelTypeError:
     """Return the error for a call that does not fit."""
     signature = inspect.signature(function)
+    # As the user sees the call.
     known = [p for p in signature.parameters.values() if p.name != "self"]
     name = function.__qualname__.removesuffix(".__init__")
     texts = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in known]
     hint = f"its parameters are {', '.join(texts)}" if texts else "call it without arguments"
     for given in named:
         if given not in signature.parameters:
+            # 1. A keyword that does not exist, probably misspelled. 2. Anything else, in Python's words.
             close = close_to(given, [p.name for p in known])
             return KernelTypeError(
                 f"{name} has no parameter {given}",

@@ -11,6 +11,7 @@ _SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a 
 _PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
 _ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
 
+# Only names that Taichi documents; anything else is compared with the names that exist.
 ABSENT: dict[str, str] = {
     "GUI": _PICTURES,
     "ui": _PICTURES,
@@ -96,6 +97,7 @@ def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     if name.startswith("_"):
         return AttributeError(what)
     close = close_to(name, list(known))
+    # A name of Taichi's has precise advice; for others the closest name is proposed.
     hint = ABSENT.get(name) or (f"did you mean {close}?" if close else f"see help({module})")
     return UnknownAttributeError(what, Span.of_caller(), hint)
 

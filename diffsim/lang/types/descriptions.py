@@ -22,6 +22,8 @@ from diffsim.lang.types.matrix import Matrix
 
 def describe(thing: Any) -> str:
     """Describe an object in the user's words, with its article."""
+    # From the most to the least specific. Only exact knowledge of a class is used: `repr` of an object may
+    # fail.
     if isinstance(thing, Value):
         return an(thing.type)
     # From the class, since `getattr` of the object may run code of the program.
@@ -53,6 +55,7 @@ def describe(thing: Any) -> str:
 
 def called(function: Any) -> str:
     """Return the name of a function as the user writes it."""
+    # Ops are public under `ds.` with the name of their row.
     if isinstance(function, Op):
         return f"ds.{function.name}"
     name = name_of(function)

@@ -87,6 +87,7 @@ def cross(a: Any, b: Any) -> Any:
         "cross needs two vectors of 2 or 3 elements",
     )
     a, b = elements(a), elements(b)
+    # The third component of the product of (a, 0) and (b, 0).
     if len(a) == 2:
         return a[0] * b[1] - a[1] * b[0]
     # Negative indices wrap around: k - 2 and k - 1 are the two other axes in cyclic order.
@@ -101,6 +102,7 @@ def outer_product(a: Any, b: Any) -> Any:
 def trace(a: Any) -> Any:
     """Sum of the diagonal."""
     n = _square(a, "trace")
+    # Begins with an element, not with 0: a 0 would have a type of its own, and be one addition more.
     total = extract(a, 0, 0)
     for k in range(1, n):
         total = total + extract(a, k, k)
@@ -193,6 +195,7 @@ def multiply(a: Any, b: Any) -> Any:
 
 def _truths(a: Any) -> list[Any]:
     """Return the elements as booleans."""
+    # As in Python, a number is true if it is not 0.
     return [e if _is_bool(e) else ne(e, 0) for e in elements(a)]
 
 
@@ -237,6 +240,7 @@ COMPONENTS = {letter: k for names in _NAMES for k, letter in enumerate(names)}
 
 def swizzle(name: str) -> list[int] | None:
     """Return the elements that `.xy`, `.zyx` or `.rgb` names; None for other names."""
+    # One letter is a component, not a vector of one element.
     if len(name) > 1 and any(set(name) <= set(names) for names in _NAMES):
         return [COMPONENTS[letter] for letter in name]
     return None

@@ -144,6 +144,7 @@ class StructType(Named):
     ) -> dict[str, Any]:
         """Bind the arguments of a call to members; `error` makes the exception from a text and a hint."""
         args = list(args)
+        # Shared with kernels, whose errors need another class and place: hence `error`.
         if len(args) > len(self.members):
             raise error(
                 f"{self.__name__} has {len(self.members)} member{'s' * (len(self.members) != 1)}, "
@@ -189,6 +190,8 @@ class StructType(Named):
     # inherit.
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """Let `class Charged(Particle)` inherit from a class with these members and methods."""
+        # A type of `ds.types.struct` gets a class on demand, so that `dataclass` finds its members in the
+        # MRO.
         if self.made_of is None:
             self.made_of = type(self.__name__, (), {"__annotations__": dict(self.members)})
         return (self.made_of,)

@@ -51,6 +51,7 @@ def func_native(
                 hint="a ds.func_native has plain parameters",
             )
         names = [p.arg for p in (*spec.posonlyargs, *spec.args)]
+        # LLVM's types follow from the annotations alone, so each is needed.
         for name in (*names, "return"):
             if not isinstance(types.get(name), ScalarType):
                 what = f"the parameter {name}" if name != "return" else "the result"
@@ -93,6 +94,7 @@ def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
     native, name, b = func.native, func.source.name, cx.builder
     assert native is not None
     names = tuple(native.types)
+    # `inlining.bind` has converted them to the annotated types.
     args = tuple(cx.value(bound[p], func.source.node) for p in names)
 
     # The adjoint takes one parameter more, the seed, and returns one adjoint for each float parameter.
@@ -115,6 +117,7 @@ def call(cx: TranslationContext, func: Func, bound: Environment) -> Value:
         again = run(native.replay, ".replay")
         made.replay = Block([again], again.outs)
     if native.adjoint is not None:
+        # The seed becomes the last parameter of the adjoint's text, `%adj_ret`.
         made.seeds = (Value(native.result),)
         back = run(native.adjoint, ".adj", made.seeds)
         made.adjoint = Block([back], back.outs)
