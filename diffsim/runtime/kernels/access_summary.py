@@ -153,7 +153,7 @@ class AccessSummary:
             s
             for t in self._ir.tasks
             for s in task_statements(t)
-            # Storing 0 clears a gradient and adds nothing to it, so that it needs no seed.
+            # Storing 0 only clears a gradient.
             if isinstance(s, (Store, Atomic)) and s.mem.is_grad and not _is_zero(s.value)
         ]
 

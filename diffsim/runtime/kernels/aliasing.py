@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
     """Refuse a launch in which two memories of the kernel alias; it was compiled for separate ones.
 
-    # By identity: a field has one memory, and two fields never overlap.
     An array passed twice is one memory for the kernel too and comes here once.
     """
     found: dict[int, Mem] = {}

@@ -85,8 +85,7 @@ class Signature:
         texts = []
         for n in self.names:
             default = self.defaults.parameters[n].default
-            # Evaluated once at the definition, as in Python; passed by name, for a default has any value and
-            # no text.
+            # Passed as a global: a default may be any object, which has no source text.
             if default is not inspect.Parameter.empty:
                 # A default is evaluated outside of the function, so no parameter can hide this name.
                 space[f"default_of_{n}"] = default
@@ -130,8 +129,8 @@ class Signature:
 
 def _parameter(name: str, hint: Any, source: Source) -> Parameter:
     if isinstance(hint, Template) or hint is Template:
-        # `ds.template` without its parentheses, in a module or under another name.
         return Parameter(name, "template")
+    # `ds.template` without its parentheses.
     if callable(hint) and getattr(hint, "__name__", "") == "template":
         return Parameter(name, "template")
     if isinstance(hint, ArrayAnnotation):
@@ -140,9 +139,9 @@ def _parameter(name: str, hint: Any, source: Source) -> Parameter:
 
 
 def _value_type(hint: Any, source: Source, name: str) -> Type:
-    # Before the scalar types, which refuse it with a hint that does not fit.
     if isinstance(hint, TensorType):
         return hint
+    # Before the scalar types, whose error has a hint that does not fit.
     if isinstance(hint, StructType):
         raise KernelSyntaxError(
             "a kernel takes no struct " + ("as its result" if name == "return" else "by value"),

@@ -179,9 +179,9 @@ class Derivative:
         special = self.specialization
         a = self.accesses.reads[k]
         f: Field = special.object_of(a.mem, args)
+        row = row_number(a, f.versions.axis, special.arguments.named(args))
         # What a gradient written by the user has itself recomputed since its start holds the right values
         # again, though it was written after the launch.
-        row = row_number(a, f.versions.axis, special.arguments.named(args))
         start = session.recomputed_from
         if start is not None and f.versions.rewritten(row, since, start):
             return

@@ -84,7 +84,6 @@ class Specialization:
         self.simplicity = simplicity
         self.mode = mode or Mode()
         self.instrumentation = instrumentation
-        # Ordinary dictionaries, as each is filled by one owner (validation, say) under keys of its own.
         self.variants: dict[Any, Any] = {}
         self.origin = origin or self
         # A variant shares what belongs to the launches rather than to the code: a launch of either is one

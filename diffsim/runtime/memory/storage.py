@@ -252,7 +252,6 @@ class Storage(Protocol):
 
 
 _in_use: list[np.ndarray] = []
-# See `HostStorage.__del__`.
 """Memory of storages that were collected during a launch, which may still work on it."""
 
 

@@ -223,8 +223,8 @@ class Stamp:
         v = self.versions
         v.latest = base + self.latest
         if self.whole > 0:
-            # Two assignments by index arrays in place of a Python loop over all rows that the program writes.
             v.whole, v.writer = base + self.whole, self.writer
+        # Index arrays in place of a Python loop over all rows that the program writes.
         if len(self.rows):
             np.asarray(v.rows)[self.rows] = base + self.readings
             np.asarray(v.writers)[self.rows] = self.writers
