@@ -68,7 +68,7 @@ def run(
     Args:
         kernel: well-formed IR, of tensors or of scalars.
         memory: an array for each field and array of the kernel, of the memory's shape followed by
-            its dtype's; changed in place. Temporaries may be given too, to be looked at.
+            its dtype's; changed in place. Temporaries may be given too, to be inspected.
         args: the arguments; vectors and matrices may be given whole to scalar IR.
         seed: the launch's key for random numbers.
         dims: what a `Dim` is, where that is not the array's own (memory, axis) dimension.
@@ -274,7 +274,7 @@ class _Interpreter:
             at = tuple(int(i) for i in args[1 if name == "extract" else 2 :])
             _inside(s.args[0].hint or str(s.args[0].type), at, s.args[0].type.shape, s.span)
         result = _as(s.op.ref(*args), t)
-        # An elementwise op on scalars alone may stand for a tensor of equal elements.
+        # An elementwise op on scalars alone may represent a tensor of equal elements.
         return result if result.shape == t.shape else np.full(t.shape, result)
 
 

@@ -163,8 +163,8 @@ class Op:
         name: the op's name in the IR and, for public ops, in `ds`.
         signature: "N N -> N": a letter for each operand; equal letters become one type by promotion.
             F float, I integer, N number, B boolean, J integer or boolean, T anything; a result `b`
-            is boolean. Ops with a `infer_type` work on tensors as wholes, and their letters only say what
-            stands where (V tensor, S scalar).
+            is boolean. Ops with a `infer_type` work on tensors as wholes, and their letters only name
+            the kind of each operand (V tensor, S scalar).
         doc: one sentence, with units where there are any.
         ref: NumPy reference.
         lowering: how backends compute it on scalars.
@@ -251,6 +251,7 @@ class Op:
         if self.name in ("min", "max") and len(args) > 2:
             return functools.reduce(self, args)
         try:
+            # `ref` of a NumPy ufunc would take a surplus operand for its output array.
             if self.infer_type is None and len(args) != len(self.operands):
                 raise TypeError
             # Infinities and NaN come silently, as they do in a kernel.
@@ -285,6 +286,7 @@ class Op:
             result = result.value
         if isinstance(result, OpDispatch):
             return result.converted(t)
+        # As a cast in a kernel does it: floats out of range saturate.
         made = converted(result, t)
         return made if isinstance(result, np.ndarray) else made.item()
 

@@ -28,6 +28,7 @@ _MOST_PARTS = 128
 def _axes(p: Privatized) -> list[tuple[int, int]]:
     """Return extent and stride in memory of each axis of the copied part, the components' last."""
     mem = p.mem
+    # Only fields are privatized: an array of unknown shape has no size to compare with.
     assert mem.shape is not None
     axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.lead) :]
     return [*axes, (size_of(mem.dtype), mem.component_stride)]
@@ -115,6 +116,7 @@ class Chunk:
         # (`FunctionLowering.private_copies`).
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
+            # With slots the atomics go to the vectors; `leave` then fills the plain copy from them.
             place = body.assign(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
             body.private_copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
             at += _bytes(p)
@@ -143,6 +145,7 @@ def _add_slots(body: FunctionLowering, p: Privatized, n: int, copy: str, vectors
     body.module.declare(name, f"declare {t} {name}({f'{t}, ' if scalar.is_float else ''}{kind})")
 
     def add(i: str) -> None:
+        # Element i of the vectors is the vector of scalar i: slots of a scalar are adjacent.
         source = body.assign(f"getelementptr inbounds {kind}, ptr {vectors}, i64 {i}")
         target = body.assign(f"getelementptr inbounds {t}, ptr {copy}, i64 {i}")
         v = body.assign(f"load {kind}, ptr {source}")

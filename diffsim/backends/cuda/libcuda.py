@@ -137,6 +137,7 @@ class OutOfMemory(DriverError, MemoryError):
 def load() -> dict[str, Any]:
     """Load the library; return the driver's functions by name."""
     found = None
+    # The folders of containers and of WSL are not always on the loader's path.
     for name in LIBRARIES:
         try:
             found = name, ctypes.CDLL(name)
@@ -154,6 +155,8 @@ def load() -> dict[str, Any]:
         try:
             function = getattr(brief if call in _BRIEF else slow, call)
         except AttributeError:
+            # All functions are resolved at once: a driver that lacks one is refused here, and not
+            # in the middle of a program.
             raise DriverError(f"NVIDIA's driver is too old: it has no {call}") from None
         function.argtypes, function.restype = types, c_int
         made[call] = function

@@ -399,7 +399,7 @@ class FunctionLowering:
             if word is not None:
                 flags = f" {self.module.flags}" if word[0] == "f" else ""
                 operands = ", ".join(self.name(a) for a in args)
-                # A comparison's flags stand between opcode and predicate, and its operands have
+                # A comparison has its flags between opcode and predicate, and its operands have
                 # another type than its result.
                 head, _, predicate = word.partition(" ")
                 if head in ("fcmp", "icmp"):

@@ -58,6 +58,7 @@ def state_bytes(task: Task) -> int:
 def record_bytes(mem: Mem) -> int:
     """Return the size of a record [byte]: an offset and a value of 4 bytes each where they fit, else of 8."""
     scalar = mem.dtype.scalar
+    # An array of unknown shape may be larger than 2^32 scalars.
     if mem.shape is None or scalar.bytes > 4:
         return 16
     # The largest offset in scalars decides whether 32 bits hold it.
@@ -75,6 +76,7 @@ def find_logs(body: FunctionLowering, k: int, task: Task) -> None:
     first = body.load_task_slot(slot + FIRST, "i64", constant=False)
     mine = body.assign(f"sub nsw i64 %chunk, {first}")
     for j, mem in enumerate(mems_of(task)):
+        # Layout of the states: chunk, memory, bin.
         skip = body.assign(f"mul nsw i64 {mine}, {state_bytes(task)}")
         at = body.assign(f"add nsw i64 {skip}, {j * BINS * _STATE}")
         log = body.assign(f"getelementptr i8, ptr {states}, i64 {at}")

@@ -185,6 +185,7 @@ class Library:
         Raises:
             LLVMError: the library does not define it.
         """
+        # Once per name: each lookup in LLJIT makes a tracker, which is kept.
         found = self._addresses.get(name)
         if found is None:
             try:
@@ -387,6 +388,8 @@ class Jit:
             for variant, lanes in self.vector_forms(name) if vectors else ():
                 vector = f"<{lanes} x {scalar}>"
                 variants.append(variant)
+                # The variants are declared too, and kept alive by @llvm.compiler.used, or LLVM
+                # would drop them before its vectorizer runs.
                 lines.append(f"declare {vector} @{variant}({', '.join([vector] * arity)})")
             offer = f' "vector-function-abi-variant"="{",".join(variants)}"' if variants else ""
             arguments = ", ".join([scalar] * arity)

@@ -26,7 +26,7 @@
 ;   cancel   caller   stores `chunks` to the counter (monotonic): chunks not yet drawn do not run.
 ;
 ; Sleep and wake. A worker that saw no new job for %SPIN ns takes the mutex, adds itself to
-; `sleepers` (seq_cst), looks at the state again (seq_cst) and waits on the condition. The caller
+; `sleepers` (seq_cst), reads the state again (seq_cst) and waits on the condition. The caller
 ; publishes (seq_cst) and then reads `sleepers` (seq_cst): in the one order of these four, either
 ; the worker sees the job or the caller sees the sleeper. In the second case the caller takes the
 ; mutex once, so a worker between its check and its wait is waiting by then, and signals. It only

@@ -142,7 +142,7 @@ def wait() -> None:
     Raises:
         KeyboardInterrupt: and whatever else a signal's handler raises.
     """
-    # One comparison in the usual case: nearly every access to a field from Python comes by here.
+    # One comparison in the usual case: nearly every access to a field from Python calls this.
     if _closed.value:
         ctypes.PYFUNCTYPE(ctypes.c_int64)(_native["pool.ll"].address("ds_wait"))()
 

@@ -36,6 +36,7 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
     """
     thread = lanes.thread
     dim = thread.block_dim
+    # Thread t of the block has lane at + t: neighbouring threads, neighbouring lanes.
     first = thread.assign(f"add nuw nsw i64 {at}, {me}")
     # The loop around rows runs in step for the whole block; a thread beyond the last lane has
     # nothing to do in the last row.
@@ -131,6 +132,7 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
     column = thread.assign(f"add nuw nsw i64 {left}, {me}")
     top = thread.assign(f"mul nuw nsw i64 {wide[1]}, {tall}")
     bottom = thread.assign(f"add nuw nsw i64 {top}, {tall}")
+    # Boxes of more than two axes are stacks of planes, each tiled by itself.
     outer = point(thread, axes[:-2], lows[:-2], lanes.sizes[:-2], wide[2])
     if skipped:
         column = thread.assign(f"sub nsw i64 {column}, {skipped}")
@@ -241,6 +243,7 @@ def rows(tasks: Sequence[Task], block_dim: int) -> int:
     found = 0
     for task in tasks:
         lanes = count(task)
+        # Only tasks with constant bounds are joined (`Task.concurrent`).
         assert lanes is not None
         if is_tiled(task, block_dim):
             *outer, height, width = _sizes(task)

@@ -85,6 +85,8 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     # On one thread, for a fixed order: no atomics, no copies in shared memory.
     alone = entry.kind == "serial"
     copied = [] if alone else shared_copies(task, entry.lanes, entry.block_dim)
+    # All that the entry evaluates: the lane, its bounds, the targets of reductions, the parts that
+    # copies are of.
     indices = tuple(i for _, _, index in task.reductions for i in index)
     code = [task.body, task.bounds, Block([], (*indices, *lead_values(copied)))]
     targets = [mem for _, mem, _ in task.reductions]
@@ -92,6 +94,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     thread.single_threaded = alone
     sums = _new_sums(thread, task)
     thread.load_parameters(code, targets)
+    # Lanes are numbered in 64 bits, threads of a block in 32.
     tid = thread.thread_index()
     me, block = thread.assign(f"zext i32 {tid} to i64"), thread.block_index()
     row = entry.block_dim * entry.per_thread
@@ -128,6 +131,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
         # One lane at a time: the column of scratch is used again by each.
         thread.strided(first, total, scratch.threads, lanes.run)
         thread.jump("done")
+        # Reached by threads without room only; the others jump over it.
         scratch.free_all("gives_up", "done")
     thread.start_block("done")
     if copied:
@@ -173,6 +177,7 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
             lows, sizes, total = _box(thread, own, task)
             lanes = Lanes(thread, task, count(task), lows, sizes, [])
             per_thread = lanes_per_thread(task)
+            # Rows are numbered through all tasks: this is the row within its own.
             place = thread.assign(f"sub nsw i64 {number}, {first}")
             if is_tiled(task, entry.block_dim):
                 run_tile(lanes, place, me)
@@ -206,6 +211,7 @@ def _box(thread: Thread, entry: EntryPoint, task: Task) -> tuple[list[str], list
         return lows, sizes, thread.load_task_slot(layout.lanes[k], "i64")
     total = "1"
     for n in sizes:
+        # An empty axis may have a negative extent; the product of two would be positive.
         some = n if n.isdigit() else thread.combine_integers("smax", n, "0")
         total = some if total == "1" else thread.assign(f"mul nsw i64 {total}, {some}")
     return lows, sizes, total

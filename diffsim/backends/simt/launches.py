@@ -190,6 +190,7 @@ class Launches:
         # The serial entry that runs the waiting tasks evaluates these bounds too: no launch of its
         # own.
         if lanes is None and not _threads_find_bounds(task):
+            # The number of lanes goes through the work area to the entry after it.
             layout.lanes[k] = layout.reserve(1)
             self.waiting.append(k)
         self._flush()
@@ -206,6 +207,7 @@ class Launches:
             if in_order:
                 layout.blocks[k] = layout.reserve(1)
                 layout.partials[k] = layout.reserve(MOST_BLOCKS * len(task.reductions))
+            # A bounded grid only where each block needs a word for its result.
             together, blocks = lanes_per_thread(task), MOST_BLOCKS if in_order else None
             fills = _fills(task, lanes, dim)
             entry = EntryPoint(called, "parallel", k, lanes, dim, together, blocks, fills)
@@ -259,6 +261,7 @@ def _threads_find_bounds(task: Task) -> bool:
     """
     if len(task.bounds.stmts) > _MOST_BOUND_STATEMENTS:
         return False
+    # Bounds may depend on fields: the loads must give every thread the same.
     written = _written(task)
     # Arrays of arguments may be views of one another: a store to one may change any.
     if any(mem.kind == "array" for mem in written):

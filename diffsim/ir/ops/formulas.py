@@ -134,7 +134,7 @@ def integer_power(a: Value, n: Value) -> Value:
         return there
 
     power, square = one, a
-    # A signed exponent that is not negative has no sign bit to look at.
+    # A signed exponent that is not negative has a sign bit of 0.
     last = a.type.scalar.bits - (2 if signed else 1)
     for k in range(last + 1):
         power = emit("select", bit(k), power * square, power)
