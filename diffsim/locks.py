@@ -78,8 +78,8 @@ def _in_child() -> None:
     """Reset every lock that the forking thread does not hold."""
     _after_fork()
     for known in list(_known):
-        # What the forking thread holds it releases in the child too, once the code around the fork ends.
-        # Only reentrant locks know their owner.
+        # What the forking thread holds it releases in the child too, once the
+        # code around the fork ends. Only reentrant locks know their owner.
         if not (hasattr(known, "_is_owned") and known._is_owned()):
             known._at_fork_reinit()
 

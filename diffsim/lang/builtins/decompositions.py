@@ -121,8 +121,8 @@ def _rotation(p: Any, q: Any, g: Any) -> tuple[Any, Any, Any]:
     d, g = q - p, 2.0 * g
     h = sqrt(d * d + g * g)
     x = absolute(d) + h
-    # (|d| + h)^2 + (2 g)^2 = 2 h (|d| + h): the square of the length of the vector, with no further square
-    # root.
+    # (|d| + h)^2 + (2 g)^2 = 2 h (|d| + h): the square of
+    # the length of the vector, with no further square root.
     length = 2.0 * h * x
     # Some bits above the smallest normal number: the reciprocal below neither overflows nor loses digits.
     there = length > float(_numbers(p).tiny) * 2.0**20
@@ -146,8 +146,8 @@ def _jacobi_columns(a: Any) -> tuple[list[Any], list[Any]]:
             c, k, _ = _rotation(dot(w[i], w[i]), dot(w[j], w[j]), dot(w[i], w[j]))
             w[i], w[j] = c * w[i] + k * w[j], c * w[j] - k * w[i]
             v[i], v[j] = c * v[i] + k * v[j], c * v[j] - k * v[i]
-    # Each rotation is orthogonal up to rounding. The errors are common to w and v, so both are corrected by
-    # v.
+    # Each rotation is orthogonal up to rounding. The errors
+    # are common to w and v, so both are corrected by v.
     return _corrected(w, v), _corrected(v, v)
 
 
@@ -193,8 +193,8 @@ def svd(a: Any) -> tuple[Any, Any, Any]:
     first, s0 = _unit(w[0], _identity_columns(a)[0])
     if len(w) == 2:
         x, y = elements(first)
-        # Orthogonal by construction. A sign goes to U where sigma would be negative (Taichi's convention
-        # for 2 x 2).
+        # Orthogonal by construction. A sign goes to U where sigma
+        # would be negative (Taichi's convention for 2 x 2).
         second = pack([-y, x], (2,))
         s1 = dot(second, w[1])
         one = _constant(1.0, s1)
@@ -260,8 +260,8 @@ def sym_eig(a: Any) -> tuple[Any, Any]:
     values = [m[i][i] * size for i in range(n)]
     v = _corrected(v, v)
     if n == 3:
-        # Smallest first. Exchanging two columns changes the sign of the determinant, so one column is
-        # negated: V remains a rotation.
+        # Smallest first. Exchanging two columns changes the sign of the
+        # determinant, so one column is negated: V remains a rotation.
         values, v = values[::-1], [v[2], v[1], -v[0]]
     return _diagonal(values), _of_columns(v)
 

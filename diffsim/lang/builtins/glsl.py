@@ -134,8 +134,8 @@ def refract(x: Any, n: Any, eta: Any) -> Any:
     """
     d = dot(n, x)
     k = 1.0 - eta * eta * (1.0 - d * d)
-    # Both sides of a select are evaluated: without the maximum the root of a negative number would be NaN,
-    # and its derivative too.
+    # Both sides of a select are evaluated: without the maximum the
+    # root of a negative number would be NaN, and its derivative too.
     return select(k < 0.0, 0.0, eta * x - (eta * d + sqrt(maximum(k, 0.0))) * n)
 
 

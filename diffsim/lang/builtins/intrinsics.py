@@ -250,8 +250,8 @@ def _cast(
 def _cast_in_python(x: Evaluated, t: Any) -> Any:
     if isinstance(x, (Matrix, list, tuple)):
         return Matrix(x, t)
-    # A whole array is converted by the rules of the language, which are defined for values out of range
-    # too.
+    # A whole array is converted by the rules of the language,
+    # which are defined for values out of range too.
     if isinstance(x, np.ndarray) and x.ndim and x.dtype.kind in "biuf":
         return converted(x, scalar_type(t))
     return scalar_type(t)(x)
@@ -278,8 +278,8 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
                 node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
             )
         target, value_node = args
-        # Lazy: the target is a place and is not loaded. Its index is evaluated before the value, as in
-        # Python.
+        # Lazy: the target is a place and is not loaded. Its
+        # index is evaluated before the value, as in Python.
         place = subscripts.resolve_component(cx, target)
         thing = expressions.expr(cx, value_node)
         if place is None:
@@ -300,8 +300,8 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
                 f"ds.{name} changes single numbers, not vectors",
                 "name one component: x[i][k]",
             )
-        # Subtraction is addition of the negative, so that one rule serves for both in adjoints and
-        # reductions.
+        # Subtraction is addition of the negative, so that one
+        # rule serves for both in adjoints and reductions.
         return cx.builder.atomic(op, mem, index, -v if name == "atomic_sub" else v, wants_old=True)
 
     return Intrinsic(name, doc, handler, only_in_kernels(name), lazy=True)

@@ -80,13 +80,13 @@ def _in_python(name: str, formula: Callable[[Any], tuple[Any, ...]]) -> Callable
 
     def run(a: Any, dt: Any = None) -> Any:
         given = Matrix(a, dt).entries
-        # In Python integers are converted, as NumPy's functions do it; in kernels the conversion is written
-        # out.
+        # In Python integers are converted, as NumPy's functions
+        # do it; in kernels the conversion is written out.
         given = given.astype(np.float64) if given.dtype.kind in "iu" else given
         sizes = (2,) if name == "eig" else (2, 3)
         _refuse(given, name, sizes, lambda p, h: KernelTypeError(p, Span.of_caller(), h))
-        # The same formula over NumPy arrays: kernels and Python give the same digits, apart from
-        # contractions.
+        # The same formula over NumPy arrays: kernels and
+        # Python give the same digits, apart from contractions.
         return tuple(Matrix(x) for x in formula(given))
 
     return run
@@ -160,8 +160,8 @@ svd = Intrinsic(
 
 def _polar(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
     a = _matrix(cx, node, "polar_decompose", args, kwargs)
-    # R and S are unique where A is invertible, so their adjoints have no free rotations, and need no
-    # marking as first order.
+    # R and S are unique where A is invertible, so their adjoints
+    # have no free rotations, and need no marking as first order.
     if a.type.shape == (2, 2):
         return _custom(cx, "polar", a, decompositions.polar2, decompositions.polar2_adjoint)
     return _custom(cx, "polar", a, decompositions.polar3, decompositions.polar3_adjoint)
@@ -277,8 +277,8 @@ def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> An
     x = [extract(d, k, k) for k in range(n)]
     # On the diagonal the ordinary chain rule applies.
     made = {(k, k): _evaluate(cx, node, f, x[k]) for k in range(n)}
-    # At a relative distance h, cancellation in the quotient costs eps / h, the rule h**4: they are equal at
-    # h = eps**(1/5).
+    # At a relative distance h, cancellation in the quotient costs
+    # eps / h, the rule h**4: they are equal at h = eps**(1/5).
     close = float(np.finfo(d.type.scalar.numpy).eps) ** 0.2
     for i, j in decompositions.PAIRS[n]:
         # Off the diagonal the value is 0: the slope is only the factor of a derivative, and constant in it.
@@ -286,8 +286,8 @@ def _on_diagonal(cx: TranslationContext, node: ast.Call, f: Any, d: Value) -> An
         gap, middle = p - q, 0.5 * (p + q)
         apart = absolute(gap) > close * maximum(absolute(p), absolute(q))
         quotient = (made[i, i] - made[j, j]) / select(apart, gap, 1.0)
-        # The nodes of the two-point Gauss-Legendre rule on an interval of length `gap` are at gap / (2
-        # sqrt(3)) from its middle.
+        # The nodes of the two-point Gauss-Legendre rule on an interval
+        # of length `gap` are at gap / (2 sqrt(3)) from its middle.
         reach = gap * (0.5 / 3**0.5)
         ends = [_derivative(cx, node, f, middle + step) for step in (reach, -reach)]
         slope = stop_grad(select(apart, quotient, 0.5 * (ends[0] + ends[1])))

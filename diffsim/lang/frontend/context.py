@@ -140,8 +140,8 @@ class TranslationContext:
         self.builder = builder
         self.frame = frame
         self.debug = debug
-        # A dictionary as an ordered set: the order of the memories is part of the IR, and must be the same
-        # in each run.
+        # A dictionary as an ordered set: the order of the memories
+        # is part of the IR, and must be the same in each run.
         self.mems: dict[Mem, None] = {}
         self.constant_mems: set[Mem] = set()
         self.observations = Observations()
@@ -359,8 +359,8 @@ class TranslationContext:
             settled = is_settled_outside(args[0]) if args else True
         else:
             settled = all(map(is_settled, (*args, *kwargs.values())))
-        # The truth of an object without `__bool__` and `__len__` can not change (Language Reference,
-        # 3.3.1).
+        # The truth of an object without `__bool__` and
+        # `__len__` can not change (Language Reference, 3.3.1).
         plain = function is bool and not hasattr(type(args[0]), "__bool__")
         if settled or (plain and not hasattr(type(args[0]), "__len__")):  # any object is true
             return found
@@ -405,8 +405,8 @@ class TranslationContext:
                 return self.builder.const(thing, like.scalar)
             with self.builder.at(self.span(node)):
                 return self.builder.literal(thing)
-        # Strong: the elements have a type of their own. Weak: they are literals and adopt the type of their
-        # context.
+        # Strong: the elements have a type of their own. Weak:
+        # they are literals and adopt the type of their context.
         strong = False
         # A matrix made without dtype is a literal, whose precision follows `like`; an array of NumPy that is
         # not float64 was given its type on purpose, and keeps it.

@@ -206,8 +206,8 @@ def binary(
 ) -> Evaluated:
     """Apply a binary operator to values or Python objects."""
     name, python = _BINARY[kind]
-    # 1. Lists: `[0] * 3` repeats, `[1] + [2]` joins, as in Python. 2. Constants are folded. 3. Anything
-    # else is an op.
+    # 1. Lists: `[0] * 3` repeats, `[1] + [2]` joins, as in
+    # Python. 2. Constants are folded. 3. Anything else is an op.
     if kind is ast.Mult and isinstance(a, (list, tuple)) != isinstance(b, (list, tuple)):
         repeated = _repeated(cx, node, a, b)
         if repeated is not None:

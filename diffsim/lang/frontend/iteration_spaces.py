@@ -48,8 +48,8 @@ class Space:
 
     def item(self, cx: TranslationContext, indices: list[Value]) -> Any:
         """Return what the loop's target is bound to in the iteration with these indices."""
-        # Normalized loops (from 0, with step 1) are what the dependence analysis understands; the index is
-        # affine in the counter.
+        # Normalized loops (from 0, with step 1) are what the dependence
+        # analysis understands; the index is affine in the counter.
         if self.start is not None:
             return self.start + indices[0] * self.step
         if self.kind == "grouped":
@@ -110,8 +110,8 @@ def is_static(cx: TranslationContext, node: ast.expr) -> bool:
 def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
     """Evaluate what a `for` runs over."""
     called = node.func if isinstance(node, ast.Call) else None
-    # Before the call is evaluated: the bounds of `range` may be run-time values, which Python's own does
-    # not take.
+    # Before the call is evaluated: the bounds of `range` may
+    # be run-time values, which Python's own does not take.
     if isinstance(called, ast.Name) and expressions.expr(cx, called) is range:
         assert isinstance(node, ast.Call)
         return _range_space(cx, node)

@@ -221,8 +221,8 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     if dtype.shape and isinstance(number, Value) and not number.type.shape:
         number = keep_type(cx, number, dtype.scalar, field._mem.name, node.args[0])
         number = cx.builder.broadcast(number, dtype)
-    # The loop is built as syntax, with names that no program can have, so that it becomes a task like any
-    # other.
+    # The loop is built as syntax, with names that no program
+    # can have, so that it becomes a task like any other.
     cx.env.update({_FIELD: field, _VALUE: number, _ELEMENTS: iteration_spaces.Grouped(field)})
     at = ast.Name(_AT, ast.Load()) if field._mem.rank else ast.Constant(None)
     place = ast.Subscript(ast.Name(_FIELD, ast.Load()), at, ast.Store())

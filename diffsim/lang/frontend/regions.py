@@ -139,8 +139,8 @@ class _BranchMerge:
             return StructValue(a.type, merged)
         if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
             return type(a)(self.pair(x, y, what) for x, y in zip(a, b, strict=True))
-        # Equal objects remain known at compile time. `==` is code of the program, which may fail or give an
-        # array.
+        # Equal objects remain known at compile time. `==` is
+        # code of the program, which may fail or give an array.
         if not isinstance(a, Value) and not isinstance(b, Value):
             try:
                 if type(a) is type(b) and bool(a == b):
@@ -151,8 +151,8 @@ class _BranchMerge:
         # Two literals: in `0 if c else 0.5` the 0 is meant as a float.
         if {type(a), type(b)} == {int, float}:
             a, b = float(a), float(b)  # type: ignore[arg-type]  # one is an int, one a float
-        # Each conversion is emitted at the end of its own branch. A constant adopts the type of the other
-        # branch's value.
+        # Each conversion is emitted at the end of its own branch.
+        # A constant adopts the type of the other branch's value.
         with _emit_into(builder, self.then):
             x = cx.value(a, self.node, what, b.type if isinstance(b, Value) else None)
         with _emit_into(builder, self.orelse):
@@ -397,8 +397,8 @@ def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -
             f"{name} is {an(t)} and can not become {an(v.type)}",
             hint=f"use another name for {an(v.type)}",
         )
-    # Within integers or floats `narrowed` converts, with a warning; from float to integer it would change
-    # the meaning.
+    # Within integers or floats `narrowed` converts, with a
+    # warning; from float to integer it would change the meaning.
     if (v.type.is_float and not t.is_float) or (t.is_bool and not v.type.is_bool):
         raise cx.type_error(
             node,
@@ -485,8 +485,8 @@ def while_region(
     """
     b, span = cx.builder, cx.builder.span
     before, outer_break = cx.frame.env.copy(), cx.env.get(BREAK)
-    # 1. The flags that can end the loop are carried, so they need a value before it. RETURN may already be
-    # set.
+    # 1. The flags that can end the loop are carried, so they
+    # need a value before it. RETURN may already be set.
     if flags:
         cx.env[BREAK] = False
     if RETURN in flags:

@@ -25,8 +25,8 @@ def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
     rest = others[0]
     if len(others) > 1:
         rest = ast.copy_location(ast.BoolOp(op=node.op, values=others), others[0])
-    # Known at compile time: the other operand is not even translated, as in `field is not None and field[i]
-    # > 0`.
+    # Known at compile time: the other operand is not even
+    # translated, as in `field is not None and field[i] > 0`.
     if not isinstance(test, Value):
         return left if test != is_and else expressions.expr(cx, rest)
     found: list[Evaluated] = []

@@ -123,8 +123,8 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
     _no_else(cx, node)
 
     def translate(loop: ast.While) -> bool:
-        # Sorted, as a set has another order in each process: the IR must be the same, or no cache would
-        # find it.
+        # Sorted, as a set has another order in each process:
+        # the IR must be the same, or no cache would find it.
         names = sorted(by_reference.changed(cx, loop.body))
         return while_region(
             cx,
@@ -183,8 +183,8 @@ def _exits(body: list[ast.stmt]) -> tuple[str, ...]:
 def _for(cx: TranslationContext, node: ast.For) -> None:
     """Translate `for`: parallel at kernel level, unrolled over `ds.static(...)`, serial otherwise."""
     _no_else(cx, node)
-    # Found from the syntax alone: whether the loop is parallel has to be known before its bounds are
-    # translated.
+    # Found from the syntax alone: whether the loop is parallel
+    # has to be known before its bounds are translated.
     is_static = cx.is_outside and iteration_spaces.is_static(cx, node.iter)
     options = tasks.loop_options(cx, node, is_static=is_static)
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]

@@ -489,8 +489,8 @@ def slice_of(
 
 def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> Any:
     """Evaluate `owner[...]` of an evaluated owner: a vector, a list, a field or another object."""
-    # 1. An element of a field or array. 2. An element of a vector of the kernel. 3. An item of a Python
-    # object.
+    # 1. An element of a field or array. 2. An element of a
+    # vector of the kernel. 3. An item of a Python object.
     place = _field_place(cx, node, owner)
     if isinstance(place, structs.StructPlace):
         return place.load(cx, node)
@@ -516,8 +516,8 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
         found = tuple(k.value if isinstance(k, Const) else k for k in found)
     elif isinstance(found, Const):
         found = found.value
-    # A run-time choice among fields would be a pointer, which the IR does not have: analyses need to know
-    # the memory.
+    # A run-time choice among fields would be a pointer, which
+    # the IR does not have: analyses need to know the memory.
     if isinstance(found, Value) and isinstance(owner, (list, tuple, dict)):
         things = owner.values() if isinstance(owner, dict) else owner
         if any(is_field(f) or is_struct_field(f) for f in things):
@@ -542,8 +542,8 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
             f"{describe(owner)} has no elements",
             "only fields, vectors and matrices have them",
         )
-    # Not observed as a call, since the container is observed; the line below does it for objects of the
-    # program.
+    # Not observed as a call, since the container is observed;
+    # the line below does it for objects of the program.
     item = expressions.fold(cx, node, _item, owner, found, asked=False)
     # `__getitem__` is code of the program here: the answer has to be asked for again before each launch.
     if not is_settled_outside(owner) and not isinstance(found, Value):

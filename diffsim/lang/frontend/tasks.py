@@ -53,8 +53,8 @@ def start_random_stream(cx: TranslationContext) -> None:
 
     The streams are 2**32 draws apart.
     """
-    # The number of the next draw is a constant here, so the first draws of a lane need no counter in a
-    # register.
+    # The number of the next draw is a constant here, so the
+    # first draws of a lane need no counter in a register.
     cx.env[DRAWS] = Const(u64, len(cx.tasks) << 32)
 
 
@@ -136,8 +136,8 @@ def parallel_for(
 ) -> None:
     """Translate a loop at kernel level to a task, one lane per iteration."""
     b, span = cx.builder, cx.span(node)
-    # 1. Locals that the loop changes need memory even if they are constant so far: `s = 0.0` before `s +=
-    # x[i]`.
+    # 1. Locals that the loop changes need memory even if
+    # they are constant so far: `s = 0.0` before `s += x[i]`.
     changed = by_reference.changed(cx, node.body)
     spill_locals(cx, changed)
     # 2. The bounds, in a block of their own: the launch evaluates them to find the number of lanes.
@@ -179,8 +179,8 @@ def parallel_for(
 def _refuse_reading_reductions(body: Block) -> None:
     """Refuse a lane that reads a local which other lanes add to: what it reads would depend on timing."""
     found = list(statements(body))
-    # For fields the user is responsible, as their elements may belong to a lane; a 0-D local is shared by
-    # all.
+    # For fields the user is responsible, as their elements
+    # may belong to a lane; a 0-D local is shared by all.
     sums = {s.mem for s in found if isinstance(s, Atomic) and s.mem.kind == "temp"}
     for s in found:
         if isinstance(s, Load) and s.mem in sums:

@@ -62,8 +62,8 @@ def _compiled(node: ast.FunctionDef, function: FunctionType) -> CodeType | None:
     free = [n for n in code.co_freevars if n != "__class__"]
     if free:
         bare, depth = _around(f"def around({', '.join(free)}): pass", bare), depth + 1
-    # CPython compiles `module.f(x)` differently (LOAD_ATTR, not LOAD_METHOD) if the text imports the
-    # module.
+    # CPython compiles `module.f(x)` differently (LOAD_ATTR,
+    # not LOAD_METHOD) if the text imports the module.
     modules = {n for n, thing in function.__globals__.items() if isinstance(thing, ModuleType)}
     named = [n for n in code.co_names if n in modules and n.isidentifier()]  # pytest's are none
     imports = ast.parse("".join(f"import {n}\n" for n in dict.fromkeys(named))).body
@@ -218,8 +218,8 @@ class Mangled(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         for field in ("id", "attr", "arg"):
             name = getattr(node, field, None)
-            # The Python Language Reference, 6.2.1: no mangling in a class whose name consists of
-            # underscores only.
+            # The Python Language Reference, 6.2.1: no mangling
+            # in a class whose name consists of underscores only.
             private = isinstance(name, str) and name.startswith("__") and not name.endswith("__")
             if private and self.prefix != "_":
                 setattr(node, field, self.prefix + str(name))

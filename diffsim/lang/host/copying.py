@@ -31,8 +31,8 @@ class Named:
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
-        # Pickle would find another object under the name when it loads: an error now is better than a wrong
-        # one then.
+        # Pickle would find another object under the name when it
+        # loads: an error now is better than a wrong one then.
         if found is not self:
             raise DiffsimError(
                 f"{name} can not be pickled (nor sent to another process): that is done by name, and "

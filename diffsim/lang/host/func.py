@@ -35,8 +35,8 @@ class Func(Named):
         self.native: NativeText | None = None
         functools.update_wrapper(self, function)
 
-    # The descriptor protocol, so that a func in a class is a method: `self.f(x)` in a kernel passes the
-    # object.
+    # The descriptor protocol, so that a func in a class is
+    # a method: `self.f(x)` in a kernel passes the object.
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         # From the class itself, `Particle.f`, it remains unbound.
         return self if owner is None else BoundFunc(self, owner)
@@ -151,8 +151,8 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
         # Checked here and not at a call: the error is about the definition.
         _check_parameters(func, given, more=True)
         func.gradient = given
-        # Kernels compiled so far have inlined the func without its gradient, and their adjoints would
-        # ignore it.
+        # Kernels compiled so far have inlined the func without
+        # its gradient, and their adjoints would ignore it.
         runtime().forget_kernels()
         return given
 

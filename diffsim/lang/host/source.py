@@ -60,8 +60,8 @@ class Source:
             raise KernelSyntaxError(
                 f"an async function can not be a {what}", self.span(node), hint="leave async out"
             )
-        # The compiler mangles private names in classes; the tree has to name the same globals as the
-        # bytecode.
+        # The compiler mangles private names in classes; the
+        # tree has to name the same globals as the bytecode.
         owner = class_around(code)
         if owner is not None:
             Mangled(owner).visit(node)
@@ -82,8 +82,8 @@ class Source:
         The file may have changed since Python compiled it: the text as it was first read and as it is now are
         both tried, and the one that the function was compiled from is used.
         """
-        # `linecache` may hold the text from the time of the import, or none; `checkcache` drops it if the
-        # file has changed.
+        # `linecache` may hold the text from the time of the import,
+        # or none; `checkcache` drops it if the file has changed.
         file = self.file
         known = linecache.cache.get(file)
         old = linecache.getlines(file, function.__globals__)
@@ -110,12 +110,12 @@ class Source:
                 hint="define it in a file or a notebook cell; a function made by exec() of a string "
                 "has no source, nor has one in a cell with %%time",
             )
-        # `inspect.getsource` would read the file again and find functions by a search for `def`; the first
-        # line is known.
+        # `inspect.getsource` would read the file again and find
+        # functions by a search for `def`; the first line is known.
         block = inspect.getblock(lines[self.first - 1 :])
         text = "".join(block)
-        # An indented function is parsed inside of `if True:`, one line more, which keeps the columns as
-        # they are in the file.
+        # An indented function is parsed inside of `if True:`, one
+        # line more, which keeps the columns as they are in the file.
         nested = block[0][:1].isspace()
         try:
             module: Any = ast.parse("if True:\n" + text if nested else text)
@@ -194,8 +194,8 @@ class Source:
             # Twice for an annotation that is quoted under `from __future__ import annotations`.
             while isinstance(hint, str):
                 try:
-                    # The user's own annotation in the user's own module, as `typing.get_type_hints`
-                    # evaluates it.
+                    # The user's own annotation in the user's own
+                    # module, as `typing.get_type_hints` evaluates it.
                     hint = hints[name] = eval(hint, self.function.__globals__)
                 except Exception as problem:
                     raise KernelSyntaxError(

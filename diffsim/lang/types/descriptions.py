@@ -22,8 +22,8 @@ from diffsim.lang.types.matrix import Matrix
 
 def describe(thing: Any) -> str:
     """Describe an object in the user's words, with its article."""
-    # From the most to the least specific. Only exact knowledge of a class is used: `repr` of an object may
-    # fail.
+    # From the most to the least specific. Only exact knowledge
+    # of a class is used: `repr` of an object may fail.
     if isinstance(thing, Value):
         return an(thing.type)
     # From the class, since `getattr` of the object may run code of the program.

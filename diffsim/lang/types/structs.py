@@ -73,8 +73,8 @@ class StructType(Named):
         made = {}
         for member, t in self.members.items():
             thing = given.get(member)
-            # A struct is copied by reference: its type must be the very same, not only have the same
-            # members.
+            # A struct is copied by reference: its type must be
+            # the very same, not only have the same members.
             if isinstance(t, StructType):
                 thing = t() if thing is None else thing
                 if not isinstance(thing, Struct) or thing._type is not t:
@@ -186,19 +186,19 @@ class StructType(Named):
         refuse_duals(needs_dual)
         return runtime().make_struct_field(self, shape, name, needs_grad, layout)
 
-    # PEP 560: Python asks an object that stands among the bases of a class, and is no class, for what to
-    # inherit.
+    # PEP 560: Python asks an object that stands among the
+    # bases of a class, and is no class, for what to inherit.
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """Let `class Charged(Particle)` inherit from a class with these members and methods."""
-        # A type of `ds.types.struct` gets a class on demand, so that `dataclass` finds its members in the
-        # MRO.
+        # A type of `ds.types.struct` gets a class on demand,
+        # so that `dataclass` finds its members in the MRO.
         if self.made_of is None:
             self.made_of = type(self.__name__, (), {"__annotations__": dict(self.members)})
         return (self.made_of,)
 
     def __reduce__(self) -> Any:
-        # A type made of a class is pickled by name. A nameless one is pickled by its members, which
-        # identify it (`_nameless`).
+        # A type made of a class is pickled by name. A nameless one
+        # is pickled by its members, which identify it (`_nameless`).
         if "__qualname__" in vars(self):
             return super().__reduce__()
         return struct_type, (self.__name__, self.members)

@@ -36,9 +36,9 @@ def changed(cx: TranslationContext, body: list[ast.stmt], frame: Frame | None = 
     default the one under translation).
     """
     frame = frame or cx.frame
-    # By syntax, before the body is translated: a loop has to know the values it carries when its body
-    # begins. A name too many costs a carried value that is optimized away; one that is missing is found by
-    # `loop_body`.
+    # By syntax, before the body is translated: a loop has to know the values
+    # it carries when its body begins. A name too many costs a carried value
+    # that is optimized away; one that is missing is found by `loop_body`.
     names: set[str] = set()
     for node in walk(body):
         if isinstance(node, ast.Call):
@@ -134,8 +134,8 @@ def assign(
             raise cx.syntax(target, f"{problem}, which {thing.why}", "assign it on every path")
         if any(isinstance(n, ast.Call) for n in ast.walk(target)):
             raise cx.syntax(target, f"{problem}, and this calls one", "give the index a name first")
-        # With overlapping arguments, copying out would differ from passing by reference: the last
-        # assignment would win.
+        # With overlapping arguments, copying out would differ from
+        # passing by reference: the last assignment would win.
         for other, e in passed.items():
             if other != name and _is_template(func, other) and not _is_disjoint(cx, target, e):
                 raise cx.syntax(
@@ -155,9 +155,9 @@ def loop_body(
     block: Callable[[TranslationContext, list[ast.stmt]], None],
 ) -> None:
     """Translate a loop's body; refuse a change by a func that the loop does not carry."""
-    # What `changed` could not see from the syntax (a func reached through a list, say) is found here: a
-    # local that has another binding after the body and is not carried would keep its old value in the next
-    # iteration.
+    # What `changed` could not see from the syntax (a func reached through a
+    # list, say) is found here: a local that has another binding after the
+    # body and is not carried would keep its old value in the next iteration.
     before = dict(cx.env)
     block(cx, node.body)
     known = with_members(before, carried)
@@ -245,8 +245,8 @@ def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
         node = node.value
     if not isinstance(node, ast.Name):
         return None, 0
-    # Without `TranslationContext.resolve`: this is only a guess from the syntax, and must not record
-    # observations or raise.
+    # Without `TranslationContext.resolve`: this is only a guess
+    # from the syntax, and must not record observations or raise.
     found = frame.env.get(node.id)
     if found is None and node.id not in frame.locals:
         cell = frame.cells.get(node.id)

@@ -236,8 +236,8 @@ def _add_gradient(
     if with_results:
         env.update(zip(names[n:], outs, strict=False))
     env.update(zip(names[len(names) - count :], made.seeds, strict=False))
-    # Only float values have an adjoint; constants and fields among the arguments do not, or have it in
-    # memory.
+    # Only float values have an adjoint; constants and fields
+    # among the arguments do not, or have it in memory.
     inputs = {name: env[name] for name in names[:n]}
     types = {k: v.type for k, v in inputs.items() if isinstance(v, Value) and v.type.is_float}
     targets = AdjointTargets(func.source.name, inputs, types)
@@ -347,8 +347,8 @@ def _gradient(
             f"{func.source.name} draws random numbers, and has no gradient by ds.grad",
             "draw them in the kernel and pass them as arguments",
         )
-    # 3. The statement, which a pass expands by the rules of reverse mode
-    # (`passes/autodiff/region_adjoint.py`).
+    # 3. The statement, which a pass expands by the rules of
+    # reverse mode (`passes/autodiff/region_adjoint.py`).
     seeds = _seeds(cx, node, func.source.name, found, args[count:])
     outs = tuple(Value(v.type) for v in given.values())
     # Integer results have no adjoint, so they get no seed.
@@ -430,8 +430,8 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
         )
     key = target.slice
     name = key.id if isinstance(key, ast.Name) else ""
-    # 1. A float parameter: its adjoint is a local. 2. A field: its gradient. 3. A constant: nothing to add
-    # to.
+    # 1. A float parameter: its adjoint is a local. 2. A
+    # field: its gradient. 3. A constant: nothing to add to.
     if name in targets.types:
         _add_to_local(cx, node, ADJOINT + name, trail)
         return True
@@ -533,10 +533,10 @@ def _add_to_memory(
         if found is None:
             raise cx.syntax(step, "a row has no adjoint of its own", "name one element of it")
         place = found
-    # Named even if it has no gradient here: the kernel may be launched with another array that has one.
+    # Listed in the statement, also where the field has no gradient: passes check what the adjoint names.
     targets.mems[mem] = None
     v = assignments.stored(cx, *place, expressions.expr(cx, node.value), node.value)
-    # Without a gradient there is nothing to add to; the forward kernel has not asked for one.
+    # Without a gradient there is nothing to add to.
     if mem.grad is not None:
         # Atomic, since other lanes may call the func with the same element.
         cx.builder.atomic("add", mem.grad, place[1], -v if isinstance(node.op, ast.Sub) else v)

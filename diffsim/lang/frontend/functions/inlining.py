@@ -41,8 +41,8 @@ def inline(
     env: Environment | None = None,
 ) -> Any:
     """Translate a call of a func; `env` receives its bindings at the end."""
-    # The IR has no calls, so a func that calls itself would be inlined without end, unless a condition
-    # known at compile time ends it.
+    # The IR has no calls, so a func that calls itself would be inlined
+    # without end, unless a condition known at compile time ends it.
     if len(cx.running) >= _DEEPEST:
         name = func.source.name
         if func.source in cx.running:
@@ -59,8 +59,8 @@ def inline(
     bound = bind(cx, node, func, args, kwargs)
     # A call with a derivative of its own remains a statement; all others dissolve into the caller's code.
     if func.gradient is not None or func.replay is not None:
-        # Its CustomCall computes results from arguments: a changed argument would be a result without an
-        # adjoint.
+        # Its CustomCall computes results from arguments: a
+        # changed argument would be a result without an adjoint.
         what = next(iter(by_reference.parameters(cx, func)), None if env is None else "its struct")
         if what is not None:
             raise cx.syntax(

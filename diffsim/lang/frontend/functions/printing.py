@@ -120,8 +120,8 @@ class _Line:
         if isinstance(thing, Value):
             shown = Shown(thing.type, spec)
             try:
-                # Tries the format with sample values now, as an error after the launch could not be related
-                # to a line.
+                # Tries the format with sample values now, as an error
+                # after the launch could not be related to a line.
                 shown.text([1] * size_of(thing.type))
             except ValueError as problem:
                 raise self.cx.type_error(
@@ -139,8 +139,8 @@ class _Line:
             around = ("(", closing) if isinstance(thing, tuple) else ("[", "]")
             self.parts(node, dict(enumerate(thing)), spec, *around)
         elif isinstance(thing, _KNOWN):
-            # A width or precision of 10000 or more is a mistake, and a text of that length would be made
-            # while compiling.
+            # A width or precision of 10000 or more is a mistake, and
+            # a text of that length would be made while compiling.
             if any(len(digits) > 4 for digits in re.findall(r"\d+", spec)):
                 raise self.cx.type_error(
                     node, f"the format {spec!r} makes a line that is too long", "make it narrower"

@@ -148,8 +148,8 @@ def local_name(cx: TranslationContext, node: ast.expr) -> str | None:
         return node.id if node.id in cx.env else None
     if isinstance(node, ast.Attribute):
         owner = local_name(cx, node.value)
-        # Only chains that begin with a local struct; everything else is a place in a field or an
-        # expression.
+        # Only chains that begin with a local struct; everything
+        # else is a place in a field or an expression.
         if owner is not None and isinstance(cx.env[owner], StructVar):
             key = f"{owner}.{node.attr}"
             if key not in cx.env:
