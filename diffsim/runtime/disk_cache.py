@@ -120,11 +120,11 @@ def key(*parts: str | bytes) -> str:
 
     Args:
         parts: all that decides the cached bytes. ``("ab", "c")`` and ``("a", "bc")`` differ.
-    # The lengths keep parts apart: without them ("ab", "c") and ("a", "bc") would be one key.
     """
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
+        # The length keeps the parts apart: a plain concatenation of two pairs may be the same.
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()

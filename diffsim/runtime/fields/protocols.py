@@ -139,11 +139,9 @@ class FieldProtocols:
         raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- NumPy
-    # NumPy asks for these methods before it converts an argument (NEP 13 and NEP 18).
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:  # NumPy asks for a ValueError
-            # FieldError is also a ValueError, which the protocol asks for.
+        if copy is False:  # NumPy's protocol asks for a ValueError; FieldError is one
             raise FieldError(
                 f"an array of {self.in_words()} is always a copy",
                 Span.of_caller(),
@@ -153,7 +151,8 @@ class FieldProtocols:
         return made
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        # An operator gives the field's own error, with a hint for the operator.
+        # NumPy calls this before it converts an argument (NEP 13). Its operators on fields are refused as
+        # Python's are.
         if method == "__call__" and ufunc in _OF_NUMPY:
             self._refuse(_OF_NUMPY[ufunc])
         # `np.add.at(field, ...)` would add to a copy.
@@ -163,6 +162,7 @@ class FieldProtocols:
         return self._of_copies(name, getattr(ufunc, method), inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        # The same for functions that are no ufuncs (NEP 18).
         if function in _WRITES:
             self._refuse_write(f"np.{function.__name__}")
         return self._of_copies(f"np.{function.__name__}", function, args, options)
