@@ -48,11 +48,13 @@ from diffsim.lang.types.matrix import Matrix, in_python, same_shape, wrap
 
 def clamp(x: Any, low: Any, high: Any) -> Any:
     """min(max(x, low), high), element by element; at both ends the derivative goes to x."""
+    # The order of GLSL: with low > high the result is `high`.
     return minimum(maximum(x, low), high)
 
 
 def mix(x: Any, y: Any, a: Any) -> Any:
     """x * (1 - a) + y * a, element by element: x where a is 0, y where it is 1."""
+    # Not x + a * (y - x), which is not exactly y at a = 1.
     return x * (1.0 - a) + y * a
 
 
@@ -97,6 +99,7 @@ def degrees(radians: Any) -> Any:
 
 def length(x: Any) -> Any:
     """sqrt(dot(x, x)), of a number its absolute value; derivative 0 at 0."""
+    # sqrt(x * x) of a number would overflow for large x, where |x| does not.
     return linalg.norm(x) if shape(x) else absolute(x)
 
 
@@ -161,6 +164,7 @@ def eye(n: Any) -> Any:
 
 def translate(dx: Any, dy: Any, dz: Any) -> Any:
     """The 4 x 4 matrix that moves points (x, y, z, 1) by (dx, dy, dz)."""
+    # Homogeneous coordinates: a translation is linear in (x, y, z, 1).
     return _affine([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], [dx, dy, dz])
 
 
@@ -240,6 +244,7 @@ def cmul(z: Any, w: Any) -> Any:
 
 def cinv(z: Any) -> Any:
     """1 / z of a complex number."""
+    # 1 / z = conj(z) / |z|^2.
     return cconj(z) / dot(z, z)
 
 
@@ -267,6 +272,7 @@ def cexp(z: Any) -> Any:
 
 def clog(z: Any) -> Any:
     """Logarithm of a complex number, with an imaginary part in [-pi, pi]."""
+    # log z = log |z| + i arg z, the principal value.
     return pack([log(length(z)), _angle(z)], (2,))
 
 
@@ -315,6 +321,7 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
 
     def bind(args: Any, kwargs: Any, error: Callable[[str, str], Exception]) -> list[Any]:
         try:
+            # Python's own rules for positional and keyword arguments.
             return list(signature().bind(*args, **kwargs).args)
         except TypeError:
             given = calls.count(len(args) + len(kwargs))
@@ -325,6 +332,7 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
     ) -> Any:
         bound = bind(args, kwargs, lambda text, hint: cx.type_error(node, text, hint))
         for k, a in enumerate(bound):
+            # A list of literals is a constant vector, without a precision of its own.
             if isinstance(a, list) and calls.is_literal(a):
                 bound[k] = expressions.fold(cx, node, Matrix, a)
         # Constants are folded in Python: 0 / 0 is NaN there too, without a warning.

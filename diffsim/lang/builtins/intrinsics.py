@@ -73,6 +73,7 @@ def _static(
             "ds.static of a value that is known only at run time",
             "leave ds.static out, or make it a constant, a field's shape or a ds.template() argument",
         )
+    # A box with constant bounds can be unrolled: all its index tuples are known.
     if isinstance(thing, iteration_spaces.NdRange):
         try:
             return iteration_spaces.Static(list(thing))
@@ -126,6 +127,7 @@ def _ndrange(
 ) -> Any:
     bounds = []
     for a in args:
+        # One number is the end, as for `range`.
         pair = a if isinstance(a, (tuple, list)) else (0, a)
         if len(pair) != 2:
             raise cx.type_error(

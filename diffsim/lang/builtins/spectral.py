@@ -258,6 +258,7 @@ def _evaluate(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Value
 
 def _derivative(cx: TranslationContext, node: ast.Call, f: Any, x: Value) -> Value:
     """Emit f'(x), as the adjoint of a func is emitted."""
+    # The function is inlined a second time, over a parameter with respect to which it is differentiated.
     b, param, out = cx.builder, Value(x.type), Value(x.type)
     with b.block() as body:
         y = _evaluate(cx, node, f, param)

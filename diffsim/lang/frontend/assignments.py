@@ -144,6 +144,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
     env = cx.env
     old = env.get(name)
     thing = structs.as_value(cx, thing, target)
+    # A struct is assigned member by member, each with its own type.
     if isinstance(thing, StructValue):
         structs.assign(cx, name, thing, target)
         return
@@ -188,6 +189,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
             f"use another name for {describe(thing)}"
             + ("; a vector is ds.Vector([...])" if isinstance(thing, (list, tuple)) else ""),
         )
+    # No code is emitted: in SSA an assignment is a new binding of the name.
     env[name] = thing
 
 

@@ -203,6 +203,7 @@ class TranslationContext:
 
     def lane_position(self) -> tuple[Value, ...]:
         """Return the key that orders lanes in a launch: the number of the task, then the lane's indices."""
+        # Serial code has no indices: its position is the number of its task alone.
         return self.builder.const(len(self.tasks), i32), *self.lane_axes
 
     def use(self, mem: Mem) -> Mem:

@@ -86,6 +86,7 @@ class NdRange:
         return "ds.ndrange(...)"
 
     def __iter__(self) -> Any:
+        # Only unrolling and Python iterate over the object itself; loops of kernels use its bounds.
         if not all(isinstance(x, int) for pair in self.bounds for x in pair):
             raise TypeError("bounds known while compiling are needed")
         lo = [a for a, _ in self.bounds]
@@ -129,6 +130,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
         thing = next(iter(thing._struct.values()))
     if is_field(thing):
         mem = cx.use(thing._mem)
+        # A 0-D field has one element, so a loop over it is probably a mistake.
         if mem.rank == 0:
             raise cx.type_error(
                 node,
@@ -185,6 +187,7 @@ def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value,
     # Indices of 32 bits use half of the registers of 64, and are faster on GPUs.
     t: Type = i32
     for x in (lo, hi):
+        # Both bounds have one type, that of the index: i64 if either of them needs it.
         if isinstance(x, Value):
             if not x.type.is_int or x.type.shape:
                 raise cx.type_error(

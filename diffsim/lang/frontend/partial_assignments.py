@@ -131,12 +131,14 @@ def spread(
     if len(shape) == 1:
         return split(cx, thing, shape[0], source)
     v = cx.value(thing, source)
+    # Exact shapes: NumPy's broadcasting of rows would hide mistakes.
     if v.type.shape and v.type.shape != shape:
         raise cx.type_error(
             source,
             f"{shape[0]} x {shape[1]} elements are assigned {an(v.type)}",
             "give a matrix of that shape, or one number for all",
         )
+    # In row order, in which the places are listed too.
     return linalg.elements(v) if v.type.shape else [v] * (shape[0] * shape[1])
 
 

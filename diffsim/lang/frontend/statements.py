@@ -142,6 +142,7 @@ def _while(cx: TranslationContext, node: ast.While) -> None:
 
 def _with_test_in_body(node: ast.While) -> ast.While:
     """Return the same loop as `while True:` that begins with `if test: pass` and `else: break`."""
+    # A break is what the false test means; `while_region` then needs no condition with effects.
     go, leave, always = ast.Pass(), ast.Break(), ast.Constant(True)
     test = ast.If(node.test, [go], [leave])
     loop = ast.While(always, [test, *node.body], [])

@@ -100,6 +100,8 @@ def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
 
 def scalar_type(dtype: Any) -> ScalarType:
     """Return the scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
+    # Python's types and ours only: NumPy's are refused with
+    # the name of ours, so that programs use one set of names.
     if isinstance(dtype, ScalarType):
         return dtype
     # Python's types mean the defaults of the session, as in NumPy they mean its widest types.
@@ -132,6 +134,7 @@ def _advice(thing: Any) -> str:
     """Advise which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
     # np.float32 is a class with a name, "float32" is one itself.
     name = getattr(thing, "__name__", thing)
+    # Comparing any other object with a dtype may run its code.
     if not isinstance(thing, (str, type, np.dtype)):
         return "use ds.f32, ds.f64, ds.i32, ..., without quotes"
     # Also programs written for Taichi: ti.f32 is a type of another package.

@@ -190,6 +190,7 @@ class Frozen:
             # The program usually has the very same numbers in its list: no comparison by value is needed.
             if self.bare and all(map(operator.is_, now, self.parts)):
                 return SAME
+            # Element by element; `max` takes the most severe result.
             return max(map(compare, now, self.parts), default=SAME)
         if isinstance(now, (set, frozenset)):
             return SAME if _set_parts(now) == self.parts else CHANGED
@@ -248,6 +249,7 @@ class _Method:
         """Return SAME or REPLACED."""
         if not isinstance(now, (types.MethodType, types.BuiltinMethodType)):
             return REPLACED
+        # The function is compared too: a class may have got another method of this name.
         same = now.__self__ is held(self.owner)
         return SAME if same and getattr(now, "__func__", now.__name__) == self.name else REPLACED
 

@@ -54,6 +54,7 @@ class Source:
                 Span.of_caller(),
                 hint=f"write a def with @ds.{what} above it",
             )
+        # Decorators of several threads may run at once, as modules are imported in threads.
         with _parsing:
             node, self.shift = self._read(function)
         if isinstance(node, ast.AsyncFunctionDef):
@@ -282,6 +283,8 @@ def walk(statements: list[ast.stmt]) -> Iterator[ast.AST]:
 
 def returns(statements: list[ast.stmt]) -> Iterator[ast.Return]:
     """Yield the returns among statements and in loops and branches there, in the order of the text."""
+    # A stack of statements, reversed, so that they are popped in the order of the text. Nested functions
+    # and classes are refused in kernels, so no return belongs to one of them.
     todo = statements[::-1]
     while todo:
         s = todo.pop()

@@ -72,6 +72,7 @@ ABSENT: dict[str, str] = {
 
 def close_to(name: str, known: list[str]) -> str | None:
     """Return the known name that is most like this one."""
+    # Exchanged letters first: `difflib` rates them lower than other single mistakes.
     for one in known:
         if sorted(one) == sorted(name):  # letters exchanged
             return one
@@ -113,6 +114,7 @@ def no_attribute(words: str, name: str, known: Iterable[str], hint: str = "") ->
     """
     if name.startswith("_"):  # Python and libraries ask for these to see what an object can do
         return AttributeError(f"{words} has no attribute {name!r}")
+    # Private names are never proposed.
     names = [k for k in known if not k.startswith("_")]
     close = close_to(name, names)
     hint = hint or (f"did you mean .{close}?" if close else f"there are {', '.join(names)}")

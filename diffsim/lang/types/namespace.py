@@ -26,6 +26,7 @@ class types:  # noqa: N801 - a namespace: ds.types.vector(...)
         # A default type is resolved when the kernel is compiled, not here.
         if dtype is not None and not isinstance(dtype, (TensorType, DefaultTensor)):
             dtype = scalar_type(dtype)
+        # Checked here, as the annotation is evaluated at the user's own line.
         if ndim is not None and (not isinstance(ndim, int) or ndim < 0):
             raise FieldError(
                 f"ndim is a number of axes, not {shown(ndim)}",

@@ -259,6 +259,7 @@ class Struct(CompiledByValue):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct):
             return NotImplemented
+        # Structs of different types are different, even with equal members.
         return other._type is self._type and all(
             _equal(one, other._values[k]) for k, one in self._values.items()
         )

@@ -19,6 +19,7 @@ from diffsim.lang.types.matrix import Matrix, filled
 class Vector:
     """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
 
+    # There is one class for vectors and matrices; `ds.Vector` is only a way to make them.
     def __new__(cls, elements: Any, dt: Any = None) -> Matrix:  # type: ignore[misc]
         made = Matrix(elements, dt)
         if made.entries.ndim != 1:
@@ -78,6 +79,7 @@ class _Maker:
         if len(flat) == 1:
             # As in GLSL, one number fills all elements.
             flat = np.repeat(flat, t.size)
+        # Numbers of any kind, but no complex numbers, texts or objects.
         if len(flat) != t.size or flat.dtype.kind not in "biuf":
             raise KernelTypeError(
                 f"{an(t)} can not be made of {', '.join(map(shown, elements)) or 'nothing'}",

@@ -134,6 +134,7 @@ def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -
 
 def spread(env: Environment, name: str, value: StructValue) -> None:
     """Bind a name without a value to a struct, and its members to theirs."""
+    # The environment of a new frame: there is no former binding whose type would have to be kept.
     env[name] = StructVar(value.type)
     for member, thing in value.members.items():
         if isinstance(thing, StructValue):
