@@ -57,6 +57,12 @@ def show_ops() -> str:
     return "\n".join(lines)
 
 
+def show_op_names() -> str:
+    """The names of all public ops, as an item of a list in Markdown."""
+    names = ", ".join(f"`ds.{name}`" for name in sorted(PUBLIC))
+    return textwrap.fill(f"- Ops, each one row of a table: {names}.", 130, subsequent_indent="  ")
+
+
 def show_lines(text: str, first: str, count: int) -> str:
     """Some lines of a text: from the one that holds `first`, and `...` for what is left out."""
     lines = text.splitlines()
@@ -92,6 +98,7 @@ def show_launch(name: str) -> str:
 # --- names ----------------------------------------------------------------------------------------
 
 INIT = ROOT / "diffsim" / "__init__.py"
+CHANGELOG = ROOT / "CHANGELOG.md"
 IMPORTED = re.compile(r"(?<=^from diffsim\.ir\.ops import \(\n)[^)]*(?=^\)$)", re.MULTILINE)
 PUBLISHED = re.compile(r"(?<=^__all__ = \[\n)[^]]*(?=^\]$)", re.MULTILINE)
 
@@ -182,10 +189,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write what the compiler makes into docs/*.md.")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if out of date")
     parser.add_argument(
-        "pages", nargs="*", type=Path, help="files (default: docs/*.md and __init__.py)"
+        "pages",
+        nargs="*",
+        type=Path,
+        help="files (default: docs/*.md, CHANGELOG.md and __init__.py)",
     )
     arguments = parser.parse_args()
-    pages = [p.resolve() for p in arguments.pages] or [*sorted((ROOT / "docs").glob("*.md")), INIT]
+    pages = [p.resolve() for p in arguments.pages] or [
+        *sorted((ROOT / "docs").glob("*.md")),
+        CHANGELOG,
+        INIT,
+    ]
     status = 0
     for page in pages:
         old = page.read_text(encoding="utf-8")

@@ -16,7 +16,11 @@ from diffsim.ir import ops
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "update_docs.py"
-PAGES = [p for p in sorted((ROOT / "docs").glob("*.md")) if " made: " in p.read_text("utf-8")]
+PAGES = [
+    p
+    for p in [ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if " made: " in p.read_text("utf-8")
+]
 INIT = ROOT / "diffsim" / "__init__.py"  # has the names of all ops
 
 
