@@ -30,7 +30,7 @@ if settings is not None:
         derandomize=True,
         database=None,
         deadline=None,
-        max_examples=25,
+        max_examples=15,
         suppress_health_check=_QUIET,
     )
     settings.register_profile(

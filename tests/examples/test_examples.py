@@ -88,28 +88,39 @@ def test_mass_spring_by_default(tmp_path):
     check_results(tmp_path / "out" / "mass_spring")
 
 
-def test_mass_spring_is_deterministic_and_resumes(tmp_path):
-    printed = {
-        name: run("mass_spring.py", *SHORT, "--seed", seed, "--out", name, folder=tmp_path)[0]
-        for name, seed in (("one", 5), ("two", 5), ("other", 6))
-    }
-    one, two, other = (dict(np.load(tmp_path / n / "weights.npz")) for n in ("one", "two", "other"))
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What a training of the walker printed, and the folder of what it wrote."""
+    folder = tmp_path_factory.mktemp("trained")
+    out, _ = run("mass_spring.py", *SHORT, "--seed", 5, "--out", "one", folder=folder)
+    return out, folder / "one"
+
+
+def test_mass_spring_is_deterministic_and_resumes(tmp_path, trained):
+    printed, kept = trained
+    for name, seed in (("two", 5), ("other", 6)):
+        run("mass_spring.py", *SHORT, "--seed", seed, "--out", name, folder=tmp_path)
+    folders = kept, tmp_path / "two", tmp_path / "other"
+    one, two, other = (dict(np.load(folder / "weights.npz")) for folder in folders)
     for name, values in one.items():
         np.testing.assert_array_equal(values, two[name])
     assert any((one[name] != other[name]).any() for name in one)
 
-    resumed = ("--resume", "one/weights.npz", "--out", "more")
+    resumed = ("--resume", kept / "weights.npz", "--out", "more")
     after, _ = run("mass_spring.py", *SHORT, *resumed, folder=tmp_path)
-    best, first = re.search(r"best (\S+)", printed["one"]), re.search(r"first (\S+)", after)
+    best, first = re.search(r"best (\S+)", printed), re.search(r"first (\S+)", after)
     assert first[1] == best[1]
 
 
-def test_mass_spring_refuses_weights_of_another_robot(tmp_path):
-    run("mass_spring.py", *SHORT, "--out", "walker", folder=tmp_path)
+def test_mass_spring_refuses_weights_of_another_robot(tmp_path, trained):
+    _, kept = trained
     hopper = EXAMPLES / "robots" / "hopper.json"
     for weights, message in (
-        ("walker/weights.npz", "w_position has the shape (32, 14, 2), this robot needs (32, 6, 2)"),
-        ("walker/walk.png", "no weights of this example can be read"),
+        (
+            f"{kept}/weights.npz",
+            "w_position has the shape (32, 14, 2), this robot needs (32, 6, 2)",
+        ),
+        (f"{kept}/walk.png", "no weights of this example can be read"),
         ("nowhere.npz", "no weights of this example can be read"),
     ):
         _, err = run("mass_spring.py", hopper, "--resume", weights, folder=tmp_path, status=2)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.soak.__main__ import run, scenarios
 
-SECONDS = 1.0
+SECONDS = 0.6
 
 
 @pytest.mark.host

@@ -32,7 +32,7 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
     """Emit a block's lanes from `at` on: side by side, or one by one in an incomplete row.
 
     A thread's lanes are a block apart, so that neighbouring threads always access neighbouring elements
-    (coalesced accesses, CUDA C++ Programming Guide).
+    (coalesced accesses).
     """
     thread = lanes.thread
     dim = thread.block_dim
