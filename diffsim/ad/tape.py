@@ -375,7 +375,8 @@ class Tape:
             check_seeds(record)
             # Before the adjoints: whether a write from Python clears its gradient depends on it.
             mark_inputs(record, self.keeps_inputs)
-        check_cuts(record, seeds, integrity)
+        # The loss starts from 1, which was read from no gradient.
+        check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
         # Compiles them all: what cannot be differentiated is refused with nothing changed.
         make_adjoints(record.firsts())
         if not known or loss is not self.loss:

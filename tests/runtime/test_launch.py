@@ -3,6 +3,7 @@
 import functools
 import gc
 import re
+import sys
 import warnings
 
 import numpy as np
@@ -307,3 +308,34 @@ def test_the_first_kernel_of_a_process(tmp_path, head, total):
         print(r[None])
     """
     assert run(tmp_path, text) == f"{total}\n"
+
+
+class Refusing:
+    """An output that can not be written to."""
+
+    def write(self, text):
+        raise TypeError("not text")
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_error_after_the_launch_launches_nothing_again(cpu, monkeypatch, again):
+    """With a default left out, a TypeError of Python's own means that arguments are missing; not this one."""
+    ds = cpu
+    x = ds.field(ds.i32, shape=())
+
+    @ds.kernel
+    def count(f: ds.template(), by: ds.i32 = 1):
+        f[None] += by
+        print(by)
+
+    if again:
+        count(x)
+        x[None] = 0
+    with monkeypatch.context() as m:
+        m.setattr(sys, "stdout", Refusing())
+        with pytest.raises(TypeError, match="not text"):
+            count(x)
+    assert x[None] == 1

@@ -138,7 +138,7 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordInt
 
     Args:
         entries: the record.
-        seeds: what the pass starts from.
+        seeds: the gradients that the user gave.
         integrity: of the record; it holds the clock's reading at the record's end.
 
     Raises:
@@ -150,15 +150,16 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordInt
         cuts = [c for c in cuts if c.record is not integrity and c.now > integrity.ended_at]
         if grad is None or not cuts or f not in all_written(entries.firsts()):
             continue
+        # One number for many elements was not read from a gradient.
+        if isinstance(seed, (int, float)) and f.shape + f.element:
+            continue
         array = seed.to_numpy() if isinstance(seed, Field) else array_of(seed)
-        shape = f.shape + f.element
-        if array.shape != shape or (isinstance(seed, (int, float)) and seed == 1):
-            continue  # not a gradient of the whole field; 1 is a usual seed, equal values say nothing
+        if array.shape != f.shape + f.element:
+            continue  # refused elsewhere
         given = array.reshape((*f.shape, -1))
         there = grad.storage.to_numpy().reshape(given.shape)
         for c in cuts:
-            # A seed that equals the gradient found there was read from it: the chain over two tapes is
-            # broken by the write, and would continue with the gradient of another value.
-            same = (given[c.part] == there[c.part]) & (given[c.part] != 0)
-            if same.any():
+            # The chain over two tapes is broken by the write, and would continue with the gradient of another
+            # value. The numbers are not compared: the seed may have been scaled or clipped on its way.
+            if ((given[c.part] != 0) & (there[c.part] != 0)).any():
                 raise refuse_cut(f, c, "this tape")

@@ -179,8 +179,8 @@ class Kernel(Named):
             by_field = self.gives_fields(args)
             self.forget()
         except TypeError:
-            # A launch function has as many parameters as the kernel: with another number of arguments Python
-            # has refused the call itself.
+            # With another number of arguments than the kernel has parameters, Python refuses the call of a
+            # launch function, and `_need_all` the others.
             if len(args) == self._count:
                 raise
             return self(*self.bind(args, {}))
@@ -213,7 +213,7 @@ class Kernel(Named):
 
     def _first(self, *args: Any) -> Any:
         """Compile at the first call; from then on the launch function is called directly."""
-        args = self._complete(args)
+        self._need_all(args)
         if self.gives_fields(args):
             return self._run(args, by_field=True)
         special, values = self.specialize(args)
@@ -225,13 +225,18 @@ class Kernel(Named):
         self._launch = special.launch
         return special.launch(*values)
 
-    def _complete(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Fill in defaults, or refuse the number of arguments."""
-        return args if len(args) == self._count else self.bind(args, {})
-
     def _dispatch(self, *args: Any) -> Any:
-        special, values = self.specialize(self._complete(args))
+        self._need_all(args)
+        special, values = self.specialize(args)
         return special.launch(*values)
+
+    def _need_all(self, args: tuple[Any, ...]) -> None:
+        """Raise, as Python does for a launch function, where the number of arguments differs.
+
+        `__call__` then binds them and launches again, so nothing may have been launched before this.
+        """
+        if len(args) != self._count:
+            raise TypeError("arguments are to be bound first")
 
     def _run(self, args: tuple[Any, ...], *, by_field: bool) -> Any:
         """Launch, compiling as often as captured values turn out to have changed.
