@@ -23,23 +23,23 @@ ROUNDS = 9
 
 def without_versions(make):
     """What `make` gives, run once, with launch functions that neither note nor compare versions."""
-    put, stamps = launch_function.Writer.put, launch_function.write_stamps
+    emit, stamps = launch_function.Writer.emit, launch_function.write_stamps
 
-    def put_rest(writer, *lines):
+    def emit_rest(writer, *lines):
         if not any("$stale(" in line for line in lines):
-            put(writer, *lines)
+            emit(writer, *lines)
 
     def only_dirty(writer, special, written, who):
         for a in written:
             if a.mem.is_grad:
-                put(writer, f"{writer.use(launch_function.versions_of(a.mem), 'v')}.dirty = True")
+                emit(writer, f"{writer.use(launch_function.versions_of(a.mem), 'v')}.dirty = True")
 
-    launch_function.Writer.put, launch_function.write_stamps = put_rest, only_dirty
+    launch_function.Writer.emit, launch_function.write_stamps = emit_rest, only_dirty
     try:
         made = make()
         made.run()
     finally:
-        launch_function.Writer.put, launch_function.write_stamps = put, stamps
+        launch_function.Writer.emit, launch_function.write_stamps = emit, stamps
     return made
 
 

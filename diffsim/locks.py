@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-_PATIENCE = 20.0
+_LONGEST_WAIT = 20.0
 """Longest time that a fork waits for another thread [s]; after it the fork goes on, as it must not hang."""
 
 # All locks made here. Weak, as some belong to objects that are collected before the process ends.
@@ -23,7 +23,7 @@ _known: weakref.WeakSet[Any] = weakref.WeakSet()
 # Functions that return a lock to acquire before a fork; they are called at each fork.
 _awaited: list[Callable[[], Any]] = []
 # The locks that `_before_fork` acquired: to be released in parent and child alike.
-_held: list[Any] = []
+_acquired: list[Any] = []
 
 
 def lock() -> Any:
@@ -58,20 +58,20 @@ def finish_before_fork(find: Callable[[], Any]) -> None:
 
 def _before_fork() -> None:
     """Acquire the awaited locks, each for a limited time, so that no fork waits for ever."""
-    held = []
+    acquired = []
     # One fixed order: two threads that fork at once would otherwise each hold what the other waits for.
     for find in reversed(_awaited):
         awaited = find()
-        if awaited.acquire(timeout=_PATIENCE):
-            held.append(awaited)
+        if awaited.acquire(timeout=_LONGEST_WAIT):
+            acquired.append(awaited)
     # In the opposite order of acquisition.
-    _held.extend(reversed(held))
+    _acquired.extend(reversed(acquired))
 
 
 def _after_fork() -> None:
     """Release the awaited locks, in the parent and in the child."""
-    while _held:
-        _held.pop(0).release()
+    while _acquired:
+        _acquired.pop(0).release()
 
 
 def _in_child() -> None:

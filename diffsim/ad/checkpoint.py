@@ -33,7 +33,7 @@ from diffsim.ad.recorder import (
     enclosing_recorder,
 )
 from diffsim.ad.reverse.backward import sweep
-from diffsim.ad.rollout_recorders import CarryWatch, RepeatRecorder
+from diffsim.ad.rollout_recorders import CarryRecorder, RepeatRecorder
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs
@@ -152,7 +152,7 @@ class _Rollout:
         self.memory = memory
         self.progress = progress
         self.stats = CheckpointStats(self.size)
-        self.held = 0
+        self.live = 0
         # Two numbers for each step, 16 bytes together: the random number count at its start, and its
         # trace.
         self.launches = array("q", bytes(8 * n_steps))
@@ -185,8 +185,8 @@ class _Rollout:
         # Where the others are is known after the first step, whose probe measures what a tape of it
         # saves.
         positions = {0}
-        watch = CarryWatch(outer, set(self.state))
-        before, session.tape = session.tape, watch
+        recorder = CarryRecorder(outer, set(self.state))
+        before, session.tape = session.tape, recorder
         try:
             for t in range(self.n):
                 if t in positions:
@@ -194,30 +194,32 @@ class _Rollout:
                 # The number of launches so far is the key of random numbers: restored before a step is
                 # run again, it makes that step draw the same numbers.
                 self.launches[t] = session.launches
-                watch.next_step(measure=t == 0 and self.memory is not None)
+                recorder.next_step(measure=t == 0 and self.memory is not None)
                 self.run(t)
                 # A tape that the step left open would record the rest of the rollout.
-                if session.tape is not watch:
+                if session.tape is not recorder:
                     raise AutodiffError(
                         "the step changed the tape",
                         Span.of_caller(),
                         hint="let every tape that the step begins end in the same step",
                     )
-                self.traces[t] = watch.trace.number
+                self.traces[t] = recorder.trace.number
                 if t == 0:
-                    self.budget(watch)
+                    self.budget(recorder)
                     positions = self.plan()
             # Gradients set in a step would be set again whenever the backward pass runs it again.
-            check_rollout(watch.set_grads, watch.seeded_grads, set(watch.written) - set(self.state))
+            check_rollout(
+                recorder.set_grads, recorder.seeded_grads, set(recorder.written) - set(self.state)
+            )
         except BaseException:
             # Some steps have written to fields, and no entry stands for them.
             outer.cut_short("the checkpointed rollout", Span.of_caller())
             raise
         finally:
-            if session.tape is watch:
+            if session.tape is recorder:
                 session.tape = before
-        self.written = list(watch.written)
-        self.inputs = watch.inputs
+        self.written = list(recorder.written)
+        self.inputs = recorder.inputs
         self.now = session.clock
         # The backward pass reads the inputs again, so the tape around it saves them before they are
         # overwritten.
@@ -225,7 +227,7 @@ class _Rollout:
         read = dict.fromkeys(field for field, _ in self.inputs)
         written = [*self.state, *self.written]
         outer.rolled_out(
-            RolloutSummary(self.backward, self.run_all_again, read, written, watch.alive)
+            RolloutSummary(self.backward, self.run_all_again, read, written, recorder.alive)
         )
 
     def run_all_again(self) -> None:
@@ -234,13 +236,13 @@ class _Rollout:
             session.launches = self.launches[t]
             self.step(t)
 
-    def budget(self, watch: CarryWatch) -> None:
+    def budget(self, recorder: CarryRecorder) -> None:
         """Compute from the first step how many snapshots fit into the memory."""
-        self.final_bytes = self.size + sum(f.storage.layout.nbytes for f in watch.written)
+        self.final_bytes = self.size + sum(f.storage.layout.nbytes for f in recorder.written)
         if self.memory is None:
             return
-        assert watch.probe is not None
-        saves = watch.probe.bytes
+        assert recorder.probe is not None
+        saves = recorder.probe.bytes
         # The final values are held during the backward pass, since fields return to them at its end.
         free = self.memory - self.final_bytes - self.own_bytes
         if self.schedule == "binomial":
@@ -270,8 +272,8 @@ class _Rollout:
         return set(binomial_plan(0, self.n, self.snapshots))
 
     def take_snapshot(self) -> Snapshot:
-        self.held += 1
-        self.stats.snapshots = max(self.stats.snapshots, self.held)
+        self.live += 1
+        self.stats.snapshots = max(self.stats.snapshots, self.live)
         self.update_peak(0)
         return [
             copied((f, None), "hold fewer: snapshots=, or memory= in bytes") for f in self.state
@@ -279,8 +281,8 @@ class _Rollout:
 
     def update_peak(self, saves: int) -> None:
         """Update the peak of bytes held."""
-        held = self.held * self.size + self.other_bytes + saves
-        self.stats.peak_bytes = max(self.stats.peak_bytes, held)
+        used = self.live * self.size + self.other_bytes + saves
+        self.stats.peak_bytes = max(self.stats.peak_bytes, used)
 
     def restore(self, snapshot: Snapshot) -> None:
         for f, values in zip(self.state, snapshot, strict=True):
@@ -302,7 +304,7 @@ class _Rollout:
         fields = [*self.state, *self.written]
         final = [Saved((f, None)) for f in fields]
         launches = session.launches
-        self.held = len(self.stored)
+        self.live = len(self.stored)
         self.other_bytes = self.own_bytes + sum(s.data.nbytes for s in final)
         hi = self.n
         try:
@@ -312,15 +314,15 @@ class _Rollout:
                 if self.schedule == "equidistant":
                     self.segment(lo, hi, self.stored[lo])
                 else:
-                    self.sweep(lo, hi, self.stored[lo], self.snapshots - self.held)
+                    self.sweep(lo, hi, self.stored[lo], self.snapshots - self.live)
                 if lo > 0:  # the first is kept for a second backward pass
                     del self.stored[lo]
-                    self.held -= 1
+                    self.live -= 1
                 hi = lo
         finally:
             # The random numbers of the program after the pass must not depend on the pass.
             session.launches = launches
-            self.integrity.put_back(final)
+            self.integrity.restore_final(final)
         self.other_bytes = self.own_bytes
         if self.progress:
             sys.stderr.write("\n")
@@ -340,7 +342,7 @@ class _Rollout:
             if free:
                 here = self.take_snapshot()
                 self.sweep(middle, hi, here, free - 1)
-                self.held -= 1
+                self.live -= 1
             else:
                 self.adjoint(middle, hi)
             hi = middle
@@ -369,11 +371,11 @@ class _Rollout:
         # the state would change the step.
         session.tape = trace = StepTrace()
         integrity = RecordIntegrity()
-        hearing = session.begin_hearing(integrity)
+        entry = session.add_witness(integrity)
         try:
             self.run_again(t)
         finally:
-            session.end_hearing(hearing)
+            session.remove_witness(entry)
             session.tape = None
         integrity.check([], (*self.state, *self.written))
         self.compare(t, trace)
@@ -400,10 +402,10 @@ class _Rollout:
         self.update_peak(saver.bytes)
         # A single step is run even if it saves more than the first did, and refused only afterwards,
         # since the number for the message is not known before.
-        if saver.bytes > (room := self.room()):
+        if saver.bytes > (left := self.bytes_left()):
             raise AutodiffError(
                 f"step {lo} of the checkpointed rollout needs {saver.bytes} bytes for values that it "
-                f"overwrites, more than the first step did, and {room} are left of memory={self.memory}",
+                f"overwrites, more than the first step did, and {left} are left of memory={self.memory}",
                 Span.of_caller(),
                 hint="give it more memory, or fewer snapshots",
             )
@@ -427,7 +429,7 @@ class _Rollout:
                 self.run_again(t)
                 self.compare(t, repeat.trace)
                 # Asked after each step, before a tape that is too long uses up the memory.
-                fits = hi - lo == 1 or recorder.saver.bytes <= self.room()
+                fits = hi - lo == 1 or recorder.saver.bytes <= self.bytes_left()
                 if not fits:
                     break
         finally:
@@ -436,11 +438,11 @@ class _Rollout:
             raise session_reset()
         return fits
 
-    def room(self) -> float:
+    def bytes_left(self) -> float:
         """Return how many bytes are left for what a tape saves."""
         if self.memory is None:
             return math.inf
-        return self.memory - self.held * self.size - self.other_bytes
+        return self.memory - self.live * self.size - self.other_bytes
 
 
 def _check_step(step: Any, n_steps: Any, schedule: Any, where: Span | None) -> None:

@@ -107,7 +107,9 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
     def _note_write(self, field: Field, index: Index) -> None:
         if self.script is not None:
             # The values as they are now; the arrays that they came from may change.
-            self.script.append(functools.partial(_put, field, index, read_elements(field, index)))
+            self.script.append(
+                functools.partial(_write_elements, field, index, read_elements(field, index))
+            )
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         if self.trace is not None:
@@ -115,7 +117,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
         self.body.copied(target, source, to, at)
         if self.script is not None:
             # Read when it is run again: the source depends on the perturbed inputs.
-            self.script.append(lambda: _put(target, to, read_elements(source, at)))
+            self.script.append(lambda: _write_elements(target, to, read_elements(source, at)))
 
     def writing(self, field: Field, row: int | None) -> None:
         self.body.writing(field, row)
@@ -143,7 +145,7 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
             self.script.append(rollout.again)
 
 
-def _put(field: Field, index: Index, values: np.ndarray) -> None:
+def _write_elements(field: Field, index: Index, values: np.ndarray) -> None:
     write_elements(field, index, values)
     field._touch()
 

@@ -199,7 +199,7 @@ def _as_constant(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         constants = [_as_constant(e) for e in x]
         return constants if isinstance(x, list) else tuple(constants)
-    if isinstance(x, Matrix) and x.taken is not None:
+    if isinstance(x, Matrix) and x.provenance is not None:
         made = Matrix(x.entries)
         made.typed = x.typed
         return made

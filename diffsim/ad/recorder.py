@@ -15,7 +15,7 @@ import numpy as np
 
 from diffsim.ad.checks.access_validation import Validator
 from diffsim.ad.checks.integrity import RecordIntegrity
-from diffsim.ad.checks.nan_search import NanWatch
+from diffsim.ad.checks.nan_search import NanSearch
 from diffsim.ad.record.arguments import IMMUTABLE, frozen
 from diffsim.ad.record.elements import Box, Index, read_elements
 from diffsim.ad.record.entries import (
@@ -59,7 +59,7 @@ class EnclosingRecorder(ABC):
     intercepts: bool
     trace: StepTrace | None = None
     validator: Validator | None
-    nan: NanWatch | None
+    nan: NanSearch | None
 
     @abstractmethod
     def writing(self, field: Field, row: int | None) -> None:
@@ -153,7 +153,7 @@ class TapeRecorder(EnclosingRecorder):
         self.saver = OverwriteSaver()
         self._own_saves: list[Saved] = []
         self.validator = Validator() if self.validating else None
-        self.nan = NanWatch() if self.checking_nan else None
+        self.nan = NanSearch() if self.checking_nan else None
         self.snapshot: StartSnapshot | None = None
 
     # ---- the block of a tape
@@ -169,14 +169,14 @@ class TapeRecorder(EnclosingRecorder):
         self.integrity.check_unchanged(self.record)
         self._front: Recorder = front or self
         session.tape = self._front
-        self._hearing: tuple[int, Witness] = session.begin_hearing(self)
+        self._witness_entry: tuple[int, Witness] = session.add_witness(self)
 
     def end(self) -> bool:
         """Stop receiving events; returns whether it still was the recorder (else the session was reset)."""
         # `ds.init` in the block has put another session, or none, in its place.
         whole = session.tape is self._front
-        session.end_hearing(self._hearing)
-        del self._hearing, self._front  # no cycles: a record goes at once when it is dropped
+        session.remove_witness(self._witness_entry)
+        del self._witness_entry, self._front  # no cycles: a record goes at once when it is dropped
         session.tape = None
         self.integrity.ended_at = session.clock
         return whole

@@ -71,7 +71,7 @@ class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
         self.body.rolled_out(rollout)
 
 
-class CarryWatch(NullRecorder):
+class CarryRecorder(NullRecorder):
     """Notes what a step reads and writes, to find fields that are missing from the state.
 
     It makes no entries: the rollout as a whole becomes one of the recorder around it (`outer`). A rollout

@@ -323,8 +323,8 @@ class Tape:
         self._check_backward(loss, seeds)
         # 2. From here on gradients change. `session.passes` tells other threads, whose tapes must not
         # clear them.
-        clock, me = session.clock, threading.get_ident()
-        session.passes.add(me)
+        clock, this_thread = session.clock, threading.get_ident()
+        session.passes.add(this_thread)
         try:
             self._compute_gradients(loss, seeds)
         except BaseException as error:
@@ -338,7 +338,7 @@ class Tape:
                 )
             raise
         finally:
-            session.passes.discard(me)
+            session.passes.discard(this_thread)
 
     def _starting_gradients(
         self, loss: Field | Recorded | None, grads: Mapping[Field, Any] | None

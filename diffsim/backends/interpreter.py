@@ -123,10 +123,10 @@ class _Interpreter:
         # Flat, as scalar IR has one argument per component where tensor IR has one per vector.
         numbers = [x for a in args for x in np.ravel(a)]
         for arg in kernel.args:
-            taken, numbers = numbers[: size_of(arg.type)], numbers[size_of(arg.type) :]
-            if len(taken) < size_of(arg.type):
+            own, numbers = numbers[: size_of(arg.type)], numbers[size_of(arg.type) :]
+            if len(own) < size_of(arg.type):
                 raise ValueError(f"there is no value for the argument {arg.hint}")
-            self.env[arg] = _as(np.array(taken).reshape(arg.type.shape), arg.type)
+            self.env[arg] = _as(np.array(own).reshape(arg.type.shape), arg.type)
         if numbers:
             raise ValueError(f"{len(numbers)} numbers too many in the arguments")
 
@@ -201,9 +201,9 @@ class _Interpreter:
             if s.out is not None:
                 self.env[s.out] = old
         elif isinstance(s, For):
-            turns = range(int(self.value(s.lo)), int(self.value(s.hi)))
+            indices = range(int(self.value(s.lo)), int(self.value(s.hi)))
             carried = self.values(s.inits)
-            for k in reversed(turns) if s.reverse else turns:
+            for k in reversed(indices) if s.reverse else indices:
                 self.env[s.index] = _as(k, s.index.type)
                 # All parameters at once: one carried value may be computed from another's old
                 # value.

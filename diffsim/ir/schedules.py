@@ -15,29 +15,29 @@ _FEWEST_SLOTS = 4  # with fewer, folding a vector into one scalar is as fast
 class Privatized:
     """Additions of a parallel task to one memory that threads may make in private copies of it.
 
-    Invariant: the task touches the part of `mem` that `lead` selects by these additions alone.
+    Invariant: the task touches the part of `mem` that `prefix` selects by these additions alone.
 
     Attributes:
         mem: the memory.
-        lead: the first indices, equal in all of the additions: each a leaf plus a constant (leaf None:
+        prefix: the first indices, equal in all of the additions: each a leaf plus a constant (leaf None:
             the constant).
         atomics: the additions.
         count: about how many of them a lane makes.
         meeting: how many of these go to an element that is the same for all lanes along the last axis.
     """
 
-    __slots__ = ("atomics", "count", "lead", "meeting", "mem")
+    __slots__ = ("atomics", "count", "meeting", "mem", "prefix")
 
     def __init__(
         self,
         mem: Mem,
-        lead: tuple[tuple[Value | None, int], ...],
+        prefix: tuple[tuple[Value | None, int], ...],
         atomics: frozenset[Atomic],
         count: int,
         meeting: int,
     ) -> None:
         self.mem = mem
-        self.lead = lead
+        self.prefix = prefix
         self.atomics = atomics
         self.count = count
         self.meeting = meeting
@@ -45,7 +45,7 @@ class Privatized:
     @property
     def scalars(self) -> int:
         """Scalars in one copy."""
-        return scalars_within(self.mem, len(self.lead))
+        return scalars_within(self.mem, len(self.prefix))
 
     def slots(self, most: int) -> int:
         """Return how many numbers a copy has for each scalar where lanes run as vectors.
@@ -95,10 +95,10 @@ class Uniform:
         self.counts = counts
 
 
-def scalars_within(mem: Mem, lead: int) -> int:
-    """Count the scalars in the part of a memory of known shape whose first `lead` indices are given."""
+def scalars_within(mem: Mem, given: int) -> int:
+    """Count the scalars in the part of a memory of known shape whose first `given` indices are given."""
     assert mem.shape is not None
     n = size_of(mem.dtype)
-    for d in mem.shape[lead:]:
+    for d in mem.shape[given:]:
         n *= d
     return n

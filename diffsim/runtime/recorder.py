@@ -38,7 +38,7 @@ Pull = Callable[[Any], Any]
 
 
 class Witness(Protocol):
-    """Receives the writes of other threads than its own (`Session.begin_hearing`)."""
+    """Receives the writes of other threads than its own (`Session.add_witness`)."""
 
     def written_elsewhere(self, f: AnyField, who: str, span: Span | None) -> None:
         """Another thread has written to a field, or to an array."""

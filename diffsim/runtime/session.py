@@ -102,38 +102,38 @@ class Session:
 
     @tape.setter
     def tape(self, tape: Recorder | None) -> None:
-        me = threading.get_ident()
+        this_thread = threading.get_ident()
         # Copy-on-write: launch functions read `recorders` without a lock, so no dictionary is changed that
         # they may hold.
         with self._changing:
-            others = {n: t for n, t in self.recorders.items() if n != me}
-            self.recorders = others if tape is None else {**others, me: tape}
+            others = {n: t for n, t in self.recorders.items() if n != this_thread}
+            self.recorders = others if tape is None else {**others, this_thread: tape}
             # `alone` must be derived from the new dictionary.
-            self._hear(self.witnesses)
+            self._set_witnesses(self.witnesses)
 
     @property
     def listener(self) -> Recorder | None:
         """The recorder to which this thread reports, while a tape records in any thread."""
-        me = threading.get_ident()
+        this_thread = threading.get_ident()
         # Only where another thread witnesses: its tape must know of writes it did not record.
-        own = self.recorders.get(me)
+        own = self.recorders.get(this_thread)
         # A copy, as threads end their recordings at any time.
-        others = [witness for thread, witness in list(self.witnesses) if thread != me]
+        others = [witness for thread, witness in list(self.witnesses) if thread != this_thread]
         return NeighbourRecorder(own, others) if others else own
 
-    def begin_hearing(self, witness: Witness) -> tuple[int, Witness]:
-        """Report what other threads write to a witness, until `end_hearing` of what this returns."""
+    def add_witness(self, witness: Witness) -> tuple[int, Witness]:
+        """Report what other threads write to a witness, until `remove_witness` of what this returns."""
         entry = threading.get_ident(), witness
         with self._changing:
-            self._hear([*self.witnesses, entry])
+            self._set_witnesses([*self.witnesses, entry])
         return entry
 
-    def end_hearing(self, entry: tuple[int, Witness]) -> None:
+    def remove_witness(self, entry: tuple[int, Witness]) -> None:
         """End the reports to a witness."""
         with self._changing:
-            self._hear([w for w in self.witnesses if w is not entry])
+            self._set_witnesses([w for w in self.witnesses if w is not entry])
 
-    def _hear(self, witnesses: list[tuple[int, Witness]]) -> None:
+    def _set_witnesses(self, witnesses: list[tuple[int, Witness]]) -> None:
         self.witnesses = witnesses
         # With at most one witness, `alone` leads its thread straight to its recorder; all other threads go
         # through `listener`.
@@ -142,19 +142,19 @@ class Session:
     def forget_other_threads(self) -> None:
         """Discard the state of all other threads: the child of a fork has only this one."""
         # The other threads do not exist in the child, so that nothing would ever remove their recorders.
-        me = threading.get_ident()
+        this_thread = threading.get_ident()
         for numbers in (self.recorders, self.passes):
             # In place, which only a process with one thread may do.
-            for number in [n for n in numbers if n != me]:
+            for number in [n for n in numbers if n != this_thread]:
                 numbers.pop(number) if isinstance(numbers, dict) else numbers.remove(number)
-        self._hear([w for w in self.witnesses if w[0] == me])
+        self._set_witnesses([w for w in self.witnesses if w[0] == this_thread])
 
     def others_use_gradients(self) -> bool:
         """Return whether another thread records, or runs a backward pass."""
         if not self.passes and not self.witnesses:
             return False
-        me = threading.get_ident()
-        return any(n != me for n in (*self.passes, *(n for n, _ in list(self.witnesses))))
+        this_thread = threading.get_ident()
+        return any(n != this_thread for n in (*self.passes, *(n for n, _ in list(self.witnesses))))
 
     @property
     def launches(self) -> int:

@@ -42,13 +42,17 @@ def test_only_these_additions_touch_the_part(name):
     n = 2
     done = trace(kernel, n).accesses
     for p in task.privatized:
-        leads = [shift + (0 if v is None else n) for v, shift in p.lead]
-        inside = [a for a in done if a.stmt.mem is p.mem and list(a.element[: len(leads)]) == leads]
+        prefixes = [shift + (0 if v is None else n) for v, shift in p.prefix]
+        inside = [
+            a for a in done if a.stmt.mem is p.mem and list(a.element[: len(prefixes)]) == prefixes
+        ]
         assert {a.stmt for a in inside} == p.atomics
         assert all(a.stmt in p.atomics for a in inside)
         lanes = {a.lane for a in done}
         assert len(inside) == p.count * len(lanes)
-        assert p.scalars == p.mem.shape[-1] * (1 if leads else p.mem.shape[0] ** (p.mem.rank - 1))
+        assert p.scalars == p.mem.shape[-1] * (
+            1 if prefixes else p.mem.shape[0] ** (p.mem.rank - 1)
+        )
         of_lane = {
             (s, lane): [a.element for a in inside if a.stmt is s and a.lane == lane]
             for s in p.atomics
@@ -60,7 +64,7 @@ def test_only_these_additions_touch_the_part(name):
 
 def test_which_are_found():
     found = {
-        name: sorted((p.mem.name, len(p.lead), p.count) for p in lowered(body)[1].privatized)
+        name: sorted((p.mem.name, len(p.prefix), p.count) for p in lowered(body)[1].privatized)
         for name, body in BODIES.items()
     }
     assert found == {

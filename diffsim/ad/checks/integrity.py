@@ -41,7 +41,7 @@ class RecordIntegrity:
             hint="record the tape anew: tape.reset(), and then: with tape: ...",
         )
 
-    def put_back(self, final: list[Saved]) -> None:
+    def restore_final(self, final: list[Saved]) -> None:
         """Restore, at the end of a backward pass, the values from its start, in reverse order."""
         if not final:
             return
@@ -49,9 +49,9 @@ class RecordIntegrity:
             # An exit stack calls back in reverse order of registration, which is the order that undoes
             # the restores.
             for saved in final:
-                stack.callback(self._put_back, saved)
+                stack.callback(self._restore, saved)
 
-    def _put_back(self, saved: Saved) -> None:
+    def _restore(self, saved: Saved) -> None:
         with self.if_cut_short(saved.box[0]):
             saved.restore()
 

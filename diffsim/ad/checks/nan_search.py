@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_LINES = 4
 
 
-class NanWatch:
+class NanSearch:
     """Finds the first launch or adjoint that writes a NaN."""
 
     def __init__(self) -> None:

@@ -127,7 +127,7 @@ class Launched(Entry):
 
     def forget_gradient(self) -> None:
         if self.returned is not None:
-            self.returned.take()
+            self.returned.pop_grad()
 
     def backward(self, run: BackwardRun, variant: Derivative | None = None) -> None:
         """Run its adjoint (or a variant of it, which an observed run asks for)."""
@@ -141,7 +141,7 @@ class Launched(Entry):
                 launch(self.args, self.now, self.seed)
                 return
             # Taking clears: the next pass starts from nothing.
-            g = self.returned.take()
+            g = self.returned.pop_grad()
             if g is None and not special.accesses.writes:
                 return  # it was only looked at
             seeds = np.zeros(self.returned.array.shape) if g is None else g
@@ -379,11 +379,11 @@ class Computed(Entry):
         return [(f, index) for f, index in places if f is not None]
 
     def forget_gradient(self) -> None:
-        self.made.take()
+        self.made.pop_grad()
 
     def backward(self, run: BackwardRun) -> None:
         """Add the pulled back gradient of the result to those of the operands."""
-        g = self.made.take()
+        g = self.made.pop_grad()
         if g is None:
             return
         for source, pull in self.parts:

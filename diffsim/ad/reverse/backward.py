@@ -9,7 +9,7 @@ from typing import Any
 from diffsim.ad.checks.broken_chains import check_chain
 from diffsim.ad.checks.integrity import RecordIntegrity, check_kernels
 from diffsim.ad.checks.lost_gradients import check_seeds
-from diffsim.ad.checks.nan_search import NanWatch
+from diffsim.ad.checks.nan_search import NanSearch
 from diffsim.ad.record.elements import Index
 from diffsim.ad.record.entries import Launched, Replaced
 from diffsim.ad.record.entry import Entry, fields_of
@@ -32,9 +32,9 @@ def run_adjoints(
     integrity: RecordIntegrity,
     *,
     retainer: GradientRetainer | None = None,
-    nan: NanWatch | None = None,
+    nan: NanSearch | None = None,
     hooks: Sequence[Hook] = (),
-    put_back: bool = True,
+    restores: bool = True,
 ) -> None:
     """Run the adjoints from the gradients as they are.
 
@@ -44,9 +44,9 @@ def run_adjoints(
         retainer: keeps gradients of what is stored into.
         nan: looks for NaN after each adjoint.
         hooks: called after the adjoint of each launch.
-        put_back: whether values that were overwritten return to what they are now at the end.
+        restores: whether values that were overwritten return to what they are now at the end.
     """
-    run = _EntryRun(entries, integrity, retainer, nan, hooks, put_back=put_back)
+    run = _EntryRun(entries, integrity, retainer, nan, hooks, restores=restores)
     try:
         # The chain rule in reverse: when an entry's adjoint runs, those of all later uses of its
         # results have run.
@@ -56,7 +56,7 @@ def run_adjoints(
             retainer.finish()
     finally:
         # Also after a failure: the pass has changed gradients only, as far as the program can tell.
-        integrity.put_back(run.final)
+        integrity.restore_final(run.final)
 
 
 class _EntryRun:
@@ -71,16 +71,16 @@ class _EntryRun:
         entries: Sequence[Entry],
         integrity: RecordIntegrity,
         retainer: GradientRetainer | None,
-        nan: NanWatch | None,
+        nan: NanSearch | None,
         hooks: Sequence[Hook],
         *,
-        put_back: bool,
+        restores: bool,
     ) -> None:
         self.integrity = integrity
         self.retainer = retainer
         self.nan = nan
         self.hooks = hooks
-        self.put_back = put_back
+        self.restores = restores
         self.observed = retainer is not None or nan is not None or bool(hooks)
         self.final: list[Saved] = []
         # number of the step whose adjoint has run; counting costs a pass over the record, so only for hooks
@@ -115,8 +115,8 @@ class _EntryRun:
             self.retainer.clearing(field, index)
 
     def restore(self, saved: Saved) -> None:
-        if self.put_back:
-            # The present value is copied first: `put_back` undoes the restores in reverse order.
+        if self.restores:
+            # The present value is copied first: `restore_final` undoes the restores in reverse order.
             self.final.append(Saved(saved.box))
             saved.restore()
         else:
@@ -142,7 +142,7 @@ def sweep(record: Record, integrity: RecordIntegrity) -> None:
     check_kernels(record)
     check_chain(record)
     check_seeds(record)
-    run_adjoints(record, integrity, put_back=False)
+    run_adjoints(record, integrity, restores=False)
 
 
 def make_adjoints(entries: Iterable[Entry]) -> None:

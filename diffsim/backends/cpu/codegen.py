@@ -127,7 +127,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     # (`chunks.slices`): its lanes are counted even where each of them is short.
     work = cost(task.body) if kind == "copies" or safepoints.has_long(task.body) else 0
     chunk = chunk_copies(module, task)
-    mine = chunk.enter(body, k) if kind == "copies" else ""
+    mine = chunk.begin(body, k) if kind == "copies" else ""
     if kind == "logged":
         update_log.find_logs(body, k, task)
     if isinstance(body, SimdLowering):
@@ -137,7 +137,7 @@ def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     else:
         body.block(task.body)
     if mine:
-        chunk.leave(body, mine)
+        chunk.end(body, mine)
     if isinstance(body, SimdLowering):
         body.close_preamble()
     body.emit("ret void")
@@ -276,10 +276,10 @@ def _launch(module: Module) -> list[str]:
     code += [
         Block([], tuple(i for _, _, index in t.reductions for i in index)) for t in kernel.tasks
     ]
-    leads = [
-        tuple(v for v, _ in p.lead if v is not None) for t in kernel.tasks for p in t.privatized
+    prefixes = [
+        tuple(v for v, _ in p.prefix if v is not None) for t in kernel.tasks for p in t.privatized
     ]
-    code += [Block([], lead) for lead in leads]
+    code += [Block([], prefix) for prefix in prefixes]
     mems = [m for t in kernel.tasks for _, m, _ in t.reductions]
     body.load_parameters(code, [*mems, *(p.mem for t in kernel.tasks for p in t.privatized)])
     for k, task in enumerate(kernel.tasks):

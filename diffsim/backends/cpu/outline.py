@@ -82,11 +82,11 @@ class _Cut:
     def lower(self) -> None:
         """Emit the parts as functions, and calls of them in place of the block."""
         body, module = self.body, self.body.module
-        room = Mem("frame", u8, 1, None, "scratch")
+        frame_mem = Mem("frame", u8, 1, None, "scratch")
         # `scratch` multiplies by the lanes that run together; the frame is one for all of them.
         count = Const(i64, -(-self.layout() // self.lanes))
-        ticket = module.target.scratch(body, Alloca(room, count, self.block.stmts[0].span))
-        frame = body.pointers[room]
+        ticket = module.target.scratch(body, Alloca(frame_mem, count, self.block.stmts[0].span))
+        frame = body.pointers[frame_mem]
         handed = self.handed()
         body.int64_names.append({})  # widened indices are valid in this block only, as in any other
         for v in self.found:

@@ -30,7 +30,7 @@ def _axes(p: Privatized) -> list[tuple[int, int]]:
     mem = p.mem
     # Only fields are privatized: an array of unknown shape has no size to compare with.
     assert mem.shape is not None
-    axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.lead) :]
+    axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.prefix) :]
     return [*axes, (size_of(mem.dtype), mem.component_stride)]
 
 
@@ -61,7 +61,7 @@ def contiguous(p: Privatized) -> bool:
 def copy_at(p: Privatized, place: str, slots: int = 1) -> PrivateCopy:
     """Describe a copy at an address; with slots every stride grows by their number."""
     *strides, component = (s * slots for s in _strides(p))
-    return PrivateCopy(place, len(p.lead), strides, component, slots)
+    return PrivateCopy(place, len(p.prefix), strides, component, slots)
 
 
 class Chunk:
@@ -101,7 +101,7 @@ class Chunk:
     def _spread(self) -> list[tuple[Privatized, int]]:
         return [(p, n) for p, n in zip(self.private, self.slots, strict=True) if n > 1]
 
-    def enter(self, body: FunctionLowering, k: int) -> str:
+    def begin(self, body: FunctionLowering, k: int) -> str:
         """Emit the start of a chunk: locate its copies and zero them; return their address."""
         base, _ = _block_of(body, k)
         # One copy per chunk, not per thread: which thread runs a chunk has no influence on the
@@ -123,7 +123,7 @@ class Chunk:
             behind += n * _bytes(p) if n > 1 else 0
         return mine
 
-    def leave(self, body: FunctionLowering, mine: str) -> None:
+    def end(self, body: FunctionLowering, mine: str) -> None:
         """Emit the end of a chunk: add up the slots of each scalar into its plain copy."""
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
@@ -186,8 +186,8 @@ def sum_functions(module: Module, chunk: Chunk, k: int, arguments: str) -> list[
         body = FunctionLowering(module, lines)
         # Leading indices are values of the launch, not of a lane: every function that needs them
         # evaluates them itself.
-        leads = tuple(v for v, _ in p.lead if v is not None)
-        body.load_parameters([Block([], leads)], [p.mem])
+        prefixes = tuple(v for v, _ in p.prefix if v is not None)
+        body.load_parameters([Block([], prefixes)], [p.mem])
         copies, used = _block_of(body, k)
         block = body.assign(f"getelementptr i8, ptr {copies}, i64 {at}")
         _add_one(body, p, block, chunk.bytes, used, ("%begin", "%end"))
@@ -218,17 +218,17 @@ def are_there(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterat
     """
     for p in private:
         assert p.mem.shape is not None
-        for (base, shift), extent in zip(p.lead, p.mem.shape, strict=False):
+        for (base, shift), extent in zip(p.prefix, p.mem.shape, strict=False):
             if base is not None:
                 # Unsigned, so that one comparison covers negative indices too.
-                yield body.assign(f"icmp ult i64 {_lead_index(body, base, shift)}, {extent}")
+                yield body.assign(f"icmp ult i64 {_prefix_index(body, base, shift)}, {extent}")
 
 
 def start(body: FunctionLowering, p: Privatized) -> str:
     """Emit the address of the first scalar of the copied part."""
     first = body.pointers[p.mem]
-    for (base, shift), stride in zip(p.lead, body.element_strides(p.mem), strict=False):
-        index = _lead_index(body, base, shift)
+    for (base, shift), stride in zip(p.prefix, body.element_strides(p.mem), strict=False):
+        index = _prefix_index(body, base, shift)
         offset = body.assign(f"mul nsw i64 {index}, {stride}")
         first = body.element(first, p.mem.dtype.scalar.llvm, offset)
     return first
@@ -290,7 +290,7 @@ def _loops(p: Privatized) -> list[tuple[int, int, int]]:
     return loops
 
 
-def _lead_index(body: FunctionLowering, base: Value | None, shift: int) -> str:
+def _prefix_index(body: FunctionLowering, base: Value | None, shift: int) -> str:
     if base is None:
         return str(shift)
     wide = body.index64(base)

@@ -23,7 +23,7 @@ from diffsim.ir.nodes import Atomic, Store, Task
 from diffsim.ir.traversal import iterations, statements
 
 _COPY_WORK = 1  # additions that a scalar of a thread's copy must save, to be worth its zeroing
-_COPIES_ROOM = 1 << 24  # bytes of copies, where there are more than threads
+_COPIES_BYTES = 1 << 24  # bytes of copies, where there are more than threads
 _FIXED_WORK = 2  # the same, where the number of copies does not follow that of threads
 _FIXED_COPIES = 32
 _FEWEST_COPIES = 4  # more threads than this could not help: updates are rather logged
@@ -215,8 +215,8 @@ class _Spread:
         threads = body.load_slot(THREADS, "i64")
         least = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {threads})")
         # Measured: copies pay from about one addition per scalar of them on (docs/adr/0008).
-        room = body.assign(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
-        worth = body.assign(f"icmp sgt i64 {self.additions()}, {room}")
+        break_even = body.assign(f"mul i64 {least}, {_COPY_WORK * chunk.scalars}")
+        worth = body.assign(f"icmp sgt i64 {self.additions()}, {break_even}")
         # No more than _MOST_COPIED bytes in all: the arena would take that memory and keep it.
         little = body.assign(f"icmp sle i64 {least}, {_MOST_COPIED // chunk.bytes}")
         worth = body.assign(f"and i1 {worth}, {little}")
@@ -259,8 +259,8 @@ class _Spread:
     def add_in_copies(self, chunk: private_copies.Chunk, least: str) -> None:
         """Run at least `least` chunks, each with private copies, and add the copies up."""
         body, k = self.body, self.k
-        room = _COPIES_ROOM // chunk.bytes
-        most = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {room})")
+        fit = _COPIES_BYTES // chunk.bytes
+        most = body.assign(f"call i64 @llvm.smin.i64(i64 {self.chunks}, i64 {fit})")
         used = slices(body, self.lanes, self.work, least, most)
         block = alloc(body, self.pool, body.assign(f"mul i64 {used}, {chunk.bytes}"))
         private_copies.keep_block(body, k, block, used)

@@ -66,11 +66,9 @@ def lanes_at_once(task: Task, jit: Jit) -> int:
         for v in outs(s):
             if v.type.scalar.is_float:
                 bits = max(bits, v.type.scalar.bits)
-    lanes, room = (
-        jit.vector_bits // bits,
-        jit.vector_registers // _register_pressure(task.body, task.simd),
-    )
-    lanes *= 4 if room >= 4 else 2 if room >= 2 else 1
+    lanes = jit.vector_bits // bits
+    fit = jit.vector_registers // _register_pressure(task.body, task.simd)
+    lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
     extent = _extent(task)
     # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
     # would compute for nothing.

@@ -355,17 +355,17 @@ class SimdValues(FunctionLowering):
         """Spill a vector to an array on the stack, to read single lanes; `free_array` reuses the array."""
         # Through memory, as extractelement with a run-time lane becomes the same store and load,
         # once for each lane.
-        rooms = self.free_arrays.setdefault(t, [])
-        if rooms:
-            room = rooms.pop()
+        arrays = self.free_arrays.setdefault(t, [])
+        if arrays:
+            array = arrays.pop()
         else:
-            room = self.fresh()
-            self.preamble.append(f"  {room} = alloca [{self.lanes} x {t}], align 64")
-        self.emit(f"store {self.vector(t)} {v}, ptr {room}, align 64")
-        return room
+            array = self.fresh()
+            self.preamble.append(f"  {array} = alloca [{self.lanes} x {t}], align 64")
+        self.emit(f"store {self.vector(t)} {v}, ptr {array}, align 64")
+        return array
 
-    def free_array(self, t: str, room: str) -> None:
-        self.free_arrays[t].append(room)
+    def free_array(self, t: str, array: str) -> None:
+        self.free_arrays[t].append(array)
 
     def load_lane(self, array: str, t: str, lane: str) -> str:
         """Load one lane of a vector that was spilled."""
@@ -565,17 +565,17 @@ class SimdValues(FunctionLowering):
 
     def _call_by_lane(self, function: LibraryFunction, t: ScalarType, args: list[str]) -> str:
         # The results overwrite the first operand's array, one lane after it was read.
-        rooms = [self.spill(t.llvm, a) for a in args]
+        arrays = [self.spill(t.llvm, a) for a in args]
 
         def one(lane: str) -> None:
             result = FunctionLowering.call_function(
-                self, function, t, [self.load_lane(r, t.llvm, lane) for r in rooms]
+                self, function, t, [self.load_lane(r, t.llvm, lane) for r in arrays]
             )
-            slot = self.assign(f"getelementptr {t.llvm}, ptr {rooms[0]}, i64 {lane}")
+            slot = self.assign(f"getelementptr {t.llvm}, ptr {arrays[0]}, i64 {lane}")
             self.emit(f"store {t.llvm} {result}, ptr {slot}")
 
         self.each_lane(one)
-        result = self.assign(f"load {self.vector(t.llvm)}, ptr {rooms[0]}, align 64")
-        for room in rooms:
-            self.free_array(t.llvm, room)
+        result = self.assign(f"load {self.vector(t.llvm)}, ptr {arrays[0]}, align 64")
+        for array in arrays:
+            self.free_array(t.llvm, array)
         return result

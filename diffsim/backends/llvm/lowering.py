@@ -304,8 +304,8 @@ class FunctionLowering:
         """Return each index that the address depends on, with its stride in scalars."""
         strides = copy.strides if copy else self.element_strides(mem)
         component = copy.component if copy else mem.component_stride
-        lead = copy.lead if copy else 0
-        found = list(zip(index[lead : mem.rank], strides, strict=True))
+        skip = copy.prefix_length if copy else 0
+        found = list(zip(index[skip : mem.rank], strides, strict=True))
         inner = packed_strides(mem.dtype.shape, component)
         found += [(i, str(n)) for i, n in zip(index[mem.rank :], inner, strict=False)]
         return found

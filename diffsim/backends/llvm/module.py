@@ -19,17 +19,17 @@ from diffsim.ir.types import ScalarType
 class PrivateCopy:
     """A private copy of a part of a memory: its address, the number of leading indices dropped, its strides.
 
-    `strides` are those of the indices after `lead`; `component`: that of an element's components.
+    `strides` are those of the indices after `prefix_length`; `component`: that of an element's components.
     `slots`: how many partial sums each scalar has, to be added up later.
     """
 
-    __slots__ = ("base", "component", "lead", "slots", "strides")
+    __slots__ = ("base", "component", "prefix_length", "slots", "strides")
 
     def __init__(
-        self, base: str, lead: int, strides: Sequence[int], component: int, slots: int = 1
+        self, base: str, prefix_length: int, strides: Sequence[int], component: int, slots: int = 1
     ) -> None:
         self.base = base
-        self.lead = lead
+        self.prefix_length = prefix_length
         self.strides = [str(s) for s in strides]
         self.component = component
         self.slots = slots
@@ -122,7 +122,7 @@ class Module:
         n = len(self.scopes)
         lines = ['!0 = distinct !{!0, !"kernel"}', "!1 = !{}"]
         # Node 3 belongs to the branch weights of safepoints.
-        if "@ds_look" in self.declared:
+        if "@ds_poll" in self.declared:
             lines.append(safepoints.METADATA)
         # Numbering: 0 to 9 fixed nodes; 10 + 2k and 11 + 2k the lists of scope k and of all others;
         # then the scopes; then loops. `alias` and `as_scalars` use the numbers before the nodes are

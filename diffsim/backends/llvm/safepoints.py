@@ -1,6 +1,6 @@
 """Safepoints of long loops, on the CPU: Ctrl-C ends the launch, and other Python threads may run.
 
-Each function counts down as its loops iterate, and polls at zero (`@ds_look` in `gate.ll`) whether to go on.
+Each function counts down as its loops iterate, and polls at zero (`@ds_poll` in `gate.ll`) whether to go on.
 The count is an estimate of the work, so that the cost of polling is negligible:
 
     loops of known trip count, with little work     do not count: the loop around them does
@@ -24,7 +24,7 @@ from diffsim.ir.traversal import blocks, statements
 if TYPE_CHECKING:
     from diffsim.backends.llvm.lowering import FunctionLowering
 
-_BETWEEN = 1 << 19
+_POLL_INTERVAL = 1 << 19
 """Estimated operations between two polls: some 0.4 ms, and 0.2 s if all are as slow as `pow`. A poll reads
 the clock, which takes 0.03 us, but 1 us on virtual machines that ask the system for it."""
 STRIP = 1 << 14
@@ -33,8 +33,8 @@ _SHORTEST_STRIP = 8
 """Iterations: a loop with more work in each counts them one by one."""
 _UNKNOWN_TRIP_COUNT = 128  # of a loop: a guess that keeps heavy lanes in chunks of their own
 RARE = "!prof !3"
-_LOOK = (
-    "declare i64 @ds_look(ptr nocapture, i64) cold nounwind willreturn "
+_POLL = (
+    "declare i64 @ds_poll(ptr nocapture, i64) cold nounwind willreturn "
     "memory(argmem: readwrite, inaccessiblemem: readwrite)"
 )
 METADATA = '!3 = !{!"branch_weights", i32 1, i32 100000}'
@@ -150,18 +150,18 @@ def _is_step(s: Let, k: Value, up: bool) -> bool:
 def count(body: FunctionLowering, work: int) -> None:
     """Emit a count of work and a poll when enough is counted; the function returns here on a stop request."""
     body.counts_work = True
-    body.module.declare("@ds_look", _LOOK)
+    body.module.declare("@ds_poll", _POLL)
     # A stack slot, which mem2reg makes a register; a counter in memory shared by functions would be
     # loaded and stored in each iteration.
     left = body.assign("load i64, ptr %work")
     less = body.assign(f"sub nsw i64 {left}, {max(1, work)}")
     body.emit(f"store i64 {less}, ptr %work")
     # RARE: the poll is cold, so LLVM places it and its spills off the hot path.
-    look, on = body.new_label("look"), body.new_label("on")
-    body.emit(f"br i1 {body.assign(f'icmp slt i64 {less}, 0')}, label %{look}, label %{on}, {RARE}")
-    body.start_block(look)
-    body.emit(f"store i64 {_BETWEEN}, ptr %work")
-    answer = body.assign("call i64 @ds_look(ptr %params, i64 %worker)")
+    poll, on = body.new_label("poll"), body.new_label("on")
+    body.emit(f"br i1 {body.assign(f'icmp slt i64 {less}, 0')}, label %{poll}, label %{on}, {RARE}")
+    body.start_block(poll)
+    body.emit(f"store i64 {_POLL_INTERVAL}, ptr %work")
+    answer = body.assign("call i64 @ds_poll(ptr %params, i64 %worker)")
     _return_if(body, answer, on)
 
 
@@ -174,11 +174,11 @@ def return_if_stopped(body: FunctionLowering) -> None:
 
 
 def _return_if(body: FunctionLowering, answer: str, on: str) -> None:
-    leave = body.new_label("leave")
+    stop = body.new_label("stop")
     body.emit(
-        f"br i1 {body.assign(f'icmp ne i64 {answer}, 0')}, label %{leave}, label %{on}, {RARE}"
+        f"br i1 {body.assign(f'icmp ne i64 {answer}, 0')}, label %{stop}, label %{on}, {RARE}"
     )
-    body.start_block(leave)
+    body.start_block(stop)
     body.emit(body.exit_branch)
     body.start_block(on)
 
@@ -186,5 +186,5 @@ def _return_if(body: FunctionLowering, answer: str, on: str) -> None:
 def finish(body: FunctionLowering, at: int) -> bool:
     """Insert the counter at a function's entry, if it has safepoints; return whether it has."""
     if body.counts_work:
-        body.lines[at:at] = ["  %work = alloca i64", f"  store i64 {_BETWEEN}, ptr %work"]
+        body.lines[at:at] = ["  %work = alloca i64", f"  store i64 {_POLL_INTERVAL}, ptr %work"]
     return body.counts_work

@@ -5,7 +5,7 @@
 ; other threads of Python run, and takes it again at its end. A launch in the main thread also takes it every
 ; %ASK ns, to run the handlers of pending signals (`check` is PyErr_CheckSignals): no handler is installed, and
 ; a program's own ones run. All this is in @ds_pool_poll, which only the caller calls: between chunks, while it
-; waits for workers, and at the safepoints of long loops (@ds_look). If a handler raises, poll returns 1 and the
+; waits for workers, and at the safepoints of long loops (@ds_poll). If a handler raises, poll returns 1 and the
 ; launch's word %STOP is set: then all its threads return from where they are.
 ;
 ; The gate. One launch at a time runs without the lock: `saved` is its thread state. All others wait for it,
@@ -302,7 +302,7 @@ go_on:
 
 ; A safepoint of a long loop: not 0 if the launch of this block is to stop. Workers only read the word; the
 ; launching thread (worker 0) polls, as only it may hold the GIL.
-define i64 @ds_look(ptr %block, i64 %worker) nounwind {
+define i64 @ds_poll(ptr %block, i64 %worker) nounwind {
 entry:
   %stop.p = getelementptr i64, ptr %block, i64 6
   %stop = load atomic i64, ptr %stop.p monotonic, align 8

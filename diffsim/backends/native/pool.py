@@ -26,7 +26,7 @@ KERNEL_SYMBOLS = (
     "ds_parallel_for",
     "ds_serial_for",
     "ds_pool_poll",
-    "ds_look",
+    "ds_poll",
     "ds_enter",
     "ds_run",
     "ds_leave",

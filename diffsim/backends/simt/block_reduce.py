@@ -25,11 +25,11 @@ Part = tuple[str, ScalarType, str]
 """The operation, the type of its operands, and a thread's partial result."""
 
 
-def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) -> list[str]:
+def block_totals(thread: Thread, tid: str, parts: Sequence[Part], exit_label: str) -> list[str]:
     """Emit the reduction of the threads' partial results; the totals are valid in the block's first thread.
 
     A fixed tree, so equal inputs give equal bits. Threads outside of the first warp branch to the label
-    `leave`.
+    `exit_label`.
     """
     if thread.block_dim == 1:
         thread.jump("total")
@@ -39,20 +39,20 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
     warps = thread.block_dim // thread.warp
     if warps > 1:
         # Words of 8 bytes whatever the types are: one array serves all partial results.
-        room = thread.shared_array(f"{thread.entry}_sums", warps * len(parts), "i64")
+        shared = thread.shared_array(f"{thread.entry}_sums", warps * len(parts), "i64")
         place = thread.assign(f"and i32 {tid}, {thread.warp - 1}")
         shift = thread.warp.bit_length() - 1
         warp = thread.assign(f"zext i32 {thread.assign(f'lshr i32 {tid}, {shift}')} to i64")
         together = thread.branch_if(thread.assign(f"icmp eq i32 {place}, 0"))
         for k, ((_, t, _), v) in enumerate(zip(parts, values, strict=True)):
             at = thread.assign(f"add nuw nsw i64 {warp}, {k * warps}")
-            thread.emit(f"store {t.llvm} {v}, ptr {thread.offset(room, at)}")
+            thread.emit(f"store {t.llvm} {v}, ptr {thread.offset(shared, at)}")
         thread.jump(together)
         thread.start_block(together)
         # Before the first warp reads what the other warps have stored.
         thread.barrier()
     first = thread.assign(f"icmp ult i32 {tid}, {thread.target.warp_size}")
-    thread.emit(f"br i1 {first}, label %total, label %{leave}")
+    thread.emit(f"br i1 {first}, label %total, label %{exit_label}")
     thread.start_block("total")
     if warps > 1:
         # All threads of the first warp take part in the next shuffles, also those without a warp of
@@ -62,7 +62,7 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], leave: str) ->
         there = thread.assign(f"icmp ult i32 {tid}, {warps}")
         for k, (op, t, _) in enumerate(parts):
             at = thread.assign(f"add nuw nsw i64 {wide}, {k * warps}")
-            v = thread.assign(f"load {t.llvm}, ptr {thread.offset(room, at)}")
+            v = thread.assign(f"load {t.llvm}, ptr {thread.offset(shared, at)}")
             v = thread.assign(f"select i1 {there}, {t.llvm} {v}, {t.llvm} {identity(op, t)}")
             values[k] = _fold(thread, op, t, v, warps)
     return values
@@ -98,7 +98,7 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privati
         lanes: their number if it is a constant.
         block_dim: threads in a block.
     """
-    found, room = [], _MOST_SHARED
+    found, bytes_left = [], _MOST_SHARED
     # Smallest first: the most memories for the shared memory that a block may have.
     for p in sorted(task.privatized, key=lambda p: p.scalars):
         n, width = p.scalars, p.mem.dtype.scalar.bytes
@@ -108,13 +108,13 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privati
             enough = lanes * p.count >= _COPY_WORK * n * blocks
         # Shared memory has atomics for words of 4 and 8 bytes; copies must be contiguous, as one
         # index runs over copy and memory.
-        if width >= 4 and n * width <= room and enough and private_copies.contiguous(p):
+        if width >= 4 and n * width <= bytes_left and enough and private_copies.contiguous(p):
             found.append(p)
-            room -= n * width
+            bytes_left -= n * width
     return found
 
 
-def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
+def open_copies(thread: Thread, chosen: list[Privatized], tid64: str) -> None:
     """Emit zeroing of the copies before the lanes, by all threads of the block."""
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
@@ -124,12 +124,12 @@ def open_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
         def clear(i: str, copy: str = copy, t: ScalarType = t, zero: str = zero) -> None:
             thread.emit(f"store {t.llvm} {zero}, ptr {thread.element(copy, t.llvm, i)}")
 
-        thread.strided(me, str(p.scalars), str(thread.block_dim), clear)
+        thread.strided(tid64, str(p.scalars), str(thread.block_dim), clear)
         thread.private_copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, copy)))
     thread.barrier()
 
 
-def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
+def close_copies(thread: Thread, chosen: list[Privatized], tid64: str) -> None:
     """Emit the addition of the copies to the memories, after the lanes."""
     thread.barrier()
     for k, p in enumerate(chosen):
@@ -153,12 +153,12 @@ def close_copies(thread: Thread, chosen: list[Privatized], me: str) -> None:
             thread.jump(after)
             thread.start_block(after)
 
-        thread.strided(me, str(p.scalars), str(thread.block_dim), add)
+        thread.strided(tid64, str(p.scalars), str(thread.block_dim), add)
 
 
-def lead_values(chosen: list[Privatized]) -> tuple[Value, ...]:
+def prefix_values(chosen: list[Privatized]) -> tuple[Value, ...]:
     """Return the leading indices of the copied parts."""
-    return tuple(v for p in chosen for v, _ in p.lead if v is not None)
+    return tuple(v for p in chosen for v, _ in p.prefix if v is not None)
 
 
 def _copy(thread: Thread, k: int, p: Privatized) -> str:

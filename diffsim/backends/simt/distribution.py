@@ -28,7 +28,7 @@ _LONG_ROW = 512  # lanes, and at least two blocks: rows that are worth tiles
 _NARROW = 1 << 31  # lanes; fewer are numbered in 32 bits, in which divisions are fast
 
 
-def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None:
+def run_row(lanes: Lanes, per_thread: int, at: str, tid64: str, total: str) -> None:
     """Emit a block's lanes from `at` on: side by side, or one by one in an incomplete row.
 
     A thread's lanes are a block apart, so that neighbouring threads always access neighbouring elements
@@ -37,7 +37,7 @@ def run_row(lanes: Lanes, per_thread: int, at: str, me: str, total: str) -> None
     thread = lanes.thread
     dim = thread.block_dim
     # Thread t of the block has lane at + t: neighbouring threads, neighbouring lanes.
-    first = thread.assign(f"add nuw nsw i64 {at}, {me}")
+    first = thread.assign(f"add nuw nsw i64 {at}, {tid64}")
     # The loop around rows runs in step for the whole block; a thread beyond the last lane has
     # nothing to do in the last row.
     if per_thread == 1:
@@ -104,7 +104,7 @@ def _left_of(task: Task) -> int:
     return int(low.value) % _LINE if isinstance(low, Const) else 0
 
 
-def run_tile(lanes: Lanes, number: str, me: str) -> None:
+def run_tile(lanes: Lanes, number: str, tid64: str) -> None:
     """Emit a block's lanes of one tile: each thread has a column of `tile_height` lanes.
 
     Columns are counted from the start of a cache line, so those left of the box have no lanes.
@@ -129,7 +129,7 @@ def run_tile(lanes: Lanes, number: str, me: str) -> None:
         )
     ]
     left = thread.assign(f"mul nuw nsw i64 {wide[0]}, {thread.block_dim}")
-    column = thread.assign(f"add nuw nsw i64 {left}, {me}")
+    column = thread.assign(f"add nuw nsw i64 {left}, {tid64}")
     top = thread.assign(f"mul nuw nsw i64 {wide[1]}, {tall}")
     bottom = thread.assign(f"add nuw nsw i64 {top}, {tall}")
     # Boxes of more than two axes are stacks of planes, each tiled by itself.

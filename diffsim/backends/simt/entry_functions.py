@@ -13,8 +13,8 @@ from diffsim.backends.simt.block_reduce import (
     Part,
     block_totals,
     close_copies,
-    lead_values,
     open_copies,
+    prefix_values,
     shared_copies,
 )
 from diffsim.backends.simt.distribution import (
@@ -88,7 +88,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     # All that the entry evaluates: the lane, its bounds, the targets of reductions, the parts that
     # copies are of.
     indices = tuple(i for _, _, index in task.reductions for i in index)
-    code = [task.body, task.bounds, Block([], (*indices, *lead_values(copied)))]
+    code = [task.body, task.bounds, Block([], (*indices, *prefix_values(copied)))]
     targets = [mem for _, mem, _ in task.reductions]
     thread = Thread(module, entry.name, entry.block_dim, code, targets)
     thread.single_threaded = alone
@@ -96,7 +96,7 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     thread.load_parameters(code, targets)
     # Lanes are numbered in 64 bits, threads of a block in 32.
     tid = thread.thread_index()
-    me, block = thread.assign(f"zext i32 {tid} to i64"), thread.block_index()
+    tid64, block = thread.assign(f"zext i32 {tid} to i64"), thread.block_index()
     row = entry.block_dim * entry.per_thread
     # Block b has rows b, b + blocks, b + 2 blocks, ...
     begin = thread.assign(f"mul nuw nsw i64 {block}, {row}")
@@ -104,25 +104,25 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     lows, sizes, total = _box(thread, entry, task)
     # The copies must be zero, and a barrier passed, before any lane adds to them.
     if copied:
-        open_copies(thread, copied, me)
+        open_copies(thread, copied, tid64)
     lanes = Lanes(thread, task, entry.lanes, lows, sizes, sums)
     lanes.tid, lanes.total = tid, total
     # 1. The lanes. Several side by side have no scratch, checks or warp shuffles, which would need
     # one lane at a time.
     if entry.per_thread > 1:
         thread.strided(
-            begin, total, stride, lambda at: run_row(lanes, entry.per_thread, at, me, total)
+            begin, total, stride, lambda at: run_row(lanes, entry.per_thread, at, tid64, total)
         )
         thread.jump("done")
     else:
         thread.exit_branch = "br label %gives_up"
-        first = thread.assign(f"add nuw nsw i64 {begin}, {me}")
+        first = thread.assign(f"add nuw nsw i64 {begin}, {tid64}")
         scratch = thread.scratch = ScratchAllocator(thread, task, first, stride)
         # The arena has room for fewer threads than the grid has: the others take no lanes (first =
         # total), and those that do stride over all lanes.
         if scratch.threads != stride:
-            takes = thread.assign(f"icmp ult i64 {first}, {scratch.threads}")
-            first = thread.assign(f"select i1 {takes}, i64 {first}, i64 {total}")
+            has_lanes = thread.assign(f"icmp ult i64 {first}, {scratch.threads}")
+            first = thread.assign(f"select i1 {has_lanes}, i64 {first}, i64 {total}")
         # Shuffles need all active threads of a warp at the same place: impossible if one of them
         # may give up for lack of memory.
         if not alone and scratch.is_fixed:
@@ -135,22 +135,22 @@ def parallel_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
         scratch.free_all("gives_up", "done")
     thread.start_block("done")
     if copied:
-        close_copies(thread, copied, me)
+        close_copies(thread, copied, tid64)
     # 2. The block's partial results. All threads get here, also those that gave up: the reduction
     # has barriers.
     if sums:
         parts = _loaded(thread, task, sums)
-        totals = block_totals(thread, tid, parts, "leave")
+        totals = block_totals(thread, tid, parts, "exit")
         # Deterministic: stored for `combine_entry`. Otherwise one atomic update per block.
         if entry.task in thread.layout.partials:
-            _leave_partials(thread, entry.task, tid, block, parts, totals)
+            _store_partials(thread, entry.task, tid, block, parts, totals)
         else:
             # A block's first thread has its first lane: blocks without lanes leave memory alone.
             works = thread.assign(f"icmp slt i64 {begin}, {total}")
             one = thread.assign(f"icmp eq i32 {tid}, 0")
             _update(thread, task, totals, thread.assign(f"and i1 {one}, {works}"))
-        thread.jump("leave")
-        thread.start_block("leave")
+        thread.jump("exit")
+        thread.start_block("exit")
     return thread.end()
 
 
@@ -159,7 +159,7 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
     code = [block for task in tasks for block in (task.body, task.bounds)]
     thread = Thread(module, entry.name, entry.block_dim, code)
     thread.load_parameters(code)
-    me = thread.assign(f"zext i32 {thread.thread_index()} to i64")
+    tid64 = thread.assign(f"zext i32 {thread.thread_index()} to i64")
     block, blocks = thread.block_index(), thread.block_count()
     assert entry.lanes is not None
 
@@ -180,10 +180,10 @@ def joined_entry(module: Module, entry: EntryPoint, tasks: Sequence[Task]) -> li
             # Rows are numbered through all tasks: this is the row within its own.
             place = thread.assign(f"sub nsw i64 {number}, {first}")
             if is_tiled(task, entry.block_dim):
-                run_tile(lanes, place, me)
+                run_tile(lanes, place, tid64)
             else:
                 at = thread.assign(f"mul nuw nsw i64 {place}, {entry.block_dim * per_thread}")
-                run_row(lanes, per_thread, at, me, total)
+                run_row(lanes, per_thread, at, tid64, total)
             thread.int64_names.pop()
             thread.jump(done)
             if otherwise:
@@ -253,7 +253,7 @@ def _update(thread: Thread, task: Task, totals: list[str], condition: str) -> No
 # ---- sums in order
 
 
-def _leave_partials(
+def _store_partials(
     thread: Thread, k: int, tid: str, block: str, parts: Sequence[Part], totals: list[str]
 ) -> None:
     """Store the results of a block, and the number of blocks, for the entry that adds them up."""
@@ -282,10 +282,10 @@ def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
     sums = _new_sums(thread, task)
     thread.load_parameters(code, targets)
     tid = thread.thread_index()
-    me = thread.assign(f"zext i32 {tid} to i64")
+    tid64 = thread.assign(f"zext i32 {tid} to i64")
     blocks = thread.load_task_slot(layout.blocks[k], "i64")
 
-    def take(number: str) -> None:
+    def add_partials(number: str) -> None:
         for j, (place, (op, _, _), v) in enumerate(
             zip(sums, task.reductions, task.body.yields, strict=True)
         ):
@@ -297,11 +297,11 @@ def combine_entry(module: Module, entry: EntryPoint, task: Task) -> list[str]:
             have = thread.assign(f"load {t.llvm}, ptr {place}")
             thread.emit(f"store {t.llvm} {thread.combine(op, t, have, more)}, ptr {place}")
 
-    thread.strided(me, blocks, str(entry.block_dim), take)
-    totals = block_totals(thread, tid, _loaded(thread, task, sums), "leave")
+    thread.strided(tid64, blocks, str(entry.block_dim), add_partials)
+    totals = block_totals(thread, tid, _loaded(thread, task, sums), "exit")
     # One thread of the only block: plain updates.
     thread.single_threaded = True
     _update(thread, task, totals, thread.assign(f"icmp eq i32 {tid}, 0"))
-    thread.jump("leave")
-    thread.start_block("leave")
+    thread.jump("exit")
+    thread.start_block("exit")
     return thread.end()

@@ -196,7 +196,7 @@ class Launches:
         self._flush()
         called = f"{self.name}_task{k}"
         # Slow but right: the user is told which loops run so (`ordered`).
-        if self.deterministic and _order_matters(task):
+        if self.deterministic and _depends_on_lane_order(task):
             self.ordered.append(task.span)
             # One thread strides over all lanes: the order of a serial loop.
             entry = EntryPoint(called, "serial", k, lanes, 1, blocks=1)
@@ -226,7 +226,7 @@ def _symbol(name: str) -> str:
     return plain if plain[:1].isalpha() else f"k{plain}"
 
 
-def _order_matters(task: Task) -> bool:
+def _depends_on_lane_order(task: Task) -> bool:
     """Return whether results depend on the order in which lanes update an element.
 
     Integer additions, minima and maxima commute exactly; float additions round, and an old value that is used

@@ -33,7 +33,7 @@ class ScratchAllocator:
     Args:
         thread: where the text goes; it has entered the task's code.
         task: the task.
-        me: the thread's number (i64).
+        number: the thread's number (i64).
         threads: the number of threads.
 
     Attributes:
@@ -41,9 +41,9 @@ class ScratchAllocator:
         is_fixed: whether all threads that take lanes have room for certain, and so run to the end together.
     """
 
-    def __init__(self, thread: Thread, task: Task, me: str, threads: str) -> None:
+    def __init__(self, thread: Thread, task: Task, number: str, threads: str) -> None:
         self.thread = thread
-        self.me = me
+        self.number = number
         self.threads = threads
         body = task.body
         found = [s for s in statements(body) if isinstance(s, Alloca)]
@@ -60,18 +60,18 @@ class ScratchAllocator:
         # One cell size for all scratch of the task: columns of mixed sizes would not be coalesced.
         self.cell = max(4, max(s.mem.dtype.scalar.bytes for s in kept))
         self.arena = thread.base(thread.layout.arena)
-        room = thread.assign(f"udiv i64 {thread.load_slot(slot, 'i64')}, {self.cell}")
+        arena_cells = thread.assign(f"udiv i64 {thread.load_slot(slot, 'i64')}, {self.cell}")
         made = {s.out: s for s in statements(body) if isinstance(s, (Let, Load))}
         # Counts that are uniform over the task and computable before its first lane: one size
         # fits all threads.
         hoistable = frozenset() if task.uniform is None else task.uniform.counts
         if all(isinstance(s.count, LEAVES) or s.count in hoistable for s in kept):
-            self._share(kept, room, made)
+            self._share(kept, arena_cells, made)
         else:
             self.is_fixed = False
-            self._stack(kept, room)
+            self._stack(kept, arena_cells)
 
-    def _share(self, kept: list[Alloca], room: str, made: dict[Value, Let | Load]) -> None:
+    def _share(self, kept: list[Alloca], arena_cells: str, made: dict[Value, Let | Load]) -> None:
         """Give each thread a column with the cells of all scratch, each allocation at a fixed offset."""
         thread = self.thread
         needed: dict[Value, None] = {}
@@ -97,7 +97,7 @@ class ScratchAllocator:
             cells = n if cells == "0" else thread.assign(f"add nsw i64 {cells}, {n}")
         # Not 0, which it is divided by below: loops may run no iteration.
         one = thread.combine_integers("umax", cells, "1")
-        fit = thread.assign(f"udiv i64 {room}, {one}")
+        fit = thread.assign(f"udiv i64 {arena_cells}, {one}")
         fit = thread.combine_integers("umin", fit, self.threads)
         if self.threads != "1":
             # Whole warps if there are any: a column is then addressed by full transactions, and
@@ -111,11 +111,11 @@ class ScratchAllocator:
             thread, kept[0], thread.assign(f"icmp ne i64 {fit}, 0"), [bytes_], exits=True
         )
 
-    def _stack(self, kept: list[Alloca], room: str) -> None:
+    def _stack(self, kept: list[Alloca], arena_cells: str) -> None:
         thread = self.thread
         # Columns as stacks: one thread's depth is not known, so a full stack falls back to the
         # heap.
-        self.height = thread.assign(f"udiv i64 {room}, {self.threads}")
+        self.height = thread.assign(f"udiv i64 {arena_cells}, {self.threads}")
         self.top = thread.alloca("i64")
         thread.emit(f"store i64 0, ptr {self.top}")
         for s in kept:
@@ -147,7 +147,7 @@ class ScratchAllocator:
         """Bind a memory to this thread's column from a cell on: cell c of thread t is c * threads + t."""
         thread = self.thread
         row = thread.assign(f"mul nuw nsw i64 {first}, {self.threads}")
-        cell = thread.assign(f"add nuw nsw i64 {row}, {self.me}")
+        cell = thread.assign(f"add nuw nsw i64 {row}, {self.number}")
         at = thread.element(self.arena, f"[{self.cell} x i8]", cell)
         thread.columns[mem] = at, thread.assign(f"mul nuw nsw i64 {self.threads}, {self.cell}")
 
@@ -176,37 +176,37 @@ class ScratchAllocator:
         thread.jump(after)
         thread.start_block(after)
 
-        def meet(t: str, a: str, b: str) -> str:
+        def phi(t: str, a: str, b: str) -> str:
             return thread.assign(f"phi {t} [ {a}, %{on_stack} ], [ {b}, %{on_heap} ]")
 
-        place = meet(pointer, base.split()[-1], cast)
+        place = phi(pointer, base.split()[-1], cast)
         # Memory of the heap is the thread's own and contiguous: its stride is one cell.
-        step = meet("i64", stride, str(self.cell))
-        held = meet("ptr", "null", generic)
-        top = meet("i64", new, old)
+        step = phi("i64", stride, str(self.cell))
+        heap_pointer = phi("ptr", "null", generic)
+        top = phi("i64", new, old)
         thread.emit(f"store i64 {top}, ptr {self.top}")
-        thread.emit(f"store ptr {held}, ptr {self.heap_pointers[s]}")
+        thread.emit(f"store ptr {heap_pointer}, ptr {self.heap_pointers[s]}")
         thread.columns[s.mem] = thread.in_global + place, step
         there = thread.assign(f"icmp ne {pointer} {place}, null")
         diagnostics.lower_check(thread, s, there, [bytes_], exits=True)
-        return f"{old} {held} {self.heap_pointers[s]}"
+        return f"{old} {heap_pointer} {self.heap_pointers[s]}"
 
     def free(self, ticket: str) -> None:
         """Emit the release of an allocation."""
         if ticket:
-            old, held, note = ticket.split()
+            old, heap_pointer, note = ticket.split()
             self.thread.emit(f"store i64 {old}, ptr {self.top}")
             # Null where it came from the arena.
-            self._free(held)
+            self._free(heap_pointer)
             # Else `free_all` would free it once more.
             self.thread.emit(f"store ptr null, ptr {note}")
 
-    def _free(self, held: str) -> None:
+    def _free(self, heap_pointer: str) -> None:
         thread = self.thread
         free = thread.target.heap_free
         thread.module.declare(free, f"declare void {free}(ptr)")
-        after = thread.branch_if(thread.assign(f"icmp ne ptr {held}, null"))
-        thread.emit(f"call void {free}(ptr {held})")
+        after = thread.branch_if(thread.assign(f"icmp ne ptr {heap_pointer}, null"))
+        thread.emit(f"call void {free}(ptr {heap_pointer})")
         thread.jump(after)
         thread.start_block(after)
 
@@ -228,11 +228,11 @@ def _scalars(s: Alloca) -> int:
 
 def _small(found: list[Alloca]) -> set[Alloca]:
     """Return the allocations that threads keep in local memory: constant and small in all."""
-    small, room = set(), _MOST_LOCAL
+    small, bytes_left = set(), _MOST_LOCAL
     for s in found:
         if isinstance(s.count, Const):
             bytes_ = _scalars(s) * s.mem.dtype.scalar.bytes
-            if bytes_ <= room:
+            if bytes_ <= bytes_left:
                 small.add(s)
-                room -= bytes_
+                bytes_left -= bytes_
     return small

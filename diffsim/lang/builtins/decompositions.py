@@ -322,7 +322,7 @@ def _ratio(difference: Any, by: Any, scale: Any) -> Any:
     return select(there, difference / select(there, by, 1.0), 0.0)
 
 
-def _turn(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> Any:
+def _rotation_quotient(t: Any, across: Any, by: Any, scale: Any, noise: Any) -> Any:
     """Return t / by, for the adjoint t of a rotation of two singular vectors, where `by` may be 0.
 
     `across` is the adjoint of the element between them. A function that does not depend on which of
@@ -355,8 +355,8 @@ def svd_adjoint(u: Any, sigma: Any, v: Any, gu: Any, gs: Any, gv: Any) -> Any:
         ij, ji, si, sj = i * n + j, j * n + i, s[i * n + i], s[j * n + j]
         of_u, of_v, noise = x[ij] - x[ji], y[ij] - y[ji], sizes[i] + sizes[j]
         # U and V rotate in the same sense, or in opposite senses (docs/decompositions.md, "The adjoint").
-        same = _turn(of_u + of_v, g[ij] + g[ji], sj - si, scale, noise)
-        opposite = _turn(of_u - of_v, g[ij] - g[ji], si + sj, scale, noise)
+        same = _rotation_quotient(of_u + of_v, g[ij] + g[ji], sj - si, scale, noise)
+        opposite = _rotation_quotient(of_u - of_v, g[ij] - g[ji], si + sj, scale, noise)
         core[ij], core[ji] = 0.5 * (same + opposite), 0.5 * (same - opposite)
     return matmul(matmul(u, pack(core, (n, n))), transpose(v))
 
@@ -370,9 +370,9 @@ def sym_eig_adjoint(values: Any, v: Any, gl: Any, gv: Any) -> Any:
     for i, j in PAIRS[n]:
         ij, ji = i * n + j, j * n + i
         by = s[j * n + j] - s[i * n + i]
-        turn = _turn(x[ij] - x[ji], g[ij] + g[ji], by, scale, sizes[i] + sizes[j])
+        quotient = _rotation_quotient(x[ij] - x[ji], g[ij] + g[ji], by, scale, sizes[i] + sizes[j])
         # Symmetric: only the symmetric part of A is decomposed.
-        core[ij] = core[ji] = 0.5 * turn
+        core[ij] = core[ji] = 0.5 * quotient
     return matmul(matmul(v, pack(core, (n, n))), transpose(v))
 
 

@@ -75,7 +75,7 @@ class Ref(weakref.ref):
     __slots__ = ()
 
 
-def hold(thing: Any) -> Any:
+def reference(thing: Any) -> Any:
     """Return the object, or a weak reference to it if it is the program's own."""
     if isinstance(thing, _SOLID) or type(thing).__module__.startswith(
         ("diffsim.lang", "diffsim.ir")
@@ -88,8 +88,8 @@ def hold(thing: Any) -> Any:
         return thing
 
 
-def held(thing: Any) -> Any:
-    """Return the object that was given to `hold`; None if it has been collected."""
+def dereference(thing: Any) -> Any:
+    """Return the object that was given to `reference`; None if it has been collected."""
     return thing() if isinstance(thing, Ref) else thing
 
 
@@ -158,7 +158,7 @@ class Frozen:
 
     def __init__(self, value: Any, *, exact: bool) -> None:
         self.kind = type(value)
-        self.thing = hold(value) if exact else None
+        self.thing = reference(value) if exact else None
         self.bare = False
         self.parts: Any
         # A copy of the bytes: the program may change the array in place.
@@ -180,7 +180,7 @@ class Frozen:
         # A list is not the same constant as a tuple: `isinstance` in the kernel can tell them apart.
         if type(now) is not self.kind:
             return CHANGED if is_constant(now) else REPLACED
-        if self.thing is not None and now is not held(self.thing):
+        if self.thing is not None and now is not dereference(self.thing):
             return REPLACED
         if isinstance(now, np.ndarray):
             return SAME if _array_parts(now) == self.parts else CHANGED
@@ -204,7 +204,7 @@ class Frozen:
             dtype, shape, text = self.parts
             return repr(np.frombuffer(text, dtype).reshape(shape))
         if issubclass(kind, (list, tuple)):
-            inner = ", ".join(map(repr, map(held, self.parts)))
+            inner = ", ".join(map(repr, map(dereference, self.parts)))
             if issubclass(kind, list):
                 return f"[{inner}]"
             return f"({inner},)" if len(self.parts) == 1 else f"({inner})"
@@ -212,7 +212,7 @@ class Frozen:
             return "{" + ", ".join(sorted(repr(v) for _, v in self.parts)) + "}"
         if issubclass(kind, range):
             return repr(range(*self.parts))
-        parts = list(map(held, self.parts.parts))
+        parts = list(map(dereference, self.parts.parts))
         return str(kind._describe_constant(*parts))
 
 
@@ -233,7 +233,7 @@ def freeze(value: Any, *, exact: bool = False) -> Any:
         return Frozen(value, exact=exact)
     if isinstance(value, (types.MethodType, types.BuiltinMethodType)):  # made anew each time
         return _Method(value)
-    return hold(value)
+    return reference(value)
 
 
 class _Method:
@@ -242,7 +242,7 @@ class _Method:
     __slots__ = ("name", "owner")
 
     def __init__(self, method: Any) -> None:
-        self.owner = hold(method.__self__)
+        self.owner = reference(method.__self__)
         self.name = getattr(method, "__func__", method.__name__)
 
     def compare(self, now: Any) -> int:
@@ -250,7 +250,7 @@ class _Method:
         if not isinstance(now, (types.MethodType, types.BuiltinMethodType)):
             return REPLACED
         # The function is compared too: a class may have got another method of this name.
-        same = now.__self__ is held(self.owner)
+        same = now.__self__ is dereference(self.owner)
         return SAME if same and getattr(now, "__func__", now.__name__) == self.name else REPLACED
 
 
@@ -280,7 +280,7 @@ def identities(kept: Any) -> tuple[int, ...]:
         if issubclass(kept.kind, (*_CONTAINERS, np.ndarray)):
             return ()
         return tuple(number for part in kept.parts.parts for number in identities(part))
-    return () if is_atom(kept) else (id(held(kept)),)
+    return () if is_atom(kept) else (id(dereference(kept)),)
 
 
 def _same_atom(a: Any, b: Any) -> bool:
@@ -357,13 +357,13 @@ class Observation:
         self.seen = None
         # Namespaces (dictionaries of globals) have no weak references, and live as long as their functions.
         if not isinstance(self.owner, (Observation, dict)):
-            self.owner = hold(self.owner)
+            self.owner = reference(self.owner)
         if self.how == CALL:
-            self.key = tuple(map(hold, self.key))
+            self.key = tuple(map(reference, self.key))
 
     def now(self) -> Any:
         """Ask again; GONE if that is not possible any more."""
-        owner = self.owner.now() if isinstance(self.owner, Observation) else held(self.owner)
+        owner = self.owner.now() if isinstance(self.owner, Observation) else dereference(self.owner)
         if owner is GONE:
             return GONE
         try:
@@ -374,7 +374,7 @@ class Observation:
             if self.how == ABSENT:
                 # The key was not in the namespace; if it is now, the name no longer means the builtin.
                 return GONE if self.key in owner else False
-            return owner(*map(held, self.key))
+            return owner(*map(dereference, self.key))
         # Code of the program failed: whatever the answer was, it is not the same now.
         except Exception:
             return GONE
@@ -429,8 +429,8 @@ class Observations:
         for observation in self:
             seen = observation.seen
             # The object may have been read as an item of a container that was observed as a whole.
-            held_in = isinstance(seen, (list, tuple)) and any(e is thing for e in seen)
-            if seen is thing or held_in:
+            is_item = isinstance(seen, (list, tuple)) and any(e is thing for e in seen)
+            if seen is thing or is_item:
                 observation.exact = observation.strict = True
 
     def settled(self) -> list[Observation]:

@@ -39,7 +39,7 @@ def source_of(thing: Any) -> Any:
 def _source_of(thing: Any) -> Any:
     if isinstance(thing, (float, OpDispatch, np.ndarray)):
         # `live`: once its tape has ended, a number is a constant like any other.
-        found = getattr(thing, "taken", None)
+        found = getattr(thing, "provenance", None)
         return found if found is not None and found.live else None
     if isinstance(thing, dict):
         thing = list(thing.values())

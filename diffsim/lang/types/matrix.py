@@ -40,15 +40,15 @@ class Matrix(OpDispatch, CompiledByValue):
     Attributes:
         owner: the field that it was read from, of which it is a copy; "" for others.
         typed: whether its type was given; a matrix without adopts the precision of its context.
-        taken: its origin, if it was read while a tape records (`runtime.fields.read_values.Provenance`).
+        provenance: where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
     """
 
-    __slots__ = ("entries", "owner", "taken", "typed")
+    __slots__ = ("entries", "owner", "provenance", "typed")
     __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
     entries: np.ndarray
 
     def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
-        taken = source_of(rows)
+        provenance = source_of(rows)
         entries = _entries_of(rows)
         if entries is None:
             raise FieldError(
@@ -62,7 +62,7 @@ class Matrix(OpDispatch, CompiledByValue):
             entries = converted(entries, t)
         _set(self, "entries", entries)
         _set(self, "owner", owner)
-        _set(self, "taken", taken)
+        _set(self, "provenance", provenance)
         _set(self, "typed", dt is not None)
 
     # ---- constructors, with Taichi's names
@@ -213,7 +213,7 @@ class Matrix(OpDispatch, CompiledByValue):
             self.entries[index]  # read first: an index that does not exist has a message of its own
         except (IndexError, ValueError, TypeError):
             raise self._no_element(index) from None
-        self._put(index, value)
+        self._assign(index, value)
 
     def _no_element(self, index: Any) -> FieldError:
         try:
@@ -228,7 +228,7 @@ class Matrix(OpDispatch, CompiledByValue):
             hint=f"indices start at 0 and end at {len(self.entries) - 1}{rows}",
         )
 
-    def _put(self, index: Any, value: Any) -> None:
+    def _assign(self, index: Any, value: Any) -> None:
         """Set elements that exist."""
         entries = self.entries
         given = _entries_of(value, least=0)
@@ -472,7 +472,7 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __copy__(self) -> Matrix:
         made = Matrix(self.entries)
-        made.typed, made.taken = self.typed, self.taken  # a copy has no owner: it may be changed
+        made.typed, made.provenance = self.typed, self.provenance  # no owner: a copy may be changed
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Matrix:
@@ -495,10 +495,10 @@ def _component(k: int) -> property:
             raise AttributeError("not so many elements")  # then Python calls __getattr__
         return marked(_python(self.entries[k]), self)
 
-    def put(self: Matrix, value: Any) -> None:
+    def assign(self: Matrix, value: Any) -> None:
         self[k] = value
 
-    return property(get, put, doc=f"Element {k}.")
+    return property(get, assign, doc=f"Element {k}.")
 
 
 for _name, _k in linalg.COMPONENTS.items():

@@ -88,7 +88,7 @@ class _Maker:
             )
         made = Matrix(flat.reshape(t.shape), t.scalar)
         # The elements were copied into a new array, so the origin has to be found among the arguments.
-        made.taken = source_of(elements)
+        made.provenance = source_of(elements)
         return made
 
     @staticmethod

@@ -50,22 +50,22 @@ class SavedLoopValue:
 
     Attributes:
         bounds: those of the loop.
-        rooms: scratch with the carried values at the start of each iteration of a segment.
+        arrays: scratch with the carried values at the start of each iteration of a segment.
         marks: scratch with the carried values at the start of each segment, if there are several.
         count: how many segments there are.
     """
 
-    __slots__ = ("bounds", "count", "marks", "rooms")
+    __slots__ = ("arrays", "bounds", "count", "marks")
 
     def __init__(
         self,
         bounds: tuple[Value, Value],
-        rooms: list[Mem],
+        arrays: list[Mem],
         marks: Sequence[Mem] = (),
         count: Value | None = None,
     ) -> None:
         self.bounds = bounds
-        self.rooms = rooms
+        self.arrays = arrays
         self.marks = marks
         self.count = count
 

@@ -70,7 +70,7 @@ class Reverser:
         winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
             update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
         split: the segment length of loops that are saved in segments; `loop_of`: whose saves a scratch holds.
-        rooms: copies of the region's own scratch; `room_grads`: the adjoints of what they hold.
+        scratch: copies of the region's own scratch; `scratch_grads`: the adjoints of what they hold.
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
     """
 
@@ -88,12 +88,12 @@ class Reverser:
         self.defs: Definitions = {}
         self.finding = False
         self.lane: Value = Const(i64, 0)
-        self.rooms: dict[Mem, Mem] = {}
-        self.room_grads: dict[Mem, Mem] = {}
+        self.scratch: dict[Mem, Mem] = {}
+        self.scratch_grads: dict[Mem, Mem] = {}
 
     def grad(self, mem: Mem) -> Mem | None:
         """Return the memory of the gradient of what is stored in a memory."""
-        return self.room_grads.get(mem) if mem.kind == "scratch" else mem.grad
+        return self.scratch_grads.get(mem) if mem.kind == "scratch" else mem.grad
 
     # ---- the forward code again
 
@@ -125,16 +125,16 @@ class Reverser:
                 index = self.values(s.index)
                 (out,) = self.fresh((s.out,))
                 # `origin` names the primal's load: `check_access` asks which loads the adjoint repeats.
-                b.add(Load(out, self.rooms.get(s.mem, s.mem), index, s.span, s.origin))
+                b.add(Load(out, self.scratch.get(s.mem, s.mem), index, s.span, s.origin))
             elif isinstance(s, InlineLLVM):
                 args = self.values(s.args)
                 b.add(InlineLLVM(self.fresh(s.outs), s.name, s.names, args, s.text, s.span))
             elif isinstance(s, Alloca):
-                self._room(s, save=save)
+                self._copy_alloca(s, save=save)
             elif isinstance(s, Store):
                 # Stores to fields are not repeated, the primal made them; scratch is gone by now.
                 if s.mem.kind == "scratch":
-                    b.store(self.rooms[s.mem], self.values(s.index), self.value(s.value))
+                    b.store(self.scratch[s.mem], self.values(s.index), self.value(s.value))
             elif isinstance(s, Atomic):
                 if s.out is not None:
                     self._lose(s)
@@ -157,14 +157,14 @@ class Reverser:
             self.forward(block)
         return Block(stmts, self.values(block.yields))
 
-    def _room(self, s: Alloca, *, save: bool) -> None:
+    def _copy_alloca(self, s: Alloca, *, save: bool) -> None:
         """Emit scratch of the region itself, which holds the saved values of a gradient's loop."""
         b, count = self.builder, self.value(s.count)
-        self.rooms[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
-        b.add(Alloca(self.rooms[s.mem], count, s.span))
+        self.scratch[s.mem] = Mem(s.mem.name, s.mem.dtype, 1, None, "scratch")
+        b.add(Alloca(self.scratch[s.mem], count, s.span))
         if save:
             grad = Mem(f"{s.mem.name}.adj", s.mem.dtype, 1, None, "scratch")
-            self.room_grads[s.mem] = grad
+            self.scratch_grads[s.mem] = grad
             b.add(Alloca(grad, count, s.span))
             k = Value(count.type, "k")
             with b.block() as stmts:
@@ -243,19 +243,19 @@ class Reverser:
         s: For | While,
         bounds: tuple[Value, Value],
         inits: tuple[Value, ...],
-        rooms: Sequence[Mem] = (),
+        arrays: Sequence[Mem] = (),
     ) -> tuple[Value, ...]:
-        """Emit some iterations of a loop; `rooms`: where they save what they start from."""
+        """Emit some iterations of a loop; `arrays`: where they save what they start from."""
         b = self.builder
         lo, hi = bounds
         index, params = Value(lo.type, index_hint(s)), self.fresh(s.params)
         if isinstance(s, For):
             self.env[s.index] = index
         with b.block() as stmts:
-            if rooms:
+            if arrays:
                 iteration = (index - lo,)
-                for room, p in zip(rooms, params, strict=True):
-                    b.store(room, iteration, p)
+                for array, p in zip(arrays, params, strict=True):
+                    b.store(array, iteration, p)
             self.forward(s.body)
             b.span = s.span
         body = Block(stmts, self.values(s.body.yields))
@@ -270,9 +270,9 @@ class Reverser:
         b = self.builder
         length = self.split.get(s)
         if length is None:
-            rooms = self._rooms(s, trips)
-            self.saved[s] = SavedLoopValue(bounds, rooms)
-            return self._iterations(s, bounds, inits, rooms)
+            arrays = self._alloc(s, trips)
+            self.saved[s] = SavedLoopValue(bounds, arrays)
+            return self._iterations(s, bounds, inits, arrays)
         # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
         # states instead of one for each iteration, and each iteration runs once more.
         one, longest = b.const(1, trips.type), b.const(length, trips.type)
@@ -280,9 +280,9 @@ class Reverser:
         count = b.named(
             "max", b.named("int_div", trips + b.const(length - 1, trips.type), longest), one
         )
-        rooms, marks = self._rooms(s, b.named("min", trips, longest)), self._rooms(s, count)
+        arrays, marks = self._alloc(s, b.named("min", trips, longest)), self._alloc(s, count)
         last = count - one
-        self.saved[s] = SavedLoopValue(bounds, rooms, marks, count)
+        self.saved[s] = SavedLoopValue(bounds, arrays, marks, count)
         q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
         with b.block() as stmts:
             for mark, v in zip(marks, states, strict=True):
@@ -290,7 +290,7 @@ class Reverser:
             ends = self._iterations(s, self._segment(s, q), states)
         outs = tuple(Value(v.type, v.hint) for v in s.outs)
         b.add(For(q, b.const(0, q.type), last, states, inits, Block(stmts, ends), outs, s.span))
-        return self._iterations(s, self._segment(s, last), outs, rooms)
+        return self._iterations(s, self._segment(s, last), outs, arrays)
 
     def _segment(self, s: For | While, q: Value) -> tuple[Value, Value]:
         """Emit the first iteration of the q-th segment of a loop, and the end of it."""
@@ -303,14 +303,14 @@ class Reverser:
         begin = lo + q * length
         return begin, begin + b.named("min", length, hi - begin)
 
-    def _rooms(self, s: For | While, count: Value) -> list[Mem]:
+    def _alloc(self, s: For | While, count: Value) -> list[Mem]:
         """Allocate scratch for the values a loop carries; what is unused is removed as dead code."""
         made = []
         for p in s.params:
-            room = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
-            self.builder.add(Alloca(room, count, s.span))
-            self.loop_of[room] = s
-            made.append(room)
+            array = Mem(f"{p.hint or 'carried'}.saved", p.type, 1, None, "scratch")
+            self.builder.add(Alloca(array, count, s.span))
+            self.loop_of[array] = s
+            made.append(array)
         return made
 
     # ---- the adjoint
@@ -411,7 +411,7 @@ class Reverser:
         index = self.values(s.index)
         if isinstance(s, Atomic):
             if s.op in ("min", "max"):
-                self._route(s, grad, index, adj)
+                self._min_max(s, grad, index, adj)
             # An addition leaves the old value in place with derivative 1, so the element's gradient stays.
             elif s.value in self.active:
                 self.add(adj, s.value, b.load(grad, index))
@@ -421,7 +421,7 @@ class Reverser:
         # Also where the stored value is a constant: the element's old value no longer has any effect.
         b.store(grad, index, zero(s.value.type))
 
-    def _route(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
+    def _min_max(self, s: Atomic, grad: Mem, index: tuple[Value, ...], adj: Adjoints) -> None:
         """Emit the adjoint of a minimum or maximum: its gradient goes to one update that reached it.
 
         It is exchanged for 0, so where several reached it, one gets it and the others get 0; where none
@@ -542,7 +542,7 @@ class Reverser:
             begin, end = self._segment(s, q)
             again = b.named("select", q < count - b.const(1, q.type), end, begin)
             states = tuple(b.load(mark, (q,)) for mark in saved.marks)
-            self._iterations(s, (begin, again), states, saved.rooms)
+            self._iterations(s, (begin, again), states, saved.arrays)
             outs = self._iterations_back(s, (begin, end), carried, outer, params)
         results = tuple(Value(p.type, p.hint) for p in params)
         body, first = Block(stmts, outs), b.const(0, q.type)
@@ -568,8 +568,8 @@ class Reverser:
             if isinstance(s, For):
                 self.env[s.index] = index
             iteration = (index - lo,)
-            for p, room in zip(s.params, self.saved[s].rooms, strict=True):
-                saved = b.load(room, iteration)
+            for p, array in zip(s.params, self.saved[s].arrays, strict=True):
+                saved = b.load(array, iteration)
                 saved.hint = p.hint
                 self.env[p] = saved
             # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this block:

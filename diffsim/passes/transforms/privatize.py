@@ -21,7 +21,7 @@ from diffsim.passes.analysis.regions import RegionMap, region_of
 
 _MOST_SCALARS = 1 << 20  # of one copy; each thread has one, and clears and adds up all of it
 
-Lead = tuple[tuple[Value | None, int], ...]
+IndexPrefix = tuple[tuple[Value | None, int], ...]
 
 
 def privatize(kernel: Kernel) -> Kernel:
@@ -49,8 +49,8 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
         # an old value that is used would be that of the copy.
         if not _plain(mem) or any(s.op != "add" or s.out is not None for s in atomics):
             continue
-        lead = _lead(atomics, defs)
-        if scalars_within(mem, len(lead)) > _MOST_SCALARS:
+        prefix = _common_prefix(atomics, defs)
+        if scalars_within(mem, len(prefix)) > _MOST_SCALARS:
             continue
         added = frozenset(atomics)
         others = RegionMap(
@@ -64,7 +64,7 @@ def _of_task(task: Task) -> tuple[Privatized, ...]:
             # With a uniform index the lanes of a vector all add to one element: the backend then keeps
             # a slot for each lane (docs/adr/0008).
             meeting = sum(counts[s] for s in atomics if not divergent.intersection(s.index))
-            made.append(Privatized(mem, lead, added, count, meeting))
+            made.append(Privatized(mem, prefix, added, count, meeting))
     return tuple(made)
 
 
@@ -73,9 +73,9 @@ def _plain(mem: Mem) -> bool:
     return mem.kind == "field" and mem.shape is not None and not mem.dtype.is_bool
 
 
-def _lead(atomics: list[Atomic], defs: Definitions) -> Lead:
+def _common_prefix(atomics: list[Atomic], defs: Definitions) -> IndexPrefix:
     """Return the first indices, as far as they are the same launch-wide value in all of the atomics."""
-    lead: list[tuple[Value | None, int]] = []
+    prefix: list[tuple[Value | None, int]] = []
     for k in range(atomics[0].mem.rank):
         first = offset_of(atomics[0].index[k], defs)
         # Leading indices that the launch fixes select the part of the field that is copied: `w.grad[t,
@@ -84,5 +84,5 @@ def _lead(atomics: list[Atomic], defs: Definitions) -> Lead:
             break
         if any(offset_of(s.index[k], defs) != first for s in atomics[1:]):
             break
-        lead.append(first)
-    return tuple(lead)
+        prefix.append(first)
+    return tuple(prefix)

@@ -93,7 +93,7 @@ def known_as(array: Any) -> Any:
     return id(array) if number is None else ("field", number)
 
 
-def take(value: Any, device: MemorySpace, where: str) -> DeviceArray:
+def wrap_argument(value: Any, device: MemorySpace, where: str) -> DeviceArray:
     """Wrap an array of another library as a kernel's argument.
 
     Raises:

@@ -346,7 +346,7 @@ class Field(FieldProtocols, FieldLike):
         found = self._storage.element(self._place(key))
         made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
         if self.grad is not None and session.recorders and _records():
-            made.taken = Provenance.of(self)
+            made.provenance = Provenance.of(self)
         return made
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -107,7 +107,7 @@ class Provenance:
             return TrackedFloat(float(made), self)
         if isinstance(made, Matrix) and made.entries.dtype.kind == "f":
             # A vector has room for the mark; it need not be another class.
-            made.taken = self
+            made.provenance = self
         return made
 
     def mark_array(self, made: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ class Provenance:
             return made
         # A view of the same memory: costs no copy.
         seen = made.view(TrackedArray)
-        seen.taken = self
+        seen.provenance = self
         return seen
 
     def refuse(self, into: str, hint: str, what: str = "a number") -> None:
@@ -171,11 +171,11 @@ def _plain(thing: Any) -> Any:
 class TrackedArray(Followed, np.ndarray):
     """An array of such numbers. In another process, or as `np.array(a)`, it is a plain one: a constant."""
 
-    taken: Provenance | None
+    provenance: Provenance | None
 
     def __array_finalize__(self, origin: Any) -> None:
         # Called by NumPy for each view and slice: they keep the mark without any work.
-        self.taken = getattr(origin, "taken", None)
+        self.provenance = getattr(origin, "provenance", None)
 
     def __getitem__(self, key: Any) -> Any:
         made = super().__getitem__(key)
@@ -193,7 +193,7 @@ class TrackedArray(Followed, np.ndarray):
         return np.trace(self, *args, **options)
 
     def _marked(self, made: Any) -> Any:
-        return made if self.taken is None else self.taken.mark(made)
+        return made if self.provenance is None else self.provenance.mark(made)
 
     def __reduce__(self) -> Any:
         # Other processes have no tape.
@@ -212,16 +212,16 @@ class TrackedFloat(Followed, float, Tracked):
     Elsewhere, in another process or made by `type(x)(1.0)`, it is a plain float.
     """
 
-    __slots__ = ("taken",)
+    __slots__ = ("provenance",)
     __array_priority__ = 50  # NumPy's numbers ask here first
-    taken: Provenance
+    provenance: Provenance
 
-    def __new__(cls, number: float, taken: Provenance | None = None) -> Any:
+    def __new__(cls, number: float, provenance: Provenance | None = None) -> Any:
         # `float` subclasses are made anew by some libraries with `type(x)(value)`.
-        if taken is None:
+        if provenance is None:
             return float(number)
         made = super().__new__(cls, number)
-        made.taken = taken
+        made.provenance = provenance
         return made
 
     # Immutable.
@@ -260,20 +260,20 @@ def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any]
         # `Recorded` has the reflected operator, which records.
         if isinstance(other, Tracked) and not isinstance(other, TrackedFloat):
             return NotImplemented
-        return self.taken.mark(compute(float(self), other))
+        return self.provenance.mark(compute(float(self), other))
 
     return method
 
 
 def _backward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any], Any]:
     def method(self: TrackedFloat, other: Any) -> Any:
-        return self.taken.mark(compute(other, float(self)))
+        return self.provenance.mark(compute(other, float(self)))
 
     return method
 
 
 def _alone(compute: Callable[[Any], Any]) -> Callable[[TrackedFloat], Any]:
-    return lambda self: self.taken.mark(compute(float(self)))
+    return lambda self: self.provenance.mark(compute(float(self)))
 
 
 # Generated, as the methods differ in the operator only.
@@ -302,15 +302,15 @@ class FieldElement(TrackedFloat):
         """Read an element of a field of scalars."""
         # `float.__new__`, as `__new__` of the class would need the provenance first.
         made = float.__new__(cls, field._flat[field._place(index)])
-        made.taken = Provenance.of(field)
+        made.provenance = Provenance.of(field)
         # With the index and the clock a later `+=` can tell that the element is still what was read.
         made.index, made.since = index, session.clock
         return made
 
     @property
     def field(self) -> Field | None:
-        return self.taken.field
+        return self.provenance.field
 
     @property
     def tape(self) -> Any:
-        return self.taken.tape
+        return self.provenance.tape

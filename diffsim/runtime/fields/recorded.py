@@ -102,7 +102,7 @@ class Recorded(Tracked):
         # Several uses add up; not in place, as `g` may belong to somebody else.
         self.grad = g if self.grad is None else self.grad + g
 
-    def take(self) -> np.ndarray | None:
+    def pop_grad(self) -> np.ndarray | None:
         """Return the gradient that came in, and forget it."""
         g, self.grad = self.grad, None
         return g
@@ -338,7 +338,7 @@ def _is_active(a: Any) -> bool:
             )
         return True
     if isinstance(a, TrackedFloat):
-        a.taken.refuse(
+        a.provenance.refuse(
             "arithmetic with a value on the tape", "compute with the value first, or in a kernel"
         )
     # Vectors do not stand for their element, as numbers do (`FieldElement`).
@@ -349,8 +349,8 @@ def _is_active(a: Any) -> bool:
             hint="give the value to a kernel that does this; if a constant is meant, say so: "
             "ds.stop_grad(value)",
         )
-    if isinstance(a, Matrix) and a.taken is not None:
-        a.taken.refuse(
+    if isinstance(a, Matrix) and a.provenance is not None:
+        a.provenance.refuse(
             "arithmetic with a value on the tape", "give the value to a kernel that does this"
         )
     return False

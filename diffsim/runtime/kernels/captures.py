@@ -32,27 +32,27 @@ again; a value that is made anew more often is compared by value at each launch.
 
 def write_checks(w: Writer, special: Specialization, then: str) -> None:
     """Write the test of all observations; where one fails, `recheck` decides whether `then` is executed."""
-    tests = [_test(w, look) for look in special.translation.observations]
+    tests = [_test(w, observed) for observed in special.translation.observations]
     if not tests:
         return
     w.space["$recheck"] = special.recheck
     # One expression that stops at the first difference. A property of the user's may raise, or an attribute
     # may be gone; `recheck` then finds out what happened, and raises the error with its text.
-    w.put("try:", f"    $changed = {' or '.join(tests)}")
-    w.put("except Exception:", "    $changed = True")
-    w.put("if $changed and $recheck():", f"    {then}")
+    w.emit("try:", f"    $changed = {' or '.join(tests)}")
+    w.emit("except Exception:", "    $changed = True")
+    w.emit("if $changed and $recheck():", f"    {then}")
 
 
-def _test(w: Writer, look: Observation) -> str:
+def _test(w: Writer, observed: Observation) -> str:
     """Format the test that is true where an observed value may have changed."""
-    place, kept = _question(w, look), look.kept
-    if look.how == ABSENT:
+    place, kept = _question(w, observed), observed.kept
+    if observed.how == ABSENT:
         # "name in namespace": the name must still be absent, so that the builtin is meant.
         return place
     if isinstance(kept, Ref):
         # Compared by identity and referenced weakly: the kernel keeps no object of the program alive.
         return f"{place} is not {w.use(kept, 'f')}()"
-    if look.moves < _MOST_MOVES and not hasattr(type(kept), "compare"):
+    if observed.moves < _MOST_MOVES and not hasattr(type(kept), "compare"):
         # Identity first: it costs a few nanoseconds, and constants are mostly the same objects from launch to
         # launch. Lists and arrays can change in place, so those are compared by value.
         return f"{place} is not {w.use(kept, 'k')}"
@@ -67,22 +67,22 @@ def _differs(now: Any, kept: Any) -> bool:
     return compare(now, kept) != SAME or source_of(now) is not None
 
 
-def _question(w: Writer, look: Observation) -> str:
+def _question(w: Writer, observed: Observation) -> str:
     """Format the expression that repeats an observation."""
-    if look.how == CALL:
-        return f"{w.use(look.owner, 'q')}({', '.join(_thing(w, a, 'a') for a in look.key)})"
+    if observed.how == CALL:
+        return f"{w.use(observed.owner, 'q')}({', '.join(_thing(w, a, 'a') for a in observed.key)})"
     owner = (
-        _question(w, look.owner)
+        _question(w, observed.owner)
         # `config.solver.dt` is asked from the outermost name on, so that a replaced `config` with equal
         # values costs nothing (docs/adr/0020).
-        if isinstance(look.owner, Observation)
-        else _thing(w, look.owner, "g")
+        if isinstance(observed.owner, Observation)
+        else _thing(w, observed.owner, "g")
     )
-    if look.how == ATTRIBUTE:
-        return f"{owner}.{look.key}"
+    if observed.how == ATTRIBUTE:
+        return f"{owner}.{observed.key}"
     # A key that is no text may have any `repr`; it is passed as an object.
-    key = repr(look.key) if type(look.key) is str else w.use(look.key, "n")
-    return f"{owner}[{key}]" if look.how == ITEM else f"{key} in {owner}"
+    key = repr(observed.key) if type(observed.key) is str else w.use(observed.key, "n")
+    return f"{owner}[{key}]" if observed.how == ITEM else f"{key} in {owner}"
 
 
 def _thing(w: Writer, thing: Any, stem: str) -> str:
@@ -99,30 +99,30 @@ def recheck(special: Specialization) -> bool:
     changed: tuple[Observation, Any] | None = None
     # All of them, before anything is concluded: an object that was replaced makes the kernel be compiled
     # anew, which cures a constant that changed with it.
-    for look in special.translation.observations:
-        now = look.now()
+    for observed in special.translation.observations:
+        now = observed.now()
         source = source_of(now)
         if source is not None:
-            source.refuse(look.text, "read the field in the kernel")
-        found = look.compare(now)
+            source.refuse(observed.text, "read the field in the kernel")
+        found = observed.compare(now)
         # Compiled anew with the values as they are now, so that later observations need no comparison.
         if found == REPLACED:
             return True
         if found == CHANGED and changed is None:
-            changed = look, now
+            changed = observed, now
         # The same value in another object (`self.dt = 0.1` in each step): expect that object from now on.
-        if found == SAME and is_atom(look.kept) and now is not look.kept:
-            look.kept, look.moves = now, look.moves + 1
+        if found == SAME and is_atom(observed.kept) and now is not observed.kept:
+            observed.kept, observed.moves = now, observed.moves + 1
             special.forget_launch()
     if changed is None:
         return False
-    look, now = changed
+    observed, now = changed
     name = special.name
     # Silently compiling anew instead would make a kernel in a loop over `self.t` be compiled in each
     # iteration.
     raise KernelStateError(
-        f"{look.text} was {_shown(look.kept)} when {name} was compiled and is {_shown(now)} now",
-        look.span,
+        f"{observed.text} was {_shown(observed.kept)} when {name} was compiled and is {_shown(now)} now",
+        observed.span,
         hint="pass it as an argument, keep it in a 0-D field, or call ds.init(...) with your options to "
         f"compile {name} anew",
     )
@@ -134,12 +134,12 @@ def check_lasts(special: Specialization) -> None:
     Raises:
         KernelStateError: it is.
     """
-    for look in special.translation.observations:
+    for observed in special.translation.observations:
         # A property that makes a new object at each access, say.
-        if look.how != ABSENT and look.compare(look.now()) == REPLACED:
+        if observed.how != ABSENT and observed.compare(observed.now()) == REPLACED:
             raise KernelStateError(
-                f"{look.text} is another object each time it is read",
-                look.span,
+                f"{observed.text} is another object each time it is read",
+                observed.span,
                 hint="keep the object in a variable or an attribute, and let the kernel use that",
             )
 

@@ -30,7 +30,7 @@ from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_whole
 from diffsim.lang.host.source import Source
 from diffsim.runtime import compiler
-from diffsim.runtime.fields.device_array import is_on_gpu, take
+from diffsim.runtime.fields.device_array import is_on_gpu, wrap_argument
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.fields.struct_field import StructField
@@ -291,7 +291,7 @@ class Kernel(Named):
                 # An array of another library on a GPU is wrapped once, so that its address and stream are
                 # known.
                 if is_on_gpu(a):
-                    a = take(a, session.device, f"{p.name} of {self.source.name}")
+                    a = wrap_argument(a, session.device, f"{p.name} of {self.source.name}")
                 arrays.append(a)
                 kinds.append(array_kind(p, a, self.source.name))
             elif by_field and takes_field(p, a):

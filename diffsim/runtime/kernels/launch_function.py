@@ -51,7 +51,7 @@ class Writer:
         self.name = name
         self.params = params
         # Names that the text must not hide: those of the parameters.
-        self.taken = list(params)
+        self.params = list(params)
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
 
@@ -66,7 +66,7 @@ class Writer:
         self.space[name] = thing
         return name
 
-    def put(self, *lines: str) -> None:
+    def emit(self, *lines: str) -> None:
         self.lines += ["    " + line for line in lines]
 
     def guard(self, start: int, lock: Any) -> None:
@@ -94,7 +94,7 @@ class Writer:
     def finish(self) -> Callable[..., Any]:
         prefix = "_"
         # A parameter of the user's may itself begin with underscores.
-        while any(p.startswith(prefix) for p in self.taken):
+        while any(p.startswith(prefix) for p in self.params):
             prefix += "_"
         text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
         text = text.replace("$", prefix)
@@ -163,11 +163,11 @@ def _write_pack(
     # `struct` takes any object for a boolean, by its truth.
     if any(p.type is not None and (p.type.shape or p.type.is_bool) for p in values):
         # Vectors and matrices are flattened first, which only the slow path does.
-        w.put(slow)
+        w.emit(slow)
         return
     given = f"{names}{more}" if names else more.removeprefix(", ")
-    w.put("try:", f"    $pack($memory, {compiled.args_at}, {given})")
-    w.put("except Exception:", f"    {slow}")
+    w.emit("try:", f"    $pack($memory, {compiled.args_at}, {given})")
+    w.emit("except Exception:", f"    {slow}")
 
 
 def _write_arrays(
@@ -183,11 +183,11 @@ def _write_arrays(
     if len(arrays) > 1 or (arrays and any(m.kind == "field" for m in mems)):
         w.space["$separate"] = check_separate
         values = "".join(p.name + ", " for p in special.arguments.parameters)
-        w.put(f"$separate({w.use(special, 'special')}, {w.use(mems, 'mems')}, ({values}))")
+        w.emit(f"$separate({w.use(special, 'special')}, {w.use(mems, 'mems')}, ({values}))")
     for p in arrays:
         mem: Mem = special.arguments.arrays[p.name]._mem
         w.space["$bind"] = bind_array
-        w.put(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
+        w.emit(f"$bind({w.use(compiled, 'compiled')}, {w.use(mem, 'mem')}, {p.name})")
 
 
 def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
@@ -221,7 +221,7 @@ def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
     )
     for name in rows:
         w.space["$plain"] = _plain
-        w.put(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
+        w.emit(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
 
 
 def _plain(number: Any) -> Any:
@@ -260,7 +260,7 @@ def write_stamps(
             text = f"$touch_array({name}, {derived}, $now, {a.time_axis}, {_rows_text(a)}, {who})"
             if (a.mem, text) not in seen:
                 seen.add((a.mem, text))
-                w.put(text)
+                w.emit(text)
             continue
         versions = versions_of(a.mem)
         v = w.use(versions, "v")
@@ -271,16 +271,16 @@ def write_stamps(
         seen.add((a.mem, place))
         # A write that is not confined to a known row may have changed any of them.
         if row is None:
-            w.put(f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}")
+            w.emit(f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}")
         else:
-            w.put(f"{v}.latest = $now")
+            w.emit(f"{v}.latest = $now")
             rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
             # A row out of bounds is skipped by the kernel (or fails its check): there is nothing to stamp.
-            w.put(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
-            w.put(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
+            w.emit(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
+            w.emit(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
         # Spares the clearing of gradients that are zeros already.
         if a.mem.is_grad:
-            w.put(f"{v}.dirty = True")
+            w.emit(f"{v}.dirty = True")
 
 
 def touch_array(
@@ -331,13 +331,13 @@ def forward(special: Specialization) -> Callable[..., Any]:
     w.space["$Outdated"] = Outdated
     _write_row_numbers(w, (*special.accesses.reads, *special.accesses.writes))
     captures.write_checks(w, special, "raise $Outdated")
-    me = w.use(special.recorded_as, "special")
+    recorded = w.use(special.recorded_as, "special")
     # A recorder may copy what the kernel will overwrite, or put an instrumented variant in its place; the
     # variant reports the launch itself.
     if special.accesses.writes and special.is_announced:
-        w.put(_LISTENER, "if $tape and $tape.intercepts:")
-        w.put(f"    $other = $tape.launching({me}, {_tuple_text(params)})")
-        w.put("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
+        w.emit(_LISTENER, "if $tape and $tape.intercepts:")
+        w.emit(f"    $other = $tape.launching({recorded}, {_tuple_text(params)})")
+        w.emit("    if $other is not None:", f"        return $other.launch({', '.join(params)})")
     # From here on a failure may leave memory half written.
     whole = len(w.lines)
     start = len(w.lines)
@@ -346,17 +346,17 @@ def forward(special: Specialization) -> Callable[..., Any]:
     seed = "0"
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
-        w.put("$session.launches = $n = $session.launches + 1")
+        w.emit("$session.launches = $n = $session.launches + 1")
         # The counter gives each launch a key of its own; threads count in ranges of their own.
-        w.put("$seed = ($session.options.random_seed << 32) + $n", "$set_seed($seed)")
+        w.emit("$seed = ($session.options.random_seed << 32) + $n", "$set_seed($seed)")
         seed = "$seed"
     # Ticked before the call: a write that fails half way must be as new as one that succeeds.
-    w.put("$session.clock = $now = $session.clock + 1")
+    w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
     _write_call(w, special, compiled)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
-        w.put("$result = $returned()")
+        w.emit("$result = $returned()")
     # Without anything in the parameter block that differs between launches, threads may use it at once.
     if params or compiled.result is not None or special.translation.uses_random or compiled.prints:
         w.guard(start, compiled.lock)
@@ -365,16 +365,16 @@ def forward(special: Specialization) -> Callable[..., Any]:
         _write_launch_note(w, special, seed)
     if special.on_tape:
         if not (special.accesses.writes and special.is_announced):
-            w.put(_LISTENER)
-        w.put("if $tape:")
-        w.put(f"    $tape.launched({me}, {_tuple_text(params)}, $now, {seed})")
+            w.emit(_LISTENER)
+        w.emit("if $tape:")
+        w.emit(f"    $tape.launched({recorded}, {_tuple_text(params)}, $now, {seed})")
         # In place of a number the program receives one that the tape follows.
         if special.derivative.returns_active:
-            w.put("    return $tape.returned($result)")
+            w.emit("    return $tape.returned($result)")
     if special.accesses.writes:
         w.note_failure(whole, special.cut_short)
     if compiled.result is not None:
-        w.put("return $result")
+        w.emit("return $result")
     return w.finish()
 
 
@@ -384,7 +384,7 @@ def _write_call(w: Writer, special: Specialization, compiled: Executable) -> Non
     )
     w.space.update(names)
     w.space["$compiled"] = compiled  # its code and memory live while it runs
-    w.put(*lines)
+    w.emit(*lines)
 
 
 def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
@@ -393,12 +393,12 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
     here = w.use(launches, "launches")
     w.space["$times"] = launches.times
     # One tuple, replaced as a whole: another thread reads a reading and a key that belong together.
-    w.put(f"{here}.last = ($now, {seed})")
+    w.emit(f"{here}.last = ($now, {seed})")
     params = [p.name for p in special.arguments.parameters]
     if not params:
         # The only key there is; its row exists from the start, so that a launch need not ask.
         w.space["$alone"] = launches.times.setdefault((), new_row())
-        w.put(
+        w.emit(
             "$alone.append($now)",
             # A power of 2: one bitwise test in place of a call at each launch.
             f"if not len($alone) & {STRETCH - 1}:",
@@ -409,7 +409,7 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
     whole = f"$key({_tuple_text(params)})"
     if any(p.type is not None and p.type.shape for p in special.arguments.parameters):
         # A vector argument is a list or an array, which can not be hashed; it is flattened first.
-        w.put(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
+        w.emit(f"$known_as = {whole}", f"{here}.note($known_as, $now)")
     else:
         w.space["$known"] = known_as
         # Arrays can not be hashed, and are told apart by identity, not by their elements.
@@ -417,23 +417,23 @@ def _write_launch_note(w: Writer, special: Specialization, seed: str) -> None:
             f"$known({p.name})" if p.kind == "array" else p.name
             for p in special.arguments.parameters
         ]
-        w.put(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
+        w.emit(f"$known_as = {_tuple_text(key)}", "try:", "    $noted = $times[$known_as]")
         w.space["$row"] = new_row
-        w.put("except KeyError:", "    $times[$known_as] = $row($now)")
+        w.emit("except KeyError:", "    $times[$known_as] = $row($now)")
         # An argument of a type without a hash (a 0-D NumPy array, say) takes the slow path.
-        w.put("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
-        w.put("else:", "    $noted.append($now)")
-        w.put(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")
+        w.emit("except TypeError:", f"    $known_as = {whole}", f"    {here}.note($known_as, $now)")
+        w.emit("else:", "    $noted.append($now)")
+        w.emit(f"    if not len($noted) & {STRETCH - 1}:", f"        {here}.shorten($noted)")
     if special.translation.uses_random:
-        w.put(f"{here}.seeds[$known_as] = {seed}")
-    w.put(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
+        w.emit(f"{here}.seeds[$known_as] = {seed}")
+    w.emit(f"if len($times) > {_MOST_STAMPS}:", f"    {here}.forget()")
 
 
 def captures_changed(special: Specialization) -> Callable[[], bool]:
     """Write a function that tells whether a captured value has changed."""
     w = Writer(special.name + "_captures", [])
     captures.write_checks(w, special, "return True")
-    w.put("return False")
+    w.emit("return False")
     return w.finish()
 
 
@@ -448,7 +448,7 @@ def derivative(of: Derivative) -> Callable[..., None]:
     w = Writer(special.name + "_grad", params)
     w.params = ["$args", "$since", "$seed", *(["$g"] if of.returns_active else [])]
     if params:
-        w.put(f"{_tuple_text(params)} = $args")
+        w.emit(f"{_tuple_text(params)} = $args")
     _write_row_numbers(w, (*accesses.reads, *accesses.writes))
     # 1. Everything that the derivative loads must be as old as the launch, or older (docs/adr/0004).
     tests: set[str] = set()
@@ -467,7 +467,7 @@ def derivative(of: Derivative) -> Callable[..., None]:
         if test in tests:
             continue
         tests.add(test)
-        w.put(f"if {test}:", f"    $stale({k}, $args, $since)")
+        w.emit(f"if {test}:", f"    $stale({k}, $args, $since)")
     # 2. The same launch as the forward one, with the adjoint's code.
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=of.returns_active)
@@ -475,9 +475,9 @@ def derivative(of: Derivative) -> Callable[..., None]:
     # The same key gives the same numbers, so those of the forward launch need not be saved.
     if special.translation.uses_random:
         w.space["$set_seed"] = compiled.set_seed
-        w.put("$set_seed($seed)")
+        w.emit("$set_seed($seed)")
     # Gradients have versions as well: a later adjoint may load what this one writes.
-    w.put("$session.clock = $now = $session.clock + 1")
+    w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, accesses.writes, special.kernel.source.head())
     _write_call(w, special, compiled)
     if params or of.returns_active or compiled.prints:

@@ -93,7 +93,7 @@ class Specialization:
             self.dependencies = Dependencies(self)
             self.dependencies.add(self.fields())
             # Objects that were compared by identity: another one may get their address once they are gone.
-            observed = (look.object for look in translation.observations)
+            observed = (o.object for o in translation.observations)
             self.dependencies.add(thing for thing in observed if thing is not None)
         else:
             self.launches, self.dependencies = origin.launches, origin.dependencies
@@ -138,7 +138,7 @@ class Specialization:
         """Key identifying this specialization."""
         # Numbers are never given twice, unlike addresses, so that the key of a freed field matches nothing.
         numbers = [f.number for f in self.fields()]
-        objects = [o for look in self.translation.observations for o in identities(look.kept)]
+        objects = [i for o in self.translation.observations for i in identities(o.kept)]
         return id(self.kernel), self.key, *numbers, *objects
 
     # ---- variants

@@ -257,12 +257,12 @@ def call_method(
     env: Environment = {}
     result = inlining.inline(cx, node, func, [method.owner, *args], kwargs, env)
     # The receiver's parameter, whatever its name is: by convention `self`.
-    me = func.source.node.args.args[0].arg
-    var = env[me]
+    receiver = func.source.node.args.args[0].arg
+    var = env[receiver]
     assert isinstance(var, StructVar)
     # Members are bound in the method's environment, which is in force only while they are loaded.
     frame_env, cx.frame.env = cx.frame.env, env
-    changed = load_struct(cx, var, me)
+    changed = load_struct(cx, var, receiver)
     cx.frame.env = frame_env
     # A struct that is an intermediate result: the change would be lost.
     if local_name(cx, owner) is None and subscripts.resolve_place(cx, owner) is None:

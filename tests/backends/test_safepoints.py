@@ -1,4 +1,4 @@
-"""Loops in strips of a few iterations, with a look behind each, against Python, which runs the same loops."""
+"""Loops in strips of a few iterations, with a safepoint after each, against the same loops in Python."""
 
 import numpy as np
 import pytest
@@ -7,16 +7,16 @@ from diffsim.backends.llvm import safepoints
 from diffsim.runtime.session import session
 from tests.support.processes import run
 
-TURNS = (0, 1, 7, 8, 9, 16, 17, 100, 1000)
+TRIPS = (0, 1, 7, 8, 9, 16, 17, 100, 1000)
 MOST = 2**31 - 1
 
 
 @pytest.fixture
 def ds(cpu, monkeypatch):
-    """Strips of 8 to 32 iterations, each of which looks up."""
+    """Strips of 8 to 32 iterations, each of which polls."""
     cpu.init(cpu_max_num_threads=2)
     monkeypatch.setattr(safepoints, "STRIP", 128)
-    monkeypatch.setattr(safepoints, "_BETWEEN", 1)
+    monkeypatch.setattr(safepoints, "_POLL_INTERVAL", 1)
     return cpu
 
 
@@ -148,7 +148,7 @@ def test_whiles(ds, loop):
     def one(n: ds.i32) -> ds.i32:
         return func(n)
 
-    assert [one(n) for n in TURNS] == [loop(n) for n in TURNS]
+    assert [one(n) for n in TRIPS] == [loop(n) for n in TRIPS]
 
 
 @pytest.mark.parametrize("loop", WHILES, ids=lambda f: f.__name__)
@@ -190,7 +190,7 @@ def test_whiles_of_other_types(ds, t):
             s = s * 5 % 1001 + k
         return s
 
-    assert [both_ways(n) for n in TURNS] == [expected(n) for n in TURNS]
+    assert [both_ways(n) for n in TRIPS] == [expected(n) for n in TRIPS]
 
 
 def test_fors(ds):
@@ -225,7 +225,7 @@ def test_fors(ds):
         return s
 
     for lo in (0, 3, 8):
-        assert [serial(lo, n) for n in TURNS] == [expected(lo, n) for n in TURNS]
+        assert [serial(lo, n) for n in TRIPS] == [expected(lo, n) for n in TRIPS]
         lanes(lo)
         want = [expected(lo, i * i % 60, back=False) for i in range(100)]
         np.testing.assert_array_equal(result.to_numpy(), want)
@@ -236,12 +236,12 @@ def test_a_condition_that_writes_is_asked_once_for_each_iteration(ds):
 
     @ds.kernel
     def ask(n: ds.i32) -> ds.i32:
-        turns = 0
+        trips = 0
         while ds.atomic_add(asked[None], 1) < n:
-            turns += 1
-        return turns
+            trips += 1
+        return trips
 
-    for n in TURNS:
+    for n in TRIPS:
         asked[None] = 0
         assert (ask(n), asked[None]) == (n, n + 1)
 
@@ -272,7 +272,7 @@ def test_loops_that_count_are_vectorized(cpu, how):
     kernel(4000)
     assert total[None] == 3999 * 4000 // 2
     text = kernel.llvm()
-    assert "@ds_look" in text
+    assert "@ds_poll" in text
     assert "llvm.vector.reduce.add" in session.jit.optimized(text)
 
 
