@@ -116,7 +116,7 @@ class Chunk:
         # (`FunctionLowering.private_copies`).
         at, behind = 0, self.plain
         for p, n in zip(self.private, self.slots, strict=True):
-            # With slots the atomics go to the vectors; `leave` then fills the plain copy from them.
+            # With slots the atomics go to the vectors; `end` then fills the plain copy from them.
             place = body.assign(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
             body.private_copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
             at += _bytes(p)

@@ -366,7 +366,7 @@ def _foreign_kind(
             Span.of_caller(),
             hint=f"the last axes of the array must be {element}",
         )
-    # DeviceArray was checked by `take`.
+    # DeviceArray was checked by `wrap_argument`.
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         raise KernelTypeError(
             f"{where}: the array is not contiguous",

@@ -6,7 +6,6 @@ calls native code and notes what was written, without looking anything up.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import weakref
@@ -23,7 +22,6 @@ from diffsim.errors import (
     shown,
 )
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
@@ -31,24 +29,20 @@ from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, ne
 from diffsim.lang.host.source import Source
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import is_on_gpu, wrap_argument
-from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.fields.struct_field import StructField
-from diffsim.runtime.kernels import captures, launch_function
-from diffsim.runtime.kernels.access_summary import LaunchArguments
+from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.arguments import (
     ArrayKind,
     Parameter,
     Signature,
     array_kind,
-    array_ref,
     field_kind,
     find_same,
-    make_args,
     takes_field,
 )
 from diffsim.runtime.kernels.specialization import Specialization
-from diffsim.runtime.kernels.template_arguments import objects_in, own, template_key
+from diffsim.runtime.kernels.template_arguments import template_key
+from diffsim.runtime.kernels.translation import translate
 from diffsim.runtime.locked_cached_property import making
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
@@ -190,11 +184,11 @@ class Kernel(Named):
         """Return whether there are fields, or values of a tape, in place of numbers among the arguments."""
         return any(
             takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
-            for p, a in zip(self._parameters, args, strict=False)
+            for p, a in zip(self.call_parameters, args, strict=False)
         )
 
     @property
-    def _parameters(self) -> list[Parameter]:
+    def call_parameters(self) -> list[Parameter]:
         """The parameters that a call gives: all but `self`."""
         return self.signature.parameters[0 if self.owner is None else 1 :]
 
@@ -249,7 +243,7 @@ class Kernel(Named):
         if by_field:
             args = tuple(
                 _as_argument(p, a) if p.kind == "value" and isinstance(a, Recorded) else a
-                for p, a in zip(self._parameters, args, strict=True)
+                for p, a in zip(self.call_parameters, args, strict=True)
             )
         # Each iteration compiles for the values as they are now; it ends unless something changes them all
         # the time.
@@ -271,7 +265,7 @@ class Kernel(Named):
             args: one for each parameter.
             by_field: whether there may be fields in place of floats.
         """
-        parameters = self._parameters
+        parameters = self.call_parameters
         # The key of a specialization is made of the compiled-in arguments, in order, and the kinds of the
         # arrays. A field in place of a float adds the parameter's name, so that it is never mistaken for the
         # variant that takes a number.
@@ -309,71 +303,9 @@ class Kernel(Named):
             with making:
                 special = self.specializations.get(whole)
                 if special is None or special.is_stale:
-                    special = self._translate(parameters, args, kinds, whole, by_field=by_field)
+                    special = translate(self, args, kinds, whole, by_field=by_field)
                     self.specializations[whole] = special
         return special, tuple(values)
-
-    def _translate(
-        self,
-        parameters: Any,
-        args: tuple[Any, ...],
-        kinds: list[ArrayKind],
-        key: tuple[Any, ...],
-        *,
-        by_field: bool,
-    ) -> Specialization:
-        signature = self.signature
-        run_time = make_args(signature.parameters)
-        bindings: dict[str, Any] = {}
-        if self.owner is not None:
-            bindings[signature.parameters[0].name] = self.owner()
-        # Array parameters so far, in the order of `kinds`: `same` counts in it.
-        refs: list[Any] = []
-        given: dict[Arg, Mem] = {}
-        values: list[Parameter] = []
-        arrays: dict[str, Any] = {}
-        for p, a in zip(parameters, args, strict=True):
-            # 1. Bind each parameter to what the translator sees: an argument of the launch, a memory, or the
-            # constant itself.
-            field_given = by_field and takes_field(p, a)
-            if p.kind == "value":
-                bindings[p.name] = run_time[p.name]
-            if p.kind == "array" or field_given:
-                # Two parameters that get one array are one memory for the kernel: alias analysis and the
-                # adjoint then see every access to it.
-                kind = kinds[len(refs)]
-                refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
-                arrays[p.name] = refs[-1]
-            # The frontend sees a number all the same; `compiler.prepare` puts the load in its place
-            # afterwards, so that the gradient of the number flows to the field.
-            if field_given:
-                given[run_time[p.name]] = refs[-1]._mem
-                p = dataclasses.replace(p, kind="array")
-            elif p.kind == "array":
-                bindings[p.name] = refs[-1]
-            if p.kind != "template":
-                values.append(p)
-            else:
-                # A copy, as the key was made of what is in it now (`template_arguments.own`).
-                bindings[p.name] = own(a)
-                if isinstance(a, (Field, StructField)):
-                    a.call_it(p.name)
-        # 2. Name the fields before the translation, whose messages and IR use the names.
-        for capture in _fields_first(self.source):
-            capture()
-        # 3. Translate and compile as far as the IR; machine code is made at the launch.
-        made = compiler.translate(self.source, bindings, tuple(run_time.values()), signature.result)
-        kernel = compiler.prepare(made.kernel, given)
-        simplicity = self.simplicity or session.options.kernel_simplicity
-        launch_arguments = LaunchArguments(values, arrays, self.source.name)
-        special = Specialization(self, key, made, kernel, launch_arguments, simplicity)
-        # A dropped field frees its specializations (`Dependencies`), whose keys nobody can ask for any more.
-        for p, a in zip(parameters, args, strict=True):
-            if p.kind == "template":
-                special.dependencies.add(objects_in(a))
-        # 4. Refuse now what would be compiled anew at each launch.
-        captures.check_lasts(special)
-        return special
 
     # ---- gradient and inspection
 
@@ -534,31 +466,6 @@ def _as_argument(p: Parameter, a: Recorded) -> Any:
         if field is not None:
             return field
     return a.value
-
-
-def _fields_first(source: Source) -> list[Callable[[], None]]:
-    """Return functions that name the fields which a kernel uses after their variables."""
-    # Python's own tables of the names in the function's code: globals and attributes in `co_names`, variables
-    # of enclosing functions in `co_freevars`. A name in them that means something else does no harm: the
-    # field gets a name at most.
-    found: list[Callable[[], None]] = []
-    function = source.function
-    spaces = [(function.__code__.co_names, function.__globals__)]
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    for names, space in spaces:
-        for name in names:
-            thing = space.get(name)
-            if isinstance(thing, Field) and thing._shape is not None:
-                found.append(functools.partial(thing.call_it, name))
-    for name, cell in cells.items():
-        try:
-            thing = cell.cell_contents
-        # A variable that is assigned after the kernel is defined: its cell is still empty.
-        except ValueError:
-            continue
-        if isinstance(thing, Field) and thing._shape is not None:
-            found.append(functools.partial(thing.call_it, name))
-    return found
 
 
 @checked

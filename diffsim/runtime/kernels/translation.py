@@ -1,0 +1,119 @@
+"""Makes a specialization of a kernel: binds its parameters, translates it and prepares its IR.
+
+Called once for each combination of compiled-in arguments and kinds of arrays (`Kernel.specialize`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ir.nodes import Arg, Mem
+from diffsim.lang.host.source import Source
+from diffsim.runtime import compiler
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.kernels import captures
+from diffsim.runtime.kernels.access_summary import LaunchArguments
+from diffsim.runtime.kernels.arguments import (
+    ArrayKind,
+    ArrayRef,
+    Parameter,
+    array_ref,
+    make_args,
+    takes_field,
+)
+from diffsim.runtime.kernels.specialization import Specialization
+from diffsim.runtime.kernels.template_arguments import objects_in, own
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.kernel import Kernel
+
+
+def translate(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kinds: list[ArrayKind],
+    key: tuple[Any, ...],
+    *,
+    by_field: bool,
+) -> Specialization:
+    """Translate a kernel for the arguments of a call.
+
+    Args:
+        kernel: the kernel.
+        args: one for each parameter that a call gives.
+        kinds: those of its array arguments, in order.
+        key: what the specialization is found by.
+        by_field: whether there may be fields in place of floats.
+    """
+    signature = kernel.signature
+    run_time = make_args(signature.parameters)
+    bindings: dict[str, object] = {}
+    if kernel.owner is not None:
+        bindings[signature.parameters[0].name] = kernel.owner()
+    # Array parameters so far, in the order of `kinds`: `same` counts in it.
+    refs: list[ArrayRef] = []
+    given: dict[Arg, Mem] = {}
+    values: list[Parameter] = []
+    arrays: dict[str, ArrayRef] = {}
+    for p, a in zip(kernel.call_parameters, args, strict=True):
+        # 1. Bind each parameter to what the translator sees: an argument of the launch, a memory, or the
+        # constant itself.
+        field_given = by_field and takes_field(p, a)
+        if p.kind == "value":
+            bindings[p.name] = run_time[p.name]
+        if p.kind == "array" or field_given:
+            # Two parameters that get one array are one memory for the kernel: alias analysis and the
+            # adjoint then see every access to it.
+            kind = kinds[len(refs)]
+            refs.append(refs[kind.same] if kind.same >= 0 else array_ref(p.name, kind))
+            arrays[p.name] = refs[-1]
+        # The frontend sees a number all the same; `compiler.prepare` puts the load in its place
+        # afterwards, so that the gradient of the number flows to the field.
+        if field_given:
+            given[run_time[p.name]] = refs[-1]._mem
+            p = dataclasses.replace(p, kind="array")
+        elif p.kind == "array":
+            bindings[p.name] = refs[-1]
+        if p.kind != "template":
+            values.append(p)
+        else:
+            # A copy, as the key was made of what is in it now (`template_arguments.own`).
+            bindings[p.name] = own(a)
+            if isinstance(a, (Field, StructField)):
+                a.call_it(p.name)
+    # 2. Name the fields before the translation, whose messages and IR use the names.
+    name_captured_fields(kernel.source)
+    # 3. Translate and compile as far as the IR; machine code is made at the launch.
+    made = compiler.translate(kernel.source, bindings, tuple(run_time.values()), signature.result)
+    ir = compiler.prepare(made.kernel, given)
+    simplicity = kernel.simplicity or session.options.kernel_simplicity
+    launch_arguments = LaunchArguments(values, arrays, kernel.source.name)
+    special = Specialization(kernel, key, made, ir, launch_arguments, simplicity)
+    # A dropped field frees its specializations (`Dependencies`), whose keys nobody can ask for any more.
+    for p, a in zip(kernel.call_parameters, args, strict=True):
+        if p.kind == "template":
+            special.dependencies.add(objects_in(a))
+    # 4. Refuse now what would be compiled anew at each launch.
+    captures.check_lasts(special)
+    return special
+
+
+def name_captured_fields(source: Source) -> None:
+    """Name the fields which a kernel uses after their variables."""
+    # Python's own tables of the names in the function's code: globals and attributes in `co_names`, variables
+    # of enclosing functions in `co_freevars`. A name in them that means something else does no harm: the
+    # field gets a name at most.
+    function = source.function
+    code, space = function.__code__, function.__globals__
+    captured = [(name, space.get(name)) for name in code.co_names]
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        # A variable that is assigned after the kernel is defined: its cell is still empty.
+        with contextlib.suppress(ValueError):
+            captured.append((name, cell.cell_contents))
+    for name, value in captured:
+        if isinstance(value, Field) and value._shape is not None:
+            value.call_it(name)
