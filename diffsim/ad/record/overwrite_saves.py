@@ -121,12 +121,12 @@ def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
     for a in special.derivative.accesses.reads:
         box = special.box(a, args) if a.mem in special.derivative.restored else None
         # Only boxes that this launch overwrites; others have their old values after it as well.
-        if box is not None and any(w is not None and _meet(w, box) for w in written):
+        if box is not None and any(w is not None and _overlap(w, box) for w in written):
             own[box] = None
     return own
 
 
-def _meet(a: Box, b: Box) -> bool:
+def _overlap(a: Box, b: Box) -> bool:
     return a[0] is b[0] and (a[1] is None or b[1] is None or a[1] == b[1])
 
 

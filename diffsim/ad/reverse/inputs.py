@@ -42,9 +42,9 @@ class Used:
         axes, at = tuple(zip(*rows, strict=True)) or ((), ())
         self._rows.setdefault(axes, set()).add(at)
 
-    def meets(self, index: Index) -> bool:
+    def overlaps(self, index: Index) -> bool:
         """Whether some of these elements may have been used."""
-        # A whole field, or a run, meets anything that was used of it.
+        # A whole field, or a run, overlaps anything that was used of it.
         if index is None or isinstance(index, Run):
             return bool(self._rows)
         return any(tuple(index[a] for a in axes) in at for axes, at in self._rows.items())
@@ -66,7 +66,7 @@ def mark_inputs(entries: Record, wanted: bool) -> None:
                 used[f].add(rows)
         else:
             assert isinstance(entry, (Wrote, Copied))
-            entry.is_input = not used[place[0]].meets(place[1])
+            entry.is_input = not used[place[0]].overlaps(place[1])
 
 
 class _RowExtent:

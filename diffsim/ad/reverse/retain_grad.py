@@ -38,11 +38,11 @@ _HINT = (
 )
 
 
-def parse_retain_grad(wish: Any) -> bool | frozenset[Field]:
+def parse_retain_grad(option: Any) -> bool | frozenset[Field]:
     """Validate the argument `retain_grad`: the fields whose gradients are kept (True: all)."""
-    if isinstance(wish, bool):
-        return wish
-    given = [wish] if isinstance(wish, (Field, StructField)) else wish
+    if isinstance(option, bool):
+        return option
+    given = [option] if isinstance(option, (Field, StructField)) else option
     fields: list[Any] = []
     for f in given if isinstance(given, Sequence) else [None]:
         fields += (
@@ -50,7 +50,7 @@ def parse_retain_grad(wish: Any) -> bool | frozenset[Field]:
         )
     if any(not isinstance(f, Field) for f in fields):
         raise FieldError(
-            f"retain_grad can not be {shown(wish)}",
+            f"retain_grad can not be {shown(option)}",
             Span.of_caller(),
             hint="give it True, or a list of fields",
         )
@@ -69,12 +69,12 @@ class RetainingDerivative:
 
     Attributes:
         derivative: the derivative, instrumented.
-        twins: the memory of the retained gradient beside each memory.
+        retained: the memory of the retained gradient beside each memory.
     """
 
     def __init__(self, plain: Derivative, mems: Iterable[Mem]) -> None:
         self._plain = plain
-        self.twins = {
+        self.retained = {
             # Arrays without a fixed shape: bound at each launch to the field that retains.
             m: Mem(f"{m.name}.kept", m.dtype, m.rank, None, "array", is_grad=True)
             for m in mems
@@ -83,7 +83,7 @@ class RetainingDerivative:
 
     def _retain(self, adjoint: Kernel) -> Kernel:
         """Return the instrumented adjoint, serial where constants may collide."""
-        kept = {m.grad: twin for m, twin in self.twins.items() if m.grad is not None}
+        kept = {m.grad: copy for m, copy in self.retained.items() if m.grad is not None}
         adjoint = retain_gradients(adjoint, kept)
         writes = self._plain.specialization.accesses.writes
         stores = [a.stmt for a in writes if isinstance(a.stmt, Store)]
@@ -157,10 +157,10 @@ class GradientRetainer:
         made: RetainingDerivative | None = plain.variants.get(key)
         if made is None:
             made = plain.variants[key] = RetainingDerivative(plain, stored)
-        for mem, twin in made.twins.items():
+        for mem, copy in made.retained.items():
             f = special.object_of(mem, args)
             executable = made.derivative.executable
-            executable.bind_array(twin, self._of(f, stored[mem]).address, f.shape)
+            executable.bind_array(copy, self._of(f, stored[mem]).address, f.shape)
         return made.derivative
 
     def clearing(self, f: Field, index: Index, span: Span | None = None) -> None:

@@ -16,7 +16,7 @@ from diffsim.backends.cpu.scheduling import (
     combine_partials,
     has_variants,
     jit_of,
-    lanes_together,
+    simd_width,
     spread,
 )
 from diffsim.backends.cpu.simd import SimdLowering, run_blocks
@@ -108,10 +108,10 @@ def _task(module: Module, k: int, task: Task) -> list[str]:
 
 def _function(module: Module, k: int, task: Task, kind: str) -> list[str]:
     lines = [f"define internal void @{kind}{k}({_ARGUMENTS}) #0 {{", "entry:"]
-    together = lanes_together(module, task)
+    width = simd_width(module, task)
     body = FunctionLowering(module, lines)
-    if together > 1:
-        body = SimdLowering(module, lines, task, together, jit_of(module))
+    if width > 1:
+        body = SimdLowering(module, lines, task, width, jit_of(module))
     in_order = task.order is not None and task.order.serial
     # A task that must run in the order of its lanes is run by one thread at a time
     # (`@ds_serial_for`), so plain updates are as good as atomic ones.
@@ -298,8 +298,8 @@ def _launch(module: Module) -> list[str]:
 
 def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     module = body.module
-    together = lanes_together(module, task)
-    lanes = store_bounds(body, k, task, together)
+    width = simd_width(module, task)
+    lanes = store_bounds(body, k, task, width)
     # Nothing at all is done for an empty loop: no division by its size, no reduction over no lanes.
     some, after = body.new_label("some"), body.new_label("next")
     body.emit(f"br i1 {body.assign(f'icmp sgt i64 {lanes}, 0')}, label %{some}, label %{after}")
@@ -307,7 +307,7 @@ def _launch_parallel(body: FunctionLowering, k: int, task: Task) -> None:
     # Registers of this branch do not dominate what follows `after`, so the widened names must be
     # forgotten there.
     body.int64_names.append({})
-    chunks = count_chunks(body, lanes, together * cost(task.body))
+    chunks = count_chunks(body, lanes, width * cost(task.body))
     n = len(task.reductions)
     if chunks == "1":
         partials = ""

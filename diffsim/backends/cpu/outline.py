@@ -87,7 +87,7 @@ class _Cut:
         count = Const(i64, -(-self.layout() // self.lanes))
         ticket = module.target.scratch(body, Alloca(frame_mem, count, self.block.stmts[0].span))
         frame = body.pointers[frame_mem]
-        handed = self.handed()
+        live_ins = self.live_ins()
         body.int64_names.append({})  # widened indices are valid in this block only, as in any other
         for v in self.found:
             if v in self.last_use:
@@ -96,11 +96,11 @@ class _Cut:
             name = f"@part{module.parts}"
             module.parts += 1
             # noinline: inlining would rebuild the long function.
-            params = ", ".join(["ptr %params", "i64 %worker", "ptr %frame", *handed])
+            params = ", ".join(["ptr %params", "i64 %worker", "ptr %frame", *live_ins])
             lines, counts = self.part(k, part)
             module.text += [f"define internal void {name}({params}) noinline nounwind {{", "entry:"]
             module.text += [*lines, "}"]
-            passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *handed])
+            passed = ", ".join(["ptr %params", "i64 %worker", f"ptr {frame}", *live_ins])
             body.emit(f"call void {name}({passed})")
             # A part that returned early on a stop request has not stored its results.
             if counts:
@@ -112,7 +112,7 @@ class _Cut:
         body.int64_names.pop()
         module.target.release(body, ticket)
 
-    def handed(self) -> list[str]:
+    def live_ins(self) -> list[str]:
         """Return the registers that are passed to every part, as parameters of the same names."""
         body = self.body
         mems = {s.mem: None for s in statements(self.block) if isinstance(s, (Load, Store))}
@@ -121,10 +121,10 @@ class _Cut:
         found += dict.fromkeys(body.update_logs.values())
         # Pointers to scratch, copies and logs, and the active mask, do not change in the block:
         # they go as arguments, not by the frame.
-        handed = [f"ptr {name}" for name in found]
+        live_ins = [f"ptr {name}" for name in found]
         if isinstance(body, SimdValues) and body.mask:
-            handed.append(f"{body.vector('i1')} {body.mask}")
-        return handed
+            live_ins.append(f"{body.vector('i1')} {body.mask}")
+        return live_ins
 
     def part(self, k: int, stmts: Sequence[Stmt]) -> tuple[list[str], bool]:
         """Lower part k; return its text, and whether it may return early on a stop request."""
@@ -168,9 +168,9 @@ class _Cut:
         (Poletto and Sarkar, 1999): without reuse the frame would grow with the length of the block.
         """
         size, free = 0, dict[int, list[int]]()
-        dying: dict[int, list[Value]] = {}
+        last_uses: dict[int, list[Value]] = {}
         for v, last in self.last_use.items():
-            dying.setdefault(last, []).append(v)
+            last_uses.setdefault(last, []).append(v)
         done = 0
         for v, k in self.made_in.items():
             if v not in self.last_use:
@@ -178,7 +178,7 @@ class _Cut:
             # Strictly earlier: within one part a value may be stored before another one is reloaded
             # for the last time.
             while done < k:
-                for old in dying.get(done, ()):
+                for old in last_uses.get(done, ()):
                     free.setdefault(self.frame_bytes(old), []).append(self.places[old])
                 done += 1
             wanted = self.frame_bytes(v)

@@ -210,7 +210,7 @@ def _block_of(body: FunctionLowering, k: int) -> tuple[str, str]:
     )
 
 
-def are_there(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterator[str]:
+def in_bounds(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterator[str]:
     """Yield conditions for the copied part to lie within the memory, which a launch must test.
 
     In the source an addition may be guarded, so that it never happens for an index that is out of bounds.

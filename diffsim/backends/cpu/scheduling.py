@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from diffsim.backends.cpu import private_copies
 from diffsim.backends.cpu.chunks import alloc, pooled, slices, whole
-from diffsim.backends.cpu.simd import lanes_at_once
+from diffsim.backends.cpu.simd import choose_simd_width
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import update_log
 from diffsim.backends.llvm.lanes import identity
@@ -50,19 +50,19 @@ def jit_of(module: Module) -> Jit:
     return module.target.jit
 
 
-def lanes_together(module: Module, task: Task) -> int:
+def simd_width(module: Module, task: Task) -> int:
     """Return how many lanes run together as a vector; 1 for a scalar task.
 
     Memoized, as the estimate walks the body and every variant of the task asks for it.
     """
-    if task not in module.together:
-        module.together[task] = lanes_at_once(task, jit_of(module)) if task.simd else 1
-    return module.together[task]
+    if task not in module.simd_widths:
+        module.simd_widths[task] = choose_simd_width(task, jit_of(module)) if task.simd else 1
+    return module.simd_widths[task]
 
 
 def chunk_copies(module: Module, task: Task) -> private_copies.Chunk:
     """Describe the private copies that each chunk of a task may have."""
-    return private_copies.Chunk(task, lanes_together(module, task), jit_of(module).vector_bits)
+    return private_copies.Chunk(task, simd_width(module, task), jit_of(module).vector_bits)
 
 
 def spread(body: FunctionLowering, k: int, task: Task, lanes: str, chunks: str) -> None:
@@ -85,7 +85,7 @@ class _Spread:
         self.chunks = chunks
         self.module = body.module
         self.pool = body.load_slot(POOL, "ptr")
-        self.work = lanes_together(self.module, task) * cost(task.body)
+        self.work = simd_width(self.module, task) * cost(task.body)
         self.partials = self.released = ""
         self.free_logs = ""
         self.most = ""
@@ -158,9 +158,7 @@ class _Spread:
         self.free_logs = f"call void @ds_log_release(ptr {self.pool}, i64 {mark})"
         times = iterations(self.task.body)
         bytes_ = sum(times[s] * update_log.record_bytes(s.mem) for s in logged)
-        all_ = body.assign(
-            f"mul i64 {self.lanes}, {bytes_ * lanes_together(self.module, self.task)}"
-        )
+        all_ = body.assign(f"mul i64 {self.lanes}, {bytes_ * simd_width(self.module, self.task)}")
         wanted = body.assign(f"udiv i64 {all_}, {update_log.CHUNK_BYTES}")
         for choice in ("smin", "smax"):
             name = f"@llvm.{choice}.i64"
@@ -245,7 +243,7 @@ class _Spread:
     def with_copies_if(self, worth: str, chunk: private_copies.Chunk, used: str) -> None:
         """Emit the variant with copies behind `worth`, and behind the copied part lying within its memory."""
         body = self.body
-        for there in private_copies.are_there(body, self.task.privatized):
+        for there in private_copies.in_bounds(body, self.task.privatized):
             worth = body.assign(f"and i1 {worth}, {there}")
         otherwise = self.fork(worth)
         self.add_in_copies(chunk, used)
@@ -253,7 +251,7 @@ class _Spread:
 
     def additions(self) -> str:
         """Emit the number of additions to copies, by the estimate of `passes/transforms/privatize.py`."""
-        count = lanes_together(self.module, self.task) * sum(p.count for p in self.task.privatized)
+        count = simd_width(self.module, self.task) * sum(p.count for p in self.task.privatized)
         return self.body.assign(f"mul i64 {self.lanes}, {count}")
 
     def add_in_copies(self, chunk: private_copies.Chunk, least: str) -> None:

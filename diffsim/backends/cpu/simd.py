@@ -55,7 +55,7 @@ from diffsim.ir.types import ScalarType, i64
 _CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
 
 
-def lanes_at_once(task: Task, jit: Jit) -> int:
+def choose_simd_width(task: Task, jit: Jit) -> int:
     """Return W: as many registers per value, up to 4, as the register pressure of the busiest loop allows.
 
     Several registers hide the latency of an operation: iterations that depend on each other would wait.
@@ -280,7 +280,7 @@ class SimdLowering(SimdValues):
         for side, block in enumerate((s.then, s.orelse)):
             taken = cond
             if side:
-                every = self.splat("i1", "true", lasting=True)
+                every = self.splat("i1", "true", hoist=True)
                 taken = self.assign(f"xor {self.vector('i1')} {cond}, {every}")
             self.mask = self.both(outer, taken)
             if _is_cheap(block):
@@ -323,7 +323,7 @@ class SimdLowering(SimdValues):
         trips = self.assign(f"sub nsw {kind} {last}, {first}")
         if self.mask:
             # Bounds of an inactive lane may be anything, and would run the loop far too long.
-            nothing = self.splat("i64", "0", lasting=True)
+            nothing = self.splat("i64", "0", hoist=True)
             trips = self.assign(
                 f"select {self.vector('i1')} {self.mask}, {kind} {trips}, {kind} {nothing}"
             )
@@ -444,7 +444,7 @@ class SimdLowering(SimdValues):
         else:
             full, kind = self.as_vector(count), self.vector("i64")
             if self.mask:
-                nothing = self.splat("i64", "0", lasting=True)
+                nothing = self.splat("i64", "0", hoist=True)
                 full = self.assign(
                     f"select {self.vector('i1')} {self.mask}, {kind} {full}, {kind} {nothing}"
                 )
@@ -508,7 +508,7 @@ def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
         task.reductions, task.body.yields, carried, nexts, strict=True
     ):
         t = v.type.scalar
-        nothing = body.splat(t.llvm, identity(op, t), lasting=True)
+        nothing = body.splat(t.llvm, identity(op, t), hoist=True)
         phis.append(
             f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
         )
@@ -532,7 +532,7 @@ def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) ->
             extra = body.name(v)
             if body.mask:
                 # Inactive lanes contribute the identity of the reduction.
-                nothing = body.splat(t.llvm, identity(op, t), lasting=True)
+                nothing = body.splat(t.llvm, identity(op, t), hoist=True)
                 extra = body.choose(body.mask, v, extra, nothing)
             nexts.append(_accumulated(body, op, t, c, extra))
     body.indices.pop()

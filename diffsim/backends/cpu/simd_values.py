@@ -109,7 +109,7 @@ class SimdValues(FunctionLowering):
         if not self.emits_vectors:
             return plain
         # Only leaves dominate the entry; another uniform value is broadcast where it is used.
-        return self.splat(v.type.scalar.llvm, plain, lasting=isinstance(v, LEAVES))
+        return self.splat(v.type.scalar.llvm, plain, hoist=isinstance(v, LEAVES))
 
     def name_for(self, like: Value, v: Value) -> str:
         if like not in self.divergent:
@@ -117,9 +117,9 @@ class SimdValues(FunctionLowering):
         with self.vector_ops():
             return self.name(v)
 
-    def splat(self, t: str, v: str, *, lasting: bool = False) -> str:
-        """Broadcast a scalar to all lanes; `lasting`: it dominates the body, so once per function will do."""
-        if not lasting:
+    def splat(self, t: str, v: str, *, hoist: bool = False) -> str:
+        """Broadcast a scalar to all lanes; `hoist`: it dominates the body, so once per function will do."""
+        if not hoist:
             one = self.assign(f"insertelement {self.vector(t)} poison, {t} {v}, i64 0")
             return self.assign(self._spread(t, one))
         found = self.splats.get((t, v))
@@ -138,7 +138,7 @@ class SimdValues(FunctionLowering):
         return "<" + ", ".join(f"{t} {k}" for k in range(self.lanes)) + ">"
 
     def active_mask(self) -> str:
-        return self.mask or self.splat("i1", "true", lasting=True)
+        return self.mask or self.splat("i1", "true", hoist=True)
 
     def _lane_vector(self, v: Value) -> str:
         """Materialize the vector of a value that so far is an `Index` only.
@@ -237,7 +237,7 @@ class SimdValues(FunctionLowering):
         if base != "0":
             base = self.assign(f"mul nsw i64 {base}, {factor}")
         if vector:
-            many = self.splat("i64", factor, lasting=known)
+            many = self.splat("i64", factor, hoist=known)
             vector = self.assign(f"mul nsw {self.vector('i64')} {vector}, {many}")
         return Index(base, a.step * int(factor) if known else 0, vector)
 
@@ -411,7 +411,7 @@ class SimdValues(FunctionLowering):
         if not self.mask:
             return v
         kind = self.vector(t.llvm)
-        nothing = self.splat(t.llvm, identity("add", t), lasting=True)
+        nothing = self.splat(t.llvm, identity("add", t), hoist=True)
         return self.assign(f"select {self.vector('i1')} {self.mask}, {kind} {v}, {kind} {nothing}")
 
     def folded(self, t: ScalarType, v: Value, width: int, total: str) -> str:

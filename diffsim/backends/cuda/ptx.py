@@ -108,9 +108,9 @@ def to_ptx(text: str, sm: int = 80, libdevice: Path | None = None) -> str:
         options.slp_vectorization = True  # pairs of loads and stores
         builder = stack.enter_context(llvm.create_pass_builder(machine, options))
         # Dead code first, or all of libdevice would be optimised before it is dropped.
-        with llvm.create_new_module_pass_manager() as sweep:
-            sweep.add_global_dead_code_eliminate_pass()
-            sweep.run(module, builder)
+        with llvm.create_new_module_pass_manager() as passes:
+            passes.add_global_dead_code_eliminate_pass()
+            passes.run(module, builder)
         passes = builder.getModulePassManager()
         stack.callback(dispose, passes)
         passes.run(module, builder)

@@ -36,18 +36,16 @@ def size(body: FunctionLowering, lo: str, hi: str) -> str:
     return hi if lo == "0" else body.assign(f"sub nsw i64 {hi}, {lo}")
 
 
-def groups(body: FunctionLowering, extent: str, together: int) -> str:
+def groups(body: FunctionLowering, extent: str, width: int) -> str:
     """Emit the number of groups of at most `together` neighbours in a row of `extent` lanes."""
-    if together == 1:
+    if width == 1:
         return extent
     if extent.isdigit():
-        return str(-(-int(extent) // together))
-    return body.assign(
-        f"udiv i64 {body.assign(f'add nsw i64 {extent}, {together - 1}')}, {together}"
-    )
+        return str(-(-int(extent) // width))
+    return body.assign(f"udiv i64 {body.assign(f'add nsw i64 {extent}, {width - 1}')}, {width}")
 
 
-def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) -> str:
+def store_bounds(body: FunctionLowering, k: int, task: Task, width: int = 1) -> str:
     """Evaluate the bounds of task k into their slots; return the number of lanes.
 
     `together`: lanes along the last axis that count as one.
@@ -70,7 +68,7 @@ def store_bounds(body: FunctionLowering, k: int, task: Task, together: int = 1) 
             n = body.assign(f"call i64 @llvm.smax.i64(i64 {n}, i64 0)")
         # Blocks of lanes are cut from rows, so that the lanes of one are neighbours in memory.
         if a == len(task.axes) - 1:
-            n = groups(body, n, together)
+            n = groups(body, n, width)
         lanes = _times(body, lanes, n)
     body.int64_names.pop()
     return lanes

@@ -147,7 +147,7 @@ class FunctionLowering:
         mems: dict[Mem, None] = dict.fromkeys(extra)
         leaves: dict[Value, None] = {}
         for block in code:
-            self._survey(block, mems, leaves)
+            self._collect(block, mems, leaves)
         layout = self.module.layout
         for mem in mems:
             if mem in layout.pointers:
@@ -159,7 +159,7 @@ class FunctionLowering:
         for leaf in leaves:
             self._leaf(leaf)
 
-    def _survey(self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]) -> None:
+    def _collect(self, block: Block, mems: dict[Mem, None], leaves: dict[Value, None]) -> None:
         stack: list[Block] = [block]
         while stack:
             b = stack.pop()

@@ -78,7 +78,7 @@ class Module:
         """Metadata of loops that a GPU's threads are to unroll."""
         self.counting: set[int] = set()
         """Tasks whose functions return early where the launch is to stop."""
-        self.together: dict[Task, int] = {}
+        self.simd_widths: dict[Task, int] = {}
         """Lanes of a task that run together as a vector, memoized."""
         self.checks: list[Check | Alloca] = []
         self.prints: list[Print] = []

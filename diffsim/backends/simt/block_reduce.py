@@ -43,12 +43,12 @@ def block_totals(thread: Thread, tid: str, parts: Sequence[Part], exit_label: st
         place = thread.assign(f"and i32 {tid}, {thread.warp - 1}")
         shift = thread.warp.bit_length() - 1
         warp = thread.assign(f"zext i32 {thread.assign(f'lshr i32 {tid}, {shift}')} to i64")
-        together = thread.branch_if(thread.assign(f"icmp eq i32 {place}, 0"))
+        converged = thread.branch_if(thread.assign(f"icmp eq i32 {place}, 0"))
         for k, ((_, t, _), v) in enumerate(zip(parts, values, strict=True)):
             at = thread.assign(f"add nuw nsw i64 {warp}, {k * warps}")
             thread.emit(f"store {t.llvm} {v}, ptr {thread.offset(shared, at)}")
-        thread.jump(together)
-        thread.start_block(together)
+        thread.jump(converged)
+        thread.start_block(converged)
         # Before the first warp reads what the other warps have stored.
         thread.barrier()
     first = thread.assign(f"icmp ult i32 {tid}, {thread.target.warp_size}")

@@ -51,7 +51,7 @@ def run_row(lanes: Lanes, per_thread: int, at: str, tid64: str, total: str) -> N
     # Uniform in a block: `end` and `total` are the same for all of its threads.
     otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {end}, {total}"))
     steps = range(0, dim * per_thread, dim)
-    lanes.run_together([thread.assign(f"add nuw nsw i64 {first}, {step}") for step in steps])
+    lanes.run_interleaved([thread.assign(f"add nuw nsw i64 {first}, {step}") for step in steps])
     thread.jump(after)
     thread.start_block(otherwise)
     thread.strided(first, total, str(dim), lanes.run)
@@ -146,7 +146,7 @@ def run_tile(lanes: Lanes, number: str, tid64: str) -> None:
     # The last tiles of a column may be cut: row by row then.
     otherwise = thread.branch_if(thread.assign(f"icmp sle i64 {bottom}, {height}"))
     rows = [thread.assign(f"add nuw nsw i64 {top}, {k}") for k in range(tall)]
-    lanes.run_together([place(row) for row in rows])
+    lanes.run_interleaved([place(row) for row in rows])
     thread.jump(after)
     thread.start_block(otherwise)
     thread.strided(top, str(height), "1", lambda row: lanes.run(place(row)))
@@ -202,7 +202,7 @@ class Lanes:
         self._accumulate()
         self.thread.int64_names.pop()
 
-    def run_together(self, numbers: Sequence[str | dict[Value, str]]) -> None:
+    def run_interleaved(self, numbers: Sequence[str | dict[Value, str]]) -> None:
         """Emit several lanes, statement by statement for all of them, so that their loads overlap.
 
         Sound as lanes are concurrent in any case: each has its own names, and its statements keep order.

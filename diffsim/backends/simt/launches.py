@@ -208,9 +208,9 @@ class Launches:
                 layout.blocks[k] = layout.reserve(1)
                 layout.partials[k] = layout.reserve(MOST_BLOCKS * len(task.reductions))
             # A bounded grid only where each block needs a word for its result.
-            together, blocks = lanes_per_thread(task), MOST_BLOCKS if in_order else None
+            per_thread, blocks = lanes_per_thread(task), MOST_BLOCKS if in_order else None
             fills = _fills(task, lanes, dim)
-            entry = EntryPoint(called, "parallel", k, lanes, dim, together, blocks, fills)
+            entry = EntryPoint(called, "parallel", k, lanes, dim, per_thread, blocks, fills)
         self._add(entry, parallel_entry(self.module, entry, task))
         if k in layout.partials:
             entry = EntryPoint(

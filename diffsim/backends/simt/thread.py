@@ -240,12 +240,12 @@ class Thread(FunctionLowering):
         width = self._vector_width(s)
         # Postponed additions must not move past other statements: one of them may read the element.
         if self._pending and not (width and _follows(self._pending, s)):
-            self._add_together()
+            self._add_pending()
         if width:
             assert isinstance(s, Atomic)
             self._pending.append(s)
             if len(self._pending) == width:
-                self._add_together()
+                self._add_pending()
         else:
             super().stmt(s)
 
@@ -267,7 +267,7 @@ class Thread(FunctionLowering):
             {}
         )  # indices of the additions flushed at its end do not dominate what follows
         super().block(block)
-        self._add_together()
+        self._add_pending()
         self.int64_names.pop()
 
     def _vector_width(self, s: Stmt) -> int:
@@ -301,7 +301,7 @@ class Thread(FunctionLowering):
                     return width
         return 0
 
-    def _add_together(self) -> None:
+    def _add_pending(self) -> None:
         """Emit the pending additions: with one instruction if they fill a vector."""
         found, self._pending = self._pending, []
         if len(found) not in (2, 4):

@@ -38,8 +38,8 @@ def narrowed(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> Val
 def _constant(cx: TranslationContext, v: Const, to: ScalarType, name: str) -> None:
     """Warn of a constant integer that does not fit."""
     if to.is_int and not to.holds(v.value):
-        told = f"{name} holds {to}: {v.value} does not fit and becomes {converted(v.value, to)}"
-        _warn(cx, f"{told}; if that is meant: ds.cast({v.value}, ds.{to})")
+        message = f"{name} holds {to}: {v.value} does not fit and becomes {converted(v.value, to)}"
+        _warn(cx, f"{message}; if that is meant: ds.cast({v.value}, ds.{to})")
 
 
 def _run_time(cx: TranslationContext, v: Value, to: ScalarType, name: str) -> None:

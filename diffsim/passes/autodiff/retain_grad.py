@@ -27,7 +27,7 @@ def retain_gradients(adjoint: Kernel, kept: Mapping[Mem, Mem]) -> Kernel:
         adjoint: an adjoint kernel.
         kept: for each gradient the memory (of the same type and rank) that retains it.
     """
-    work = _Keeper(adjoint, kept)
+    work = _Retainer(adjoint, kept)
     tasks = tuple(
         t.replace(bounds=work.block(t.bounds), body=work.block(t.body)) for t in adjoint.tasks
     )
@@ -35,7 +35,7 @@ def retain_gradients(adjoint: Kernel, kept: Mapping[Mem, Mem]) -> Kernel:
     return adjoint.replace(mems=mems, tasks=tasks)
 
 
-class _Keeper(Rewriter):
+class _Retainer(Rewriter):
     """Copies the adjoint, and puts the retaining addition before each clear."""
 
     def __init__(self, kernel: Kernel, kept: Mapping[Mem, Mem]) -> None:

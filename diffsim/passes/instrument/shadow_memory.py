@@ -53,7 +53,7 @@ def instrument(
         start: a single i64, the number that the notes of this launch start from.
         noted: the loads that count as reads.
     """
-    work = _Watcher(kernel, shadows, start, noted)
+    work = _Instrumenter(kernel, shadows, start, noted)
     tasks = tuple(work.task(t) for t in kernel.tasks)
     beside = [m for s in shadows.values() for m in (s.read, s.written, s.lane)]
     mems = (*kernel.mems, *beside, start)
@@ -61,7 +61,7 @@ def instrument(
     return made, work.statements
 
 
-class _Watcher(Rewriter):
+class _Instrumenter(Rewriter):
     """Puts notes and checks before the accesses of one kernel.
 
     Attributes:

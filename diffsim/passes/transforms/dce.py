@@ -47,7 +47,7 @@ class _Marks:
         roots: list[Stmt] = []
         for task in kernel.tasks:
             for block in (task.bounds, task.body):
-                self._survey(block, None, roots)
+                self._collect(block, None, roots)
                 self.work.extend(block.yields)
         # Mark: from effects and from what tasks yield, through uses to definitions (Cytron et al. 1991,
         # section 7.1). A worklist instead of recursion along uses, since chains of thousands of
@@ -57,7 +57,7 @@ class _Marks:
         while self.work:
             self._need(self.work.pop())
 
-    def _survey(self, block: Block, parent: Stmt | None, roots: list[Stmt]) -> None:
+    def _collect(self, block: Block, parent: Stmt | None, roots: list[Stmt]) -> None:
         """Collect definitions, writers of hidden memories, and the statements that are live in any case."""
         for stmt in block.stmts:
             self.parent[stmt] = parent
@@ -83,7 +83,7 @@ class _Marks:
                 # Effects that the user sees, though they compute nothing.
                 roots.append(stmt)
             for inner in blocks(stmt):
-                self._survey(inner, stmt, roots)
+                self._collect(inner, stmt, roots)
 
     def _keep(self, stmt: Stmt) -> None:
         """Mark a statement and the control flow that leads to it."""

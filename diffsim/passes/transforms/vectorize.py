@@ -53,7 +53,7 @@ _FEWEST_LANES = 8  # along the last axis
 _UNKNOWN_TRIP_COUNT = 16
 _FUNCTION = 20  # what a function such as sin costs, in additions
 _ATOMIC = 20
-_TOGETHER = 3  # an addition of all lanes to slots of a private copy
+_SLOT_ADD_COST = 3  # an addition of all lanes to slots of a private copy
 _NEAR = 4  # scalars between neighbours that LLVM still loads as one vector and shuffles
 _FAR = 1 << 20  # scalars between neighbours along an axis of an array, where nothing is known
 _INNER_SPEEDUP = 8  # of an innermost loop that LLVM vectorizes by itself
@@ -74,9 +74,9 @@ def _decide(task: Task) -> frozenset[Value] | None:
         return None
     found = divergent_values(task)
     if not _ALWAYS:
-        alone, together = _Estimate(task, found).block(task.body)
+        scalar, simd = _Estimate(task, found).block(task.body)
         # The estimate is rough, so a gain must be clear.
-        if alone < 1.25 * together:
+        if scalar < 1.25 * simd:
             return None
     return found
 
@@ -149,12 +149,12 @@ class _Estimate:
         self.meeting = {a for p in task.privatized if p.slots(_LANES) > 1 for a in p.atomics}
 
     def block(self, block: Block) -> tuple[float, float]:
-        alone = together = 0.0
+        scalar = simd = 0.0
         for s in block.stmts:
             a, t = self.stmt(s)
-            alone += a
-            together += t
-        return alone, together
+            scalar += a
+            simd += t
+        return scalar, simd
 
     def stmt(self, s: Stmt) -> tuple[float, float]:
         if isinstance(s, Let):
@@ -171,10 +171,10 @@ class _Estimate:
             sides = [self.block(b) for b in (s.then, s.orelse)]
             # A divergent branch runs both sides under masks; a uniform one runs one side, taken as
             # equally likely.
-            together = sum(t for _, t in sides)
+            simd = sum(t for _, t in sides)
             if s.cond not in self.divergent:
-                together /= 2
-            return sum(a for a, _ in sides) / 2, together
+                simd /= 2
+            return sum(a for a, _ in sides) / 2, simd
         if isinstance(s, (For, While)):
             return self.loop(s)
         return 0, 0
@@ -187,7 +187,7 @@ class _Estimate:
         if step == 1 and cost == 2:
             return _LANES * cost, 2
         if step == 0 and s.op == "add":
-            return _LANES * cost, _TOGETHER if s in self.meeting else 10 + cost
+            return _LANES * cost, _SLOT_ADD_COST if s in self.meeting else 10 + cost
         return _LANES * cost, _LANES * (cost if s.exclusive else cost + 3)
 
     def loop(self, s: For | While) -> tuple[float, float]:
@@ -195,21 +195,21 @@ class _Estimate:
         # Invariant code counts once, since LLVM's LICM hoists it in either form.
         once = _invariant(s)
         before = self.block(Block(tuple(once)))
-        alone = together = 0.0
+        scalar = simd = 0.0
         for b in blocks(s):
             a, t = self.block(Block([x for x in b.stmts if x not in once]))
-            alone, together = alone + a, together + t
+            scalar, simd = scalar + a, simd + t
         if isinstance(s, While):
             divergent = s.cond.yields[0] in self.divergent
         else:
             divergent = s.lo in self.divergent or s.hi in self.divergent
             # The alternative is not scalar code then, but LLVM's own vectors along the inner loop.
             if self.vectorized(s):
-                alone /= _INNER_SPEEDUP
+                scalar /= _INNER_SPEEDUP
         trips = _trip_count(s)
         # Divergent trip counts: lanes that are done wait, masked, for the longest one.
-        together *= 1.5 if divergent else 1
-        return before[0] + trips * alone, before[1] + trips * together
+        simd *= 1.5 if divergent else 1
+        return before[0] + trips * scalar, before[1] + trips * simd
 
     def vectorized(self, s: For) -> bool:
         """Whether LLVM vectorizes a loop itself: it carries nothing but sums from iteration to iteration."""

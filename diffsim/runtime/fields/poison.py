@@ -54,10 +54,10 @@ def _tried(act: Callable[[], Any]) -> Any:
     return None
 
 
-def _told_late(error: BaseException, clock: int) -> None:
+def _report_late(error: BaseException, clock: int) -> None:
     """Set to NaN what was written after a failure that a GPU reports late, at this reading of the clock."""
     poison(error, lambda: written_since(clock), ZERO)
 
 
 # Registered here, as the device belongs to a room below this one and can not name fields.
-session.on_device_failure = _told_late
+session.on_device_failure = _report_late

@@ -239,9 +239,9 @@ def _steps(node: ast.expr) -> list[ast.expr]:
 
 def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
     """Return the func that a chain of names means, and how many of its parameters are bound already."""
-    trail: list[str] = []
+    path: list[str] = []
     while isinstance(node, ast.Attribute):
-        trail.append(node.attr)
+        path.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
         return None, 0
@@ -251,10 +251,10 @@ def _called(frame: Frame, node: ast.expr) -> tuple[Func | None, int]:
     if found is None and node.id not in frame.locals:
         cell = frame.cells.get(node.id)
         found = frame.globals.get(node.id) if cell is None else getattr(cell, "cell_contents", None)
-    for name in reversed(trail):
+    for name in reversed(path):
         if isinstance(found, StructVar):
             method = found.type.methods.get(name)
-            return (method, 1) if len(trail) == 1 and method is not None else (None, 0)
+            return (method, 1) if len(path) == 1 and method is not None else (None, 0)
         if isinstance(found, (Value, KernelLocal, Undefined)):
             return None, 0
         try:

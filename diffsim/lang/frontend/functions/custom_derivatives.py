@@ -79,11 +79,11 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
     b = cx.builder
     # 1. The body, whose results become those of the CustomCall.
     with b.block() as body:
-        result, drew = _detect_draws(cx, lambda: inlining.body(cx, node, func, bound))
+        result, draws = _detect_draws(cx, lambda: inlining.body(cx, node, func, bound))
         found = _values(cx, node, result)
     yields = found
     # The number of draws continues after the call, so it leaves the block as one more result.
-    if drew and not isinstance(cx.env[DRAWS], Const):
+    if draws and not isinstance(cx.env[DRAWS], Const):
         yields = (*found, cx.env[DRAWS])
     # 2. The statement. Its float arguments are those that a derivative can flow to.
     made = CustomCall(
@@ -97,7 +97,7 @@ def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment)
         cx.env[DRAWS] = made.outs[-1]
     # 3. The replay and the gradient.
     if func.replay is not None:
-        if drew:
+        if draws:
             raise AutodiffError(
                 f"{func.source.name} draws random numbers, and a replay would not draw them",
                 b.span,
@@ -136,15 +136,15 @@ def _params(source: Source) -> list[str]:
 
 
 def _detect_draws(cx: TranslationContext, translate: Callable[[], Any]) -> tuple[Any, bool]:
-    """Translate by the given function; return its result, and whether it drew random numbers."""
+    """Translate by the given function; return its result, and whether it draws random numbers."""
     # The flag is a property of the whole kernel; it is cleared to observe this part alone.
     before, cx.uses_random = (cx.env[DRAWS], cx.uses_random), False
     result = translate()
-    drew = cx.uses_random
+    draws = cx.uses_random
     # Without draws the count is restored, since loops may have carried it and made it a run-time value.
-    if not drew:
+    if not draws:
         cx.env[DRAWS], cx.uses_random = before
-    return result, drew
+    return result, draws
 
 
 def _run(
@@ -155,10 +155,10 @@ def _run(
     targets: AdjointTargets | None = None,
 ) -> Any:
     """Translate a gradient or replay; refuse random numbers in it."""
-    result, drew = _detect_draws(
+    result, draws = _detect_draws(
         cx, lambda: inlining.run(cx, node, given.source, env, targets=targets)
     )
-    if drew:
+    if draws:
         raise AutodiffError(
             f"{given.source.name} draws random numbers, which would not be those of the forward run",
             given.source.head(cx.span(node)),
@@ -339,9 +339,9 @@ def _gradient(
         # A gradient of the func's own is used by its derivative too.
         special = func.gradient is not None or func.replay is not None
         translate = call if special else inlining.body
-        result, drew = _detect_draws(cx, lambda: translate(cx, node, func, inner))
+        result, draws = _detect_draws(cx, lambda: translate(cx, node, func, inner))
         found = _values(cx, node, result)
-    if drew:
+    if draws:
         raise cx.syntax(
             node,
             f"{func.source.name} draws random numbers, and has no gradient by ds.grad",
@@ -412,12 +412,12 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
     """Translate `ds.adjoint[...] += v`; False if the statement is something else."""
     target: ast.expr = node.target
     # The chain from the outermost subscript inwards, until `ds.adjoint[...]` itself is found.
-    trail: list[Any] = []
+    path: list[Any] = []
     while isinstance(target, (ast.Subscript, ast.Attribute)):
         # What follows are indices into the adjoint: `ds.adjoint[v][0] += g`, `ds.adjoint[x][i].y += g`.
         if isinstance(target, ast.Subscript) and is_adjoint(cx, target.value):
             break
-        trail.insert(0, target)
+        path.insert(0, target)
         target = target.value
     else:
         return False
@@ -433,11 +433,11 @@ def add_to_adjoint(cx: TranslationContext, node: ast.AugAssign) -> bool:
     # 1. A float parameter: its adjoint is a local. 2. A
     # field: its gradient. 3. A constant: nothing to add to.
     if name in targets.types:
-        _add_to_local(cx, node, ADJOINT + name, trail)
+        _add_to_local(cx, node, ADJOINT + name, path)
         return True
     thing = targets.inputs[name] if name in targets.inputs else expressions.expr(cx, key)
     if is_field(thing):
-        _add_to_memory(cx, node, targets, thing, trail)
+        _add_to_memory(cx, node, targets, thing, path)
     # The same gradient serves calls with constant arguments; the value is translated for its errors only.
     elif name in targets.inputs and _is_constant(cx, name, thing):
         expressions.expr(cx, node.value)
@@ -478,11 +478,11 @@ def is_adjoint(cx: TranslationContext, node: ast.expr) -> bool:
     return named and expressions.expr(cx, node) is adjoint
 
 
-def _add_to_local(cx: TranslationContext, node: ast.AugAssign, key: str, trail: list[Any]) -> None:
+def _add_to_local(cx: TranslationContext, node: ast.AugAssign, key: str, path: list[Any]) -> None:
     """Add to the adjoint of a float parameter, or to an element of it."""
     b, old = cx.builder, cx.env[key]
     index: list[Any] = []
-    for step in trail:
+    for step in path:
         if isinstance(step, ast.Attribute):
             index.append(linalg.COMPONENTS.get(step.attr, -1))
         else:
@@ -510,20 +510,20 @@ def _add_to_memory(
     node: ast.AugAssign,
     targets: AdjointTargets,
     thing: FieldLike,
-    trail: list[Any],
+    path: list[Any],
 ) -> None:
     """Add to the gradient of a field's element."""
     mem = thing._mem
-    if not trail or not mem.dtype.is_float:
+    if not path or not mem.dtype.is_float:
         raise cx.type_error(
             node.target,
             f"{describe(thing)} as a whole has no adjoint"
-            if not trail
+            if not path
             else f"{mem.name} holds integers",
             f"name an element: ds.adjoint[{mem.name}][i] += ...",
         )
-    place = subscripts.element_place(cx, trail[0], thing)
-    for step in trail[1:]:
+    place = subscripts.element_place(cx, path[0], thing)
+    for step in path[1:]:
         index = (
             (linalg.COMPONENTS.get(step.attr, -1),)
             if isinstance(step, ast.Attribute)
