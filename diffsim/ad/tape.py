@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
 from diffsim.ad.reverse.retain_grad import GradientRetainer, parse_retain_grad
 from diffsim.ad.reverse.seeds import check_loss, check_value, of_its_own, start_from
 from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import (
     checked_methods,
@@ -46,15 +47,13 @@ from diffsim.lang.host.signatures import (
     need_path,
 )
 from diffsim.lang.host.source import check_runs
+from diffsim.lang.host.unsupported import no_attribute
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
-
-if TYPE_CHECKING:
-    pass
 
 
 @checked_methods(
@@ -159,6 +158,9 @@ class Tape:
         return f"<tape{loss}: {now}{self.stats().entries} entries>"
 
     # ---- recording
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("a tape", name, dir(type(self)), peer_names.OF_TAPES.get(name, ""))
 
     def __enter__(self) -> Tape:
         # Only the innermost recorder hears of a launch: the outer record would have a gap.

@@ -1,26 +1,60 @@
-"""Names that Taichi has and diffsim has not: each error says what to write."""
+"""Names that Taichi and Warp have and diffsim has not: each error says what to write."""
 
 import re
 
 import pytest
 
 import diffsim as ds
-from diffsim.lang.host.unsupported import ABSENT
+from diffsim.lang.host import peer_names
+from diffsim.lang.host.peer_names import EXACT, FAMILIES, advice_for
+
+ALL = (EXACT, FAMILIES, peer_names.OF_FIELDS, peer_names.OF_TAPES, peer_names.KEYWORDS)
 
 
-@pytest.mark.parametrize("name", ABSENT)
+@pytest.mark.parametrize("name", EXACT)
 def test_a_name_that_is_not_there(name):
-    with pytest.raises(AttributeError, match=re.escape(ABSENT[name])):
+    with pytest.raises(AttributeError, match=re.escape(EXACT[name])):
         getattr(ds, name)
     assert name not in dir(ds.ad)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_of_names(family):
+    name = family.replace("*", "_of_theirs")
+    assert advice_for(name) == FAMILIES[family]
+    with pytest.raises(AttributeError, match=re.escape(FAMILIES[family])):
+        getattr(ds, name)
+
+
 def test_what_is_recommended_is_there():
-    for hint in ABSENT.values():
-        for path in re.findall(r"ds((?:\.\w+)+)", hint):
+    for hint in (hint for table in ALL for hint in table.values()):
+        for path in re.findall(r"\bds((?:\.\w+)+)", hint):
             thing = ds
             for part in path.strip(".").split("."):
                 thing = getattr(thing, part)
+
+
+@pytest.mark.parametrize("name", peer_names.OF_FIELDS)
+def test_attributes_of_fields(cpu, name):
+    x = ds.field(ds.f32, 3)
+    with pytest.raises(AttributeError) as caught:
+        getattr(x, name)
+    assert caught.value.hint == peer_names.OF_FIELDS[name]
+
+
+@pytest.mark.parametrize("name", peer_names.OF_TAPES)
+def test_attributes_of_tapes(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(ds.Tape(), name)
+    assert caught.value.hint == peer_names.OF_TAPES[name]
+    assert not hasattr(ds.Tape(), "_nothing")
+
+
+@pytest.mark.parametrize("name", peer_names.KEYWORDS)
+def test_arguments(cpu, name):
+    with pytest.raises(ds.KernelTypeError) as caught:
+        ds.field(ds.f32, 3, **{name: True})
+    assert caught.value.hint == peer_names.KEYWORDS[name]
 
 
 def test_other_names():
@@ -38,7 +72,7 @@ def test_in_a_kernel():
 
     with pytest.raises(ds.KernelNameError) as raised:
         run()
-    assert raised.value.hint == ABSENT["clamp"]
+    assert raised.value.hint == EXACT["clamp"]
 
 
 def test_a_shift_that_fills_up_with_zeros(cpu):
@@ -48,5 +82,5 @@ def test_a_shift_that_fills_up_with_zeros(cpu):
     def half(a: ds.i32, b: ds.i32) -> ds.i32:
         return ds.i32(ds.u32(a) >> b)
 
-    assert "ds.i32(ds.u32(a) >> b)" in ABSENT["bit_shr"]
+    assert "ds.i32(ds.u32(a) >> b)" in EXACT["bit_shr"]
     assert half(-8, 1) == (2**32 - 8) // 2

@@ -24,7 +24,8 @@ from diffsim.lang.frontend.values import Evaluated, Place, PythonObject, StructV
 from diffsim.lang.host.field_like import FieldLike, is_field, is_struct_field
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.observations import ATTRIBUTE, ITEM, Observation, is_settled_outside
-from diffsim.lang.host.unsupported import ABSENT, close_to
+from diffsim.lang.host.peer_names import advice_for
+from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
@@ -136,14 +137,11 @@ def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
     # A `__dir__` of the program's own could fail, or have effects.
     known = object.__dir__(owner) if not isinstance(owner, (type, types.ModuleType)) else dir(owner)
     close = close_to(name, [k for k in known if not k.startswith("_")])
+    hint = f"did you mean .{close}?" if close else "look it up with dir(...)"
     raise KernelNameError(
         f"{describe(owner)} has no .{name}",
         cx.span(node),
-        hint=ABSENT[name]
-        if name in ABSENT and is_ours(owner)
-        else f"did you mean .{close}?"
-        if close
-        else "look it up with dir(...)",
+        hint=(advice_for(name) if is_ours(owner) else None) or hint,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from diffsim.errors import FieldError, KernelTypeError, Span, shown
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.unsupported import close_to
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,10 +74,12 @@ def _misfit(
         if given not in signature.parameters:
             # 1. A keyword that does not exist, probably misspelled. 2. Anything else, in Python's words.
             close = close_to(given, [p.name for p in known])
+            if close:
+                hint = f"did you mean {close}=?"
             return KernelTypeError(
                 f"{name} has no parameter {given}",
                 Span.of_caller(),
-                f"did you mean {close}=?" if close else hint,
+                peer_names.KEYWORDS.get(given, hint),
             )
     try:
         signature.bind(*args, **named)

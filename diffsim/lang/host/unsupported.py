@@ -1,4 +1,4 @@
-"""Names that Taichi has and diffsim does not, with advice on what to write instead."""
+"""Errors for names that are not there: with advice for those of Taichi and Warp, or with the closest name."""
 
 from __future__ import annotations
 
@@ -6,68 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from diffsim.errors import FieldError, Span, UnknownAttributeError
-
-_SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
-_PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
-_ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
-
-# Only names that Taichi documents; anything else is compared with the names that exist.
-ABSENT: dict[str, str] = {
-    "GUI": _PICTURES,
-    "ui": _PICTURES,
-    "tools": _PICTURES,
-    "imwrite": _PICTURES,
-    "imshow": _PICTURES,
-    "imread": _PICTURES,
-    "Texture": "use a field",
-    "PI": "write ds.math.pi",
-    "pi": "write ds.math.pi",
-    "clamp": "write ds.math.clamp(x, low, high)",
-    "mix": "write ds.math.mix(x, y, a)",
-    "length": "write v.norm(), or ds.math.length(v)",
-    "log10": "write ds.log(x) / math.log(10), of Python's math",
-    "f16": "use ds.f32",
-    "half": "use ds.f32",
-    "float16": "use ds.f32",
-    "popcnt": "count in a loop: n += (a >> k) & 1",
-    "clz": "count in a loop, down from the width: while a >> n: n += 1",
-    "mod": "write a % b, or ds.raw_mod(a, b) for C's",
-    "logical_and": "write a and b",
-    "logical_or": "write a or b",
-    "logical_not": "write not a",
-    "bit_shr": "write ds.i32(ds.u32(a) >> b); a >> b keeps the sign",
-    "bit_sar": "write a >> b",
-    "bit_shl": "write a << b",
-    "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",
-    "real_func": "use @ds.func",
-    "pyfunc": "use @ds.func in kernels, and a Python function outside",
-    "static_assert": "use assert, which debug=True checks; or test in Python, before the launch",
-    "static_print": "use print, which shows what is known at compile time too",
-    "parallelize": "write ds.loop_config(serialize=False), which is the default",
-    "serialize": "write ds.loop_config(serialize=True)",
-    "block_local": "leave it out: the compiler decides",
-    "assume_in_range": "leave it out: the compiler finds ranges",
-    "no_activate": "leave it out: " + _SPARSE,
-    "append": _SPARSE,
-    "is_active": _SPARSE,
-    "activate": _SPARSE,
-    "deactivate": _SPARSE,
-    "FieldsBuilder": "use ds.root; fields free their memory when nothing refers to them",
-    "any_arr": "use ds.types.ndarray()",
-    "ext_arr": "use ds.types.ndarray()",
-    "linalg": "write the solver as kernels, or take SciPy's",
-    "algorithms": "sort with NumPy: x.from_numpy(np.sort(x.to_numpy()))",
-    "profiler": "measure with time.perf_counter() around launches and ds.sync()",
-    "set_logging_level": "warnings are Python's: import warnings",
-    "clear_all_gradients": "write tape.zero(), or x.grad.fill(0)",
-    "FwdMode": "derivatives go backward: ds.Tape; whole Jacobian matrices: ds.ad.jacobian",
-    "x64": _ON_CPU_OR_CUDA,
-    "arm64": _ON_CPU_OR_CUDA,
-    "vulkan": _ON_CPU_OR_CUDA,
-    "metal": _ON_CPU_OR_CUDA,
-    "opengl": _ON_CPU_OR_CUDA,
-}
-"""What to write for `ds.<name>` (and `ds.ad.<name>`)."""
+from diffsim.lang.host.peer_names import advice_for
 
 
 def close_to(name: str, known: list[str]) -> str | None:
@@ -98,8 +37,8 @@ def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     if name.startswith("_"):
         return AttributeError(what)
     close = close_to(name, list(known))
-    # A name of Taichi's has precise advice; for others the closest name is proposed.
-    hint = ABSENT.get(name) or (f"did you mean {close}?" if close else f"see help({module})")
+    # Names of other frameworks have precise advice; for others the closest name is proposed.
+    hint = advice_for(name) or (f"did you mean {close}?" if close else f"see help({module})")
     return UnknownAttributeError(what, Span.of_caller(), hint)
 
 

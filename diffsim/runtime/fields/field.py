@@ -20,6 +20,7 @@ from diffsim.errors import BackendError, FieldError, MissingGradientError, Span,
 from diffsim.ir.nodes import Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.field_like import FieldLike
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import CALL, checked_methods
@@ -212,8 +213,9 @@ class Field(FieldProtocols, FieldLike):
                 Span.of_caller(),
                 hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
             )
-        of_arrays = not name.startswith("_") and hasattr(np.ndarray, name)
-        hint = f"write {self._array_text()}.{name}" if of_arrays else ""
+        hint = peer_names.OF_FIELDS.get(name, "")
+        if not hint and not name.startswith("_") and hasattr(np.ndarray, name):
+            hint = f"write {self._array_text()}.{name}"
         raise no_attribute(self.in_words(), name, _PUBLIC, hint)
 
     def __dir__(self) -> list[str]:

@@ -230,7 +230,7 @@ class Kernel(Named):
         `__call__` then binds them and launches again, so nothing may have been launched before this.
         """
         if len(args) != self._count:
-            raise TypeError("arguments are to be bound first")
+            raise launch_function.UnboundArguments
 
     def _run(self, args: tuple[Any, ...], *, by_field: bool) -> Any:
         """Launch, compiling as often as captured values turn out to have changed.

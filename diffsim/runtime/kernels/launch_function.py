@@ -117,6 +117,13 @@ class FieldArgument(Exception):
     """A launch was given a field in place of a float; nothing was launched."""
 
 
+class UnboundArguments(TypeError):
+    """There are more or fewer arguments than parameters; nothing was launched.
+
+    Python raises a plain TypeError for this where a launch function is called.
+    """
+
+
 def _followed(a: Any) -> bool:
     return isinstance(a, Tracked) and not isinstance(a, float)
 

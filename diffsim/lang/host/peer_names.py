@@ -1,0 +1,257 @@
+"""Names of Taichi and of Warp that diffsim does not have, with what to write instead.
+
+Errors give the advice where a program uses such a name, and the tables of `docs/from-taichi.md` and
+`docs/from-warp.md` are made of it. A key holds all names with the same advice; `*` ends a family of names.
+Only what these frameworks document is here: any other name is compared with the names that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+_SPARSE = "layouts are dense: ds.root.dense; lists of their own: a field, and a counter with ds.atomic_add"
+_PICTURES = "keep windows and pictures to matplotlib, as examples/drawing.py does: x.to_numpy()"
+_ON_CPU_OR_CUDA = "there are ds.cpu and ds.cuda; ds.gpu is ds.cuda"
+_F16 = "use ds.f32"
+_ERRORS = "errors of kernels are ds.DiffsimError and its kinds, such as ds.KernelTypeError and ds.KernelNameError"
+_LOGGING = "warnings are Python's: import warnings"
+_DTYPES = "types are ds.f32, ds.f64, ds.i8 to ds.i64, ds.u1 to ds.u64; NumPy's: ds.f32.numpy"
+_TEXTURE = "use a field, and mix neighbours by hand"
+_FIELD_CLASSES = (
+    "isinstance(x, ds.Field) tells fields; ds.field, ds.Vector.field and ds.Matrix.field make them"
+)
+_ARRAYS = "ds.ndarray, and arrays of NumPy, are arguments: x: ds.types.ndarray()"
+_STREAMS = "launches run in order; ds.sync() waits for them"
+_GRAPHS = "launches that repeat are recorded once: tape.replay()"
+_MEMORY = "the runtime keeps the device's memory; a field frees its own when nothing refers to it"
+_MODULES = (
+    "kernels compile at the first call, and their code is kept on disk; nothing is to be loaded"
+)
+_VECTOR_TYPES = "write ds.math.vec2, vec3, vec4, ivec3, uvec3, or a type of your own: ds.types.vector(3, ds.f64)"
+_MATRIX_TYPES = (
+    "write ds.math.mat2, mat3, mat4, or a type of your own: ds.types.matrix(3, 3, ds.f64)"
+)
+_QUATERNIONS = "keep a quaternion in a ds.math.vec4 with a @ds.func for its product; ds.math.rotation3d gives matrices"
+_TRANSFORMS = "keep position and rotation apart: a ds.math.vec3 and a matrix; ds.math.translate for 4 x 4 matrices"
+_SPATIAL = "keep angular and linear parts apart, or in a ds.types.vector(6, ds.f32)"
+_GEOMETRY = "write the query as a @ds.func over fields of vertices and indices"
+_SOLVERS = "write the solver as kernels, or take SciPy's"
+_TIMES = "measure with time.perf_counter() around launches and ds.sync()"
+_BRIDGES = "arrays go in and out without a copy by DLPack: torch.from_dlpack(x); x.from_numpy(array) copies"
+_FILL = "make the field and fill it: x = ds.field(ds.f32, shape=n); x.fill(1)"
+_OPERATORS = "write the operator: +, -, *, /, //, %, &, |, ^, <<, >>, ~"
+_SAMPLES = "make it of ds.random() or ds.randn()"
+_NOISE = "write the noise as a @ds.func"
+
+TAICHI: dict[str, dict[str, str]] = {
+    "Targets and starting": {
+        "x64 x86_64 arm64 vulkan metal opengl gles dx11 dx12 amdgpu": _ON_CPU_OR_CUDA,
+        "extension DeviceCapability": "ds.device_info() says what the device can do",
+        "aot": "compiled code is kept on disk between runs by itself: ds.init(offline_cache=True)",
+        "graph": _GRAPHS,
+        "TRACE DEBUG INFO WARN ERROR CRITICAL set_logging_level is_logging_effective": _LOGGING,
+        "TaichiAssertionError TaichiCompilationError TaichiNameError TaichiRuntimeError TaichiRuntimeTypeError "
+        "TaichiSyntaxError TaichiTypeError": _ERRORS,
+        "profiler": _TIMES,
+        "experimental": "leave it out: there are no features on trial",
+    },
+    "Fields and arrays": {
+        "FieldsBuilder SNode": "use ds.root; fields free their memory when nothing refers to them",
+        "ScalarField MatrixField": _FIELD_CLASSES,
+        "Ndarray ScalarNdarray VectorNdarray MatrixNdarray": _ARRAYS,
+        "any_arr ext_arr": "use ds.types.ndarray()",
+        "BitpackedFields": "use fields of ds.i8 or ds.u8",
+        "Texture Format": _TEXTURE,
+        "append is_active activate deactivate deactivate_all_snodes rescale_index get_addr sparse": _SPARSE,
+        "no_activate": "leave it out: " + _SPARSE,
+        "Mesh MeshInstance mesh_local mesh_patch_idx": "keep vertices and indices in fields: for e in faces: a = x[faces[e][0]]",
+        "f16 half float16": _F16,
+        "uint1": "use ds.u1",
+    },
+    "Kernels and functions": {
+        "real_func": "use @ds.func",
+        "pyfunc": "use @ds.func in kernels, and a Python function outside",
+        "ArgPack argpack": "write a ds.dataclass, or one parameter each",
+        "ref": "a @ds.func returns what it changes; vectors and structs are passed as they are",
+        "static_assert": "use assert, which debug=True checks; or test in Python, before the launch",
+        "static_print": "use print, which shows what is known at compile time too",
+        "parallelize": "write ds.loop_config(serialize=False), which is the default",
+        "serialize": "write ds.loop_config(serialize=True)",
+        "block_local cache_read_only": "leave it out: the compiler decides",
+        "assume_in_range": "leave it out: the compiler finds ranges",
+        "simt global_thread_idx": "a loop over the elements is parallel; the compiler makes threads, warps and blocks of it",
+        "clear_all_gradients": "write tape.zero(), or x.grad.fill(0)",
+        "FwdMode": "derivatives go backward: ds.Tape; whole Jacobian matrices: ds.ad.jacobian",
+    },
+    "Arithmetic": {
+        "PI pi": "write ds.math.pi",
+        "clamp": "write ds.math.clamp(x, low, high)",
+        "mix": "write ds.math.mix(x, y, a)",
+        "length": "write v.norm(), or ds.math.length(v)",
+        "log10": "write ds.log(x) / math.log(10), of Python's math",
+        "popcnt": "count in a loop: n += (a >> k) & 1",
+        "clz": "count in a loop, down from the width: while a >> n: n += 1",
+        "mod": "write a % b, or ds.raw_mod(a, b) for C's",
+        "raw_div": "write a // b where neither is negative; a / b of floats",
+        "frexp": "NumPy can: np.frexp(x.to_numpy())",
+        "bit_cast": "NumPy can: x.to_numpy().view(np.int32)",
+        "logical_and": "write a and b",
+        "logical_or": "write a or b",
+        "logical_not": "write not a",
+        "bit_shr": "write ds.i32(ds.u32(a) >> b); a >> b keeps the sign",
+        "bit_sar": "write a >> b",
+        "bit_shl": "write a << b",
+        "atomic_mul": "multiply in a serial loop, ds.loop_config(serialize=True); or add logarithms",
+        "solve": "write A.inverse() @ b",
+        "hex_to_rgb rgb_to_hex": "colours are matplotlib's: matplotlib.colors.to_rgb",
+    },
+    "Tools": {
+        "GUI ui tools imwrite imshow imread": _PICTURES,
+        "linalg sparse_matrix_builder": _SOLVERS,
+        "algorithms": "sort with NumPy: x.from_numpy(np.sort(x.to_numpy()))",
+    },
+}
+"""By topic: what to write for `ti.<name>`."""
+
+WARP: dict[str, dict[str, str]] = {
+    "Launches": {
+        "launch launch_tiled Launch": "call the kernel: step(t); its loops say how many elements there are",
+        "tid": "loop over the elements: for i in x, or for i, j in ds.ndrange(n, m)",
+        "block_dim tile* untile store load map": "loop over the elements; the compiler makes blocks",
+        "config": "options are arguments of ds.init, such as debug=True; see help(ds.init)",
+        "synchronize synchronize_device synchronize_stream synchronize_event": "write ds.sync()",
+        "Stream Event Scoped*Stream ScopedStream get_stream set_stream wait_stream wait_event record_event "
+        "stream_* event_* get_event_elapsed_time": _STREAMS,
+        "Graph CaptureMode ScopedCapture capture_* is_conditional_graph_supported": _GRAPHS,
+        "Device DeviceLike get_device get_devices set_device get_preferred_device ScopedDevice get_cuda_* "
+        "is_cpu_available is_cuda_available is_device_available is_cubql_available map_cuda_device "
+        "unmap_cuda_device can_access": "ds.init(arch=ds.cuda) chooses the device for the whole program; ds.device_info() describes it",
+        "Allocator CudaManagedAllocator MemoryKind ScopedAllocator ScopedMemory* ScopedMempool* ScopedPeer* "
+        "get_mempool_* set_mempool_* is_mempool_* is_peer_* set_peer_* get_device_allocator "
+        "set_device_allocator set_cuda_allocator print_memory_report": _MEMORY,
+        "Module ModuleBuildOptions Function get_module get_module_options set_module_options load_module "
+        "force_load compile_aot_module load_aot_module clear_kernel_cache clear_lto_cache "
+        "get_cpu_kernel_cache_key build_experimental overload get_suggested_block_size": _MODULES,
+        "ScopedTimer timing_* TIMING_* TimingResult ScopedCudaProfiler cuda_profiler_*": _TIMES,
+        "Logger LOG_* ScopedLog* get_logger set_logger print_diagnostics": _LOGGING,
+        "Warp*Error": _ERRORS,
+        "DeterministicMode": "write ds.init(deterministic=True)",
+    },
+    "Arrays": {
+        "array array1d array2d array3d array4d fixedarray": "ds.field(ds.f32, shape=(n, m)) makes one; as a parameter: x: ds.types.ndarray()",
+        "zeros zeros_like empty empty_like": "ds.field(ds.f32, shape=n) makes a field of zeros",
+        "ones ones_like full full_like": _FILL,
+        "from_numpy": "make a field of this shape, and x.from_numpy(array)",
+        "indexedarray* indexedfabricarray* fabricarray* index indexref": "index with a field of integers: x[ids[i]]",
+        "from_torch to_torch from_jax to_jax from_paddle to_paddle from_dlpack to_dlpack device_* dtype_* "
+        "from_ptr from_ipc_handle jax_* Jax* clear_jax_*": _BRIDGES,
+        "address address_of ref handle array_store atomic_cas atomic_exch": "elements are read and written by index: x[i] = y",
+        "view": "write x.to_numpy().reshape(...), or index with arithmetic",
+        "Texture1D Texture2D Texture3D Texture*Mode TextureResourceFlags GLTextureResource RegisteredGLBuffer": _TEXTURE,
+    },
+    "Types": {
+        "vec2 vec3 vec4 vec2* vec3* vec4*": _VECTOR_TYPES,
+        "mat22* mat33* mat44* matrix_from_cols matrix_from_rows diag get_diag": _MATRIX_TYPES,
+        "quat*": _QUATERNIONS,
+        "transform*": _TRANSFORMS,
+        "spatial_* velocity_at_point": _SPATIAL,
+        "struct": "write @ds.dataclass, or ds.types.struct(pos=ds.math.vec3)",
+        "bool": "use ds.u1",
+        "bfloat16": _F16,
+        "Int Float Scalar": "each call compiles for the types it is given: @ds.func without annotations",
+        "constant": "leave it out: numbers of Python are compiled in",
+        "HALF_PI half_pi TAU tau": "write ds.math.pi",
+        "E INF NAN": "write ds.math.e, ds.math.inf, ds.math.nan",
+        "inf nan e": "write ds.math.e, ds.math.inf, ds.math.nan",
+        "PHI phi LN2 ln2 LN10 ln10 LOG2E log2e LOG10E log10e": "compute it in Python: math.log(2)",
+    },
+    "Functions": {
+        "add sub mul div floordiv neg pos invert bit_and bit_or bit_xor lshift rshift unot cw_mul cw_div": _OPERATORS,
+        "dot cross normalize outer trace transpose determinant inverse length_sq ddot": "write the method: a.dot(b), a.cross(b), v.normalized(), a.outer_product(b), A.trace(), A.transpose(), A.determinant(), A.inverse(), v.norm_sqr()",
+        "skew": "write ds.math.mat3([[0, -v.z, v.y], [v.z, 0, -v.x], [-v.y, v.x, 0]])",
+        "where": "write ds.select(condition, a, b), or a if condition else b",
+        "lerp": "write ds.math.mix(a, b, t)",
+        "smoothstep step degrees radians": "write ds.math.smoothstep, ds.math.step, ds.math.degrees, ds.math.radians",
+        "rint": "write ds.round(x)",
+        "frac": "write ds.math.fract(x)",
+        "nonzero": "write ds.select(x == 0, 0.0, 1.0)",
+        "isfinite": "write not (ds.isnan(x) or ds.isinf(x))",
+        "cbrt": "write ds.sign(x) * ds.pow(ds.abs(x), 1 / 3)",
+        "copysign": "write ds.abs(a) if b >= 0 else -ds.abs(a)",
+        "erfinv erfcinv": "solve ds.erf(x) == y by Newton's method",
+        "bit_count": "count in a loop: n += (a >> k) & 1",
+        "argmin argmax lower_bound": "write the loop over the elements",
+        "norm_l1 norm_l2 norm_huber norm_pseudo_huber smooth_normalize": "write the norm: v.norm(), v.norm(1e-6), ds.abs(v).sum()",
+        "svd2 svd3 qr3 eig3": "write ds.svd(A), ds.sym_eig(A), ds.polar_decompose(A)",
+        "dense_*": _SOLVERS,
+        "printf": "use print",
+        "expect_eq expect_near": "use assert, which debug=True checks",
+        "rand_init": "write ds.init(random_seed=0)",
+        "randf randi randu": "write ds.random(), ds.random(ds.i32), ds.random(ds.u32)",
+        "sample_* poisson": _SAMPLES,
+        "noise pnoise curlnoise": _NOISE,
+    },
+    "Geometry": {
+        "Bvh* Mesh* HashGrid* Volume volume_*": _GEOMETRY,
+        "utils": "this module has no counterpart: see help(diffsim)",
+    },
+}
+"""By topic: what to write for `wp.<name>`."""
+
+_OF_FIELDS: dict[str, str] = {
+    "numpy": "write x.to_numpy()",
+    "zero_": "write x.fill(0)",
+    "fill_": "write x.fill(value)",
+    "retain_grad": "write ds.Tape(loss, retain_grad=x)",
+    "dual": "derivatives go backward: ds.Tape; whole Jacobian matrices: ds.ad.jacobian",
+    "to_torch from_torch to_paddle from_paddle": _BRIDGES,
+    "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
+    "snode parent": "ds.root is the tree; a field is placed once",
+    "get_scalar_field": "index the component: x[i][0]; from Python x.to_numpy()[..., 0]",
+    "get_member_field": "write the member: x.position",
+    "mark_read mark_init": "leave it out: what is read and written is followed by itself",
+    "mark_write": "write x.mark_written() after code of another library wrote to it",
+    "host_accessors host_accessor": "index it: x[i]",
+    "contiguous is_contiguous is_transposed strides capacity": "fields are contiguous; x.to_numpy() is an array of NumPy",
+}
+
+OF_TAPES: dict[str, str] = {
+    "record_launch": "call the kernel in the block: with ds.Tape() as tape: step(t)",
+    "get_adjoint": "read x.grad",
+    "launches scopes": "tape.visualize() draws what was recorded",
+    "insert": "call the kernel in the block: with ds.Tape() as tape: step(t)",
+    "grad": "write tape.backward()",
+    "const_gradients": "write ds.Tape(loss, clear_gradients=False)",
+}
+"""What to write for an attribute of a tape of theirs."""
+
+KEYWORDS: dict[str, str] = {
+    "requires_grad": "write needs_grad=True",
+    "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
+}
+"""What to write for an argument of theirs."""
+
+
+def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the advice by name, and by pattern for names with `*`."""
+    exact: dict[str, str] = {}
+    families: dict[str, str] = {}
+    for topic in topics:
+        for names, advice in topic.items():
+            for name in names.split():
+                # Taichi's names come first: most programs are written for it.
+                (families if "*" in name else exact).setdefault(name, advice)
+    return exact, families
+
+
+EXACT, FAMILIES = _families([*TAICHI.values(), *WARP.values()])
+OF_FIELDS = _families([_OF_FIELDS])[0]
+"""What to write for an attribute of an array or field of theirs."""
+
+
+def advice_for(name: str) -> str | None:
+    """Return what to write for a name of a module of Taichi's or Warp's; None: it is neither's."""
+    if name in EXACT:
+        return EXACT[name]
+    return next((text for family, text in FAMILIES.items() if fnmatchcase(name, family)), None)
