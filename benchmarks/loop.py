@@ -1,13 +1,13 @@
-"""A serial loop with a nonlinear carried value in a parallel one: 64 turns of x = x*x/2 + c over 1M f32.
+"""A serial loop with a nonlinear carried value in a parallel one: 64 iterations of x = x*x/2 + c over 1M f32.
 
 Its gradient with respect to x and c needs every intermediate value. diffsim refuses such a kernel by
-default, because it stores a value per turn; `kernel_simplicity="relaxed"` asks for it.
+default, because it stores a value per iteration; `kernel_simplicity="relaxed"` asks for it.
 """
 
 import numpy as np
 from harness import bind, main
 
-TURNS = 64
+ITERATIONS = 64
 
 
 def data(b):
@@ -19,7 +19,7 @@ def data(b):
 def reference(x, c):
     """Value and derivatives, carried forward in f64."""
     x, c, dx, dc = x.astype(np.float64), c.astype(np.float64), 1.0, 0.0
-    for _ in range(TURNS):
+    for _ in range(ITERATIONS):
         dx, dc, x = x * dx, x * dc + 1, x * x / 2 + c
     return dict(y=x, dx=dx, dc=dc)
 
@@ -31,7 +31,7 @@ def check(b, hx, hc, y, gx, gc):
 
 
 def api(b):
-    """Taichi 1.7.4 crashes when more than 30 turns are reversed, unless its stack is made larger."""
+    """Taichi 1.7.4 crashes when more than 30 iterations are reversed, unless its stack is made larger."""
     ds = b.api(diffsim=dict(kernel_simplicity="relaxed"), taichi=dict(ad_stack_size=80))
     n, hx, hc = data(b)
     start, c, y = (ds.field(ds.f32, shape=n, needs_grad=True) for _ in range(3))
@@ -40,7 +40,7 @@ def api(b):
     def iterate():
         for i in start:
             x = start[i]
-            for _ in range(TURNS):
+            for _ in range(ITERATIONS):
                 x = x * x * 0.5 + c[i]
             y[i] = x
 
@@ -66,17 +66,17 @@ def api(b):
 
 
 def warp(b):
-    """One launch per turn: Warp differentiates the loop as one kernel too, but not correctly."""
+    """One launch per iteration: Warp differentiates the loop as one kernel too, but not correctly."""
     wp = b.warp()
     n, hx, hc = data(b)
     Array = wp.array(dtype=float)
 
     @wp.kernel
-    def turn(x: Array, c: Array, y: Array):
+    def step(x: Array, c: Array, y: Array):
         i = wp.tid()
         y[i] = x[i] * x[i] * 0.5 + c[i]
 
-    x = [wp.zeros(n, dtype=float, requires_grad=True) for _ in range(TURNS + 1)]
+    x = [wp.zeros(n, dtype=float, requires_grad=True) for _ in range(ITERATIONS + 1)]
     x[0].assign(hx)
     c = wp.array(hc, dtype=float, requires_grad=True)
     seed = wp.full(n, 1.0, dtype=float)
@@ -85,12 +85,12 @@ def warp(b):
     def forward():
         tape.reset()
         with tape:
-            for k in range(TURNS):
-                wp.launch(turn, dim=n, inputs=[x[k], c], outputs=[x[k + 1]])
+            for k in range(ITERATIONS):
+                wp.launch(step, dim=n, inputs=[x[k], c], outputs=[x[k + 1]])
 
     b.time("forward", forward)
-    b.time("backward", lambda: tape.backward(grads={x[TURNS]: seed}), before=tape.zero)
-    check(b, hx, hc, x[TURNS].numpy(), x[0].grad.numpy(), c.grad.numpy())
+    b.time("backward", lambda: tape.backward(grads={x[ITERATIONS]: seed}), before=tape.zero)
+    check(b, hx, hc, x[ITERATIONS].numpy(), x[0].grad.numpy(), c.grad.numpy())
 
 
 def numba(b):
@@ -102,7 +102,7 @@ def numba(b):
         half = np.float32(0.5)
         for i in nb.prange(start.shape[0]):
             x = start[i]
-            for _ in range(TURNS):
+            for _ in range(ITERATIONS):
                 x = x * x * half + c[i]
             y[i] = x
 

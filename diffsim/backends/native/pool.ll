@@ -437,13 +437,13 @@ close:
   br label %wait
 wait:
   %state = phi i64 [ %state.closed, %close ], [ %state.again, %again ]
-  %turns = phi i64 [ 0, %close ], [ %turns.next, %again ]
+  %spins = phi i64 [ 0, %close ], [ %spins.next, %again ]
   %active = and i64 %state, 65535
   %idle = icmp eq i64 %active, 0
   br i1 %idle, label %leave, label %hold
 hold:
-  %turns.next = add i64 %turns, 1
-  %long = icmp ugt i64 %turns, 250
+  %spins.next = add i64 %spins, 1
+  %long = icmp ugt i64 %spins, 250
   br i1 %long, label %yield, label %pause
 yield:
   %yielded = call i32 @sched_yield()
@@ -533,7 +533,7 @@ rest:                                             ; `seen`: the last generation 
   %deadline = add i64 %time, %patience
   br label %spin
 spin:
-  %turns = phi i64 [ 0, %rest ], [ %turns.next, %pause ], [ %turns.next, %clock ], [ 0, %join ]
+  %spins = phi i64 [ 0, %rest ], [ %spins.next, %pause ], [ %spins.next, %clock ], [ 0, %join ]
   %state = load atomic i64, ptr %state.p monotonic, align 8
   %stop.bit = and i64 %state, 4294967296
   %stop = icmp ne i64 %stop.bit, 0
@@ -576,8 +576,8 @@ leave:
   %left = atomicrmw sub ptr %state.p, i64 1 release
   br label %rest
 idle:
-  %turns.next = add i64 %turns, 1
-  %sixteenth = and i64 %turns.next, 15
+  %spins.next = add i64 %spins, 1
+  %sixteenth = and i64 %spins.next, 15
   %due = icmp eq i64 %sixteenth, 0
   br i1 %due, label %clock, label %pause
 pause:
