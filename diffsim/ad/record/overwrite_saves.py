@@ -37,10 +37,10 @@ class Saved(Entry):
     __slots__ = ("box", "data", "own", "versions")
     ticks = False
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, into: Any = None) -> None:
         self.box = box
         self.own = False
-        self.data: Any = copied(box)
+        self.data: Any = copied(box, into=into)
         # Restored values get the versions that they had, so the check of each adjoint finds them
         # unchanged and needs to know nothing about saves.
         self.versions = box[0].versions.snapshot(box[1])
@@ -81,7 +81,28 @@ class Saved(Entry):
             program.save(self)
 
     def reverse(self, program: ReverseProgram) -> None:
-        program.exchange(self)
+        program.restore(self)
+
+
+class PutAside:
+    """Which boxes' values a backward pass has put aside, before it restored older ones.
+
+    The first restore of a box overwrites the value that it had when the pass began; later ones overwrite
+    values that are saved on the tape anyway.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[Field, set[int | None]] = {}
+
+    def add(self, box: Box) -> bool:
+        """Add a box; returns whether its values have to be put aside now."""
+        rows = self._rows.setdefault(box[0], set())
+        # What has been put aside as a part of the whole field needs no second copy. A whole after some of
+        # its rows does: putting back goes in the opposite order, so that these rows come last.
+        if None in rows or box[1] in rows:
+            return False
+        rows.add(box[1])
+        return True
 
 
 def _part(box: Box) -> tuple[int | None, int]:
@@ -90,8 +111,8 @@ def _part(box: Box) -> tuple[int | None, int]:
     return (None, 0) if row is None else (field.versions.axis, row)
 
 
-def copied(box: Box, hint: str = _FEWER) -> Any:
-    """Return a copy of the values of a box.
+def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
+    """Return a copy of the values of a box, in the memory of an earlier one of the same size if it is given.
 
     Raises:
         AutodiffError: there is no memory for it.
@@ -99,7 +120,7 @@ def copied(box: Box, hint: str = _FEWER) -> Any:
     field, row = box
     storage = field.storage
     try:
-        return storage.snapshot(*_part(box))
+        return storage.snapshot(*_part(box), into)
     except MemoryError as problem:
         size = storage.layout.row(storage.address, *_part(box)).nbytes
         left = storage.device.free_memory_text()

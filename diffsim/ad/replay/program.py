@@ -19,7 +19,7 @@ import numpy as np
 
 from diffsim import locks
 from diffsim.ad.record.entries import Copied, Launched, Wrote, own_saves
-from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.overwrite_saves import PutAside, Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.version_order import Extent, VersionOrder, apply_stamps, extents
 from diffsim.errors import AutodiffError, Span
@@ -108,11 +108,10 @@ class Program:
         else:
             self.native().add_sum(*found, target.dtype)
 
-    def swap(self, saved: Saved) -> Place:
-        """Add an exchange of a saved copy with the memory that it was copied from."""
-        native = self.native()
-        native.add_swap(*saved.places)
-        return len(self.parts) - 1, len(native) - 1
+    def last(self) -> Place:
+        """Return the command added last."""
+        part = self.parts[-1]
+        return len(self.parts) - 1, 0 if callable(part) else len(part) - 1
 
     def run(self) -> None:
         """Run all commands; `reached` tells how far it got if one fails."""
@@ -121,7 +120,7 @@ class Program:
             if callable(part):
                 part()
                 continue
-            # The exact command matters after a failure: only exchanges that were done are undone.
+            # The exact command matters after a failure: only what was put aside is put back.
             try:
                 part.run()
             finally:
@@ -329,7 +328,7 @@ class _ForwardProgram:
 
     def save(self, saved: Saved) -> None:
         """Copy what the next entry overwrites."""
-        # The versions of this moment return when the reverse program exchanges the copy back in.
+        # The versions of this moment return when the reverse program copies the values back.
         self.saved[saved] = self.order.part(saved.box)
         there, copied = saved.places
         self.program.copy(copied, there, saved)
@@ -438,9 +437,10 @@ class _BackwardProgram:
         self._saved = saved
         self.valid = True
         self._needed: dict[Field, Versions] = {}
-        self.swaps: list[tuple[Place, Place]] = []
+        self.put_back: list[tuple[Place, Place]] = []
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
-        self._swapped: list[tuple[Saved, Place, Part]] = []
+        self._put_aside = PutAside()
+        self._final: list[tuple[Saved, Place, Part]] = []
         self.start = order.clock
         # Going back through the entries, `_now` is the reading that each launch had in the forward
         # program.
@@ -449,23 +449,27 @@ class _BackwardProgram:
             entry.reverse(self)
             # Saves and scopes have no reading of their own.
             self._now -= entry.ticks
-        # At the end every restored value is exchanged with the final one, in the opposite order, since
-        # boxes may overlap and the last exchange of an element must be undone first.
-        for save, place, before in reversed(self._swapped):
-            order.restore(save.box, before)
-            self.swaps.append((place, self.program.swap(save)))
+        # At the end the final values return, in the opposite order, since boxes may overlap.
+        for final, place, before in reversed(self._final):
+            order.restore(final.box, before)
+            there, aside = final.places
+            self.program.copy(there, aside)
+            self.put_back.append((place, self.program.last()))
         self.needed = list(self._needed.values())
         self.stamps = order.stamps(self.start)
         self.readings = order.clock - self.start
-        del self._order, self._reads, self._needed, self._saved, self._swapped
+        del self._order, self._reads, self._needed, self._saved, self._put_aside, self._final
 
-    def exchange(self, saved: Saved) -> None:
-        """Restore overwritten values, and keep the present ones for the end of the pass."""
-        # An exchange instead of a copy: the final values go into the saved copy's memory, and no third
-        # buffer is needed. The next forward run fills the copies anew.
-        before = self._order.part(saved.box)
+    def restore(self, saved: Saved) -> None:
+        """Restore overwritten values; those of the end of the forward run are put aside before."""
+        there, copied = saved.places
+        if self._put_aside.add(saved.box):
+            final = Saved(saved.box)
+            _, aside = final.places
+            self.program.copy(aside, there, final.data)
+            self._final.append((final, self.program.last(), self._order.part(saved.box)))
         self._order.restore(saved.box, self._saved[saved])
-        self._swapped.append((saved, self.program.swap(saved), before))
+        self.program.copy(there, copied)
 
     def adjoint(self, entry: Launched) -> None:
         """Launch the adjoint of a kernel; it is `valid` only if it finds what the launch saw."""
@@ -520,11 +524,11 @@ class _BackwardProgram:
             self.program.run()
         except BaseException:
             reached = self.program.reached
-            for there, back in self.swaps:  # in reverse order of the restores
-                # Exchanged and not exchanged back yet: finished here, so that the program's state
-                # survives a failed pass.
-                if there < reached and not back < reached:
-                    self.program.run_one(there)
+            for aside, back in self.put_back:
+                # Put aside and not put back yet: done here, so that the program's state survives a
+                # failed pass.
+                if aside < reached and not back < reached:
+                    self.program.run_one(back)
             raise
         finally:
             apply_stamps(self.stamps, self.readings)

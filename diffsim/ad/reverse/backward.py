@@ -13,7 +13,7 @@ from diffsim.ad.checks.nan_search import NanSearch
 from diffsim.ad.record.elements import Index
 from diffsim.ad.record.entries import Launched, Replaced
 from diffsim.ad.record.entry import Entry, fields_of
-from diffsim.ad.record.overwrite_saves import Saved, copied
+from diffsim.ad.record.overwrite_saves import PutAside, Saved, copied
 from diffsim.ad.record.record import Record
 from diffsim.ad.reverse.retain_grad import GradientRetainer
 from diffsim.runtime.fields.field import Field
@@ -63,7 +63,7 @@ class _EntryRun:
     """A backward pass that runs entry by entry (`BackwardRun` of `ad/record/entry.py`).
 
     Attributes:
-        final: what was there before the pass restored older values, in the order in which it did.
+        final: what was there when the pass began, of all that it restored older values of, in that order.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class _EntryRun:
         self.restores = restores
         self.observed = retainer is not None or nan is not None or bool(hooks)
         self.final: list[Saved] = []
+        self._put_aside = PutAside()
         # number of the step whose adjoint has run; counting costs a pass over the record, so only for hooks
         self._step = sum(isinstance(e, (Launched, Replaced)) for e in entries) if hooks else 0
 
@@ -116,8 +117,8 @@ class _EntryRun:
 
     def restore(self, saved: Saved) -> None:
         if self.restores:
-            # The present value is copied first: `restore_final` undoes the restores in reverse order.
-            self.final.append(Saved(saved.box))
+            if self._put_aside.add(saved.box):
+                self.final.append(Saved(saved.box))
             saved.restore()
         else:
             with self.integrity.if_cut_short(saved.box[0]):

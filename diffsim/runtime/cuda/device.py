@@ -466,10 +466,10 @@ class DeviceStorage:
     def may_be_nonzero(self) -> bool:
         return True  # to find out would take as long as what the caller does then
 
-    def snapshot(self, axis: int | None = None, row: int = 0) -> Buffer:
+    def snapshot(self, axis: int | None = None, row: int = 0, into: Buffer | None = None) -> Buffer:
         # A snapshot stays on the device: tapes that save what is overwritten need no transfers.
         where = self.layout.row(self.address, axis, row)
-        made = Buffer(self.device, where.nbytes, "a copy of a field")
+        made = into or Buffer(self.device, where.nbytes, "a copy of a field")
         copy(self.device.driver, where.packed(made.address), where)
         return made
 

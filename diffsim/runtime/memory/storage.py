@@ -241,8 +241,14 @@ class Storage(Protocol):
     def may_be_nonzero(self) -> bool:
         """Return whether there may be anything but zeros."""
 
-    def snapshot(self, axis: int | None = None, row: int = 0) -> Any:
-        """Copy everything, or one row of an axis, without leaving the device."""
+    def snapshot(self, axis: int | None = None, row: int = 0, into: Any = None) -> Any:
+        """Copy everything, or one row of an axis, without leaving the device.
+
+        Args:
+            axis: of the row; None: everything.
+            row: its number.
+            into: an earlier snapshot of the same size, whose memory is used again.
+        """
 
     def restore(self, snapshot: Any, axis: int | None = None, row: int = 0) -> None:
         """Set what `snapshot` copied to the copied values."""
@@ -339,10 +345,16 @@ class HostStorage:
     def _part(self, axis: int | None, row: int) -> np.ndarray:
         return self.array if axis is None else self.array[(slice(None),) * axis + (row,)]
 
-    def snapshot(self, axis: int | None = None, row: int = 0) -> np.ndarray:
-        wait()
+    def snapshot(
+        self, axis: int | None = None, row: int = 0, into: np.ndarray | None = None
+    ) -> np.ndarray:
+        if closed[0]:
+            wait()
         # "K" keeps the order of axes in memory, so that both copies go through memory in sequence.
-        return self._part(axis, row).copy("K")
+        if into is None:
+            return self._part(axis, row).copy("K")
+        into[...] = self._part(axis, row)
+        return into
 
     def restore(self, snapshot: np.ndarray, axis: int | None = None, row: int = 0) -> None:
         wait()
