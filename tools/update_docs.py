@@ -34,7 +34,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from diffsim.ir.ops import PUBLIC  # noqa: E402 - this checkout, whatever is installed
+import diffsim  # noqa: E402 - this checkout, whatever is installed
+from diffsim.ir.ops import PUBLIC  # noqa: E402
+from diffsim.lang.host import peer_names  # noqa: E402
 from diffsim.runtime.files import write_text  # noqa: E402
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>[^`]*)$")
@@ -61,6 +63,45 @@ def show_op_names() -> str:
     """The names of all public ops, as an item of a list in Markdown."""
     names = ", ".join(f"`ds.{name}`" for name in sorted(PUBLIC))
     return textwrap.fill(f"- Ops, each one row of a table: {names}.", 130, subsequent_indent="  ")
+
+
+PEERS = ROOT / "tools" / "peers"
+_ATTRIBUTES = {"Attributes of fields": peer_names.FIELDS, "Attributes of tapes": peer_names.TAPES}
+TABLES = {"taichi": peer_names.TAICHI | _ATTRIBUTES, "warp": peer_names.WARP | _ATTRIBUTES}
+
+
+def peer_modules(peer: str) -> dict[str, list[str]]:
+    """The public names of another framework ("taichi", "warp"), by its modules; "" is the framework's own."""
+    modules: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in (PEERS / f"{peer}.txt").read_text(encoding="utf-8").splitlines():
+        if section := re.fullmatch(r"\[(.*)\]", line):
+            names = modules[section[1]] = []
+        elif not line.startswith("#"):
+            names += line.split()
+    return modules
+
+
+def show_same_names(peer: str, module: str = "") -> str:
+    """The names of a module of the framework's that are diffsim's as well."""
+    names = [n for n in peer_modules(peer)[module] if is_here(module, n)]
+    return textwrap.fill(", ".join(f"`{n}`" for n in names) + ".", 130)
+
+
+def is_here(module: str, name: str) -> bool:
+    """Whether diffsim has a name where the framework has it."""
+    owners = {"": diffsim, "math": diffsim.math, "types": diffsim.types, "Tape": diffsim.Tape()}
+    return hasattr(owners.get(module, diffsim.ad), name)
+
+
+def show_advice(peer: str, topic: str) -> str:
+    """A table of the framework's names on one topic that diffsim does not have, with what to write."""
+    lines = ["| name | what to write |", "|---|---|"]
+    for names, advice in TABLES[peer][topic].items():
+        lines.append(
+            f"| {', '.join(f'`{n}`' for n in names.split())} | {advice.removeprefix('write ')} |"
+        )
+    return "\n".join(lines)
 
 
 def show_lines(text: str, first: str, count: int) -> str:

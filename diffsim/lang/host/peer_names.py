@@ -68,6 +68,9 @@ TAICHI: dict[str, dict[str, str]] = {
         "Mesh MeshInstance mesh_local mesh_patch_idx": "keep vertices and indices in fields: for e in faces: a = x[faces[e][0]]",
         "f16 half float16": _F16,
         "uint1": "use ds.u1",
+        "is_integral is_real is_signed is_tensor": "ask NumPy: np.issubdtype(ds.f32.numpy, np.floating)",
+        "texture rw_texture": _TEXTURE,
+        "quant": "use fields of ds.i8, ds.i16 or ds.f32",
     },
     "Kernels and functions": {
         "real_func": "use @ds.func",
@@ -194,12 +197,15 @@ WARP: dict[str, dict[str, str]] = {
     },
     "Geometry": {
         "Bvh* Mesh* HashGrid* Volume volume_*": _GEOMETRY,
+        "fem sim": _SOLVERS,
+        "optim": "write the update: x.from_numpy(x.to_numpy() - rate * x.grad.to_numpy())",
+        "jacobian_plot": "draw it: matplotlib.pyplot.imshow(ds.ad.jacobian(...))",
         "utils": "this module has no counterpart: see help(diffsim)",
     },
 }
 """By topic: what to write for `wp.<name>`."""
 
-_OF_FIELDS: dict[str, str] = {
+FIELDS: dict[str, str] = {
     "numpy": "write x.to_numpy()",
     "zero_": "write x.fill(0)",
     "fill_": "write x.fill(value)",
@@ -215,8 +221,9 @@ _OF_FIELDS: dict[str, str] = {
     "host_accessors host_accessor": "index it: x[i]",
     "contiguous is_contiguous is_transposed strides capacity": "fields are contiguous; x.to_numpy() is an array of NumPy",
 }
+"""What to write for attributes of an array or field of theirs."""
 
-OF_TAPES: dict[str, str] = {
+TAPES: dict[str, str] = {
     "record_launch": "call the kernel in the block: with ds.Tape() as tape: step(t)",
     "get_adjoint": "read x.grad",
     "launches scopes": "tape.visualize() draws what was recorded",
@@ -224,7 +231,7 @@ OF_TAPES: dict[str, str] = {
     "grad": "write tape.backward()",
     "const_gradients": "write ds.Tape(loss, clear_gradients=False)",
 }
-"""What to write for an attribute of a tape of theirs."""
+"""What to write for attributes of a tape of theirs."""
 
 KEYWORDS: dict[str, str] = {
     "requires_grad": "write needs_grad=True",
@@ -246,8 +253,9 @@ def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[st
 
 
 EXACT, FAMILIES = _families([*TAICHI.values(), *WARP.values()])
-OF_FIELDS = _families([_OF_FIELDS])[0]
-"""What to write for an attribute of an array or field of theirs."""
+OF_FIELDS = _families([FIELDS])[0]
+OF_TAPES = _families([TAPES])[0]
+"""`FIELDS` and `TAPES`, by name."""
 
 
 def advice_for(name: str) -> str | None:

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from diffsim.errors import FieldError, Span, shown
+from diffsim.ir import types as ir_types
 from diffsim.ir.types import TensorType
-from diffsim.lang.host.annotations import ArrayAnnotation, DefaultTensor, matrix_type, scalar_type
+from diffsim.lang.host.annotations import (
+    ArrayAnnotation,
+    DefaultTensor,
+    matrix_type,
+    scalar_type,
+    template,
+)
 from diffsim.lang.host.signatures import checked_methods
+from diffsim.lang.host.unsupported import absent
 from diffsim.lang.types.structs import StructType, struct_type
 
 
+class _Namespace(type):
+    def __getattr__(cls, name: str) -> NoReturn:
+        raise absent("diffsim.types", name, [n for n in vars(cls) if not n.startswith("_")])
+
+
 @checked_methods("ndarray vector matrix")
-class types:  # noqa: N801 - a namespace: ds.types.vector(...)
-    """Types that are not scalars, and annotations for arguments."""
+class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(...)
+    """Types, and annotations for arguments; the scalar types are also names of diffsim itself."""
+
+    f32 = float32 = ir_types.f32
+    f64 = float64 = ir_types.f64
+    i8 = int8 = ir_types.i8
+    i16 = int16 = ir_types.i16
+    i32 = int32 = ir_types.i32
+    i64 = int64 = ir_types.i64
+    u1 = ir_types.bool_
+    u8 = uint8 = ir_types.u8
+    u16 = uint16 = ir_types.u16
+    u32 = uint32 = ir_types.u32
+    u64 = uint64 = ir_types.u64
+    template = staticmethod(template)
 
     @staticmethod
     def ndarray(dtype: Any = None, ndim: int | None = None) -> ArrayAnnotation:
