@@ -39,7 +39,7 @@ ROOMS = """
     ir ir/ops
     lang/host lang/types lang/frontend lang/builtins lang
     passes/analysis passes/transforms passes/autodiff passes/instrument passes
-    backends/native backends/llvm backends/cpu backends/simt backends/cuda backends
+    backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
     runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/kernels
     ad/record ad/checks ad/reverse ad/replay ad
     gui tools

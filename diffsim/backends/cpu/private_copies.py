@@ -14,54 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from diffsim.backends.llvm import private_copy
 from diffsim.backends.llvm.lowering import FunctionLowering
-from diffsim.backends.llvm.module import Module, PrivateCopy
-from diffsim.ir.layout import packed_strides, strides_of
-from diffsim.ir.nodes import Block, Task, Value
+from diffsim.backends.llvm.module import Module
+from diffsim.ir.nodes import Block, Task
 from diffsim.ir.schedules import Privatized
-from diffsim.ir.types import size_of
 
 _ALONE = 4096  # scalars that one thread adds up in less time than waking others takes
 _MOST_PARTS = 128
 
 
-def _axes(p: Privatized) -> list[tuple[int, int]]:
-    """Return extent and stride in memory of each axis of the copied part, the components' last."""
-    mem = p.mem
-    # Only fields are privatized: an array of unknown shape has no size to compare with.
-    assert mem.shape is not None
-    axes = list(zip(mem.shape, strides_of(mem), strict=True))[len(p.prefix) :]
-    return [*axes, (size_of(mem.dtype), mem.component_stride)]
-
-
-def _order(p: Privatized) -> list[int]:
-    """Return the axes in memory order, the one with the largest stride first."""
-    axes = _axes(p)
-    return sorted(range(len(axes)), key=lambda k: -axes[k][1])
-
-
-def _strides(p: Privatized) -> list[int]:
-    """Return the strides of a copy: the memory's order of axes, without gaps."""
-    # In the memory's own order of axes, so that adding up runs through both in the order of
-    # addresses.
-    return list(packed_strides([extent for extent, _ in _axes(p)], order=_order(p)))
-
-
 def _bytes(p: Privatized) -> int:
     # Whole cache lines, so that no two threads write to the same one (false sharing).
     return (p.scalars * p.mem.dtype.scalar.bytes + 63) // 64 * 64
-
-
-def contiguous(p: Privatized) -> bool:
-    """Return whether the copied part is contiguous in memory."""
-    loops = _loops(p)
-    return len(loops) == 1 and loops[0][1] == loops[0][2] == 1
-
-
-def copy_at(p: Privatized, place: str, slots: int = 1) -> PrivateCopy:
-    """Describe a copy at an address; with slots every stride grows by their number."""
-    *strides, component = (s * slots for s in _strides(p))
-    return PrivateCopy(place, len(p.prefix), strides, component, slots)
 
 
 class Chunk:
@@ -118,7 +83,7 @@ class Chunk:
         for p, n in zip(self.private, self.slots, strict=True):
             # With slots the atomics go to the vectors; `end` then fills the plain copy from them.
             place = body.assign(f"getelementptr i8, ptr {mine}, i64 {behind if n > 1 else at}")
-            body.private_copies.update(dict.fromkeys(p.atomics, copy_at(p, place, n)))
+            body.private_copies.update(dict.fromkeys(p.atomics, private_copy.copy_at(p, place, n)))
             at += _bytes(p)
             behind += n * _bytes(p) if n > 1 else 0
         return mine
@@ -170,7 +135,7 @@ def add_up(
             block = body.assign(f"getelementptr i8, ptr {copies}, i64 {at}")
             _add_one(body, p, block, chunk.bytes, used)
         else:
-            extent = _loops(p)[0][0]
+            extent = private_copy.loops(p)[0][0]
             # Cut along the outermost loop of the memory: threads write to disjoint ranges of it.
             parts = max(1, min(_MOST_PARTS, extent, p.scalars // _ALONE))
             run(f"@sum{k}_{j}", str(extent), str(parts))
@@ -221,17 +186,9 @@ def in_bounds(body: FunctionLowering, private: tuple[Privatized, ...]) -> Iterat
         for (base, shift), extent in zip(p.prefix, p.mem.shape, strict=False):
             if base is not None:
                 # Unsigned, so that one comparison covers negative indices too.
-                yield body.assign(f"icmp ult i64 {_prefix_index(body, base, shift)}, {extent}")
-
-
-def start(body: FunctionLowering, p: Privatized) -> str:
-    """Emit the address of the first scalar of the copied part."""
-    first = body.pointers[p.mem]
-    for (base, shift), stride in zip(p.prefix, body.element_strides(p.mem), strict=False):
-        index = _prefix_index(body, base, shift)
-        offset = body.assign(f"mul nsw i64 {index}, {stride}")
-        first = body.element(first, p.mem.dtype.scalar.llvm, offset)
-    return first
+                yield body.assign(
+                    f"icmp ult i64 {private_copy.prefix_index(body, base, shift)}, {extent}"
+                )
 
 
 def _add_one(
@@ -244,7 +201,7 @@ def _add_one(
 ) -> None:
     """Emit the sum of copies that are `total` bytes apart; `part`: this range of the outermost loop only."""
     t = p.mem.dtype.scalar.llvm
-    first = start(body, p)
+    first = private_copy.part_address(body, p)
 
     def chunk(c: str) -> None:
         offset = body.assign(f"mul i64 {c}, {total}")
@@ -270,28 +227,7 @@ def _add_one(
 
             body.count_up(*limits, iteration)
 
-        every = _loops(p)
+        every = private_copy.loops(p)
         run(every, copy, first)
 
     body.count_up("0", chunks, chunk)
-
-
-def _loops(p: Privatized) -> list[tuple[int, int, int]]:
-    """Return the fewest loops over a copy, outermost first: extent, stride in it and in the memory."""
-    axes, strides = _axes(p), _strides(p)
-    loops: list[tuple[int, int, int]] = []
-    for k in _order(p):
-        extent, there = axes[k]
-        # Two axes collapse into one where the outer stride is the inner extent times the inner
-        # stride. A contiguous part becomes a single loop, which LLVM vectorizes.
-        if loops and loops[-1][2] == extent * there:
-            extent *= loops.pop()[0]
-        loops.append((extent, strides[k], there))
-    return loops
-
-
-def _prefix_index(body: FunctionLowering, base: Value | None, shift: int) -> str:
-    if base is None:
-        return str(shift)
-    wide = body.index64(base)
-    return body.assign(f"add nsw i64 {wide}, {shift}") if shift else wide

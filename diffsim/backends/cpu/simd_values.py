@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from diffsim.backends.cpu.libm import vector_form
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.llvm.lowering import FunctionLowering
-from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
+from diffsim.backends.llvm.module import Module, memory_type, number
+from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction
 from diffsim.backends.native.jit import Jit
 from diffsim.ir.nodes import LEAVES, Const, Mem, Task, Value

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from diffsim.backends.llvm import diagnostics, loops, update_log, user_llvm
-from diffsim.backends.llvm.module import Module, PrivateCopy, memory_type, number
+from diffsim.backends.llvm.module import Module, memory_type, number
+from diffsim.backends.llvm.private_copy import PrivateCopy
 from diffsim.backends.llvm.target import LibraryFunction, implementation
 from diffsim.errors import BackendError, InternalError
 from diffsim.ir.layout import packed_strides, strides_of

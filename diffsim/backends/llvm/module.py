@@ -6,7 +6,6 @@ What differs between targets is behind `Target` (`target.py`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from diffsim.backends.llvm import safepoints
 from diffsim.backends.llvm.parameter_block import ParameterBlock
@@ -14,25 +13,6 @@ from diffsim.backends.llvm.target import Target
 from diffsim.ir.nodes import Alloca, Atomic, Check, Const, Kernel, Mem, Print, Task
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import ScalarType
-
-
-class PrivateCopy:
-    """A private copy of a part of a memory: its address, the number of leading indices dropped, its strides.
-
-    `strides` are those of the indices after `prefix_length`; `component`: that of an element's components.
-    `slots`: how many partial sums each scalar has, to be added up later.
-    """
-
-    __slots__ = ("base", "component", "prefix_length", "slots", "strides")
-
-    def __init__(
-        self, base: str, prefix_length: int, strides: Sequence[int], component: int, slots: int = 1
-    ) -> None:
-        self.base = base
-        self.prefix_length = prefix_length
-        self.strides = [str(s) for s in strides]
-        self.component = component
-        self.slots = slots
 
 
 class Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from diffsim.backends.cpu import private_copies
+from diffsim.backends.llvm import private_copy
 from diffsim.backends.llvm.lanes import identity
 from diffsim.backends.simt.thread import Thread
 from diffsim.ir.nodes import Task, Value
@@ -108,7 +108,7 @@ def shared_copies(task: Task, lanes: int | None, block_dim: int) -> list[Privati
             enough = lanes * p.count >= _COPY_WORK * n * blocks
         # Shared memory has atomics for words of 4 and 8 bytes; copies must be contiguous, as one
         # index runs over copy and memory.
-        if width >= 4 and n * width <= bytes_left and enough and private_copies.contiguous(p):
+        if width >= 4 and n * width <= bytes_left and enough and private_copy.contiguous(p):
             found.append(p)
             bytes_left -= n * width
     return found
@@ -125,7 +125,7 @@ def open_copies(thread: Thread, chosen: list[Privatized], tid64: str) -> None:
             thread.emit(f"store {t.llvm} {zero}, ptr {thread.element(copy, t.llvm, i)}")
 
         thread.strided(tid64, str(p.scalars), str(thread.block_dim), clear)
-        thread.private_copies.update(dict.fromkeys(p.atomics, private_copies.copy_at(p, copy)))
+        thread.private_copies.update(dict.fromkeys(p.atomics, private_copy.copy_at(p, copy)))
     thread.barrier()
 
 
@@ -135,7 +135,7 @@ def close_copies(thread: Thread, chosen: list[Privatized], tid64: str) -> None:
     for k, p in enumerate(chosen):
         t = p.mem.dtype.scalar
         copy = _copy(thread, k, p)
-        first = private_copies.start(thread, p)
+        first = private_copy.part_address(thread, p)
         kind = thread.module.alias(p.mem)
 
         def add(
