@@ -19,9 +19,10 @@ import numpy as np
 
 from diffsim import locks
 from diffsim.ad.record.entries import Copied, Launched, Wrote, own_saves
+from diffsim.ad.record.extents import Extent, extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved
 from diffsim.ad.record.record import Record
-from diffsim.ad.replay.version_order import Extent, VersionOrder, apply_stamps, extents
+from diffsim.ad.replay.version_order import VersionOrder, apply_stamps
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.backend import CommandList
 from diffsim.runtime.fields.field import Field
@@ -347,8 +348,8 @@ class _ForwardProgram:
         if found is None:
             writes = extents(special, special.accesses.writes)
             found = self._writes[special] = writes, special.kernel.source.head()
-        for reach in found[0]:
-            box = reach.box(entry.args)
+        for extent in found[0]:
+            box = extent.box(entry.args)
             if box is not None:
                 self.order.write(box, found[1])
         self.program.launch(special, special.executable, entry.args, entry.seed)
@@ -482,16 +483,16 @@ class _BackwardProgram:
             read, written = (extents(special, a) for a in (accesses.reads, accesses.writes))
             found = self._reads[special] = read, written, head
         reads, writes, head = found
-        for reach in reads:
-            box = reach.box(entry.args)
+        for extent in reads:
+            box = extent.box(entry.args)
             if box is not None:
                 self._needed[box[0]] = box[0].versions
                 # The static form of the version check that each adjoint makes at its launch
                 # (docs/adr/0004).
                 self.valid &= not order.changed(box, self._now)
         order.tick()
-        for reach in writes:
-            box = reach.box(entry.args)
+        for extent in writes:
+            box = extent.box(entry.args)
             if box is not None:
                 order.write(box, head)
         self.program.launch(special, special.derivative.executable, entry.args, entry.seed)

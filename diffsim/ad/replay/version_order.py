@@ -6,69 +6,12 @@ adjoint would find what its launch saw, and what the real versions are once the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diffsim.ad.record.elements import Box
-from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.versions import Part, Stamp, Versions
 from diffsim.runtime.session import session
-
-if TYPE_CHECKING:
-    from diffsim.runtime.kernels.specialization import Specialization
-
-
-class Extent:
-    """The box that an access reaches, as a function of the arguments: a quicker `AccessSummary.box`."""
-
-    __slots__ = ("derived", "field", "number", "rows")
-
-    def __init__(self, special: Specialization, access: RegionAccess) -> None:
-        names = [p.name for p in special.arguments.parameters]
-        mem = access.mem
-        self.field: Field | None = None
-        self.number, self.derived = 0, False
-        if mem.kind == "field":
-            self.field = mem.handle()
-        else:
-            name = special.arguments.array_name(mem)
-            self.number = names.index(name)
-            # An array and its gradient are one argument; `derived` means the latter.
-            self.derived = special.arguments.arrays[name]._mem is not mem
-        self.rows = {
-            r.axis: (None if r.argument is None else names.index(r.argument.hint), r.shift)
-            for r in access.region
-            # A field has versions along one axis only; rows along others give no exacter box.
-            if self.field is None or r.axis == self.field.versions.axis
-        }
-
-    def box(self, args: tuple[Any, ...]) -> Box | None:
-        """Return the field and the only row (None: any) that the access reaches in a launch."""
-        f = self.field
-        if f is None:
-            f = args[self.number]
-            if self.derived:
-                f = f.grad
-            if f is None:
-                return None
-        axis = f.versions.axis
-        row = None if axis is None else self.rows.get(axis)
-        if row is None:
-            return f, None
-        number, shift = row
-        return f, shift if number is None else int(args[number]) + shift
-
-
-def extents(special: Specialization, accesses: Iterable[RegionAccess]) -> list[Extent]:
-    """Return the extents of several accesses without duplicates."""
-    found = {}
-    for a in accesses:
-        reach = Extent(special, a)
-        rows = tuple(sorted(reach.rows.items()))
-        # A kernel has many accesses to few boxes: x[t, i] and x[t, i + 1] share a row.
-        found[id(reach.field), reach.number, reach.derived, rows] = reach
-    return list(found.values())
 
 
 class VersionOrder:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ad.record.elements import Index, Run, numpy_index
 from diffsim.ad.record.entries import Copied, Launched, Wrote, all_written
 from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.extents import Extent, Rows
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.memory.cut_gradients import Cut, refuse_cut
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from diffsim.ad.checks.integrity import RecordIntegrity
     from diffsim.ad.record.record import Record
     from diffsim.runtime.kernels.specialization import Specialization
-
-Rows = tuple[tuple[int, int], ...]
-"""Axes with a fixed index along each; empty: any element."""
 
 
 class Used:
@@ -56,7 +54,7 @@ def mark_inputs(entries: Record, wanted: bool) -> None:
     used = {place[0]: Used() for e in entries.firsts() if (place := e.input_place()) is not None}
     if not used or not wanted:
         return
-    extents: dict[Specialization, list[_RowExtent]] = {}
+    extents: dict[Specialization, list[Extent]] = {}
     # In program order: a write is an input if nothing before it may have used the element.
     for entry in entries:
         place = entry.input_place()
@@ -69,27 +67,8 @@ def mark_inputs(entries: Record, wanted: bool) -> None:
             entry.is_input = not used[place[0]].overlaps(place[1])
 
 
-class _RowExtent:
-    """The rows that an access of a kernel reaches, as a function of the arguments."""
-
-    def __init__(self, special: Specialization, access: Any) -> None:
-        names = [p.name for p in special.arguments.parameters]
-        self.mem = access.mem
-        self.rows = sorted(
-            (r.axis, None if r.argument is None else names.index(r.argument.hint), r.shift)
-            for r in access.region
-        )
-
-    def rows_of(self, args: tuple[Any, ...]) -> Rows:
-        """Return the rows for the arguments of a launch."""
-        return tuple(
-            (axis, shift if number is None else int(args[number]) + shift)
-            for axis, number, shift in self.rows
-        )
-
-
 def _uses(
-    entry: Entry, wanted: Mapping[Field, Used], extents: dict[Specialization, list[_RowExtent]]
+    entry: Entry, wanted: Mapping[Field, Used], extents: dict[Specialization, list[Extent]]
 ) -> Iterator[tuple[Field, Rows]]:
     """Yield what an entry may read or write of these fields."""
     if isinstance(entry, Launched):
@@ -98,12 +77,12 @@ def _uses(
         if found is None:
             both = (*special.accesses.reads, *special.accesses.writes)
             found = extents[special] = [
-                _RowExtent(special, a)
+                Extent(special, a)
                 for a in both
                 if a.mem.kind == "array" or special.object_of(a.mem, entry.args) in wanted
             ]
         for extent in found:
-            f = special.object_of(extent.mem, entry.args)
+            f = extent.object_of(entry.args)
             if isinstance(f, Field) and f in wanted:
                 yield f, extent.rows_of(entry.args)
         return
