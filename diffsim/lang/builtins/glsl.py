@@ -36,8 +36,9 @@ from diffsim.ir.ops import (
     sin,
     sqrt,
 )
-from diffsim.lang.frontend import calls, expressions
+from diffsim.lang.frontend import calls
 from diffsim.lang.frontend.context import TranslationContext
+from diffsim.lang.frontend.operators import folding
 from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types import linalg
 from diffsim.lang.types.linalg import elements, pack, shape
@@ -334,12 +335,12 @@ def formula(function: Callable[..., Any]) -> Intrinsic:
         for k, a in enumerate(bound):
             # A list of literals is a constant vector, without a precision of its own.
             if isinstance(a, list) and calls.is_literal(a):
-                bound[k] = expressions.fold(cx, node, Matrix, a)
+                bound[k] = folding.fold(cx, node, Matrix, a)
         # Constants are folded in Python: 0 / 0 is NaN there too, without a warning.
-        if all(isinstance(a, (*expressions.Number, Matrix)) for a in bound):
+        if all(isinstance(a, (*folding.Number, Matrix)) for a in bound):
             with np.errstate(all="ignore"):
-                return expressions.fold(cx, node, made, *bound)
-        values = expressions.operands(cx, node, *bound)
+                return folding.fold(cx, node, made, *bound)
+        values = folding.operands(cx, node, *bound)
         try:
             return function(*values)
         except ValueError as problem:

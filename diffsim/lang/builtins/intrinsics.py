@@ -26,6 +26,7 @@ from diffsim.lang.frontend import (
     tasks,
 )
 from diffsim.lang.frontend.context import DRAWS, LoopOptions, TranslationContext
+from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, PythonObject
 from diffsim.lang.host.annotations import scalar_type
 from diffsim.lang.host.field_like import is_field, is_struct_field
@@ -107,7 +108,7 @@ def _static(
                 f"a loop of {len(thing)} iterations is too long to be unrolled",
                 "leave ds.static out",
             )
-        items = expressions.fold(cx, node, list, thing)
+        items = folding.fold(cx, node, list, thing)
         if any(isinstance(x, iteration_spaces.NdRange) for x in items):
             raise cx.syntax(node, "ranges inside of a list can not be unrolled", "nest two loops")
         return iteration_spaces.Static(items)

@@ -15,7 +15,6 @@ from diffsim.ir.traversal import statements
 from diffsim.ir.types import an
 from diffsim.lang.frontend import (
     calls,
-    expressions,
     iteration_spaces,
     partial_assignments,
     subscripts,
@@ -25,6 +24,7 @@ from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.expressions import expr, value
 from diffsim.lang.frontend.functions import custom_derivatives, structs
 from diffsim.lang.frontend.narrowing import narrowed
+from diffsim.lang.frontend.operators import arithmetic, folding
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import resolve_component
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar
@@ -164,7 +164,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
     if isinstance(old, KernelLocal) and cx.in_task:
         raise tasks.race_error(cx, name, target)
     # A number in an assignment becomes a value with a type: it may be changed in a loop or branch later.
-    if isinstance(thing, expressions.Number):
+    if isinstance(thing, folding.Number):
         have = old.mem.dtype if isinstance(old, KernelLocal) else getattr(old, "type", None)
         thing = cx.value(
             thing, target, like=have if isinstance(old, (Value, KernelLocal)) else None
@@ -257,7 +257,7 @@ def _augment(cx: TranslationContext, node: ast.AugAssign) -> None:
             f"name an element: {sample(old_thing, ast.unparse(target))}",
         )
     # A local: no other lane sees it.
-    new = expressions.binary(cx, kind, old_thing, expr(cx, node.value), node)
+    new = arithmetic.binary(cx, kind, old_thing, expr(cx, node.value), node)
     assign_to(cx, target, new)
 
 
@@ -323,5 +323,5 @@ def _augment_place(
             )
         cx.builder.atomic(tasks.ATOMIC[kind], mem, index, v)
         return
-    new = expressions.binary(cx, kind, old, thing, node)
+    new = arithmetic.binary(cx, kind, old, thing, node)
     cx.builder.store(mem, index, stored(cx, mem, index, new, node.value))

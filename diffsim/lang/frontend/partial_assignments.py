@@ -14,8 +14,9 @@ from diffsim.ir.op import TABLE
 from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import assignments, iteration_spaces, statements, subscripts
 from diffsim.lang.frontend.context import TranslationContext
-from diffsim.lang.frontend.expressions import Number, expr
+from diffsim.lang.frontend.expressions import expr
 from diffsim.lang.frontend.functions import custom_derivatives, structs
+from diffsim.lang.frontend.operators.folding import Number
 from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructVar
 from diffsim.lang.host.field_like import is_field

@@ -20,6 +20,7 @@ from diffsim.ir.types import Type, an
 from diffsim.lang.frontend import expressions
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import structs
+from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.values import Evaluated, Place, PythonObject, StructValue
 from diffsim.lang.host.field_like import FieldLike, is_field, is_struct_field
 from diffsim.lang.host.inspection import is_ours
@@ -470,7 +471,7 @@ def slice_of(
         # Axes that are left out are taken as a whole, as in NumPy.
         part = parts[k] if k < len(parts) else ast.Slice()
         if isinstance(part, ast.Slice):
-            bounds = expressions.fold(cx, node, slice_node(cx, part).indices, n)
+            bounds = folding.fold(cx, node, slice_node(cx, part).indices, n)
             axes.append(list(range(*bounds)))
             shape.append(len(axes[-1]))
         else:
@@ -542,7 +543,7 @@ def element(cx: TranslationContext, owner: Evaluated, node: ast.Subscript) -> An
         )
     # Not observed as a call, since the container is observed;
     # the line below does it for objects of the program.
-    item = expressions.fold(cx, node, _item, owner, found, asked=False)
+    item = folding.fold(cx, node, _item, owner, found, asked=False)
     # `__getitem__` is code of the program here: the answer has to be asked for again before each launch.
     if not is_settled_outside(owner) and not isinstance(found, Value):
         cx.observe(ITEM, owner, found, item, node)

@@ -30,6 +30,7 @@ from diffsim.ir.types import ScalarType, TensorType, an
 from diffsim.lang.frontend import assignments, expressions, subscripts
 from diffsim.lang.frontend.context import ADJOINT, DRAWS, AdjointTargets, TranslationContext
 from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.frontend.operators import folding
 from diffsim.lang.frontend.values import Environment, Evaluated
 from diffsim.lang.host.field_like import FieldLike, is_field
 from diffsim.lang.host.func import BoundFunc, Func, Given
@@ -454,7 +455,7 @@ def _is_constant(cx: TranslationContext, name: str, thing: Evaluated) -> bool:
     """Return whether a parameter got numbers without a derivative in this call."""
     t = cx.frame.source.annotations().get(name)
     whole = t is int or (isinstance(t, (ScalarType, TensorType)) and t.is_int)
-    return not whole and isinstance(thing, (Value, Matrix, *expressions.Number))
+    return not whole and isinstance(thing, (Value, Matrix, *folding.Number))
 
 
 def refuse_assignment(cx: TranslationContext, target: ast.expr) -> None:

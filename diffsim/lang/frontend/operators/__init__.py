@@ -1,0 +1,1 @@
+"""Operators: what they compute at compile time, and the statements that they become."""
