@@ -19,7 +19,8 @@ from diffsim.backends.cpu.scheduling import (
     simd_width,
     spread,
 )
-from diffsim.backends.cpu.simd import SimdLowering, run_blocks
+from diffsim.backends.cpu.simd import SimdLowering
+from diffsim.backends.cpu.simd_blocks import run_blocks
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import safepoints, update_log
 from diffsim.backends.llvm.lanes import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from diffsim.backends.cpu import private_copies
 from diffsim.backends.cpu.chunks import alloc, pooled, slices, whole
-from diffsim.backends.cpu.simd import choose_simd_width
+from diffsim.backends.cpu.simd_width import choose_simd_width
 from diffsim.backends.cpu.target import ARENA, CpuTarget
 from diffsim.backends.llvm import update_log
 from diffsim.backends.llvm.lanes import identity

@@ -1,4 +1,4 @@
-"""Wide bodies: the lanes of a task run W at a time, as vectors, on the CPU.
+"""SIMD code: the lanes of a task run W at a time, as vectors, on the CPU.
 
 LLVM vectorizes a loop over lanes only if there is no loop inside of it (or one it can unroll). A task with
 loops inside is therefore written with vectors from the start, if `passes/transforms/vectorize.py` has
@@ -23,104 +23,31 @@ How it is done (`SimdLowering`, a `FunctionLowering` that knows which values are
   after the other.
 
 The lanes of a task are numbered in blocks: a chunk is a range of blocks, and a block is up to W neighbours
-along the last axis.
+along the last axis. `simd_width.py` chooses W, `simd_blocks.py` writes the loop over blocks.
 """
 
 from __future__ import annotations
 
 from diffsim.backends.cpu.simd_values import Index, SimdValues
 from diffsim.backends.llvm import safepoints, update_log
-from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
 from diffsim.backends.llvm.loops import Limit, Strips, strip_end
 from diffsim.backends.llvm.module import memory_type
-from diffsim.backends.native.jit import Jit
 from diffsim.ir.nodes import (
     Alloca,
     Atomic,
     Block,
-    Const,
     For,
     If,
     Let,
     Load,
     Stmt,
     Store,
-    Task,
     Value,
     While,
 )
-from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
-from diffsim.ir.types import ScalarType, i64
+from diffsim.ir.types import i64
 
 _CHEAP = 12  # operations of a branch that are rather computed for nothing than jumped over
-
-
-def choose_simd_width(task: Task, jit: Jit) -> int:
-    """Return W: as many registers per value, up to 4, as the register pressure of the busiest loop allows.
-
-    Several registers hide the latency of an operation: iterations that depend on each other would wait.
-    """
-    assert task.simd is not None
-    bits = 32
-    for s in statements(task.body):
-        for v in outs(s):
-            if v.type.scalar.is_float:
-                bits = max(bits, v.type.scalar.bits)
-    lanes = jit.vector_bits // bits
-    fit = jit.vector_registers // _register_pressure(task.body, task.simd)
-    lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
-    extent = _extent(task)
-    # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
-    # would compute for nothing.
-    while extent is not None and lanes > 1 and lanes // 2 >= extent:
-        lanes //= 2
-    return lanes
-
-
-def _register_pressure(block: Block, wide: frozenset[Value]) -> int:
-    """Return the most vectors live at once in any innermost loop of a block, or in a block without loops.
-
-    Spills there cost the most: what is live across a loop without being used in it may be spilled around it.
-    """
-    most = 1
-    if not any(blocks(s) for s in block.stmts):
-        most = _most_live(block, set(), wide)
-    for s in block.stmts:
-        most = max([most, *(_register_pressure(b, wide) for b in blocks(s) if _has_loop(b))])
-        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
-            around = {v for v in free_values(s.body) if v in wide}.union(s.params)
-            most = max(most, _most_live(s.body, around, wide))
-    return most
-
-
-def _has_loop(block: Block) -> bool:
-    return any(isinstance(s, (For, While)) for s in statements(block))
-
-
-def _most_live(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
-    """Return the most vectors live at once in a block, `around` being live throughout it.
-
-    A forward scan with the last use of each value: linear in the number of operands.
-    """
-    last: dict[Value, int] = {}
-    for k, x in enumerate(block.stmts):
-        last.update(dict.fromkeys(uses(x), k))
-    live = set(around)
-    last.update(dict.fromkeys((*block.yields, *live), len(block.stmts)))
-    most = 1
-    for k, x in enumerate(block.stmts):
-        live.update(v for v in outs(x) if v in wide)
-        most = max(most, len(live))
-        live -= {v for v in uses(x) if last[v] == k}
-    return most
-
-
-def _extent(task: Task) -> int | None:
-    """Return the length of the last axis, where it is a constant."""
-    lo, hi = task.bounds.yields[-2:]
-    if isinstance(lo, Const) and isinstance(hi, Const):
-        return max(0, int(hi.value) - int(lo.value))
-    return None
 
 
 class SimdLowering(SimdValues):
@@ -455,136 +382,3 @@ class SimdLowering(SimdValues):
 def _is_cheap(block: Block) -> bool:
     """Return whether a branch runs without a test for active lanes: a few ops, no side effects."""
     return len(block.stmts) <= _CHEAP and all(isinstance(s, Let) for s in block.stmts)
-
-
-# ---- the loop over blocks
-
-
-def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
-    """Emit the loop over blocks begin..end, `work` counted in each; return the partial results."""
-    lanes = body.lanes
-    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
-    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
-    per_row = groups(body, sizes[-1], lanes)
-    before = body.label
-    head, inside, after = (body.new_label(w) for w in ("blocks", "block", "end"))
-    body.jump(head)
-    body.start_block(head)
-    block = body.fresh()
-    at = len(body.lines)
-    carried = [body.fresh() for _ in task.reductions]
-    more = body.assign(f"icmp slt i64 {block}, %end")
-    body.emit(f"br i1 {more}, label %{inside}, label %{after}")
-    body.start_block(inside)
-    rest, column, around = "0", block, {}
-    if len(task.axes) > 1:
-        rest = body.assign(f"udiv i64 {block}, {per_row}")
-        column = body.assign(f"urem i64 {block}, {per_row}")
-        around = point(body, task.axes[:-1], lows, sizes, rest)
-    first = body.assign(f"mul nsw i64 {column}, {lanes}")
-    base = first if lows[-1] == "0" else body.assign(f"add nsw i64 {first}, {lows[-1]}")
-    body.int64_names.append(around)
-    for axis in task.axes[:-1]:
-        if axis.type.scalar.bits == 64:
-            body.names[axis] = around[axis]
-    extent = sizes[-1]
-    left = ""
-    # Rows that are a multiple of W need no mask, and LLVM gets plain loads and stores.
-    if not extent.isdigit() or int(extent) % lanes:
-        left = body.assign(f"sub nsw i64 {extent}, {first}")
-    if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
-        nexts = _whole_or_part(body, task, base, left, carried)
-    else:
-        body.mask = _first_lanes(body, left) if left else ""
-        nexts = _one_block(body, task, base, carried)
-    body.int64_names.pop()
-    if work:
-        safepoints.count(body, work)
-    advanced = body.assign(f"add nsw i64 {block}, 1")
-    latch = body.label
-    body.jump(head)
-    phis = [f"  {block} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
-    for (op, _, _), v, c, new in zip(
-        task.reductions, task.body.yields, carried, nexts, strict=True
-    ):
-        t = v.type.scalar
-        nothing = body.splat(t.llvm, identity(op, t), hoist=True)
-        phis.append(
-            f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
-        )
-    body.lines[at:at] = phis
-    body.start_block(after)
-    body.mask = ""
-    return [
-        body.reduce(op, v.type.scalar, c)
-        for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True)
-    ]
-
-
-def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) -> list[str]:
-    """Emit up to W lanes from `base` on; return the partial results after them."""
-    body.indices.append({task.axes[-1]: Index(base, 1)})
-    body.block(task.body)
-    nexts = []
-    for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
-        t = v.type.scalar
-        with body.vector_ops():
-            extra = body.name(v)
-            if body.mask:
-                # Inactive lanes contribute the identity of the reduction.
-                nothing = body.splat(t.llvm, identity(op, t), hoist=True)
-                extra = body.choose(body.mask, v, extra, nothing)
-            nexts.append(_accumulated(body, op, t, c, extra))
-    body.indices.pop()
-    return nexts
-
-
-def _whole_or_part(
-    body: SimdLowering, task: Task, base: str, left: str, carried: list[str]
-) -> list[str]:
-    """Emit a block of lanes that only yield partial results: without a mask if it is whole.
-
-    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
-    """
-    whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
-    full = body.assign(f"icmp sge i64 {left}, {body.lanes}")
-    body.emit(f"br i1 {full}, label %{whole}, label %{part}")
-    sides = []
-    for label in (whole, part):
-        body.start_block(label)
-        body.mask = _first_lanes(body, left) if label == part else ""
-        sides.append((_one_block(body, task, base, carried), body.label))
-        body.jump(joined)
-    body.start_block(joined)
-    (xs, a), (ys, b) = sides
-    return [
-        body.assign(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
-        for v, x, y in zip(task.body.yields, xs, ys, strict=True)
-    ]
-
-
-def _first_lanes(body: SimdLowering, count: str) -> str:
-    """Emit the mask of the first `count` lanes, at least one: ones shifted right within a word.
-
-    A shift by 64 would be poison (LLVM LangRef), hence "at least one".
-    """
-    lanes = body.lanes
-    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
-    most = body.assign(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
-    bits = body.assign(f"lshr i64 -1, {body.assign(f'sub nsw i64 64, {most}')}")
-    if lanes < 64:
-        bits = body.assign(f"trunc i64 {bits} to i{lanes}")
-    return body.assign(f"bitcast i{lanes} {bits} to {body.vector('i1')}")
-
-
-def _accumulated(body: SimdLowering, op: str, t: ScalarType, carried: str, extra: str) -> str:
-    """Combine the carried partial results with one more vector.
-
-    A minimum or maximum begins with a number, so it never is NaN, and NaN does not compare: this is one
-    instruction, where LLVM's own has to ask for NaN on both sides.
-    """
-    if op not in ("min", "max") or not t.is_float:
-        return body.combine(op, t, carried, extra)
-    kind, word = body.vector(t.llvm), "olt" if op == "min" else "ogt"
-    better = body.assign(f"fcmp {word} {kind} {extra}, {carried}")
-    return body.assign(f"select {body.vector('i1')} {better}, {kind} {extra}, {kind} {carried}")

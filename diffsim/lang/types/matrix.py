@@ -7,7 +7,7 @@ Outside of kernels their numbers are in a NumPy array, and every method is the f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,17 @@ from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index
 
 _set = object.__setattr__
+Function = Callable[[Any, Any], Any]
+
+
+def _operator(function: Function) -> Callable[[Matrix, Any], Any]:
+    """Make an operator of a function of NumPy."""
+    return lambda self, other: self._apply(other, function)
+
+
+def _reflected(function: Function) -> Callable[[Matrix, Any], Any]:
+    """Make the operator that Python calls on the right operand, with the operands in the order written."""
+    return lambda self, other: self._apply(other, lambda a, b: function(b, a))
 
 
 @checked_methods(
@@ -274,7 +285,7 @@ class Matrix(OpDispatch, CompiledByValue):
         """Return its numbers in another type."""
         return Matrix(self, to)
 
-    def _apply(self, other: Any, function: Any) -> Any:
+    def _apply(self, other: Any, function: Function) -> Any:
         operand = other
         if isinstance(other, (Matrix, list, tuple, np.ndarray)):
             other = _entries_of(other, least=0)
@@ -302,72 +313,20 @@ class Matrix(OpDispatch, CompiledByValue):
                 hint="convert one of them: v.cast(ds.f64), v.cast(ds.i64)",
             ) from None
 
-    def __add__(self, o: Any) -> Any:
-        return self._apply(o, np.add)
-
-    __radd__ = __add__
-
-    def __sub__(self, o: Any) -> Any:
-        return self._apply(o, np.subtract)
-
-    def __rsub__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: b - a)
-
-    def __mul__(self, o: Any) -> Any:
-        return self._apply(o, np.multiply)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, o: Any) -> Any:
-        return self._apply(o, np.divide)
-
-    def __rtruediv__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: b / a)
-
-    def __floordiv__(self, o: Any) -> Any:
-        return self._apply(o, np.floor_divide)
-
-    def __mod__(self, o: Any) -> Any:
-        return self._apply(o, np.mod)
-
-    def __pow__(self, o: Any) -> Any:
-        return self._apply(o, np.power)
-
-    def __rfloordiv__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: np.floor_divide(b, a))
-
-    def __rmod__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: np.mod(b, a))
-
-    def __rpow__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: np.power(b, a))
-
-    def __and__(self, o: Any) -> Any:
-        return self._apply(o, np.bitwise_and)
-
-    __rand__ = __and__
-
-    def __or__(self, o: Any) -> Any:
-        return self._apply(o, np.bitwise_or)
-
-    __ror__ = __or__
-
-    def __xor__(self, o: Any) -> Any:
-        return self._apply(o, np.bitwise_xor)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, o: Any) -> Any:
-        return self._apply(o, np.left_shift)
-
-    def __rlshift__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: np.left_shift(b, a))
-
-    def __rshift__(self, o: Any) -> Any:
-        return self._apply(o, np.right_shift)
-
-    def __rrshift__(self, o: Any) -> Any:
-        return self._apply(o, lambda a, b: np.right_shift(b, a))
+    __add__ = __radd__ = _operator(np.add)
+    __mul__ = __rmul__ = _operator(np.multiply)
+    __and__ = __rand__ = _operator(np.bitwise_and)
+    __or__ = __ror__ = _operator(np.bitwise_or)
+    __xor__ = __rxor__ = _operator(np.bitwise_xor)
+    __sub__, __rsub__ = _operator(np.subtract), _reflected(np.subtract)
+    __truediv__, __rtruediv__ = _operator(np.divide), _reflected(np.divide)
+    __floordiv__, __rfloordiv__ = _operator(np.floor_divide), _reflected(np.floor_divide)
+    __mod__, __rmod__ = _operator(np.mod), _reflected(np.mod)
+    __pow__, __rpow__ = _operator(np.power), _reflected(np.power)
+    __lshift__, __rlshift__ = _operator(np.left_shift), _reflected(np.left_shift)
+    __rshift__, __rrshift__ = _operator(np.right_shift), _reflected(np.right_shift)
+    __lt__, __le__ = _operator(np.less), _operator(np.less_equal)
+    __gt__, __ge__ = _operator(np.greater), _operator(np.greater_equal)
 
     def __invert__(self) -> Any:
         return self._apply(0, lambda a, _: np.invert(a))
@@ -409,18 +368,6 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __ne__(self, o: object) -> Any:
         return self._apply(o, np.not_equal)
-
-    def __lt__(self, o: Any) -> Any:
-        return self._apply(o, np.less)
-
-    def __gt__(self, o: Any) -> Any:
-        return self._apply(o, np.greater)
-
-    def __le__(self, o: Any) -> Any:
-        return self._apply(o, np.less_equal)
-
-    def __ge__(self, o: Any) -> Any:
-        return self._apply(o, np.greater_equal)
 
     __hash__ = None  # type: ignore[assignment]
 

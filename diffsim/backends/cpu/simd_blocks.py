@@ -1,0 +1,144 @@
+"""The loop over blocks of lanes that run at once on the CPU (`simd.py`), with its reductions."""
+
+from __future__ import annotations
+
+from diffsim.backends.cpu.simd import SimdLowering
+from diffsim.backends.cpu.simd_values import Index
+from diffsim.backends.llvm import safepoints
+from diffsim.backends.llvm.lanes import bound, groups, identity, point, size
+from diffsim.ir.nodes import (
+    Let,
+    Load,
+    Task,
+)
+from diffsim.ir.types import ScalarType
+
+
+def run_blocks(body: SimdLowering, k: int, task: Task, work: int) -> list[str]:
+    """Emit the loop over blocks begin..end, `work` counted in each; return the partial results."""
+    lanes = body.lanes
+    lows = [bound(body, k, task, 2 * a) for a in range(len(task.axes))]
+    sizes = [size(body, lo, bound(body, k, task, 2 * a + 1)) for a, lo in enumerate(lows)]
+    per_row = groups(body, sizes[-1], lanes)
+    before = body.label
+    head, inside, after = (body.new_label(w) for w in ("blocks", "block", "end"))
+    body.jump(head)
+    body.start_block(head)
+    block = body.fresh()
+    at = len(body.lines)
+    carried = [body.fresh() for _ in task.reductions]
+    more = body.assign(f"icmp slt i64 {block}, %end")
+    body.emit(f"br i1 {more}, label %{inside}, label %{after}")
+    body.start_block(inside)
+    rest, column, around = "0", block, {}
+    if len(task.axes) > 1:
+        rest = body.assign(f"udiv i64 {block}, {per_row}")
+        column = body.assign(f"urem i64 {block}, {per_row}")
+        around = point(body, task.axes[:-1], lows, sizes, rest)
+    first = body.assign(f"mul nsw i64 {column}, {lanes}")
+    base = first if lows[-1] == "0" else body.assign(f"add nsw i64 {first}, {lows[-1]}")
+    body.int64_names.append(around)
+    for axis in task.axes[:-1]:
+        if axis.type.scalar.bits == 64:
+            body.names[axis] = around[axis]
+    extent = sizes[-1]
+    left = ""
+    # Rows that are a multiple of W need no mask, and LLVM gets plain loads and stores.
+    if not extent.isdigit() or int(extent) % lanes:
+        left = body.assign(f"sub nsw i64 {extent}, {first}")
+    if left and all(isinstance(s, (Let, Load)) for s in task.body.stmts):
+        nexts = _whole_or_part(body, task, base, left, carried)
+    else:
+        body.mask = _first_lanes(body, left) if left else ""
+        nexts = _one_block(body, task, base, carried)
+    body.int64_names.pop()
+    if work:
+        safepoints.count(body, work)
+    advanced = body.assign(f"add nsw i64 {block}, 1")
+    latch = body.label
+    body.jump(head)
+    phis = [f"  {block} = phi i64 [ %begin, %{before} ], [ {advanced}, %{latch} ]"]
+    for (op, _, _), v, c, new in zip(
+        task.reductions, task.body.yields, carried, nexts, strict=True
+    ):
+        t = v.type.scalar
+        nothing = body.splat(t.llvm, identity(op, t), hoist=True)
+        phis.append(
+            f"  {c} = phi {body.vector(t.llvm)} [ {nothing}, %{before} ], [ {new}, %{latch} ]"
+        )
+    body.lines[at:at] = phis
+    body.start_block(after)
+    body.mask = ""
+    return [
+        body.reduce(op, v.type.scalar, c)
+        for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True)
+    ]
+
+
+def _one_block(body: SimdLowering, task: Task, base: str, carried: list[str]) -> list[str]:
+    """Emit up to W lanes from `base` on; return the partial results after them."""
+    body.indices.append({task.axes[-1]: Index(base, 1)})
+    body.block(task.body)
+    nexts = []
+    for (op, _, _), v, c in zip(task.reductions, task.body.yields, carried, strict=True):
+        t = v.type.scalar
+        with body.vector_ops():
+            extra = body.name(v)
+            if body.mask:
+                # Inactive lanes contribute the identity of the reduction.
+                nothing = body.splat(t.llvm, identity(op, t), hoist=True)
+                extra = body.choose(body.mask, v, extra, nothing)
+            nexts.append(_accumulated(body, op, t, c, extra))
+    body.indices.pop()
+    return nexts
+
+
+def _whole_or_part(
+    body: SimdLowering, task: Task, base: str, left: str, carried: list[str]
+) -> list[str]:
+    """Emit a block of lanes that only yield partial results: without a mask if it is whole.
+
+    Loads under a mask are half as fast as plain ones where memory is all that a lane waits for.
+    """
+    whole, part, joined = (body.new_label(w) for w in ("whole", "part", "joined"))
+    full = body.assign(f"icmp sge i64 {left}, {body.lanes}")
+    body.emit(f"br i1 {full}, label %{whole}, label %{part}")
+    sides = []
+    for label in (whole, part):
+        body.start_block(label)
+        body.mask = _first_lanes(body, left) if label == part else ""
+        sides.append((_one_block(body, task, base, carried), body.label))
+        body.jump(joined)
+    body.start_block(joined)
+    (xs, a), (ys, b) = sides
+    return [
+        body.assign(f"phi {body.vector(v.type.scalar.llvm)} [ {x}, %{a} ], [ {y}, %{b} ]")
+        for v, x, y in zip(task.body.yields, xs, ys, strict=True)
+    ]
+
+
+def _first_lanes(body: SimdLowering, count: str) -> str:
+    """Emit the mask of the first `count` lanes, at least one: ones shifted right within a word.
+
+    A shift by 64 would be poison (LLVM LangRef), hence "at least one".
+    """
+    lanes = body.lanes
+    body.module.declare("@llvm.smin.i64", "declare i64 @llvm.smin.i64(i64, i64)")
+    most = body.assign(f"call i64 @llvm.smin.i64(i64 {count}, i64 {lanes})")
+    bits = body.assign(f"lshr i64 -1, {body.assign(f'sub nsw i64 64, {most}')}")
+    if lanes < 64:
+        bits = body.assign(f"trunc i64 {bits} to i{lanes}")
+    return body.assign(f"bitcast i{lanes} {bits} to {body.vector('i1')}")
+
+
+def _accumulated(body: SimdLowering, op: str, t: ScalarType, carried: str, extra: str) -> str:
+    """Combine the carried partial results with one more vector.
+
+    A minimum or maximum begins with a number, so it never is NaN, and NaN does not compare: this is one
+    instruction, where LLVM's own has to ask for NaN on both sides.
+    """
+    if op not in ("min", "max") or not t.is_float:
+        return body.combine(op, t, carried, extra)
+    kind, word = body.vector(t.llvm), "olt" if op == "min" else "ogt"
+    better = body.assign(f"fcmp {word} {kind} {extra}, {carried}")
+    return body.assign(f"select {body.vector('i1')} {better}, {kind} {extra}, {kind} {carried}")

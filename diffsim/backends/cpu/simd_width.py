@@ -1,0 +1,82 @@
+"""How many lanes of a task run at once on the CPU: what the registers have room for."""
+
+from __future__ import annotations
+
+from diffsim.backends.native.jit import Jit
+from diffsim.ir.nodes import (
+    Block,
+    Const,
+    For,
+    Task,
+    Value,
+    While,
+)
+from diffsim.ir.traversal import blocks, free_values, outs, statements, uses
+
+
+def choose_simd_width(task: Task, jit: Jit) -> int:
+    """Return W: as many registers per value, up to 4, as the register pressure of the busiest loop allows.
+
+    Several registers hide the latency of an operation: iterations that depend on each other would wait.
+    """
+    assert task.simd is not None
+    bits = 32
+    for s in statements(task.body):
+        for v in outs(s):
+            if v.type.scalar.is_float:
+                bits = max(bits, v.type.scalar.bits)
+    lanes = jit.vector_bits // bits
+    fit = jit.vector_registers // _register_pressure(task.body, task.simd)
+    lanes *= 4 if fit >= 4 else 2 if fit >= 2 else 1
+    extent = _extent(task)
+    # A short constant axis: no more lanes than it has, rounded up to a power of two; idle ones
+    # would compute for nothing.
+    while extent is not None and lanes > 1 and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes
+
+
+def _register_pressure(block: Block, wide: frozenset[Value]) -> int:
+    """Return the most vectors live at once in any innermost loop of a block, or in a block without loops.
+
+    Spills there cost the most: what is live across a loop without being used in it may be spilled around it.
+    """
+    most = 1
+    if not any(blocks(s) for s in block.stmts):
+        most = _most_live(block, set(), wide)
+    for s in block.stmts:
+        most = max([most, *(_register_pressure(b, wide) for b in blocks(s) if _has_loop(b))])
+        if isinstance(s, (For, While)) and not any(blocks(x) for x in s.body.stmts):
+            around = {v for v in free_values(s.body) if v in wide}.union(s.params)
+            most = max(most, _most_live(s.body, around, wide))
+    return most
+
+
+def _has_loop(block: Block) -> bool:
+    return any(isinstance(s, (For, While)) for s in statements(block))
+
+
+def _most_live(block: Block, around: set[Value], wide: frozenset[Value]) -> int:
+    """Return the most vectors live at once in a block, `around` being live throughout it.
+
+    A forward scan with the last use of each value: linear in the number of operands.
+    """
+    last: dict[Value, int] = {}
+    for k, x in enumerate(block.stmts):
+        last.update(dict.fromkeys(uses(x), k))
+    live = set(around)
+    last.update(dict.fromkeys((*block.yields, *live), len(block.stmts)))
+    most = 1
+    for k, x in enumerate(block.stmts):
+        live.update(v for v in outs(x) if v in wide)
+        most = max(most, len(live))
+        live -= {v for v in uses(x) if last[v] == k}
+    return most
+
+
+def _extent(task: Task) -> int | None:
+    """Return the length of the last axis, where it is a constant."""
+    lo, hi = task.bounds.yields[-2:]
+    if isinstance(lo, Const) and isinstance(hi, Const):
+        return max(0, int(hi.value) - int(lo.value))
+    return None
