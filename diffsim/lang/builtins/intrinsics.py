@@ -142,7 +142,7 @@ def _ndrange(
     return iteration_spaces.NdRange(bounds)
 
 
-def _ndrange_in_python(*axes: Any) -> Any:
+def _ndrange_in_python(*axes: object) -> Any:
     # In Python it iterates over the same tuples, so that functions can be tried outside of kernels.
     return iter(
         iteration_spaces.NdRange(
@@ -250,7 +250,7 @@ def _cast(
     return calls.convert(cx, args[0], args[1], node)
 
 
-def _cast_in_python(x: Evaluated, t: Any) -> Any:
+def _cast_in_python(x: Evaluated, t: object) -> Any:
     if isinstance(x, (Matrix, list, tuple)):
         return Matrix(x, t)
     # A whole array is converted by the rules of the language,

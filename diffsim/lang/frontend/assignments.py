@@ -29,6 +29,7 @@ from diffsim.lang.frontend.regions import keep_type
 from diffsim.lang.frontend.subscripts import resolve_component
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar
 from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
@@ -194,7 +195,7 @@ def assign_local(cx: TranslationContext, name: str, thing: Evaluated, target: as
 
 
 def stored(
-    cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Evaluated, node: Any
+    cx: TranslationContext, mem: Mem, index: tuple[Value, ...], thing: Evaluated, node: SyntaxNode
 ) -> Value:
     """Convert an operand to the type of the memory it is stored into; report what that may lose."""
     # An index longer than the rank names a component of the element.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.host.func import BoundFunc, Func, Given
 from diffsim.lang.host.inspection import is_ours
 from diffsim.lang.host.intrinsic import Intrinsic
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import Matrix
@@ -180,13 +181,13 @@ def is_hashable(thing: Evaluated) -> bool:
     return getattr(type(thing), "__hash__", None) is not None
 
 
-def is_python_type(t: Any) -> bool:
+def is_python_type(t: object) -> bool:
     """Return whether it is `float`, `int` or `bool`."""
     return any(t is python for python in (float, int, bool))
 
 
 def refuse_keywords(
-    cx: TranslationContext, node: ast.Call, kwargs: dict[str, Any], name: str
+    cx: TranslationContext, node: ast.Call, kwargs: Mapping[str, object], name: str
 ) -> None:
     """Refuse keyword arguments."""
     if kwargs:
@@ -200,7 +201,7 @@ def count(n: int) -> str:
     return f"{n} argument{'s' * (n != 1)}"
 
 
-def apply(cx: TranslationContext, node: Any, op: Op, args: list[Evaluated]) -> Any:
+def apply(cx: TranslationContext, node: SyntaxNode, op: Op, args: list[Evaluated]) -> Any:
     """Apply an op of the table; numbers alone are folded."""
     if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
         return arithmetic.binary(cx, ast.Pow, args[0], args[1], node)
@@ -262,7 +263,9 @@ def _method(
         ) from None
 
 
-def convert(cx: TranslationContext, thing: Evaluated, t: Any, node: Any, assigned: str = "") -> Any:
+def convert(
+    cx: TranslationContext, thing: Evaluated, t: Any, node: SyntaxNode, assigned: str = ""
+) -> Any:
     """Convert an operand to a type, element by element: `ds.cast(thing, t)`.
 
     `assigned` names the destination of an implicit conversion: what it may lose is warned about.

@@ -12,7 +12,7 @@ import builtins
 import contextlib
 import functools
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ from diffsim.lang.host.observations import (
     is_settled_outside,
 )
 from diffsim.lang.host.provenance import source_of
-from diffsim.lang.host.source import Source
+from diffsim.lang.host.source import Source, SyntaxNode
 from diffsim.lang.host.unsupported import close_to
 from diffsim.lang.types.descriptions import advice, describe, sample
 from diffsim.lang.types.matrix import Matrix
@@ -73,7 +73,7 @@ class AdjointTargets:
         added: the statements that add to these.
     """
 
-    def __init__(self, name: str, inputs: dict[str, Any], types: dict[str, Type]) -> None:
+    def __init__(self, name: str, inputs: Mapping[str, object], types: dict[str, Type]) -> None:
         self.name = name
         self.inputs = inputs
         self.types = types
@@ -110,7 +110,7 @@ class Frame:
 class LoopOptions:
     """Options that `ds.loop_config` sets for the next outermost loop; `node` is its last call."""
 
-    def __init__(self, node: ast.AST) -> None:
+    def __init__(self, node: SyntaxNode) -> None:
         self.node = node
         self.serialize = False
         self.block_dim: int | None = None
@@ -192,13 +192,15 @@ class TranslationContext:
         """Return whether some name is bound to another object than in `env`."""
         return self.env.keys() != env.keys() or any(self.env[n] is not env[n] for n in env)
 
-    def span(self, node: Any) -> Span:
+    def span(self, node: SyntaxNode) -> Span:
         return self.frame.source.span(node, self.frame.parent)
 
-    def syntax(self, node: Any, message: str, hint: str | None = None) -> KernelSyntaxError:
+    def syntax(self, node: SyntaxNode, message: str, hint: str | None = None) -> KernelSyntaxError:
         return KernelSyntaxError(message, self.span(node), hint)
 
-    def type_error(self, node: Any, message: str, hint: str | None = None) -> KernelTypeError:
+    def type_error(
+        self, node: SyntaxNode, message: str, hint: str | None = None
+    ) -> KernelTypeError:
         return KernelTypeError(message, self.span(node), hint)
 
     def lane_position(self) -> tuple[Value, ...]:
@@ -326,7 +328,7 @@ class TranslationContext:
             )
         return observation
 
-    def check_captured(self, value: Any, node: Any, name: str) -> None:
+    def check_captured(self, value: object, node: SyntaxNode, name: str) -> None:
         """Refuse what can not be compiled in; give a field the name of its variable."""
         # Its shape and layout are compiled in, so it needs both now.
         if is_any_field(value) and not value.placed:
@@ -371,7 +373,7 @@ class TranslationContext:
         self.observe(CALL, function, args, found, node)
         return found
 
-    def program_error(self, node: Any, problem: Exception) -> KernelTypeError:
+    def program_error(self, node: SyntaxNode, problem: Exception) -> KernelTypeError:
         """Return the error for code of the program that failed while the translation ran it."""
         place = ""
         # Two places: the program's line that raised, and the expression of the kernel that asked for it.
@@ -388,7 +390,7 @@ class TranslationContext:
     # ---- values
 
     def value(
-        self, thing: Evaluated, node: Any, what: str = "this", like: Type | None = None
+        self, thing: Evaluated, node: SyntaxNode, what: str = "this", like: Type | None = None
     ) -> Value:
         """Convert an operand to a run-time value: numbers, vectors, lists of them, matrices from Python.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated
 from diffsim.lang.host.field_like import is_field, is_struct_field
 from diffsim.lang.host.intrinsic import Intrinsic
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
@@ -36,7 +38,7 @@ class Space:
         axes: list[tuple[Value, Value]],
         *,
         kind: str = "tuple",
-        static: Any = None,
+        static: object = None,
         start: Value | None = None,
         step: int = 1,
     ) -> None:
@@ -69,7 +71,7 @@ class Space:
 class Grouped:
     """The value of `ds.grouped(...)`: an iteration space whose indices form one vector."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: object) -> None:
         self.inner = inner
 
     def in_words(self) -> str:
@@ -166,7 +168,7 @@ def iteration_space(cx: TranslationContext, node: ast.expr) -> Space:
 class Static:
     """The value of `ds.static(things)`: items that a `for` is unrolled over."""
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: Sequence[object]) -> None:
         self.items = items
 
     def in_words(self) -> str:
@@ -182,7 +184,7 @@ class Static:
         return self.items[k]
 
 
-def _bounds(cx: TranslationContext, node: Any, lo: Any, hi: Any) -> tuple[Value, Value]:
+def _bounds(cx: TranslationContext, node: SyntaxNode, lo: Any, hi: Any) -> tuple[Value, Value]:
     """Convert bounds to values of one integer type: i32, or i64 where that is not enough."""
     # Indices of 32 bits use half of the registers of 64, and are faster on GPUs.
     t: Type = i32

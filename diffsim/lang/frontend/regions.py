@@ -9,7 +9,7 @@ and carried like any other local; `statements.py` guards the statements after th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from diffsim.lang.frontend.context import (
 )
 from diffsim.lang.frontend.narrowing import narrowed, note_merged_range
 from diffsim.lang.frontend.values import Evaluated, KernelLocal, StructValue, StructVar, Undefined
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -42,7 +43,7 @@ def if_region(
     cond: Value,
     then: Callable[[], Any],
     orelse: Callable[[], Any],
-    node: Any,
+    node: SyntaxNode,
 ) -> Any:
     """Translate both branches, merge the names they bind, and return the merged results."""
     # 1. Translate each branch into a list of statements of its own, from the same bindings.
@@ -80,7 +81,12 @@ class _BranchMerge:
     """
 
     def __init__(
-        self, cx: TranslationContext, cond: Value, then: list[Stmt], orelse: list[Stmt], node: Any
+        self,
+        cx: TranslationContext,
+        cond: Value,
+        then: list[Stmt],
+        orelse: list[Stmt],
+        node: SyntaxNode,
     ) -> None:
         self.cx = cx
         self.cond = cond
@@ -107,7 +113,7 @@ class _BranchMerge:
             return self.pair(a, b, "what the function returns")
         return self.pair(a, b, name)
 
-    def bound_on_one_path(self, name: str, a: dict[str, Any], b: dict[str, Any]) -> Any:
+    def bound_on_one_path(self, name: str, a: Mapping[str, object], b: Mapping[str, object]) -> Any:
         """Merge a name that one branch alone binds."""
         if name in _FLAGS:
             # A flag that a branch does not set is False.
@@ -191,7 +197,7 @@ class _emit_into:  # noqa: N801 - used like a function: with _emit_into(...)
         self.builder.stmts = self.outer
 
 
-def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: Any) -> Type:
+def common_type(cx: TranslationContext, a: Value, b: Value, what: str, node: SyntaxNode) -> Type:
     """Return the type of a merged value: the shapes must be equal, the scalar types are promoted."""
     # Types are interned: equal types are one object.
     if a.type is b.type:
@@ -246,7 +252,7 @@ class CarriedValues:
             not be carried from one iteration to the next.
     """
 
-    def __init__(self, cx: TranslationContext, names: Iterable[str], node: Any) -> None:
+    def __init__(self, cx: TranslationContext, names: Iterable[str], node: SyntaxNode) -> None:
         self.cx = cx
         self.node = node
         self.before = dict(cx.env)
@@ -349,7 +355,7 @@ class CarriedValues:
         return outs
 
 
-def _flatten(cx: TranslationContext, result: Evaluated, node: Any) -> list[Value]:
+def _flatten(cx: TranslationContext, result: Evaluated, node: SyntaxNode) -> list[Value]:
     """Return the values that a result consists of, in order."""
     if isinstance(result, StructValue):
         return _flatten(cx, list(result.members.values()), node)
@@ -364,7 +370,7 @@ def _count(result: Evaluated) -> int:
     return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
 
 
-def _unflatten(form: Any, values: Iterator[Value]) -> Any:
+def _unflatten(form: object, values: Iterator[Value]) -> Any:
     """Rebuild a result of this structure from values; the inverse of `_flatten`."""
     if isinstance(form, StructValue):
         return StructValue(
@@ -384,7 +390,7 @@ def _structure(result: Evaluated) -> Any:
     return None
 
 
-def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: Any) -> Value:
+def keep_type(cx: TranslationContext, v: Value, t: Type, name: str, node: SyntaxNode) -> Value:
     """Convert the new value of a variable to the type that the variable has.
 
     A local keeps the type of its first value: a loop could not carry it otherwise.
@@ -425,7 +431,7 @@ def for_region(
     hi: Value,
     names: Iterable[str],
     body: Callable[[Value], None],
-    node: Any,
+    node: SyntaxNode,
     hint: str,
 ) -> None:
     """Emit a counted loop without break; `body` translates one iteration, given the index."""
@@ -447,7 +453,7 @@ def for_region(
 
 
 def _declare_result(
-    cx: TranslationContext, names: Iterable[str], body: Callable[[], None], node: Any
+    cx: TranslationContext, names: Iterable[str], body: Callable[[], None], node: SyntaxNode
 ) -> None:
     """Bind RESULT to zeros of the type that a return inside of the loop gives it.
 
@@ -473,7 +479,7 @@ def while_region(
     names: Iterable[str],
     test: Callable[[], Value | bool],
     body: Callable[[], None],
-    node: Any,
+    node: SyntaxNode,
     *,
     flags: tuple[str, ...],
 ) -> bool:

@@ -383,7 +383,7 @@ def index_list(cx: TranslationContext, node: ast.Subscript) -> list[Value]:
     return list(made)
 
 
-def _indices(cx: TranslationContext, node: ast.Subscript, found: Any) -> list[Value]:
+def _indices(cx: TranslationContext, node: ast.Subscript, found: object) -> list[Value]:
     """Convert evaluated indices to integer values."""
     # `x[None]`, the element of a 0-D field.
     if found is None:

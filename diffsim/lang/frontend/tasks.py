@@ -31,6 +31,7 @@ from diffsim.lang.frontend.functions import by_reference
 from diffsim.lang.frontend.narrowing import narrowed
 from diffsim.lang.frontend.regions import keep_type, note_range
 from diffsim.lang.frontend.values import KernelLocal
+from diffsim.lang.host.source import SyntaxNode
 
 # Operators that are associative and commutative up to rounding: a subtraction adds the negative. For the
 # others the result would depend on the order of lanes.
@@ -118,7 +119,7 @@ def loop_options(cx: TranslationContext, node: ast.For, *, is_static: bool) -> L
     return options
 
 
-def block_dim_error(cx: TranslationContext, node: ast.AST) -> KernelSyntaxError:
+def block_dim_error(cx: TranslationContext, node: SyntaxNode) -> KernelSyntaxError:
     """Return the error for block_dim before a loop that is none of the kernel's outermost ones."""
     return cx.syntax(
         node,
@@ -193,7 +194,7 @@ def _refuse_reading_reductions(body: Block) -> None:
             )
 
 
-def race_error(cx: TranslationContext, name: str, node: Any) -> KernelSyntaxError:
+def race_error(cx: TranslationContext, name: str, node: SyntaxNode) -> KernelSyntaxError:
     """Return the error for assigning a kernel-level local, or a part of one, in a parallel loop."""
     if isinstance(node, (ast.Subscript, ast.Attribute)):
         add = f"to sum add to all of {name} at a time, {name} += ..."

@@ -7,6 +7,7 @@ division: an object of Python is known at compile time and folded, a `Value` is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from diffsim.ir.nodes import Mem, Value
@@ -51,7 +52,7 @@ class StructValue:
 
     __slots__ = ("members", "type")
 
-    def __init__(self, type_: StructType, members: dict[str, Any]) -> None:
+    def __init__(self, type_: StructType, members: Mapping[str, Any]) -> None:
         self.type = type_
         self.members = members
 

@@ -53,15 +53,15 @@ class DefaultTensor:
         assert isinstance(made, TensorType)
         return made
 
-    def __call__(self, *elements: Any) -> Any:
+    def __call__(self, *elements: object) -> Any:
         """Make a vector or matrix of these numbers, rows or vectors in order, or of one number throughout."""
         return self.now(*elements)
 
-    def field(self, shape: Any = None, **options: Any) -> Any:
+    def field(self, shape: object = None, **options: object) -> Any:
         """Make a field of elements of this type; see `ds.field` for the options."""
         return self.now.field(shape, **options)
 
-    def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
+    def ndarray(self, shape: object, *, needs_grad: bool = False) -> Any:
         """Make an array of elements of this type; see `ds.ndarray`."""
         return self.now.ndarray(shape, needs_grad=needs_grad)
 
@@ -72,7 +72,7 @@ class DefaultTensor:
         return f"the type {self.__name__}"
 
 
-def as_of_now(t: Any) -> Any:
+def as_of_now(t: object) -> Any:
     """Return a type given by a user, with types that follow the defaults resolved."""
     # Resolved at each use: a kernel that is compiled after another `ds.init` has other types.
     if isinstance(t, ArrayAnnotation) and isinstance(t.dtype, DefaultTensor):
@@ -85,7 +85,7 @@ def template() -> Template:
     return Template()
 
 
-def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
+def matrix_type(shape: tuple[int, ...], dtype: object) -> TensorType:
     """Make a tensor type; check its shape and dtype."""
     if any(isinstance(n, bool) or not isinstance(n, int) or not 1 <= n < 2**16 for n in shape):
         raise FieldError(
@@ -98,7 +98,7 @@ def matrix_type(shape: tuple[int, ...], dtype: Any) -> TensorType:
     return t
 
 
-def scalar_type(dtype: Any) -> ScalarType:
+def scalar_type(dtype: object) -> ScalarType:
     """Return the scalar type meant by `ds.f32`, `float` (default_fp), `int` (default_ip) or `bool`."""
     # Python's types and ours only: NumPy's are refused with
     # the name of ours, so that programs use one set of names.
@@ -118,7 +118,7 @@ def scalar_type(dtype: Any) -> ScalarType:
     )
 
 
-def _in_words(thing: Any) -> str:
+def _in_words(thing: object) -> str:
     """Describe an object that was given in place of a type."""
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
@@ -130,7 +130,7 @@ def _in_words(thing: Any) -> str:
     return f"the function {thing.__name__}" if hasattr(thing, "__name__") else "this"
 
 
-def _advice(thing: Any) -> str:
+def _advice(thing: object) -> str:
     """Advise which type is meant: ds.f32 for "f32", np.float32 and "float32"."""
     # np.float32 is a class with a name, "float32" is one itself.
     name = getattr(thing, "__name__", thing)

@@ -165,7 +165,7 @@ def _is_same(a: CodeType, b: CodeType) -> bool:
     )
 
 
-def _is_same_constant(x: Any, y: Any) -> bool:
+def _is_same_constant(x: object, y: object) -> bool:
     if isinstance(x, CodeType) and isinstance(y, CodeType):
         return _is_same(x, y)
     return type(x) is type(y) and repr(x) == repr(y)

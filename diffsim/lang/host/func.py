@@ -37,11 +37,11 @@ class Func(Named):
 
     # The descriptor protocol, so that a func in a class is
     # a method: `self.f(x)` in a kernel passes the object.
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
+    def __get__(self, owner: object, kind: object = None) -> Any:
         # From the class itself, `Particle.f`, it remains unbound.
         return self if owner is None else BoundFunc(self, owner)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         # A func has no meaning in Python: its types are those of the call in a kernel.
         raise DiffsimError(
             f"{self.source.name} is a ds.func: it can be called inside of kernels and funcs only",
@@ -79,11 +79,11 @@ class Given:
     def in_words(self) -> str:
         return f"{self.source.name}, which is a ds.{self.what}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         # Calling it by mistake would compute a gradient without the chain rule around it.
         raise self._not_called(Span.of_caller())
 
-    def in_kernel(self, cx: Any, node: ast.Call, *given: Any) -> Any:
+    def in_kernel(self, cx: Any, node: ast.Call, *given: object) -> Any:
         raise self._not_called(cx.span(node))
 
     def _not_called(self, span: Span | None) -> DiffsimError:
@@ -100,7 +100,7 @@ class BoundFunc(Bound, CompiledByValue):
     def in_words(self) -> str:
         return f"the func {self.func.source.name}"
 
-    def __init__(self, func: Func, owner: Any) -> None:
+    def __init__(self, func: Func, owner: object) -> None:
         self.func = func
         self.owner = owner
         self.__name__ = func.source.name
@@ -114,7 +114,7 @@ class BoundFunc(Bound, CompiledByValue):
         func, _ = parts
         return f"the func {func.source.name}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.func(*args, **kwargs)
 
 
@@ -183,7 +183,7 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
     return decorate
 
 
-def _check_func(func: Any, what: str) -> None:
+def _check_func(func: object, what: str) -> None:
     """Refuse objects that are not funcs."""
     if not isinstance(func, Func):
         name = getattr(func, "__name__", shown(func))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import types
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = (_PACKAGE, os.path.dirname(os.__file__), os.path.dirname(np.__file__))
 
 
-def is_ours(thing: Any) -> bool:
+def is_ours(thing: object) -> bool:
     """Return whether it is diffsim's own object, class or module, which programs do not change."""
     if isinstance(thing, types.ModuleType):
         return thing.__name__.partition(".")[0] == "diffsim"
@@ -31,7 +30,7 @@ def is_ours(thing: Any) -> bool:
     return kind.__module__.partition(".")[0] == "diffsim"
 
 
-def name_of(function: Any) -> str:
+def name_of(function: object) -> str:
     """Return the name of a function or class; of an object of the program, the name of its class."""
     known = isinstance(function, (type, *_NAMED)) or is_ours(function)
     return str(
@@ -39,7 +38,7 @@ def name_of(function: Any) -> str:
     )
 
 
-def home_of(function: Any) -> str:
+def home_of(function: object) -> str:
     """Return the package that a function or class is from; "" if only its own code could tell."""
     if isinstance(function, (np.ufunc, _ARRAY_FUNCTION)):
         return "numpy"

@@ -52,7 +52,7 @@ class Intrinsic:
     def __reduce__(self) -> Any:
         return _intrinsic, (self.__name__,)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.in_python(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class Intrinsic:
 def only_in_kernels(name: str) -> Callable[..., Any]:
     """Return the Python side of an intrinsic that exists in kernels only: a function that raises."""
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: object, **kwargs: object) -> Any:
         raise DiffsimError(
             f"ds.{name} works inside of kernels and funcs only",
             Span.of_caller(),

@@ -61,7 +61,7 @@ class CompiledByValue:
         raise NotImplementedError
 
     @staticmethod
-    def _describe_constant(*parts: Any) -> str:
+    def _describe_constant(*parts: object) -> str:
         """Write the object in a message about a constant that has changed, given its parts."""
         return repr(parts[-1])
 
@@ -75,7 +75,7 @@ class Ref(weakref.ref):
     __slots__ = ()
 
 
-def reference(thing: Any) -> Any:
+def reference(thing: object) -> Any:
     """Return the object, or a weak reference to it if it is the program's own."""
     if isinstance(thing, _SOLID) or type(thing).__module__.startswith(
         ("diffsim.lang", "diffsim.ir")
@@ -88,17 +88,17 @@ def reference(thing: Any) -> Any:
         return thing
 
 
-def dereference(thing: Any) -> Any:
+def dereference(thing: object) -> Any:
     """Return the object that was given to `reference`; None if it has been collected."""
     return thing() if isinstance(thing, Ref) else thing
 
 
-def is_atom(thing: Any) -> bool:
+def is_atom(thing: object) -> bool:
     """Return whether an object is a constant without parts."""
     return type(thing) in _ATOMS or isinstance(thing, (int, float, str, np.generic))
 
 
-def is_constant(thing: Any) -> bool:
+def is_constant(thing: object) -> bool:
     """Return whether an object is compared by value."""
     kinds = (*_CONTAINERS, np.ndarray, enum.Enum)
     return is_atom(thing) or isinstance(thing, kinds) or is_compiled_by_value(thing)
@@ -131,12 +131,12 @@ def is_settled(thing: Any) -> bool:
     return kind in (range, zip, enumerate, reversed)
 
 
-def is_settled_outside(thing: Any) -> bool:
+def is_settled_outside(thing: object) -> bool:
     """Return whether an object is settled for operations that do not reach the elements of a container."""
     return type(thing) in (list, tuple, set, frozenset) or is_settled(thing)
 
 
-def has_code(thing: Any) -> bool:
+def has_code(thing: object) -> bool:
     """Return whether code of the program may determine the results of operations on an object."""
     return not is_settled(thing) and not isinstance(thing, (*_SOLID, types.BuiltinFunctionType))
 
@@ -225,7 +225,7 @@ def _set_parts(value: Any) -> frozenset[Any]:
     return frozenset((type(v), v if is_atom(v) else id(v)) for v in value)
 
 
-def freeze(value: Any, *, exact: bool = False) -> Any:
+def freeze(value: object, *, exact: bool = False) -> Any:
     """Freeze an answer, to compare later ones with; `exact`: identity counts even for containers."""
     if is_atom(value):
         return value
@@ -245,7 +245,7 @@ class _Method:
         self.owner = reference(method.__self__)
         self.name = getattr(method, "__func__", method.__name__)
 
-    def compare(self, now: Any) -> int:
+    def compare(self, now: object) -> int:
         """Return SAME or REPLACED."""
         if not isinstance(now, (types.MethodType, types.BuiltinMethodType)):
             return REPLACED
@@ -254,7 +254,7 @@ class _Method:
         return SAME if same and getattr(now, "__func__", now.__name__) == self.name else REPLACED
 
 
-def compare(now: Any, kept: Any) -> int:
+def compare(now: object, kept: object) -> int:
     """Compare an answer with a frozen one."""
     if isinstance(kept, (Frozen, _Method)):
         return kept.compare(now)
@@ -271,7 +271,7 @@ def compare(now: Any, kept: Any) -> int:
     return CHANGED if isinstance(kept, enum.Enum) and is_constant(now) else REPLACED
 
 
-def identities(kept: Any) -> tuple[int, ...]:
+def identities(kept: object) -> tuple[int, ...]:
     """Return the ids of the objects in a frozen answer.
 
     Answers with other objects belong to other specializations: that is no change of a constant.
@@ -319,7 +319,7 @@ class Observation:
     __slots__ = ("exact", "how", "kept", "key", "moves", "node", "owner", "seen", "span", "strict")
 
     def __init__(
-        self, how: str, owner: Any, key: Any, seen: Any, node: ast.AST | str, span: Span
+        self, how: str, owner: object, key: Any, seen: object, node: ast.AST | str, span: Span
     ) -> None:
         self.how = how
         self.owner = owner
@@ -336,7 +336,7 @@ class Observation:
         """The expression that asked."""
         return self.node if isinstance(self.node, str) else ast.unparse(self.node)
 
-    def has_other(self, value: Any) -> bool:
+    def has_other(self, value: object) -> bool:
         """Return whether a constant differs from the answer to the same question before."""
         seen = self.seen
         return (
@@ -400,9 +400,9 @@ class Observations:
     def note(
         self,
         how: str,
-        owner: Any,
+        owner: object,
         key: Any,
-        seen: Any,
+        seen: object,
         node: ast.AST | str,
         span: Callable[[], Span],
         *,
@@ -422,7 +422,7 @@ class Observations:
         observation.strict |= strict
         return observation
 
-    def note_identity(self, thing: Any) -> None:
+    def note_identity(self, thing: object) -> None:
         """Record that the kernel compares an object by identity (`is`)."""
         if is_atom(thing):
             return

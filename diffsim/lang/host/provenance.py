@@ -15,7 +15,7 @@ from diffsim.lang.host.field_like import is_any_field
 from diffsim.lang.host.observations import is_compiled_by_value
 
 
-def holds_field(thing: Any) -> bool:
+def holds_field(thing: object) -> bool:
     """Return whether an object is a field or a list with fields in it, which NumPy would read unrecorded."""
     if isinstance(thing, (list, tuple)):
         return any(t.__class__ not in _BARE and holds_field(t) for t in thing)
@@ -26,7 +26,7 @@ def holds_field(thing: Any) -> bool:
 _BARE = frozenset((float, int, bool, str, np.ndarray))
 
 
-def source_of(thing: Any) -> Any:
+def source_of(thing: object) -> Any:
     """Return the origin of an object, or of one in a list, on the recording tape; None if it has none."""
     if thing.__class__ in _BARE:
         return None
@@ -36,7 +36,7 @@ def source_of(thing: Any) -> Any:
         return None
 
 
-def _source_of(thing: Any) -> Any:
+def _source_of(thing: object) -> Any:
     if isinstance(thing, (float, OpDispatch, np.ndarray)):
         # `live`: once its tape has ended, a number is a constant like any other.
         found = getattr(thing, "provenance", None)
@@ -52,7 +52,7 @@ def _source_of(thing: Any) -> Any:
     return None
 
 
-def marked(made: Any, *origins: Any) -> Any:
+def marked(made: object, *origins: object) -> Any:
     """Return the result, marked with the origin of the first operand that has one."""
     for origin in origins:
         # One origin is enough: it serves to refuse the number, with a line, not to differentiate it.

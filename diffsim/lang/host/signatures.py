@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,7 +26,7 @@ def checked(function: F) -> F:
 
     # Signature and documentation remain those of the function, for `help` and editors.
     @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
+    def call(*args: object, **named: object) -> Any:
         try:
             return function(*args, **named)
         except TypeError as problem:
@@ -61,7 +61,10 @@ def checked_methods(names: str) -> Callable[[C], C]:
 
 
 def _misfit(
-    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], problem: str
+    function: Callable[..., Any],
+    args: tuple[object, ...],
+    named: Mapping[str, object],
+    problem: str,
 ) -> KernelTypeError:
     """Return the error for a call that does not fit."""
     signature = inspect.signature(function)
@@ -88,7 +91,7 @@ def _misfit(
     return KernelTypeError(f"this call does not fit {name}: {problem}", Span.of_caller(), hint)
 
 
-def need_function(thing: Any, what: str, hint: str) -> None:
+def need_function(thing: object, what: str, hint: str) -> None:
     """Refuse objects that can not be called."""
     if not callable(thing):
         raise FieldError(
@@ -104,13 +107,13 @@ def need_number(thing: Any, what: str, hint: str = "give a number, such as 1e-3"
         raise FieldError(f"{what} is a number, not {shown(thing)}", Span.of_caller(), hint)
 
 
-def need_whole(thing: Any, what: str, hint: str = "give a whole number") -> None:
+def need_whole(thing: object, what: str, hint: str = "give a whole number") -> None:
     """Refuse objects that are not integers; None means the default."""
     if thing is not None and (isinstance(thing, bool) or not isinstance(thing, (int, np.integer))):
         raise FieldError(f"{what} is a whole number, not {shown(thing)}", Span.of_caller(), hint)
 
 
-def need_bool(thing: Any, what: str) -> None:
+def need_bool(thing: object, what: str) -> None:
     """Refuse objects other than True and False."""
     if not isinstance(thing, (bool, np.bool_)):
         raise FieldError(
@@ -118,7 +121,7 @@ def need_bool(thing: Any, what: str) -> None:
         )
 
 
-def need_size(n: Any) -> None:
+def need_size(n: object) -> None:
     """Refuse sizes that a vector or matrix can not have."""
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n < 2**16:
         raise FieldError(
@@ -128,12 +131,12 @@ def need_size(n: Any) -> None:
         )
 
 
-def is_one_of(thing: Any, *choices: str) -> bool:
+def is_one_of(thing: object, *choices: str) -> bool:
     """Return whether it is one of these texts; arrays, whose `==` is no bool, may be asked too."""
     return isinstance(thing, str) and thing in choices
 
 
-def need_path(thing: Any, what: str) -> None:
+def need_path(thing: object, what: str) -> None:
     """Refuse objects that can not name a file."""
     if not isinstance(thing, (str, os.PathLike)) or not str(thing):
         raise FieldError(

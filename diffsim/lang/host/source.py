@@ -10,13 +10,16 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from diffsim import locks
 from diffsim.errors import FieldError, KernelSyntaxError, Span
 from diffsim.lang.host.annotations import as_of_now
 from diffsim.lang.host.compiled_source import Mangled, class_around, is_code_of
+
+SyntaxNode: TypeAlias = ast.stmt | ast.expr | ast.arg | ast.keyword | ast.excepthandler
+"""The nodes of a syntax tree that have a place in the file."""
 
 _parsing = locks.lock()  # in Python 3.11 `ast.parse` fails if two threads parse at a time
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -155,8 +158,11 @@ class Source:
         # A cell that was run again without an edit defines the same function: the old one remains valid.
         return None if ast.dump(newest.node) == ast.dump(self.node) else newest
 
-    def span(self, node: Any, parent: Span | None = None) -> Span:
+    def span(self, node: SyntaxNode, parent: Span | None = None) -> Span:
         """Return the place of a syntax node in the user's file."""
+        # The parser gives every node an end; only nodes made by hand could lack one.
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         return Span(
             self.file,
             node.lineno + self.shift,
@@ -221,22 +227,22 @@ class Source:
         return Span(self.file, self.node.lineno + self.shift, where=self.where, parent=parent)
 
 
-def is_passive(function: Any) -> bool:
+def is_passive(function: object) -> bool:
     """Return whether a call only makes a coroutine or generator, without running the body."""
     function = inspect.unwrap(function) if inspect.isroutine(function) else function
     tests = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(test(function) for test in tests)
 
 
-def _is_async(function: Any) -> bool:
+def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _passive_in_words(function: Any) -> str:
+def _passive_in_words(function: object) -> str:
     return "an async function" if _is_async(function) else "a generator (a function with yield)"
 
 
-def check_runs(function: Any, what: str) -> None:
+def check_runs(function: object, what: str) -> None:
     """Refuse a function of the user that a call would not run, so that it is not skipped silently.
 
     Raises:
@@ -256,7 +262,7 @@ def check_runs(function: Any, what: str) -> None:
         )
 
 
-def _described(thing: Any) -> str:
+def _described(thing: object) -> str:
     source = getattr(thing, "source", None)
     if isinstance(source, Source):
         return f"{source.name}, which is a {source.where.split()[0]} already"

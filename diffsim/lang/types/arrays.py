@@ -20,7 +20,7 @@ OPERATORS: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def checked_index(index: Any) -> Any:
+def checked_index(index: object) -> Any:
     """Return an index of a vector or matrix; raise TypeError for one that makes new axes."""
     # NumPy takes None and `...` for new axes, and a bool for a mask: the result would be no element.
     for k in index if isinstance(index, tuple) else (index,):
@@ -29,7 +29,7 @@ def checked_index(index: Any) -> Any:
     return index
 
 
-def answers(thing: Any) -> bool:
+def answers(thing: object) -> bool:
     """Return whether an object has operators of its own, which Python asks next."""
     kind = type(thing)
     return not isinstance(thing, _NO_NUMBERS) and any(

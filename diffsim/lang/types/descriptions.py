@@ -20,7 +20,7 @@ from diffsim.lang.host.intrinsic import Intrinsic
 from diffsim.lang.types.matrix import Matrix
 
 
-def describe(thing: Any) -> str:
+def describe(thing: object) -> str:
     """Describe an object in the user's words, with its article."""
     # From the most to the least specific. Only exact knowledge
     # of a class is used: `repr` of an object may fail.
@@ -53,7 +53,7 @@ def describe(thing: Any) -> str:
     return f"an object of class {type(thing).__name__}"
 
 
-def called(function: Any) -> str:
+def called(function: object) -> str:
     """Return the name of a function as the user writes it."""
     # Ops are public under `ds.` with the name of their row.
     if isinstance(function, Op):
@@ -68,7 +68,7 @@ def sample(field: Any, name: str = "") -> str:
     return f"{name or mem.name}[{', '.join('ijklmnop'[: mem.rank]) or None}]"
 
 
-def advice(thing: Any) -> str:
+def advice(thing: object) -> str:
     """Advise what to write in place of an object that is not a number."""
     if is_field(thing):
         return f"name an element: {sample(thing)}"

@@ -58,7 +58,7 @@ class Matrix(OpDispatch, CompiledByValue):
     __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
     entries: np.ndarray
 
-    def __init__(self, rows: Any, dt: Any = None, *, owner: str = "") -> None:
+    def __init__(self, rows: object, dt: object = None, *, owner: str = "") -> None:
         provenance = source_of(rows)
         entries = _entries_of(rows)
         if entries is None:
@@ -82,12 +82,12 @@ class Matrix(OpDispatch, CompiledByValue):
     def field(
         n: int,
         m: int,
-        dtype: Any = None,
-        shape: Any = None,
+        dtype: object = None,
+        shape: object = None,
         *,
         name: str = "",
         needs_grad: bool = False,
-        layout: Any = None,
+        layout: object = None,
         needs_dual: bool = False,
     ) -> Any:
         """Make a field of n x m matrices; see `ds.field` for the other arguments."""
@@ -95,28 +95,28 @@ class Matrix(OpDispatch, CompiledByValue):
         return runtime().make_field((n, m), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
-    def ndarray(n: int, m: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
+    def ndarray(n: int, m: int, dtype: object, shape: object, *, needs_grad: bool = False) -> Any:
         """Make an array of n x m matrices; see `ds.ndarray`."""
         return runtime().make_ndarray((n, m), dtype, shape, needs_grad)
 
     @staticmethod
-    def zero(dt: Any, n: int, m: int | None = None) -> Matrix:
+    def zero(dt: object, n: int, m: int | None = None) -> Matrix:
         """Return all zeros: n elements, or n x m."""
         return filled(0, dt, n, m)
 
     @staticmethod
-    def one(dt: Any, n: int, m: int | None = None) -> Matrix:
+    def one(dt: object, n: int, m: int | None = None) -> Matrix:
         """Return all ones: n elements, or n x m."""
         return filled(1, dt, n, m)
 
     @staticmethod
-    def identity(dt: Any, n: int) -> Matrix:
+    def identity(dt: object, n: int) -> Matrix:
         """Return the n x n identity."""
         need_size(n)
         return Matrix(np.eye(n), dt)
 
     @staticmethod
-    def unit(n: int, i: int, dt: Any = float) -> Matrix:
+    def unit(n: int, i: int, dt: object = float) -> Matrix:
         """Return the i-th unit vector of n elements."""
         need_size(n)
         if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < n:
@@ -135,12 +135,12 @@ class Matrix(OpDispatch, CompiledByValue):
         return marked(Matrix(np.eye(n) * value), value)
 
     @staticmethod
-    def rows(rows: Any) -> Matrix:
+    def rows(rows: object) -> Matrix:
         """Return the matrix with these vectors as rows."""
         return Matrix(rows)
 
     @staticmethod
-    def cols(cols: Any) -> Matrix:
+    def cols(cols: object) -> Matrix:
         """Return the matrix with these vectors as columns."""
         rows = Matrix(cols)  # through rows, which checks that all have one length
         return marked(Matrix(rows.entries.T), rows)
@@ -205,13 +205,13 @@ class Matrix(OpDispatch, CompiledByValue):
     def __iter__(self) -> Any:
         return iter([marked(_python(e), self) for e in self.entries])
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         try:
             return marked(_python(self.entries[checked_index(index)]), self)
         except (IndexError, ValueError, TypeError):
             raise self._no_element(index) from None
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: Any, value: object) -> None:
         if self.owner:  # `x[i][0] = 1` would change the copy only
             raise FieldError(
                 f"this vector is a copy of an element of {self.owner}; changing it would not change "
@@ -226,7 +226,7 @@ class Matrix(OpDispatch, CompiledByValue):
             raise self._no_element(index) from None
         self._assign(index, value)
 
-    def _no_element(self, index: Any) -> FieldError:
+    def _no_element(self, index: object) -> FieldError:
         try:
             checked_index(index)
             problem = f"index {shown(index)} is outside of {self}, which has shape {self.shape}"
@@ -257,11 +257,11 @@ class Matrix(OpDispatch, CompiledByValue):
             else f"its shape is {self.shape}, and its elements are {from_numpy(entries.dtype)}",
         )
 
-    def fill(self, number: Any) -> None:
+    def fill(self, number: object) -> None:
         """Set all elements."""
         self[:] = number
 
-    def cast(self, dt: Any) -> Matrix:
+    def cast(self, dt: object) -> Matrix:
         """Return the elements in another type; from float to integer their fractions are cut off."""
         return marked(Matrix(self.entries, dt), self)
 
@@ -270,7 +270,7 @@ class Matrix(OpDispatch, CompiledByValue):
 
     # ---- arithmetic
 
-    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+    def apply(self, op: Op, args: Sequence[object]) -> Any:
         """Apply an op of the table, element by element: `ds.sin(v)`."""
         for a in args:
             if isinstance(a, Tracked) and not isinstance(a, float):
@@ -285,7 +285,7 @@ class Matrix(OpDispatch, CompiledByValue):
         """Return its numbers in another type."""
         return Matrix(self, to)
 
-    def _apply(self, other: Any, function: Function) -> Any:
+    def _apply(self, other: object, function: Function) -> Any:
         operand = other
         if isinstance(other, (Matrix, list, tuple, np.ndarray)):
             other = _entries_of(other, least=0)
@@ -340,7 +340,7 @@ class Matrix(OpDispatch, CompiledByValue):
     def __abs__(self) -> Matrix:
         return marked(Matrix(np.abs(self.entries)), self)
 
-    def __rmatmul__(self, o: Any) -> Any:
+    def __rmatmul__(self, o: object) -> Any:
         entries = _entries_of(o)
         if entries is None:
             raise _no_operand(o)
@@ -389,7 +389,7 @@ class Matrix(OpDispatch, CompiledByValue):
             return marked(Matrix(self.entries[chosen]), self)
         raise no_attribute(str(self), name, (*_PUBLIC, *linalg.METHODS), self._too_few(name))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _STATE:
             _set(self, name, value)
         elif name in linalg.COMPONENTS and linalg.COMPONENTS[name] < len(self.entries):
@@ -442,7 +442,7 @@ def _component(k: int) -> property:
             raise AttributeError("not so many elements")  # then Python calls __getattr__
         return marked(_python(self.entries[k]), self)
 
-    def assign(self: Matrix, value: Any) -> None:
+    def assign(self: Matrix, value: object) -> None:
         self[k] = value
 
     return property(get, assign, doc=f"Element {k}.")
@@ -457,7 +457,7 @@ _PUBLIC = "cast fill m n shape to_list to_numpy w x y z".split()
 """Names for `dir` and for advice, besides the methods of `linalg`."""
 
 
-def _no_operand(thing: Any) -> KernelTypeError:
+def _no_operand(thing: object) -> KernelTypeError:
     return KernelTypeError(
         f"a vector or matrix and {shown(thing)} do not go together",
         Span.of_caller(),
@@ -465,7 +465,7 @@ def _no_operand(thing: Any) -> KernelTypeError:
     )
 
 
-def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
+def _entries_of(rows: object, least: int = 1) -> np.ndarray | None:
     """Convert to an array with at least `least` and at most two axes; None if that is not possible."""
     if isinstance(rows, Matrix):
         rows = rows.entries
@@ -483,7 +483,7 @@ def _entries_of(rows: Any, least: int = 1) -> np.ndarray | None:
         return None
 
 
-def same_shape(name: str, args: Sequence[Any]) -> None:
+def same_shape(name: str, args: Sequence[object]) -> None:
     """Refuse vectors and matrices of different shapes, which NumPy might broadcast."""
     shapes = {np.shape(a): None for a in args if isinstance(a, np.ndarray) and a.ndim}
     if len(shapes) > 1:
@@ -494,7 +494,7 @@ def same_shape(name: str, args: Sequence[Any]) -> None:
         )
 
 
-def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
+def in_python(name: str, function: Any, *args: Any, **named: object) -> Any:
     """Evaluate a formula of numbers, vectors and matrices in NumPy; the result keeps their origin.
 
     Raises:
@@ -519,7 +519,7 @@ def in_python(name: str, function: Any, *args: Any, **named: Any) -> Any:
         ) from None
 
 
-def _plain(a: Any) -> Any:
+def _plain(a: object) -> Any:
     """Return the array or number that NumPy computes with."""
     if isinstance(a, (list, tuple)):
         a = Matrix(a)
@@ -528,18 +528,18 @@ def _plain(a: Any) -> Any:
     return a.entries if isinstance(a, Matrix) else a
 
 
-def _python(e: Any) -> Any:
+def _python(e: object) -> Any:
     return e.item() if isinstance(e, np.generic) else wrap(e)
 
 
-def wrap(x: Any) -> Any:
+def wrap(x: object) -> Any:
     """Return NumPy's result as a number, vector or matrix."""
     if isinstance(x, np.ndarray):
         return Matrix(x) if x.ndim else x.item()
     return x.item() if isinstance(x, np.generic) else x
 
 
-def filled(number: int, dt: Any, n: int, m: int | None) -> Matrix:
+def filled(number: int, dt: object, n: int, m: int | None) -> Matrix:
     """Make a vector of n elements, or an n x m matrix, of one number."""
     need_size(n)
     if m is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir import types as ir_types
@@ -42,7 +42,7 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
     template = staticmethod(template)
 
     @staticmethod
-    def ndarray(dtype: Any = None, ndim: int | None = None) -> ArrayAnnotation:
+    def ndarray(dtype: object = None, ndim: int | None = None) -> ArrayAnnotation:
         """Annotate a NumPy array or `ds.ndarray`, passed without a copy.
 
         Args:
@@ -62,17 +62,17 @@ class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(
         return ArrayAnnotation(dtype, ndim)
 
     @staticmethod
-    def vector(n: int, dtype: Any) -> TensorType:
+    def vector(n: int, dtype: object) -> TensorType:
         """Return the type of a vector of n scalars."""
         return matrix_type((n,), dtype)
 
     @staticmethod
-    def matrix(n: int, m: int, dtype: Any) -> TensorType:
+    def matrix(n: int, m: int, dtype: object) -> TensorType:
         """Return the type of a matrix of n rows and m columns."""
         return matrix_type((n, m), dtype)
 
     @staticmethod
-    def struct(**members: Any) -> StructType:
+    def struct(**members: object) -> StructType:
         """Return a struct type: `ds.types.struct(pos=ds.types.vector(3, ds.f32), mass=ds.f32)`.
 
         Args:

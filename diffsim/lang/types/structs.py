@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class StructType(Named):
 
     made_of: type | None = None
 
-    def __init__(self, name: str, members: dict[str, Any], methods: dict[str, Func]) -> None:
+    def __init__(self, name: str, members: Mapping[str, object], methods: dict[str, Func]) -> None:
         self.__name__ = name
         self.members: dict[str, ScalarType | TensorType | StructType] = {}
         self.methods = methods
@@ -68,7 +68,7 @@ class StructType(Named):
             plain = isinstance(t, (StructType, TensorType))
             self.members[member] = t if plain else scalar_type(t)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Struct:
+    def __call__(self, *args: object, **kwargs: object) -> Struct:
         given = self.bind(args, kwargs, lambda text, hint: FieldError(text, Span.of_caller(), hint))
         made = {}
         for member, t in self.members.items():
@@ -105,7 +105,7 @@ class StructType(Named):
             made[member] = thing
         return Struct(self, made)
 
-    def _number(self, member: str, t: ScalarType, thing: Any) -> Any:
+    def _number(self, member: str, t: ScalarType, thing: object) -> Any:
         """Return the number for a member; 0 where none is given."""
         if isinstance(thing, np.ndarray) and thing.size == 1:
             thing = thing.item()
@@ -128,7 +128,7 @@ class StructType(Named):
             )
         return thing
 
-    def _no_fractions(self, member: str, t: ScalarType | TensorType, thing: Any) -> FieldError:
+    def _no_fractions(self, member: str, t: ScalarType | TensorType, thing: object) -> FieldError:
         """Return the error for a float where the member is an integer."""
         return FieldError(
             f"{member} of {self.__name__} is {an(t)}, {shown(thing)} would lose its fraction",
@@ -139,7 +139,7 @@ class StructType(Named):
     def bind(
         self,
         args: Iterable[Any],
-        kwargs: dict[str, Any],
+        kwargs: Mapping[str, object],
         error: Callable[[str, str], Exception],
     ) -> dict[str, Any]:
         """Bind the arguments of a call to members; `error` makes the exception from a text and a hint."""
@@ -167,11 +167,11 @@ class StructType(Named):
 
     def field(
         self,
-        shape: Any = None,
+        shape: object = None,
         *,
         name: str = "",
         needs_grad: bool = False,
-        layout: Any = None,
+        layout: object = None,
         needs_dual: bool = False,
     ) -> Any:
         """Make a field of such structs, each member a field of its own (`particles.pos`).
@@ -188,7 +188,7 @@ class StructType(Named):
 
     # PEP 560: Python asks an object that stands among the
     # bases of a class, and is no class, for what to inherit.
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
         """Let `class Charged(Particle)` inherit from a class with these members and methods."""
         # A type of `ds.types.struct` gets a class on demand,
         # so that `dataclass` finds its members in the MRO.
@@ -222,7 +222,7 @@ class Struct(CompiledByValue):
 
     __slots__ = ("_type", "_values")
 
-    def __init__(self, type_: StructType, values: dict[str, Any]) -> None:
+    def __init__(self, type_: StructType, values: Mapping[str, object]) -> None:
         # Around the class's own __setattr__, which assigns to members.
         object.__setattr__(self, "_type", type_)
         object.__setattr__(self, "_values", values)
@@ -234,7 +234,7 @@ class Struct(CompiledByValue):
             known = self._type.members
             raise no_attribute(self.in_words(), member, known, self._type.advice(member)) from None
 
-    def __setattr__(self, member: str, value: Any) -> None:
+    def __setattr__(self, member: str, value: object) -> None:
         # Refuses unknown members. The value is then converted as the constructor does it.
         getattr(self, member)
         self._values[member] = self._type(**{member: value})._values[member]
@@ -345,7 +345,7 @@ def _members(cls: type) -> dict[str, Any]:
         ) from None
 
 
-def _check_fits(cls: type, name: str, thing: Any, members: dict[str, Any]) -> None:
+def _check_fits(cls: type, name: str, thing: object, members: Mapping[str, object]) -> None:
     """Refuse what can be no part of a struct."""
     if inspect.isfunction(thing) and name not in _OF_PYTHON:
         raise FieldError(
@@ -366,7 +366,7 @@ def _check_fits(cls: type, name: str, thing: Any, members: dict[str, Any]) -> No
 _nameless: weakref.WeakValueDictionary[Any, StructType] = weakref.WeakValueDictionary()
 
 
-def struct_type(name: str, members: dict[str, Any]) -> StructType:
+def struct_type(name: str, members: Mapping[str, object]) -> StructType:
     """Return the nameless struct type with these members: the same one for the same members.
 
     Args:

@@ -20,7 +20,7 @@ class Vector:
     """`ds.Vector([x, y, z])` makes a vector (a `ds.Matrix` of one axis)."""
 
     # There is one class for vectors and matrices; `ds.Vector` is only a way to make them.
-    def __new__(cls, elements: Any, dt: Any = None) -> Matrix:  # type: ignore[misc]
+    def __new__(cls, elements: object, dt: object = None) -> Matrix:  # type: ignore[misc]
         made = Matrix(elements, dt)
         if made.entries.ndim != 1:
             raise FieldError(
@@ -31,12 +31,12 @@ class Vector:
     @staticmethod
     def field(
         n: int,
-        dtype: Any = None,
-        shape: Any = None,
+        dtype: object = None,
+        shape: object = None,
         *,
         name: str = "",
         needs_grad: bool = False,
-        layout: Any = None,
+        layout: object = None,
         needs_dual: bool = False,
     ) -> Any:
         """Make a field of vectors of n elements; see `ds.field` for the other arguments."""
@@ -44,22 +44,22 @@ class Vector:
         return runtime().make_field((n,), dtype, shape, name, needs_grad, layout)
 
     @staticmethod
-    def ndarray(n: int, dtype: Any, shape: Any, *, needs_grad: bool = False) -> Any:
+    def ndarray(n: int, dtype: object, shape: object, *, needs_grad: bool = False) -> Any:
         """Make an array of vectors of n elements; see `ds.ndarray`."""
         return runtime().make_ndarray((n,), dtype, shape, needs_grad)
 
     @staticmethod
-    def zero(dt: Any, n: int) -> Matrix:
+    def zero(dt: object, n: int) -> Matrix:
         """Return n zeros."""
         return filled(0, dt, n, None)
 
     @staticmethod
-    def one(dt: Any, n: int) -> Matrix:
+    def one(dt: object, n: int) -> Matrix:
         """Return n ones."""
         return filled(1, dt, n, None)
 
     @staticmethod
-    def unit(n: int, i: int, dt: Any = float) -> Matrix:
+    def unit(n: int, i: int, dt: object = float) -> Matrix:
         """Return the i-th unit vector of n elements."""
         return Matrix.unit(n, i, dt)
 
@@ -94,18 +94,18 @@ class _Maker:
     @staticmethod
     def field(
         t: TensorType,
-        shape: Any,
+        shape: object,
         *,
         name: str = "",
         needs_grad: bool = False,
-        layout: Any = None,
+        layout: object = None,
         needs_dual: bool = False,
     ) -> Any:
         refuse_duals(needs_dual)
         return runtime().make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
 
     @staticmethod
-    def ndarray(t: TensorType, shape: Any, needs_grad: bool) -> Any:
+    def ndarray(t: TensorType, shape: object, needs_grad: bool) -> Any:
         return runtime().make_ndarray(t.shape, t.scalar, shape, needs_grad)
 
 

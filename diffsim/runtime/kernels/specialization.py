@@ -88,6 +88,7 @@ class Specialization:
         self.origin = origin or self
         # A variant shares what belongs to the launches rather than to the code: a launch of either is one
         # launch of the kernel, and a field that is gone makes both useless.
+        self.dependencies: Dependencies
         if origin is None:
             self.launches = LaunchHistory()
             self.dependencies = Dependencies(self)

@@ -224,7 +224,7 @@ def _is_disjoint(cx: TranslationContext, target: ast.expr, other: ast.expr) -> b
     return False
 
 
-def _known(index: Any) -> list[Any]:
+def _known(index: object) -> list[Any]:
     """Return the integers of an index, with None for those known at run time only."""
     parts = index if isinstance(index, tuple) else (index,)
     return [k.value if isinstance(k, Const) else k if isinstance(k, int) else None for k in parts]

@@ -9,7 +9,7 @@ the adjoint of a field is its gradient's memory.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from diffsim.errors import AutodiffError, DiffsimError, Span
@@ -44,7 +44,7 @@ from diffsim.lang.types.matrix import Matrix
 class Adjoint:
     """The type of `ds.adjoint`: `ds.adjoint[x] += v` adds to the adjoint of the parameter x."""
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         raise DiffsimError(
             "ds.adjoint can only be added to, and only in the gradient of a func",
             Span.of_caller(),
@@ -52,7 +52,7 @@ class Adjoint:
         )
 
     # `ds.adjoint[x] += v` in Python calls __getitem__, then __setitem__: both must explain the mistake.
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         self[key]
 
     def __reduce__(self) -> str:
@@ -272,7 +272,7 @@ def _add_gradient(
 class GradOf:
     """The value of `ds.grad(f)` in a kernel: a function that returns derivatives."""
 
-    def __init__(self, func: Func, owner: tuple[Any, ...]) -> None:
+    def __init__(self, func: Func, owner: tuple[object, ...]) -> None:
         self.func = func
         self.owner = owner
 
@@ -369,7 +369,11 @@ def _gradient(
 
 
 def _seeds(
-    cx: TranslationContext, node: ast.Call, name: str, found: tuple[Value, ...], given: list[Any]
+    cx: TranslationContext,
+    node: ast.Call,
+    name: str,
+    found: tuple[Value, ...],
+    given: Sequence[object],
 ) -> tuple[Value, ...]:
     """Return the seeds of a func's results, one per float: 1, or what the call gives."""
     floats = [v for v in found if v.type.is_float]

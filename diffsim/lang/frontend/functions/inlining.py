@@ -237,7 +237,7 @@ def bind(
 
 
 def _parameter(
-    cx: TranslationContext, node: ast.Call, func: Func, name: str, given: Any, t: Any
+    cx: TranslationContext, node: ast.Call, func: Func, name: str, given: object, t: Any
 ) -> Any:
     """Convert an argument to the annotated type of its parameter; refuse what would lose something."""
     v = cx.value(given, node, f"the argument {name}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,9 @@ class _Line:
                 "print its elements, or numbers, vectors, structs and texts",
             )
 
-    def parts(self, node: ast.expr, parts: dict[Any, Any], spec: str, start: str, end: str) -> None:
+    def parts(
+        self, node: ast.expr, parts: Mapping[Any, object], spec: str, start: str, end: str
+    ) -> None:
         """Append parts between brackets, members with their names."""
         self.text(start)
         for k, (name, thing) in enumerate(parts.items()):

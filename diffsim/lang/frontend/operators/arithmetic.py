@@ -18,6 +18,7 @@ from diffsim.ir.types import an, i64
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.operators.folding import Number, fold, operands
 from diffsim.lang.frontend.values import Evaluated, PythonObject
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -32,7 +33,7 @@ _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 def binary(
-    cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
+    cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: SyntaxNode
 ) -> Evaluated:
     """Apply a binary operator to values or Python objects."""
     name, python = _BINARY[kind]
@@ -73,7 +74,7 @@ _MOST_BITS = 1 << 12
 
 
 def _check_size(
-    cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: Any
+    cx: TranslationContext, kind: type[ast.operator], a: Evaluated, b: Evaluated, node: SyntaxNode
 ) -> None:
     """Refuse integers of arbitrarily many digits before Python computes them: `9**9**9`."""
     # Only these three operators make numbers much longer than their operands.
@@ -109,7 +110,7 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
             cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
 
 
-def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> Any:
+def _repeated(cx: TranslationContext, node: SyntaxNode, a: Evaluated, b: Evaluated) -> Any:
     """Evaluate `[0.0] * 3` as Python does; return None if the number is no integer."""
     things: PythonObject
     things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)
@@ -132,7 +133,7 @@ def _repeated(cx: TranslationContext, node: Any, a: Evaluated, b: Evaluated) -> 
     return None
 
 
-def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
+def _power(cx: TranslationContext, a: Operand, b: Operand, node: SyntaxNode) -> Value:
     """Translate `a ** b`: by multiplications for small constant exponents, else by an op."""
     # The derivative of exp(b * log(a)) is NaN at a = 0 and for a < 0; that of a product is right
     # everywhere. Up to 64 these are at most 10 multiplications, cheaper than `pow`.
@@ -154,7 +155,7 @@ def _power(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
     return cx.builder.named("int_pow", a, b)
 
 
-def _negative_power(cx: TranslationContext, node: Any) -> Exception:
+def _negative_power(cx: TranslationContext, node: SyntaxNode) -> Exception:
     return cx.type_error(
         node,
         "an integer to a negative power is no integer",
@@ -162,7 +163,7 @@ def _negative_power(cx: TranslationContext, node: Any) -> Exception:
     )
 
 
-def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
+def whole_power(cx: TranslationContext, a: Value, n: int, node: SyntaxNode) -> Value:
     """Translate `a ** n` by repeated squaring, from the lowest bit of n on (D. E. Knuth, TAOCP 2, 4.6.3)."""
     if n < 0:
         if not a.type.is_float:
@@ -180,7 +181,7 @@ def whole_power(cx: TranslationContext, a: Value, n: int, node: Any) -> Value:
     return one if made is None else made
 
 
-def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: Any) -> Value:
+def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: SyntaxNode) -> Value:
     """Translate `a @ b`."""
     left, right = _tensor_operand(cx, a, node), _tensor_operand(cx, b, node)
     if len(left.type.shape) == 1 and len(right.type.shape) == 2:  # a row vector: v A = A^T v
@@ -194,7 +195,7 @@ def _matrix_product(cx: TranslationContext, a: Operand, b: Operand, node: Any) -
     return cx.builder.op(matmul, (left, right))
 
 
-def _tensor_operand(cx: TranslationContext, x: Operand, node: Any) -> Value:
+def _tensor_operand(cx: TranslationContext, x: Operand, node: SyntaxNode) -> Value:
     """Return an operand of `@`; refuse numbers."""
     if not isinstance(x, Value) or not x.type.shape:
         raise cx.type_error(

@@ -18,6 +18,7 @@ from diffsim.lang.frontend.operators.folding import fold, operands
 from diffsim.lang.frontend.regions import if_region
 from diffsim.lang.frontend.values import Evaluated, PythonObject
 from diffsim.lang.host.field_like import is_field
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
 
@@ -32,7 +33,7 @@ def compare(cx: TranslationContext, node: ast.Compare) -> Evaluated:
     return _chain(cx, node, expressions.expr(cx, node.left), 0)
 
 
-def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Value | PythonObject:
+def _chain(cx: TranslationContext, node: ast.Compare, left: object, k: int) -> Value | PythonObject:
     """Translate the comparisons of `a < b < c` from the k-th on, each evaluated only where it decides."""
     # Each operand is evaluated once, though it takes part in two comparisons.
     right = expressions.expr(cx, node.comparators[k])
@@ -55,7 +56,7 @@ def _chain(cx: TranslationContext, node: ast.Compare, left: Any, k: int) -> Valu
 
 
 def _compare_two(
-    cx: TranslationContext, kind: type[ast.cmpop], a: Evaluated, b: Evaluated, node: Any
+    cx: TranslationContext, kind: type[ast.cmpop], a: Evaluated, b: Evaluated, node: SyntaxNode
 ) -> Value | PythonObject:
     """Translate one comparison."""
     known = not isinstance(a, Value) and not isinstance(b, Value)

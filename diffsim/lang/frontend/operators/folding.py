@@ -14,6 +14,7 @@ from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Evaluated, PythonObject
 from diffsim.lang.host.inspection import is_of_program
 from diffsim.lang.host.observations import has_code
+from diffsim.lang.host.source import SyntaxNode
 from diffsim.lang.types.descriptions import advice, describe
 from diffsim.lang.types.matrix import Matrix
 
@@ -24,11 +25,11 @@ _PLAIN = (*Number, str, list, tuple, range, slice, np.ndarray, Matrix)
 
 def fold(
     cx: TranslationContext,
-    node: Any,
+    node: SyntaxNode,
     function: Callable[..., Any],
-    *args: Any,
+    *args: object,
     asked: bool = True,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> PythonObject:
     """Compute an operation on objects known at compile time.
 
@@ -53,7 +54,7 @@ def fold(
         ) from None
 
 
-def operands(cx: TranslationContext, node: Any, *things: Evaluated) -> list[Operand]:
+def operands(cx: TranslationContext, node: SyntaxNode, *things: Evaluated) -> list[Operand]:
     """Convert the operands of an operator; literals take the precision of the floats among them."""
     # The widest float among the operands: in `0.1 * x` with x of f64, 0.1 is not rounded to f32 first.
     floats = (x.type for x in things if isinstance(x, Value) and x.type.is_float)
