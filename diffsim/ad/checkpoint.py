@@ -395,7 +395,7 @@ class _Rollout:
         """Run the adjoints of steps from the present state; returns False if their saves do not fit."""
         # In-place saving: within a tape of several steps, each overwrites the state that the one before
         # left.
-        recorder = TapeRecorder(saving=True)
+        recorder = TapeRecorder(saving=True, lifting=session.lifts_rules)
         saver = recorder.saver
         if not self.record_again(recorder, lo, hi):
             return False

@@ -34,10 +34,12 @@ from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
-from diffsim.errors import Span
+from diffsim.errors import AutodiffError, Span
+from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.fields.recorded import Recorded
+from diffsim.runtime.kernels.launch_function import Outdated
 from diffsim.runtime.recorder import Recorder, Witness
 from diffsim.runtime.session import session
 
@@ -52,11 +54,13 @@ class EnclosingRecorder(ABC):
     recorder they run as plain code: it records a trace, or what no gradient flows through.
 
     Attributes:
+        lifting: whether fields without gradient that it needs are lent one (`ds.init(rules="lifted")`).
         trace: what condenses all events, if the record is of a step that is run again.
         validator, nan: the checks of the tape, which code inside takes part in.
     """
 
     intercepts: bool
+    lifting = False
     trace: StepTrace | None = None
     validator: Validator | None
     nan: NanSearch | None
@@ -68,6 +72,13 @@ class EnclosingRecorder(ABC):
     @abstractmethod
     def cut_short(self, what: str, span: Span | None) -> None:
         """As in `Recorder`."""
+
+    def lend(self, special: Specialization, args: tuple[Any, ...]) -> None:  # noqa: B027 - not all lend
+        """Lend adjoints to the fields without gradient that a launch stores derivatives to.
+
+        Raises:
+            Outdated: there were such fields; the kernel is to be compiled anew.
+        """
 
     @abstractmethod
     def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
@@ -114,6 +125,20 @@ class RolloutSummary:
         self.alive = alive
 
 
+def lend_adjoints(special: Specialization, args: tuple[Any, ...]) -> bool:
+    """Give adjoints to the fields without gradient that a launch stores derivatives to, if there are any."""
+    if not special.differentiable or special.mode.is_detached:
+        return False
+    try:
+        leaks = special.derivative.activity.leaks
+    except AutodiffError:  # a gradient of a gradient: refused where the gradient is asked for
+        return False
+    found = [special.object_of(s.mem, args) for s in leaks]
+    # All of them at once: each time the kernels are compiled anew.
+    lent = [f for f in found if isinstance(f, Field) and lend_adjoint(f)]
+    return bool(lent)
+
+
 def enclosing_recorder() -> EnclosingRecorder | None:
     """Return the recorder of this thread, if what runs now will be differentiated."""
     recorder: object = session.tape
@@ -136,15 +161,25 @@ class TapeRecorder(EnclosingRecorder):
     refuses_constants = True
 
     def __init__(
-        self, *, saving: bool = False, validating: bool = False, checking_nan: bool = False
+        self,
+        *,
+        saving: bool = False,
+        lifting: bool = False,
+        validating: bool = False,
+        checking_nan: bool = False,
     ) -> None:
-        self.saving = saving
         self.validating = validating
         self.checking_nan = checking_nan
+        self.keep(saving=saving, lifting=lifting)
+        self.restart()
+
+    def keep(self, *, saving: bool, lifting: bool) -> None:
+        """Set whether overwritten values are saved, and whether fields are lent adjoints."""
+        self.saving = saving
+        self.lifting = lifting
         # The runtime asks this once for each launch: without observers it skips `launching` and
         # `writing`.
-        self.intercepts = saving or validating or checking_nan
-        self.restart()
+        self.intercepts = saving or lifting or self.validating or self.checking_nan
 
     def restart(self) -> None:
         """Begin a new record."""
@@ -184,6 +219,8 @@ class TapeRecorder(EnclosingRecorder):
     # ---- launches
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
+        if self.lifting and special not in self.record.alive:
+            self.lend(special, args)
         if self.snapshot is not None:
             self.snapshot.launching(special, args)
         if self.saving:
@@ -197,6 +234,11 @@ class TapeRecorder(EnclosingRecorder):
             self.nan.before(special.accesses.writes, special, args)
         # The runtime launches the instrumented variant, if there is one, in place of the kernel.
         return None if self.validator is None else self.validator.instead(special, args)
+
+    def lend(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        if lend_adjoints(special, args):
+            # Nothing was launched yet: the kernel is compiled anew, for fields with gradients.
+            raise Outdated
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
         record = self.record
@@ -248,7 +290,7 @@ class TapeRecorder(EnclosingRecorder):
         # The event follows that of the write which it explains.
         entry = self.record[-1]
         assert isinstance(entry, Wrote)
-        if entry.field.grad is None:
+        if entry.field.adjoint is None:
             entry.lost_at = Span.of_caller()
         else:
             entry.array_source = source.field, Span.of_caller()
@@ -259,6 +301,8 @@ class TapeRecorder(EnclosingRecorder):
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         self.record.seeded |= target.is_grad
+        if self.lifting and source.adjoint is not None:
+            lend_adjoint(target)
         self.record.append(Copied(target, source, Span.of_caller(), to, at))
         self._check_write(target, to)
 

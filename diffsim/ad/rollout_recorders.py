@@ -16,6 +16,7 @@ from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir.nodes import Atomic
 from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.recorder import ForwardingRecorder, NullRecorder
@@ -33,6 +34,7 @@ class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
         super().__init__(body)
         self.body = body
         self.validator, self.nan = body.validator, body.nan
+        self.lifting = body.lifting
         self.trace = StepTrace()
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
@@ -54,6 +56,9 @@ class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
     def stopped(self, field: Field) -> None:
         self.trace.stopped(field)
         self.body.stopped(field)
+
+    def lend(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        self.body.lend(special, args)
 
     def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
         self.body.save_before(special, args)
@@ -88,6 +93,7 @@ class CarryRecorder(NullRecorder):
 
     def __init__(self, outer: EnclosingRecorder, state: set[Field]) -> None:
         self.outer = outer
+        self.lifting = outer.lifting
         self.alive: dict[Specialization, list[Any]] = {}
         self.state = state
         self.written: dict[Field, None] = {}
@@ -113,6 +119,8 @@ class CarryRecorder(NullRecorder):
         self.intercepts = measure or self.outer.intercepts
 
     def launching(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        if self.outer.lifting and special not in self.alive:
+            self.outer.lend(special, args)
         # The probe copies as a tape of this step would, and its copies are dropped: their size is what
         # counts.
         if self.probe is not None:
@@ -215,6 +223,8 @@ class CarryRecorder(NullRecorder):
                 self.fresh.add((field, None))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
+        if self.outer.lifting and source.adjoint is not None:
+            lend_adjoint(target)
         self._read((source, None), Span.of_caller())
         for trace in self.traces:
             trace.copied(target, source, to, at)

@@ -48,6 +48,7 @@ from diffsim.lang.host.signatures import (
 )
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.host.unsupported import no_attribute
+from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
@@ -82,7 +83,7 @@ class Tape:
         clear_gradients: with a loss: whether all gradients are set to 0 on entry.
         in_place: "save" copies values that an adjoint needs before they are overwritten, and puts them
             back on the way, so that programs which overwrite their state have exact gradients;
-            "refuse" (default) raises GlobalDataAccessError instead.
+            "refuse" raises GlobalDataAccessError instead. If left out, as `ds.init(rules=...)` says.
         retain_grad: fields (True: all) whose gradients are kept though kernels store into them: the
             gradient with respect to the value stored. Refused where one element is given several
             values that have an effect.
@@ -105,12 +106,12 @@ class Tape:
         loss: Field | None = None,
         clear_gradients: bool = True,
         *,
-        in_place: str = "refuse",
+        in_place: str | None = None,
         retain_grad: bool | Field | Sequence[Field] = False,
         validation: bool = False,
         check_nan: bool = False,
     ) -> None:
-        if not is_one_of(in_place, "refuse", "save"):
+        if in_place is not None and not is_one_of(in_place, "refuse", "save"):
             raise FieldError(
                 f"in_place={shown(in_place)} is not possible",
                 Span.of_caller(),
@@ -119,16 +120,16 @@ class Tape:
         need_bool(clear_gradients, "clear_gradients")
         need_bool(validation, "validation")
         need_bool(check_nan, "check_nan")
-        saving = in_place == "save"
         # Validation refuses every write to what was read; saving is for programs that do just that.
-        if saving and validation:
+        if in_place == "save" and validation:
             raise FieldError(
                 'validation=True refuses what in_place="save" allows',
                 Span.of_caller(),
                 hint="leave one of them out",
             )
         self.retained = parse_retain_grad(retain_grad)
-        self.recorder = TapeRecorder(saving=saving, validating=validation, checking_nan=check_nan)
+        self.in_place = "refuse" if validation else in_place
+        self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
         self.hooks: list[Hook] = []
         self.loss = loss
         self.clear_gradients = clear_gradients
@@ -177,6 +178,10 @@ class Tape:
         self.complete = False
         if not self.entries:
             self.generation = session.generation
+            # Of the session that the block is in: the tape may have been made before.
+            lifted = session.lifts_rules
+            saving = lifted if self.in_place is None else self.in_place == "save"
+            self.recorder.keep(saving=saving, lifting=lifted)
         self.recorder.begin()
         return self
 
@@ -197,7 +202,7 @@ class Tape:
                         "tape.backward(loss))",
                     )
                 for f in members(session.with_grad):
-                    f.grad.clear()
+                    f.adjoint.clear()
             self.loss.fill(0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -415,8 +420,8 @@ class Tape:
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """Return the gradients that a pass which began at a clock reading was to compute."""
-        yield from self.gradients.values()
-        yield from (f.grad for f in seeds if isinstance(f, Field) and f.grad is not None)
+        yield from self._adjoints()
+        yield from (f.adjoint for f in seeds if isinstance(f, Field) and f.adjoint is not None)
         if self.hooks or any(isinstance(e, Replaced) for e in self.entries.firsts()):
             yield from written_since(clock)  # the user's code may have written to any
 
@@ -437,10 +442,15 @@ class Tape:
         found = fields_of(self.entries.firsts())
         return {f: f.grad for f in found if f.grad is not None and f.kind != "argument"}
 
+    def _adjoints(self) -> list[Field]:
+        """Return the gradients of all fields on the tape, lent ones too."""
+        found = fields_of(self.entries.firsts())
+        return [f.adjoint for f in found if f.adjoint is not None and f.kind != "argument"]
+
     def zero(self) -> None:
         """Set all gradients on the tape to 0."""
-        for grad in self.gradients.values():
-            grad.clear()
+        for adjoint in self._adjoints():
+            adjoint.clear()
 
     def reset(self) -> None:
         """Forget what was recorded, and set the gradients to 0."""
@@ -451,7 +461,13 @@ class Tape:
         """Count what the tape holds."""
         saved = sum(isinstance(e, Saved) for e in self.entries.firsts())
         scopes = sum(isinstance(e, Scope) for e in self.entries.firsts())
-        return TapeStats(len(self.entries) - saved - scopes, saved, self.recorder.saver.bytes)
+        lent = [f for f in fields_of(self.entries.firsts()) if is_lent(f)]
+        return TapeStats(
+            len(self.entries) - saved - scopes,
+            saved,
+            self.recorder.saver.bytes,
+            sum(f.storage.layout.nbytes for f in lent),
+        )
 
     def visualize(
         self, filename: str | None = None, array_labels: Mapping[Field, str] | None = None

@@ -5,6 +5,7 @@ This is the only place that reads environment variables:
     DIFFSIM_CACHE_DIR   folder of compiled code (the option offline_cache_file_path wins)
     DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
     DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
+    DIFFSIM_RULES       enforced or lifted (the option rules wins)
 """
 
 from __future__ import annotations
@@ -33,17 +34,30 @@ class Options:
     cpu_max_num_threads: int = 0
     offline_cache: bool = True
     offline_cache_file_path: str = ""
-    kernel_simplicity: str = "strict"
+    rules: str = "enforced"
+    kernel_simplicity: str = ""
     device: int = 0
     device_scratch_size: int = 0
     default_gpu_block_dim: int = BLOCK_DIM
     deterministic: bool = False
+
+    @property
+    def lifts_rules(self) -> bool:
+        """Whether gradients of programs that break a rule are made, at the cost of memory."""
+        return self.rules == "lifted"
+
+    @property
+    def simplicity(self) -> str:
+        """How kernels are differentiated that say nothing of it themselves: "strict" or "relaxed"."""
+        # The narrower option wins over the wider one.
+        return self.kernel_simplicity or ("relaxed" if self.lifts_rules else "strict")
 
 
 # Options with a few values; the others have a type and a range.
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "default_fp": (f32, f64),
     "default_ip": (i32, i64),
+    "rules": ("enforced", "lifted"),
     "kernel_simplicity": ("strict", "relaxed"),
 }
 # `default_fp=float` means the type that Python's annotation stands for.
@@ -75,7 +89,7 @@ def parse(given: dict[str, Any]) -> Options:
         FieldError: an option that does not exist or can not have this value.
     """
     # The environment is read at each `ds.init`, so that tests and notebooks can change it.
-    options = Options(debug=debug_of_environment())
+    options = of_environment()
     threads_of_environment()  # a wrong value is reported here, rather than at some launch
     for name, value in given.items():
         # A misspelt option would be ignored silently.
@@ -152,14 +166,25 @@ def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], 
     return found
 
 
+def of_environment() -> Options:
+    """Return the options of a session that was given none."""
+    return Options(debug=debug_of_environment(), rules=rules_of_environment())
+
+
+def _word_of_environment(variable: str, *words: str) -> str:
+    """Return which of these words a variable is set to; the first if it is not set."""
+    hint = f"give it {', '.join(words[:-1])} or {words[-1]}"
+    return str(_of_environment(variable, words[0], lambda t: t if t in words else None, hint))
+
+
 def arch_of_environment() -> str:
     """Return the name of the backend that the environment asks for; "cpu" if it does not say."""
-    names = ("cpu", "cuda", "gpu")
-    return str(
-        _of_environment(
-            "DIFFSIM_ARCH", "cpu", lambda t: t if t in names else None, "give it cpu, cuda or gpu"
-        )
-    )
+    return _word_of_environment("DIFFSIM_ARCH", "cpu", "cuda", "gpu")
+
+
+def rules_of_environment() -> str:
+    """Return whether the environment asks for "lifted" rules; "enforced" if it does not say."""
+    return _word_of_environment("DIFFSIM_RULES", "enforced", "lifted")
 
 
 def debug_of_environment() -> bool:

@@ -179,9 +179,15 @@ class Session:
         # Chosen at first use, so that a program without `ds.init` works.
         if self._backend is None:
             self.use(_choose(_default_arch(), self.options.device))
-            self.options.debug = options.debug_of_environment()
+            self.options = options.of_environment()
         assert self._backend is not None
         return self._backend
+
+    @property
+    def lifts_rules(self) -> bool:
+        """Whether gradients of programs that break a rule are made (`ds.init(rules="lifted")`)."""
+        _ = self.backend  # which completes the options
+        return self.options.lifts_rules
 
     @property
     def device(self) -> MemorySpace:
@@ -345,8 +351,13 @@ def init(  # noqa: D417 - each option has its line
             multiple of 32 up to 1024, or a power of two; 256 if left out.
         deterministic: the same bits in every run. On the CPU this holds for everything, and for any number of
             threads; on a GPU for sums and atomic updates. Slower where lanes share what they update.
-        kernel_simplicity: "strict" (default) refuses gradients of kernels outside of the kernel
-            simplicity rule; "relaxed" differentiates their loops too.
+        rules: "enforced" (default) refuses gradients of programs that break a rule, with the line; "lifted"
+            differentiates them at the cost of memory (`tape.stats()` tells how much): kernels of any shape,
+            state that is overwritten, fields without `needs_grad` on the way to the loss. If left out, what
+            the environment variable DIFFSIM_RULES says. `simplicity=` of a kernel and `in_place=` of a tape
+            win over it.
+        kernel_simplicity: "strict" refuses gradients of kernels outside of the kernel simplicity rule;
+            "relaxed" differentiates their loops too. If left out, as `rules` says.
 
     Raises:
         FieldError: an option that does not exist or can not have this value.

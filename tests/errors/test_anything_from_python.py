@@ -102,7 +102,7 @@ CALLS = [call.strip() for line in CALLS.splitlines() for call in re.split(r"\s{2
 
 OPTIONS = """
     arch default_fp default_ip debug fast_math random_seed cpu_max_num_threads offline_cache kernel_simplicity
-    device device_scratch_size default_gpu_block_dim deterministic
+    device device_scratch_size default_gpu_block_dim deterministic rules
 """.split()
 
 PROGRAM = """

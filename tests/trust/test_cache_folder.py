@@ -373,6 +373,7 @@ def test_a_zero_character_in_the_path(cpu, how):
     [
         ("DIFFSIM_NUM_THREADS", ["", " ", "0", " 3 "], ["abc", "-1", "1.5", "100000", "9" * 5000, "²"]),
         ("DIFFSIM_DEBUG", ["", "0", "1", "true", "False", "off"], ["2", "abc", "-1", "yes please"]),
+        ("DIFFSIM_RULES", ["", "enforced", "lifted"], ["strict", "0", "Lifted"]),
         ("DIFFSIM_ARCH", ["", "cpu"], ["vulkan", "CPU!", "0"]),
     ],
 )  # fmt: skip

@@ -80,7 +80,7 @@ class _Search:
         The gradient given by the user cannot account for those: they have no gradient to read it from.
         """
         try:
-            leaks = special.derivative.activity.leaks
+            leaks = list(special.derivative.unreachable_stores(entry.given))
         except AutodiffError:  # it reads gradients, so it is not differentiated itself
             return
         for s in leaks:
@@ -101,13 +101,13 @@ class _Search:
             where = (source, entry.span, True)
         # Three cases: into a gradient the lost value must not get; a field without one passes it on, or
         # loses it newly; a copy of constants over the whole field ends it.
-        if target.grad is not None:
+        if target.adjoint is not None:
             if where is not None:
                 raise _error(where, f"a copy to {target.name}")
         elif target.dtype.is_float and not target.is_grad:
             if where is not None:
                 self.broken[key(target)] = where
-            elif source.grad is not None:
+            elif source.adjoint is not None:
                 self.broken[key(target)] = (target, entry.span, False)
             elif entry.to is None:
                 self.broken.pop(key(target), None)

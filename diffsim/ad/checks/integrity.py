@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ad.record.entry import fields_of, flat
 from diffsim.errors import AutodiffError, MissingGradientError, Span
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.ad.record.entry import Entry
@@ -71,7 +72,7 @@ class RecordIntegrity:
 
     def written_elsewhere(self, f: Any, who: str, span: Span | None) -> None:
         """Note that another thread wrote to a field (or array) while this one recorded."""
-        if isinstance(f, Field) and f.grad is not None:
+        if isinstance(f, Field) and f.adjoint is not None:
             self._elsewhere[f] = who, span
 
     def check(self, entries: Iterable[Entry], seeds: Iterable[Any] = ()) -> None:
@@ -103,7 +104,7 @@ class RecordIntegrity:
         # quadratic time.
         for entry in flat(entries[self._seen :]):
             for f, _ in entry.boxes():
-                if f.grad is not None:
+                if f.adjoint is not None:
                     self._fields[f] = None
         self._seen = len(entries)
         # By field first, then by row for those that changed at all.
@@ -132,6 +133,13 @@ def check_kernels(record: Record) -> None:
                 f"{name} was launched in this tape for another backend than that of now",
                 special.kernel.source.head(),
                 hint="record the tape again after ds.init",
+            )
+        if special.lifted_in not in (None, session.generation):
+            raise AutodiffError(
+                f'{name} was launched in this tape with ds.init(rules="lifted"), and ds.init or ds.reset was '
+                "called since: fields have lost the gradients that the tape made for them",
+                special.kernel.source.head(),
+                hint="record the tape again",
             )
         # A kernel is compiled with the gradients that its fields had; a field that got one later was a
         # constant in it.

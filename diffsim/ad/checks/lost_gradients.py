@@ -41,7 +41,7 @@ def check_seeds(record: Record) -> None:
     # Programs that set no gradients, nearly all, pay for one look at each kernel.
     if not record.seeded and not any(special.accesses.gradient_writes for special in record.alive):
         return
-    computed = {f.grad for f in all_written(record.firsts()) if f.grad is not None}
+    computed = {f.adjoint for f in all_written(record.firsts()) if f.adjoint is not None}
     for gradient, span in (s for e in flat(record.firsts()) for s in e.sets_gradients()):
         if gradient in computed:
             name = gradient.name
@@ -62,7 +62,7 @@ def check_rollout(written: Writes, seeded: Writes, own: Iterable[Field]) -> None
         seeded: those that they set to something other than 0.
         own: the fields that each step makes anew; their gradients may be set to 0.
     """
-    cleared = {f.grad for f in own if f.grad is not None}
+    cleared = {f.adjoint for f in own if f.adjoint is not None}
     for gradient, span in {
         **{g: s for g, s in written.items() if g not in cleared},
         **seeded,
@@ -108,7 +108,7 @@ def _check_loss(record: Record, loss: Field) -> None:
                 where = span_of(entry.writer)
             break
         # One way to a field with a gradient is enough; whether that gradient is 0 is not asked.
-        elif any(f.grad is not None for f in entry.reads()):
+        elif any(f.adjoint is not None for f in entry.reads()):
             return
         # Updates (`loss += ...`) may be several, so earlier writes are looked at too; the message names
         # the last.
@@ -170,7 +170,7 @@ def _check_read_outs(record: Record, loss: Field | None, seeds: Iterable[Field])
         else:
             # Kill, then gen: what a launch stores completely is dead before it, what it reads is live.
             wanted.difference_update(entry.overwrites())
-            wanted.update(f for f in entry.reads() if f.grad is not None)
+            wanted.update(f for f in entry.reads() if f.adjoint is not None)
             ever |= wanted
     if record.declares_constants:
         return

@@ -48,7 +48,7 @@ def frozen(a: Any) -> Any:
 def _check_alone(array: np.ndarray | DeviceArray) -> None:
     """Refuse an array that shares the memory of a field with a gradient: none would flow to the field."""
     for f in members(session.exported):
-        if f.grad is not None and shares(array, f):
+        if f.adjoint is not None and shares(array, f):
             raise AutodiffError(
                 f"this array is the memory of {f.name}, and no gradient would flow to or from {f.name}",
                 Span.of_caller(),

@@ -247,7 +247,7 @@ class Wrote(Entry):
 
     def is_given(self) -> bool:
         """Whether Python may have computed this constant from something; the field has a gradient."""
-        if self.declared_constant or not self.may_be_input or self.field.grad is None:
+        if self.declared_constant or not self.may_be_input or self.field.adjoint is None:
             return False
         if isinstance(self.value, np.ndarray):
             # Zeros are resets, computed from nothing.
@@ -257,7 +257,7 @@ class Wrote(Entry):
     def input_place(self) -> tuple[Field, Index] | None:
         if not self.may_be_input or self.declared_constant or self.array_source is not None:
             return None
-        return None if self.field.grad is None else (self.field, self.index)
+        return None if self.field.adjoint is None else (self.field, self.index)
 
     def writes(self) -> list[Field]:
         return [self.field]
@@ -270,7 +270,7 @@ class Wrote(Entry):
 
     def backward(self, run: BackwardRun) -> None:
         """Clear the gradient: the overwritten value has no effect."""
-        grad = self.field.grad
+        grad = self.field.adjoint
         # An input keeps its gradient: nothing before it on the tape used the element (docs/adr/0027).
         if grad is None or self.is_input:
             return
@@ -346,7 +346,7 @@ class Stored(Wrote):
 
     def backward(self, run: BackwardRun) -> None:
         """Add the element's gradient to that of the value, then clear it."""
-        grad = self.field.grad
+        grad = self.field.adjoint
         if grad is not None:
             # The adjoint of `field[i] = value`: value.adj += field.grad[i]; field.grad[i] = 0. The clear
             # follows.
@@ -392,10 +392,10 @@ class Computed(Entry):
                 source.receive(own)
                 continue
             field, index = source
-            if field is not None and field.grad is not None:
+            if field is not None and field.adjoint is not None:
                 # The operand may have been broadcast; the adjoint of broadcasting is the sum.
-                add_elements(field.grad, index, own.sum())
-                field.grad._touch()
+                add_elements(field.adjoint, index, own.sum())
+                field.adjoint._touch()
 
 
 class Copied(Entry):
@@ -420,7 +420,7 @@ class Copied(Entry):
 
     def input_place(self) -> tuple[Field, Index] | None:
         # A copy from a field without gradient sets constants, as an array from Python does.
-        constant = self.source.grad is None and self.target.grad is not None
+        constant = self.source.adjoint is None and self.target.adjoint is not None
         return (self.target, self.to) if constant else None
 
     def reads(self) -> list[Field]:
@@ -438,7 +438,7 @@ class Copied(Entry):
 
     def backward(self, run: BackwardRun) -> None:
         """Move the gradient from the target to the source."""
-        target, source = self.target.grad, self.source.grad
+        target, source = self.target.adjoint, self.source.adjoint
         if target is None or self.is_input:
             return
         run.clearing(self.target, self.to)

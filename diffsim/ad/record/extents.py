@@ -44,7 +44,7 @@ class Extent:
         if self.field is not None:
             return self.field
         found = args[self.number]
-        return found.grad if self.derived else found
+        return found.adjoint if self.derived else found
 
     def box(self, args: tuple[Any, ...]) -> Box | None:
         """Return the field and the only row (None: any) that the access reaches in a launch."""

@@ -153,11 +153,18 @@ def _overlap(a: Box, b: Box) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TapeStats:
-    """Size of a tape: recorded entries, and copies of overwritten values with their bytes."""
+    """Size of a tape.
+
+    Attributes:
+        entries: what was recorded.
+        saved: copies of overwritten values; `saved_bytes`: their size.
+        adjoint_bytes: size of the gradients made for fields that have none (`ds.init(rules="lifted")`).
+    """
 
     entries: int
     saved: int
     saved_bytes: int
+    adjoint_bytes: int = 0
 
 
 class OverwriteSaver:

@@ -500,7 +500,7 @@ class _BackwardProgram:
     def clear(self, entry: Wrote) -> None:
         """Clear the gradient of elements that Python wrote to: their old values have no effect."""
         self._order.tick()
-        grad = entry.field.grad
+        grad = entry.field.adjoint
         if grad is not None and not entry.is_input:
             self._order.write((grad, None), None)
             index = None if entry.index is None else tuple(entry.index)
@@ -509,7 +509,7 @@ class _BackwardProgram:
     def copy_back(self, entry: Copied) -> None:
         """Move the gradient of a copy back to its source."""
         self._order.tick()
-        target, source = entry.target.grad, entry.source.grad
+        target, source = entry.target.adjoint, entry.source.adjoint
         # A copy of a field to itself changes nothing, and its gradient stays.
         if target is None or target is source or entry.is_input:
             return

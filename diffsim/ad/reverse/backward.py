@@ -170,7 +170,7 @@ class ClearedGradients:
     def __init__(self, written: Iterable[Field]) -> None:
         self.before: list[tuple[Field, StorageSnapshot, Cuts]] = []
         for f in written:
-            grad = f.grad
+            grad = f.adjoint
             # `dirty` answers for most fields without reading memory: their gradients were never written
             # since the last clear.
             if grad is not None and grad.versions.dirty:

@@ -107,9 +107,9 @@ def note_inputs(entries: Record, record: object, now: int) -> None:
             place = entry.input_place()
             assert place is not None
             f, index = place
-            assert f.grad is not None
+            assert f.adjoint is not None
             cut = Cut(now, record, numpy_index(f, index), entry.writer)
-            f.grad.versions.add_cut((type(index), index), cut)
+            f.adjoint.versions.add_cut((type(index), index), cut)
 
 
 def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordIntegrity) -> None:
@@ -124,7 +124,7 @@ def check_cuts(entries: Record, seeds: Mapping[Field, Any], integrity: RecordInt
         AutodiffError: with the statement that set it.
     """
     for f, seed in seeds.items():
-        grad = f.grad if isinstance(f, Field) else None
+        grad = f.adjoint if isinstance(f, Field) else None
         cuts = [] if grad is None else list((grad.versions.cuts or {}).values())
         cuts = [c for c in cuts if c.record is not integrity and c.now > integrity.ended_at]
         if grad is None or not cuts or f not in all_written(entries.firsts()):

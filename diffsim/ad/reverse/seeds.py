@@ -6,10 +6,12 @@ from typing import Any
 
 from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span, shown
 from diffsim.lang.types.descriptions import describe
+from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.recorder import Recorder
+from diffsim.runtime.session import session
 
 
 def check_loss(loss: Any) -> None:
@@ -27,7 +29,9 @@ def check_loss(loss: Any) -> None:
             Span.of_caller(),
             hint="for several outputs use tape.backward(grads={field: seed})",
         )
-    if loss.grad is None:
+    if session.lifts_rules:
+        lend_adjoint(loss)
+    if loss.adjoint is None:
         raise MissingGradientError(
             f"{loss.name} has no gradient, and is the loss of a tape",
             Span.of_caller(),
@@ -62,7 +66,7 @@ def of_its_own(seed: Any) -> Any:
 
 def start_from(f: Any, seed: Any) -> None:
     """Set the gradient of a field to its seed."""
-    if not isinstance(f, Field) or f.grad is None:
+    if not isinstance(f, Field) or f.adjoint is None:
         name = f.name if isinstance(f, Field) else shown(f)
         raise MissingGradientError(
             f"{name} can not be given a gradient to start from: it has none",
@@ -71,9 +75,9 @@ def start_from(f: Any, seed: Any) -> None:
         )
     # Field to field stays on the device.
     if isinstance(seed, Field):
-        f.grad.copy_from(seed)
+        f.adjoint.copy_from(seed)
     # A number or one element for the whole field, as in `fill`.
     elif (made := array_of(seed)).ndim == 0 or (f.element and made.shape == f.element):
-        f.grad.fill(seed)
+        f.adjoint.fill(seed)
     else:
-        f.grad.from_numpy(seed)
+        f.adjoint.from_numpy(seed)

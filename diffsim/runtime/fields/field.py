@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from diffsim.backends.native.pool import closed, wait
-from diffsim.errors import BackendError, FieldError, MissingGradientError, Span, memory_size, shown
+from diffsim.errors import BackendError, FieldError, Span, memory_size, shown
 from diffsim.ir.nodes import Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.field_like import FieldLike
-from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import CALL, checked_methods
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields import export
+from diffsim.runtime.fields.adjoints import followed_by_tape, lost_source
 from diffsim.runtime.fields.conversions import (
     array_of,
     check_range,
@@ -53,7 +53,10 @@ _PUBLIC = (
 _FIXED = frozenset(["dtype", "element", "is_grad", "number", "versions"])
 """Attributes that are set once."""
 _CHANGING = frozenset(
-    "given_name kind source _exported _flat _mem _order _shape _shared _step _storage _strides soa".split()
+    (
+        "given_name kind source adjoint declares_grad _exported _flat "
+        "_mem _order _shape _shared _step _storage _strides soa"
+    ).split()
 )
 """Attributes that diffsim itself sets again."""
 _ASSIGNED = {
@@ -74,11 +77,12 @@ class Field(FieldProtocols, FieldLike):
     Attributes:
         shape: number of elements along each axis; () for a single one.
         dtype: scalar type of its elements (of their components).
-        grad: the field of its gradient, or None.
+        grad: the field of its gradient; None without `needs_grad`.
+        adjoint: where autodiff adds up its gradient: `grad`, or one that tapes use among themselves
+            (`adjoints.py`).
         number: that no other field of this process has, or ever had.
     """
 
-    grad: Field | None
     dtype: ScalarType
     _mem: Mem
 
@@ -98,7 +102,8 @@ class Field(FieldProtocols, FieldLike):
         self.soa = soa and bool(element)
         self.kind = kind
         self.is_grad = is_grad
-        self.__dict__["grad"] = None  # past __setattr__, which refuses it
+        self.adjoint: Field | None = None
+        self.declares_grad = False
         self.versions = Versions()
         self.given_name = name
         self.source: Provenance | None = None  # of what was read from it last on a tape
@@ -136,9 +141,9 @@ class Field(FieldProtocols, FieldLike):
         )
         self._step = self._strides[0] if len(shape) == 1 else 0  # of the fast path of x[i]
         self._shape = shape
-        if self.grad is not None:
-            self.grad.place(shape, order)
-            self._mem.grad = self.grad._mem  # where autodiff finds the gradient
+        if self.adjoint is not None:
+            self.adjoint.place(shape, order)
+            self._mem.grad = self.adjoint._mem  # where autodiff finds the gradient
             session.with_grad.add(self)
 
     def _allocate(self, form: StorageLayout) -> Storage:
@@ -238,8 +243,8 @@ class Field(FieldProtocols, FieldLike):
         if not self.given_name:  # the first name stays
             self.given_name = name
             self._mem.name = name
-            if self.grad is not None and not self.grad.given_name:
-                self.grad.call_it(f"{name}.grad")
+            if self.adjoint is not None and not self.adjoint.given_name:
+                self.adjoint.call_it(f"{name}.grad")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -270,7 +275,12 @@ class Field(FieldProtocols, FieldLike):
 
     @property
     def needs_grad(self) -> bool:
-        return self.grad is not None
+        return self.declares_grad
+
+    @property
+    def grad(self) -> Field | None:
+        """The field of its gradient."""
+        return self.adjoint if self.declares_grad else None
 
     def __repr__(self) -> str:
         kind = "ndarray" if self.kind == "array" else "field"
@@ -297,18 +307,21 @@ class Field(FieldProtocols, FieldLike):
             return repr(self)
         return f"{self!r}\n{values.reshape(self.shape + self.element)}"
 
-    def add_grad(self) -> None:
-        """Give the field a gradient of its own shape and type."""
-        if self.grad is not None or not self.dtype.is_float:  # integers have no derivative
+    def add_grad(self, *, declared: bool = True) -> None:
+        """Give the field a gradient of its own shape and type (`declared`: that the program may read)."""
+        if self.declares_grad or not self.dtype.is_float:  # integers have no derivative
             return
-        name = f"{self.given_name}.grad" if self.given_name else ""
-        grad = self.__dict__["grad"] = Field(
-            self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
-        )
+        self.declares_grad = declared
+        if self.adjoint is None:
+            name = f"{self.given_name}.grad" if self.given_name else ""
+            self.adjoint = Field(
+                self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_grad=True
+            )
+            if self._shape is not None:
+                self.adjoint.place(self._shape, self._order)
+                self._mem.grad = self.adjoint._mem
+                session.with_grad.add(self)
         if self._shape is not None:
-            grad.place(self._shape, self._order)
-            self._mem.grad = grad._mem
-            session.with_grad.add(self)
             # Kernels that use the field are compiled without a gradient: all are compiled anew.
             for forget in session.at_new_grad:
                 forget()
@@ -338,7 +351,7 @@ class Field(FieldProtocols, FieldLike):
         if closed[0]:
             wait()
         if not self.element:
-            if self.grad is not None and session.recorders and _records():
+            if self.adjoint is not None and session.recorders and _records():
                 return FieldElement.of(self, index_of(self, key))
             if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                 return self._flat[key * self._step]
@@ -347,7 +360,7 @@ class Field(FieldProtocols, FieldLike):
             return self._flat[self._place(key)]
         found = self._storage.element(self._place(key))
         made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
-        if self.grad is not None and session.recorders and _records():
+        if self.adjoint is not None and session.recorders and _records():
             made.provenance = Provenance.of(self)
         return made
 
@@ -359,9 +372,9 @@ class Field(FieldProtocols, FieldLike):
         tape = session.recorders and session.listener
         if tape:
             if value.__class__ not in (int, float):
-                lost = self._loses(value)
+                lost = lost_source(self, value)
             if isinstance(value, Tracked):
-                followed, value = self._follow(value), value.value
+                followed, value = followed_by_tape(self, value), value.value
             # Before anything changes, since a recorder may copy what is overwritten.
             self._before(index_of(self, key))
         if not self.element:
@@ -392,33 +405,6 @@ class Field(FieldProtocols, FieldLike):
             if lost:
                 tape.lost(lost)
 
-    def _follow(self, value: Tracked) -> Tracked | None:
-        """Return the value, if the tape is to follow it into this field."""
-        if not value.follows():
-            return None
-        if self.grad is None and self.dtype.is_float:  # the derivative would have nowhere to go
-            raise MissingGradientError(
-                f"{self.name} is given a value that depends on something with a gradient, and has none "
-                "itself: the chain of derivatives would break here without a word",
-                Span.of_caller(),
-                hint=f"declare {self.given_name or 'it'} with needs_grad=True, or store a constant: "
-                "value.value",
-            )
-        return value
-
-    def _loses(self, value: Any) -> Provenance | None:
-        """Return the field with a gradient that Python made a value of; None: there is none.
-
-        Numbers are refused where this field has one too. Of arrays the tape is told: the user may record how
-        their gradient flows (`tape.record_func`).
-        """
-        source: Provenance | None = source_of(value)
-        if source is None or not self.dtype.is_float or self.is_grad:
-            return None
-        if self.grad is not None and not isinstance(value, np.ndarray):
-            source.refuse(self.name, "do this in a kernel (a copy: ds.copy)")
-        return source
-
     def _place(self, key: Any) -> int:
         """Return the number of an element's first component among the scalars in memory."""
         return sum(map(operator.mul, index_of(self, key), self._strides))
@@ -427,7 +413,7 @@ class Field(FieldProtocols, FieldLike):
         """Set every element (of a vector field: to a number, or to a vector)."""
         # `listener`, not `tape`: other threads' tapes must hear of the write as well.
         tape = session.recorders and session.listener
-        lost = tape and self._loses(value)
+        lost = tape and lost_source(self, value)
         self._before()
         # Integers up to 2**53 are exact as doubles; anything else takes the checks of an element.
         if self.dtype.is_float and value.__class__ in (int, float) and abs(value) < 2**53:
@@ -456,7 +442,7 @@ class Field(FieldProtocols, FieldLike):
                     hint="give a type of NumPy, such as np.float64",
                 ) from None
         made = self._storage.to_numpy(dtype).reshape(self.shape + self.element)
-        if self.grad is not None and session.recorders and _records():
+        if self.adjoint is not None and session.recorders and _records():
             return Provenance.of(self).mark_array(made)
         return made
 
@@ -470,7 +456,9 @@ class Field(FieldProtocols, FieldLike):
             )
         refuse_mask(array, self.name)
         tape = session.recorders and session.listener
-        lost = tape and self._loses(array)  # before the conversion, which loses the provenance
+        lost = tape and lost_source(
+            self, array
+        )  # before the conversion, which loses the provenance
         given = array_of(array)
         want = self.shape + self.element
         if given.shape != want:

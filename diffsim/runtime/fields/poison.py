@@ -22,7 +22,7 @@ _MOST_TRIES = 3
 def written_since(clock: int) -> list[Field]:
     """Return the gradients that were written after that reading of the clock."""
     # Only gradients that something has added to since: others still hold what they held.
-    found = (f.grad for f in members(session.with_grad))
+    found = (f.adjoint for f in members(session.with_grad))
     return [g for g in found if g is not None and g.versions.latest > clock]
 
 

@@ -55,7 +55,7 @@ class FieldProtocols:
             """Return the field as the user writes it."""
 
         @property
-        def grad(self) -> Any: ...
+        def adjoint(self) -> object: ...
 
     # ---- equality: of the object
 
@@ -180,7 +180,7 @@ class FieldProtocols:
         if (
             tape is not None
             and tape.follows_values
-            and self.grad is not None
+            and self.adjoint is not None
             and _has_floats(found)
         ):
             raise AutodiffError(

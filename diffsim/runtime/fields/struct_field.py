@@ -104,6 +104,11 @@ class StructField(FieldProtocols, StructFieldLike):
         return bool(self._first().placed)
 
     @property
+    def adjoint(self) -> object:
+        """An adjoint of a member, if there is one."""
+        return next((f.adjoint for f in self.fields() if f.adjoint is not None), None)
+
+    @property
     def needs_grad(self) -> bool:
         return self.grad is not None
 

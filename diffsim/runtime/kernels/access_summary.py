@@ -65,7 +65,7 @@ class LaunchArguments:
         name = self.array_name(mem)
         found = args[[p.name for p in self.parameters].index(name)]
         # The memory of the gradient is that of the given field's gradient.
-        return found if self.arrays[name]._mem is mem else found.grad
+        return found if self.arrays[name]._mem is mem else found.adjoint
 
     def named(self, args: tuple[Any, ...]) -> dict[str, Any]:
         """Return the arguments by their parameters' names."""

@@ -270,7 +270,7 @@ def field_kind(p: Parameter, field: Field, kernel: str) -> ArrayKind:
             else f"pass a 0-D field of type {p.type}",
         )
     # Rank 0: no index, so 32 bits do.
-    return ArrayKind(have, 0, field.grad is not None, False, field.is_grad)
+    return ArrayKind(have, 0, field.adjoint is not None, False, field.is_grad)
 
 
 # ---- arrays
@@ -316,7 +316,7 @@ def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
                 Span.of_caller(),
                 hint=f"annotate it {p.name}: ds.template()",
             )
-        shape, grad, is_grad = value.shape, value.grad is not None, value.is_grad
+        shape, grad, is_grad = value.shape, value.adjoint is not None, value.is_grad
     elif isinstance(value, (np.ndarray, DeviceArray)):
         dtype, shape = _foreign_kind(value, want.dtype, where)
         grad = is_grad = False

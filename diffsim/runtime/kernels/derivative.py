@@ -7,17 +7,18 @@ Reverse mode is the only direction yet. A further one is a member of `Direction`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diffsim.errors import GlobalDataAccessError
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Load, Mem, RngKey
+from diffsim.ir.nodes import Atomic, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
+from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, row_number
@@ -109,6 +110,16 @@ class Derivative:
         """Whether derivatives flow through what the kernel returns."""
         ir = self.specialization.ir
         return ir.result is not None and ir.result in self.activity.temps
+
+    def unreachable_stores(self, args: tuple[Any, ...]) -> Iterator[Store | Atomic]:
+        """Yield the stores of active values whose gradient the program itself can not set or read."""
+        yield from self.activity.leaks
+        for t in self.specialization.ir.tasks:
+            for s in task_statements(t):
+                if isinstance(s, (Store, Atomic)) and s.value in self.activity.values:
+                    f = self.specialization.object_of(s.mem, args)
+                    if isinstance(f, Field) and is_lent(f):
+                        yield s
 
     @locked_cached_property
     def read_after_leak(self) -> frozenset[Mem]:

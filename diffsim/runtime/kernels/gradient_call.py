@@ -47,6 +47,10 @@ class GradientCall:
         """
         # 1. Refuse calls that belong to no launch.
         self._check_callable(returned)
+        # A kernel that stores an active value where no gradient is kept: derivatives would end there
+        # silently. A lent gradient is one of tapes, which set it to 0.
+        if (lost := next(self.derivative.unreachable_stores(args), None)) is not None:
+            raise missing_gradient(lost)
         launches = self.specialization.launches
         seeds = (self._seeds(returned),) if self.derivative.returns_active else ()
         # 2. Find the launch. `count` calls were made since the last one, this one included.
@@ -90,10 +94,6 @@ class GradientCall:
         # A field that was made anew: the launch wrote to the old one, whose gradient nobody can set.
         if self.specialization.is_stale or self.specialization.captures_changed():
             raise self._not_launched("since a field that it uses was made anew")
-        # A kernel that stores an active value where no gradient is kept: derivatives would end there
-        # silently.
-        if self.derivative.activity.leaks:
-            raise missing_gradient(self.derivative.activity.leaks[0])
         if returned is not None and not self.derivative.returns_active:
             raise AutodiffError(
                 f"what {self.name} returns does not depend on anything with a gradient",

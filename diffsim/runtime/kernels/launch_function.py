@@ -201,8 +201,8 @@ def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
     """Bind a memory (and that of its gradient) to the array that this launch was given."""
     if isinstance(array, Field):
         compiled.bind_array(mem, array.address, array.shape)
-        if mem.grad is not None and array.grad is not None:
-            compiled.bind_array(mem.grad, array.grad.address, array.shape)
+        if mem.grad is not None and array.adjoint is not None:
+            compiled.bind_array(mem.grad, array.adjoint.address, array.shape)
     elif isinstance(array, DeviceArray):
         # Trailing axes may be components of vectors or matrices.
         compiled.bind_array(mem, array.address, array.shape[: mem.rank])
@@ -295,7 +295,7 @@ def touch_array(
 ) -> None:
     """Stamp a write to an array argument (or to its gradient) within these rows."""
     if isinstance(array, Field):
-        f = array.grad if derived else array
+        f = array.adjoint if derived else array
         if f is not None:
             # The time axis is chosen by the first kernel that indexes with an argument, for arrays as for
             # captured fields (`access_summary._choose_axis`).

@@ -25,6 +25,7 @@ from diffsim.lang.host.observations import identities
 from diffsim.lang.types.matrix import Matrix
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.executable import Executable
+from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures, launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, Box, LaunchArguments
@@ -102,7 +103,9 @@ class Specialization:
         # Compared with a new count in the backward pass: an adjoint made before a field got its gradient
         # would leave that gradient at 0 (`ad/checks/integrity.py`).
         self.gradients = self.count_gradients()
-        self.differentiable = self.gradients > 0
+        self.differentiable = any(m.grad is not None for m in ir.mems)
+        # Adjoints lent to fields go with the session.
+        self.lifted_in = session.generation if session.options.lifts_rules else None
         # A kernel without gradients is recorded if it writes: it may overwrite what another adjoint loads
         # again, or a float that leads to the loss.
         self.on_tape = self.differentiable or bool(self.accesses.writes) or self._returns_float()
@@ -119,8 +122,9 @@ class Specialization:
         )
 
     def count_gradients(self) -> int:
-        """Return how many of the memories have a gradient (more than `gradients` if some came late)."""
-        return sum(m.grad is not None for m in self.ir.mems)
+        """Return how many memories have a gradient of their own (more than `gradients` if some came late)."""
+        # Lent ones do not count: launches before that know that the field held constants then.
+        return sum(m.grad is not None and not _borrows(m) for m in self.ir.mems)
 
     def fields(self) -> list[Field]:
         """Return the fields that the kernel captured."""
@@ -283,6 +287,11 @@ class Specialization:
     def gradient_call(self) -> GradientCall:
         """`kernel.grad(...)` for its launches."""
         return GradientCall(self)
+
+
+def _borrows(mem: Mem) -> bool:
+    """Whether the gradient of a captured field is lent."""
+    return mem.kind == "field" and is_lent(mem.handle())
 
 
 class Dependencies:

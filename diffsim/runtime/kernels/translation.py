@@ -90,7 +90,7 @@ def translate(
     # 3. Translate and compile as far as the IR; machine code is made at the launch.
     made = compiler.translate(kernel.source, bindings, tuple(run_time.values()), signature.result)
     ir = compiler.prepare(made.kernel, given)
-    simplicity = kernel.simplicity or session.options.kernel_simplicity
+    simplicity = kernel.simplicity or session.options.simplicity
     launch_arguments = LaunchArguments(values, arrays, kernel.source.name)
     special = Specialization(kernel, key, made, ir, launch_arguments, simplicity)
     # A dropped field frees its specializations (`Dependencies`), whose keys nobody can ask for any more.

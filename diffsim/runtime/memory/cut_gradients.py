@@ -28,7 +28,7 @@ class _Field(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     @property
-    def grad(self) -> _Gradient | None: ...
+    def adjoint(self) -> _Gradient | None: ...
 
 
 class Cut(NamedTuple):
@@ -75,7 +75,7 @@ def check_gradient(f: _Field, since: int, who: str) -> None:
     Raises:
         AutodiffError: with the statement that set the value.
     """
-    grad = f.grad
+    grad = f.adjoint
     if grad is None or not grad.versions.cuts:
         # Nearly always: one test of an attribute.
         return
