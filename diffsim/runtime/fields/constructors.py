@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import TensorType
@@ -22,7 +21,7 @@ class Layout:
     """One block for each component."""
 
 
-def checked_shape(shape: Any) -> tuple[int, ...]:
+def checked_shape(shape: object) -> tuple[int, ...]:
     """Return a shape as a tuple of positive ints."""
     if shape is None:
         shape = ()
@@ -47,11 +46,11 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 
 def make_field(
     element: tuple[int, ...],
-    dtype: Any,
-    shape: Any,
+    dtype: object,
+    shape: object,
     name: str,
     needs_grad: bool,
-    layout: Any,
+    layout: object,
 ) -> Field:
     """Make a field; without a shape it waits for a place in a layout tree."""
     for n in element:
@@ -91,7 +90,7 @@ def make_field(
     return made
 
 
-def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: bool) -> Field:
+def make_ndarray(element: tuple[int, ...], dtype: object, shape: object, needs_grad: bool) -> Field:
     """Make an array: a field that kernels get as an argument, for any shape."""
     made = make_field(element, dtype, None, "", needs_grad, None)
     # Kernels see its memory through a parameter, so one compiled kernel serves all arrays of a type and
@@ -103,12 +102,12 @@ def make_ndarray(element: tuple[int, ...], dtype: Any, shape: Any, needs_grad: b
 
 @checked
 def field(
-    dtype: Any = None,
-    shape: Any = None,
+    dtype: object = None,
+    shape: object = None,
     *,
     name: str = "",
     needs_grad: bool = False,
-    layout: Any = None,
+    layout: object = None,
     needs_dual: bool = False,
 ) -> Field:
     """Make a field of numbers, vectors or matrices.
@@ -133,7 +132,7 @@ def field(
 
 
 @checked
-def ndarray(dtype: Any, shape: Any, *, needs_grad: bool = False) -> Field:
+def ndarray(dtype: object, shape: object, *, needs_grad: bool = False) -> Field:
     """Make an array for arguments annotated `ds.types.ndarray()`; used from Python like a field.
 
     Args:

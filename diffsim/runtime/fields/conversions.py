@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from diffsim.runtime.fields.field import Field
 
 
-def refuse_mask(array: Any, where: str) -> None:
+def refuse_mask(array: object, where: str) -> None:
     """Raise FieldError for an array of NumPy some of whose elements do not count."""
     # Masked arrays would be copied with what is under the mask, silently.
     if isinstance(array, np.ndarray) and hasattr(array, "mask"):  # np.ma would be imported for it
@@ -32,7 +32,7 @@ def refuse_mask(array: Any, where: str) -> None:
 _NOT_AN_ARRAY = np.array(None)
 
 
-def array_of(value: Any) -> np.ndarray:
+def array_of(value: object) -> np.ndarray:
     """Return a value as an array; of dtype object if it can not be one, as it is if it holds fields."""
     # What the tape does not follow any more is a plain number.
     if isinstance(value, Tracked) and not value.follows():
@@ -46,7 +46,7 @@ def array_of(value: Any) -> np.ndarray:
         return _NOT_AN_ARRAY  # rows of different lengths, a list that holds itself
 
 
-def index_of(field: Field, key: Any) -> tuple[int, ...]:
+def index_of(field: Field, key: object) -> tuple[int, ...]:
     """Return the index of an element, as one number for each axis."""
     if key is None:
         key = ()
@@ -90,7 +90,7 @@ def index_of(field: Field, key: Any) -> tuple[int, ...]:
     return tuple(index)
 
 
-def scalar_of(field: Field, value: Any) -> Any:
+def scalar_of(field: Field, value: object) -> Any:
     """Return a number for an element of a field of scalars."""
     # `np.array([1.0])` and 0-D arrays are what NumPy's reductions give.
     if isinstance(value, np.ndarray) and value.size == 1:
@@ -119,7 +119,7 @@ def scalar_of(field: Field, value: Any) -> Any:
     return value
 
 
-def element_of(field: Field, value: Any) -> Any:
+def element_of(field: Field, value: object) -> Any:
     """Return the components for an element of a field of vectors or matrices."""
     made = array_of(value)
     t = an(tensor(field.dtype, field.element))

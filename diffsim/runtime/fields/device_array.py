@@ -41,7 +41,7 @@ class DeviceArray:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         memory: int,
-        owner: Any,
+        owner: object,
         device: Device,
     ) -> None:
         self.device = device
@@ -74,7 +74,7 @@ class DeviceArray:
         return address < self.address + self.nbytes and self.address < address + nbytes
 
 
-def is_on_gpu(value: Any) -> bool:
+def is_on_gpu(value: object) -> bool:
     """Return whether a value has the CUDA array interface, and is on a GPU."""
     if isinstance(value, (np.ndarray, Field)) or not hasattr(
         type(value), "__cuda_array_interface__"
@@ -83,7 +83,7 @@ def is_on_gpu(value: Any) -> bool:
     return getattr(value, "is_cuda", True) is True  # all tensors of PyTorch have the interface
 
 
-def known_as(array: Any) -> Any:
+def known_as(array: object) -> Any:
     """Return the key of an array argument in launch histories: its identity, or its place in memory."""
     if isinstance(array, DeviceArray):
         return array.address, array.shape

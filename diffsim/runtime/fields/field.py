@@ -170,7 +170,7 @@ class Field(FieldProtocols, FieldLike):
         assert isinstance(storage, HostStorage), "this is for the CPU"
         return storage.array
 
-    def _written(self, value: Any) -> np.ndarray:
+    def _written(self, value: object) -> np.ndarray:
         """Return the components of the elements that Python has just written, for a replay."""
         form = self._storage.layout
         made = np.empty(form.components, form.dtype.numpy)
@@ -189,7 +189,7 @@ class Field(FieldProtocols, FieldLike):
             return made
         return storage
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         # A misspelt attribute (`x.vaule = 1`) would do nothing silently.
         if name not in _CHANGING and (name not in _FIXED or name in self.__dict__):
             self._refuse_assignment(name)
@@ -346,7 +346,7 @@ class Field(FieldProtocols, FieldLike):
             axis = self.versions.axis
             tape.writing(self, None if index is None or axis is None else index[axis])
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         # A launch of another thread is in progress: its elements are not defined yet (docs/adr/0022).
         if closed[0]:
             wait()
@@ -364,7 +364,7 @@ class Field(FieldProtocols, FieldLike):
             made.provenance = Provenance.of(self)
         return made
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         followed = None
         lost = None
         if closed[0]:
@@ -405,11 +405,11 @@ class Field(FieldProtocols, FieldLike):
             if lost:
                 tape.lost(lost)
 
-    def _place(self, key: Any) -> int:
+    def _place(self, key: object) -> int:
         """Return the number of an element's first component among the scalars in memory."""
         return sum(map(operator.mul, index_of(self, key), self._strides))
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: object) -> None:
         """Set every element (of a vector field: to a number, or to a vector)."""
         # `listener`, not `tape`: other threads' tapes must hear of the write as well.
         tape = session.recorders and session.listener
@@ -446,7 +446,7 @@ class Field(FieldProtocols, FieldLike):
             return Provenance.of(self).mark_array(made)
         return made
 
-    def from_numpy(self, array: Any) -> None:
+    def from_numpy(self, array: object) -> None:
         """Copy an array of shape `field.shape` + shape of one element into the field."""
         if isinstance(array, Field):
             raise FieldError(
@@ -563,7 +563,7 @@ class Field(FieldProtocols, FieldLike):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-        stream: Any = export.NOT_GIVEN,
+        stream: object = export.NOT_GIVEN,
     ) -> Any:
         if not copy:  # a copy is not shared
             self._export()

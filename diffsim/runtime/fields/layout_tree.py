@@ -61,7 +61,7 @@ class Node:
         self.fields: weakref.WeakSet[Field] = weakref.WeakSet()
         """Those placed here or below: a tree does not keep them."""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """Refuse `copy`, `deepcopy` and `pickle`."""
         raise refuse(
             "a layout",
@@ -69,7 +69,7 @@ class Node:
             "make the same layout again where it is needed",
         )
 
-    def dense(self, axes: Axes, size: Any) -> Node:
+    def dense(self, axes: Axes, size: object) -> Node:
         """Divide each element into a dense array.
 
         Args:
@@ -93,7 +93,7 @@ class Node:
         return Node(self, dict(zip(axes.numbers, dims, strict=True)))
 
     # Refused by name: Taichi's programs use them, and an unknown attribute would not say what to do instead.
-    def _sparse(self, *args: Any, **kwargs: Any) -> Node:
+    def _sparse(self, *args: object, **kwargs: object) -> Node:
         raise FieldError(
             "sparse layouts (pointer, bitmasked, dynamic, hash) are not there: fields are dense",
             Span.of_caller(),
@@ -103,7 +103,7 @@ class Node:
 
     pointer = bitmasked = dynamic = hash = _sparse
 
-    def place(self, *fields: Any) -> Node:
+    def place(self, *fields: object) -> Node:
         """Allocate fields (and their gradients, if any) with the axes of this node."""
         # In the order of the tree, slowest first; an axis that occurs twice has its sizes multiplied.
         sizes: dict[int, int] = {}
@@ -168,7 +168,7 @@ class Root(Node):
         # At `ds.init` and `ds.reset` a program builds its tree anew.
         session.at_reset.append(self.forget)
 
-    def __reduce_ex__(self, protocol: Any) -> str:
+    def __reduce_ex__(self, protocol: object) -> str:
         """Copy and pickle by name: there is one root in each process."""
         return "root"
 

@@ -124,7 +124,7 @@ class FieldProtocols:
     def __reversed__(self) -> Any:
         return self.__iter__()
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: object) -> None:
         raise self._not_there(
             f"del {self._called()}[...]", "elements stay where they are: set them to 0"
         )
@@ -134,13 +134,13 @@ class FieldProtocols:
             raise self._not_there(f"the format {spec!r}", f"name an element: {self._sample()}")
         return str(self)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """Refuse `copy`, `deepcopy` and `pickle`."""
         raise refuse(self.in_words(), NO_COPIES, COPY_INSTEAD)
 
     # ---- NumPy
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:  # NumPy's protocol asks for a ValueError; FieldError is one
             raise FieldError(
                 f"an array of {self.in_words()} is always a copy",
@@ -199,18 +199,18 @@ class FieldProtocols:
         )
 
 
-def _is_field(thing: Any) -> bool:
+def _is_field(thing: object) -> bool:
     return isinstance(thing, FieldProtocols)
 
 
-def _copied(thing: Any) -> Any:
+def _copied(thing: object) -> Any:
     """Replace fields in an argument of a function of NumPy by arrays."""
     if isinstance(thing, (list, tuple)) and any(map(_is_field, thing)):
         return type(thing)([_copied(t) for t in thing])
     return np.asarray(thing) if _is_field(thing) else thing
 
 
-def _has_floats(found: Any) -> bool:
+def _has_floats(found: object) -> bool:
     """Return whether there are numbers with a derivative in a result: answers and positions have none."""
     if isinstance(found, (list, tuple)):
         return any(map(_has_floats, found))
@@ -221,14 +221,14 @@ def _has_floats(found: Any) -> bool:
 
 
 def _operator(sign: str, *, right: bool = False) -> Any:
-    def refuse(self: FieldProtocols, other: Any) -> Any:
+    def refuse(self: FieldProtocols, other: object) -> Any:
         self._refuse(sign, right=right)
 
     return refuse
 
 
 def _call(text: str) -> Any:
-    def refuse(self: FieldProtocols, *args: Any) -> Any:
+    def refuse(self: FieldProtocols, *args: object) -> Any:
         what = (
             text.format(self._called()) if text != "{}" else f"{self._called()} as a whole number"
         )

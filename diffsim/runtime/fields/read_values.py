@@ -89,7 +89,7 @@ class Provenance:
             and self.field is not None
         )
 
-    def mark(self, made: Any) -> Any:
+    def mark(self, made: object) -> Any:
         """Give a number, array, vector or matrix this provenance."""
         if not self.live:
             return made
@@ -138,7 +138,9 @@ class Followed:
 
     __slots__ = ()
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: object, method: str, *inputs: object, **options: object
+    ) -> Any:
         # NumPy computes with plain arrays; calling the ufunc on marked ones would come back here.
         made = getattr(ufunc, method)(*_plain(inputs), **_plain(options))
         source = source_of(inputs)
@@ -147,13 +149,13 @@ class Followed:
             return made
         return made if source is None else source.mark(made)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, options: Any) -> Any:
         made = function(*_plain(args), **_plain(options))
         source = source_of((args, options))
         return made if source is None else source.mark(made)
 
 
-def _plain(thing: Any) -> Any:
+def _plain(thing: object) -> Any:
     """Return the same numbers and arrays without provenance."""
     if isinstance(thing, TrackedArray):
         return thing.view(np.ndarray)
@@ -173,7 +175,7 @@ class TrackedArray(Followed, np.ndarray):
 
     provenance: Provenance | None
 
-    def __array_finalize__(self, origin: Any) -> None:
+    def __array_finalize__(self, origin: object) -> None:
         # Called by NumPy for each view and slice: they keep the mark without any work.
         self.provenance = getattr(origin, "provenance", None)
 
@@ -192,7 +194,7 @@ class TrackedArray(Followed, np.ndarray):
     def trace(self, *args: Any, **options: Any) -> Any:
         return np.trace(self, *args, **options)
 
-    def _marked(self, made: Any) -> Any:
+    def _marked(self, made: object) -> Any:
         return made if self.provenance is None else self.provenance.mark(made)
 
     def __reduce__(self) -> Any:
@@ -242,7 +244,7 @@ class TrackedFloat(Followed, float, Tracked):
         """Return False: it is a constant."""
         return False
 
-    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+    def apply(self, op: Op, args: Sequence[object]) -> Any:
         """Evaluate an op of which this is one operand."""
         # An operand that dispatches itself (a `Recorded`, a value of a kernel) decides.
         for a in args:
@@ -256,7 +258,7 @@ class TrackedFloat(Followed, float, Tracked):
 
 
 def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any], Any]:
-    def method(self: TrackedFloat, other: Any) -> Any:
+    def method(self: TrackedFloat, other: object) -> Any:
         # `Recorded` has the reflected operator, which records.
         if isinstance(other, Tracked) and not isinstance(other, TrackedFloat):
             return NotImplemented
@@ -266,7 +268,7 @@ def _forward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any]
 
 
 def _backward(compute: Callable[[Any, Any], Any]) -> Callable[[TrackedFloat, Any], Any]:
-    def method(self: TrackedFloat, other: Any) -> Any:
+    def method(self: TrackedFloat, other: object) -> Any:
         return self.provenance.mark(compute(other, float(self)))
 
     return method

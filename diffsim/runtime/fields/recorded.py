@@ -47,7 +47,7 @@ class Recorded(Tracked):
     # Equal by value and mutable in its gradient.
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, value: Any, tape: Recorder) -> None:
+    def __init__(self, value: object, tape: Recorder) -> None:
         entries = value.entries if isinstance(value, Matrix) else value
         # f64 whatever the kernel returns, as Python's own arithmetic is.
         self.array = np.asarray(entries, np.float64)
@@ -121,7 +121,7 @@ class Recorded(Tracked):
 
     # ---- ops
 
-    def apply(self, op: Op, args: Sequence[Any]) -> Any:
+    def apply(self, op: Op, args: Sequence[object]) -> Any:
         """Evaluate an op of which this is one operand, and record it."""
         if op is ops.stop_grad:
             return self.value
@@ -150,34 +150,34 @@ class Recorded(Tracked):
         self.tape.computed(made, [part for part in parts if not part[1].is_zero])
         return made
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         return self._binary(ops.add, self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Any:
         return self._binary(ops.add, other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Any:
         return self._binary(ops.sub, self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Any:
         return self._binary(ops.sub, other, self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Any:
         return self._binary(ops.mul, self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: object) -> Any:
         return self._binary(ops.mul, other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Any:
         return self._binary(ops.div, self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Any:
         return self._binary(ops.div, other, self)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: object) -> Any:
         return self._binary(ops.power, self, other)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: object) -> Any:
         return self._binary(ops.power, other, self)
 
     def __neg__(self) -> Any:
@@ -189,7 +189,7 @@ class Recorded(Tracked):
     def __abs__(self) -> Any:
         return self.apply(ops.abs, (self,))
 
-    def _binary(self, op: Op, a: Any, b: Any) -> Any:
+    def _binary(self, op: Op, a: object, b: object) -> Any:
         other = b if a is self else a
         # Python then asks the other operand, or raises its own TypeError.
         if not isinstance(other, (Recorded, Matrix, int, float, np.generic)):
@@ -238,19 +238,19 @@ class Recorded(Tracked):
         # Control flow by a value is piecewise constant, so that the branch taken has the right gradient.
         return bool(self.array)
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         return self.value == _plain(other)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: object) -> Any:
         return self.value < _plain(other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> Any:
         return self.value <= _plain(other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> Any:
         return self.value > _plain(other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> Any:
         return self.value >= _plain(other)
 
     def __repr__(self) -> str:
@@ -322,7 +322,7 @@ class _Scatter:
         return made
 
 
-def _is_active(a: Any) -> bool:
+def _is_active(a: object) -> bool:
     """Return whether a gradient flows to an operand; check that an element read from a field is fresh."""
     if isinstance(a, Recorded):
         return True
@@ -356,7 +356,7 @@ def _is_active(a: Any) -> bool:
     return False
 
 
-def _array(a: Any) -> np.ndarray:
+def _array(a: object) -> np.ndarray:
     if isinstance(a, Recorded):
         return a.array
     if not isinstance(a, (Matrix, int, float, np.generic, np.ndarray)):
@@ -368,5 +368,5 @@ def _array(a: Any) -> np.ndarray:
     return np.asarray(a.entries if isinstance(a, Matrix) else a, np.float64)
 
 
-def _plain(a: Any) -> Any:
+def _plain(a: object) -> Any:
     return a.value if isinstance(a, Recorded) else a

@@ -6,7 +6,7 @@ gradients and tapes need to know nothing of structs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from diffsim.errors import FieldError, OperationError, Span, shown
@@ -53,7 +53,7 @@ class StructField(FieldProtocols, StructFieldLike):
             self.in_words() if members else "a field of structs", name, members, hint
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         members = self.__dict__.get("_struct", {})
         if name in members:
             raise FieldError(
@@ -154,7 +154,7 @@ class StructField(FieldProtocols, StructFieldLike):
     def _array_text(self) -> str:
         return f"{self._called()}.{next(iter(self._struct))}.to_numpy()"
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
         # `to_numpy()` gives a dictionary, of which NumPy would make a 0-D array of objects.
         raise OperationError(
             f"{self.in_words()} can not become one array",
@@ -164,7 +164,7 @@ class StructField(FieldProtocols, StructFieldLike):
 
     # ---- elements and whole contents
 
-    def __getitem__(self, key: Any) -> Element:
+    def __getitem__(self, key: object) -> Element:
         found = Element(self, key)
         # Now, so that the error is in the line of the index rather than where a member is used.
         index_of(self._first_plain(), key)
@@ -173,7 +173,7 @@ class StructField(FieldProtocols, StructFieldLike):
     def _first_plain(self) -> Field:
         return self.fields()[0]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         given = value.to_dict() if isinstance(value, (Struct, Element)) else value
         if not isinstance(given, dict) or set(given) != set(self._struct):
             raise FieldError(
@@ -189,11 +189,11 @@ class StructField(FieldProtocols, StructFieldLike):
         """Return a copy: an array for each member, by name."""
         return {member: f.to_numpy() for member, f in self._struct.items()}
 
-    def from_numpy(self, arrays: dict[str, Any]) -> None:
+    def from_numpy(self, arrays: Mapping[str, object]) -> None:
         """Copy an array for each member, by name, into the field; members left out stay as they are."""
         self._each(arrays, lambda f, a: f.from_numpy(a))
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: object) -> None:
         """Set all elements: to a struct, or all numbers to one number."""
         if isinstance(value, (int, float)):
             for f in self._struct.values():
@@ -213,7 +213,7 @@ class StructField(FieldProtocols, StructFieldLike):
         for member, f in self._struct.items():
             f.copy_from(other._struct[member])
 
-    def _each(self, given: Any, do: Callable[[Any, Any], None]) -> None:
+    def _each(self, given: object, do: Callable[[Any, Any], None]) -> None:
         if not isinstance(given, dict) or not set(given) <= set(self._struct):
             raise FieldError(
                 f"{self.name} takes a dictionary of its members, not {describe(given)}",
@@ -230,7 +230,7 @@ class Element:
 
     __slots__ = ("_field", "_key")
 
-    def __init__(self, field: StructField, key: Any) -> None:
+    def __init__(self, field: StructField, key: object) -> None:
         # Past `__setattr__`, which writes to the field.
         object.__setattr__(self, "_field", field)
         object.__setattr__(self, "_key", key)
@@ -244,7 +244,7 @@ class Element:
     def __getattr__(self, member: str) -> Any:
         return self._member(member)[self._key]
 
-    def __setattr__(self, member: str, value: Any) -> None:
+    def __setattr__(self, member: str, value: object) -> None:
         self._member(member)[self._key] = value
 
     def __dir__(self) -> list[str]:
@@ -261,7 +261,7 @@ class Element:
         """Copy the element as a struct."""
         return self._field.type(**self.to_dict())
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         """Copy and pickle as a struct: what the element is now."""
         return self._field.type(**self.to_dict()).__reduce__()
 
@@ -282,7 +282,7 @@ class Element:
 
 
 def make_struct_field(
-    t: StructType, shape: Any, name: str, needs_grad: bool, layout: Any
+    t: StructType, shape: object, name: str, needs_grad: bool, layout: object
 ) -> StructField:
     """Make the fields of all members."""
     members: dict[str, Any] = {}
@@ -318,12 +318,12 @@ class StructNamespace:
 
     @staticmethod
     def field(
-        members: dict[str, Any],
-        shape: Any = None,
+        members: Mapping[str, object],
+        shape: object = None,
         *,
         name: str = "",
         needs_grad: bool = False,
-        layout: Any = None,
+        layout: object = None,
     ) -> StructField:
         """Make a field of structs with these members; see `StructType.field` for the other arguments."""
         if not isinstance(members, dict):

@@ -67,11 +67,11 @@ class LaunchArguments:
         # The memory of the gradient is that of the given field's gradient.
         return found if self.arrays[name]._mem is mem else found.adjoint
 
-    def named(self, args: tuple[Any, ...]) -> dict[str, Any]:
+    def named(self, args: tuple[object, ...]) -> dict[str, Any]:
         """Return the arguments by their parameters' names."""
         return dict(zip((p.name for p in self.parameters), args, strict=True))
 
-    def scalars(self, args: tuple[Any, ...]) -> list[bool | int | float]:
+    def scalars(self, args: tuple[object, ...]) -> list[bool | int | float]:
         """Return the arguments that are passed by value, flattened to scalars."""
         made: list[bool | int | float] = []
         for p, a in zip(self.parameters, args, strict=True):
@@ -85,7 +85,7 @@ class LaunchArguments:
                 made += flatten(p, a, self.kernel)
         return made
 
-    def key(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def key(self, args: tuple[object, ...]) -> tuple[Any, ...]:
         """Return the key of launches with these arguments in a `LaunchHistory`."""
         key: list[Any] = []
         for p, a in zip(self.parameters, args, strict=True):
@@ -157,7 +157,7 @@ class AccessSummary:
             if isinstance(s, (Store, Atomic)) and s.mem.is_grad and not _is_zero(s.value)
         ]
 
-    def box(self, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
+    def box(self, a: RegionAccess, args: tuple[object, ...]) -> Box | None:
         """Return the field and row that an access reaches; None for an array of another library."""
         f = self._arguments.object_of(a.mem, args)
         if not isinstance(f, Field):
@@ -165,7 +165,7 @@ class AccessSummary:
             return None
         return f, row_number(a, f.versions.axis, self._arguments.named(args))
 
-    def may_alias(self, one: RegionAccess, other: RegionAccess, args: tuple[Any, ...]) -> bool:
+    def may_alias(self, one: RegionAccess, other: RegionAccess, args: tuple[object, ...]) -> bool:
         """Return whether two accesses may reach the same element in a launch with these arguments."""
         f = self._arguments.object_of(one.mem, args)
         if f is None or f is not self._arguments.object_of(other.mem, args):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 
-def check_separate(special: Specialization, mems: tuple[Mem, ...], args: tuple[Any, ...]) -> None:
+def check_separate(
+    special: Specialization, mems: tuple[Mem, ...], args: tuple[object, ...]
+) -> None:
     """Refuse a launch in which two memories of the kernel alias; it was compiled for separate ones.
 
     An array passed twice is one memory for the kernel too and comes here once.

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,9 @@ class Signature:
         made = "".join(f"{n}, " for n in self.names)
         return eval(f"lambda {', '.join(texts)}: ({made})", space)
 
-    def bind_by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def bind_by_name(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[Any, ...]:
         """Do what `binder` does in small steps, to say what is wrong with a call.
 
         Raises:
@@ -127,7 +129,7 @@ class Signature:
         return tuple(made)
 
 
-def _parameter(name: str, hint: Any, source: Source) -> Parameter:
+def _parameter(name: str, hint: object, source: Source) -> Parameter:
     if isinstance(hint, Template) or hint is Template:
         return Parameter(name, "template")
     # `ds.template` without its parentheses.
@@ -138,7 +140,7 @@ def _parameter(name: str, hint: Any, source: Source) -> Parameter:
     return Parameter(name, "value", _value_type(hint, source, name))
 
 
-def _value_type(hint: Any, source: Source, name: str) -> Type:
+def _value_type(hint: object, source: Source, name: str) -> Type:
     if isinstance(hint, TensorType):
         return hint
     # Before the scalar types, whose error has a hint that does not fit.
@@ -163,7 +165,7 @@ def _value_type(hint: Any, source: Source, name: str) -> Type:
 # ---- values
 
 
-def flatten(p: Parameter, value: Any, kernel: str) -> list[Any]:
+def flatten(p: Parameter, value: object, kernel: str) -> list[Any]:
     """Flatten one argument to scalars, and check each.
 
     Raises:
@@ -245,7 +247,7 @@ def scalar_argument(p: Parameter, t: ScalarType, value: Any, kernel: str) -> Any
 # ---- fields in place of floats
 
 
-def takes_field(p: Parameter, value: Any) -> bool:
+def takes_field(p: Parameter, value: object) -> bool:
     """Return whether the value is a field, whose element the launch reads for a float parameter."""
     return isinstance(value, Field) and p.kind == "value" and p.type is not None and p.type.is_float
 
@@ -297,7 +299,7 @@ class ArrayKind:
     same: int = -1
 
 
-def array_kind(p: Parameter, value: Any, kernel: str) -> ArrayKind:
+def array_kind(p: Parameter, value: object, kernel: str) -> ArrayKind:
     """Return the kind of an array argument.
 
     Raises:
@@ -381,7 +383,7 @@ def _foreign_kind(
     return tensor(scalar, element), value.shape[:axes]
 
 
-def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
+def find_same(kinds: list[ArrayKind], values: Sequence[object]) -> list[ArrayKind]:
     """Return the kinds of a launch's arrays, with arrays that are passed twice marked."""
     made: list[ArrayKind] = []
     for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
@@ -395,7 +397,7 @@ def find_same(kinds: list[ArrayKind], values: list[Any]) -> list[ArrayKind]:
     return made
 
 
-def _same_memory(a: Any, b: Any) -> bool:
+def _same_memory(a: object, b: object) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         # Identity does not do: `a[:]` is another object for the same elements.
         return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.dtype == b.dtype

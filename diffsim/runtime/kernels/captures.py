@@ -60,7 +60,7 @@ def _test(w: Writer, observed: Observation) -> str:
     return f"$differs({place}, {w.use(kept, 'k')})"
 
 
-def _differs(now: Any, kept: Any) -> bool:
+def _differs(now: object, kept: object) -> bool:
     """Tell whether a value has changed, or is the same but was read from a field that the tape follows."""
     # Equal is not enough: a number read from a field on a tape has a derivative, which a constant in the
     # kernel would lose.
@@ -85,7 +85,7 @@ def _question(w: Writer, observed: Observation) -> str:
     return f"{owner}[{key}]" if observed.how == ITEM else f"{key} in {owner}"
 
 
-def _thing(w: Writer, thing: Any, stem: str) -> str:
+def _thing(w: Writer, thing: object, stem: str) -> str:
     return w.use(thing, stem) + ("()" if isinstance(thing, Ref) else "")
 
 
@@ -144,6 +144,6 @@ def check_lasts(special: Specialization) -> None:
             )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = "gone" if value is GONE else repr(value)
     return text if len(text) < 40 else text[:37] + "..."

@@ -182,7 +182,7 @@ class Derivative:
         """Its launch function: (args, since, seed), or (args, since, seed, cotangent)."""
         return launch_function.derivative(self)
 
-    def refuse_stale(self, k: int, args: tuple[Any, ...], since: int) -> None:
+    def refuse_stale(self, k: int, args: tuple[object, ...], since: int) -> None:
         """Raise the error for read number `k`, of a value that changed since the forward launch.
 
         In a gradient that the user wrote (`ds.ad.grad_for`) what it computes again is taken for right.

@@ -35,7 +35,7 @@ class GradientCall:
         self.derivative = specialization.derivative
         self.name = specialization.name
 
-    def __call__(self, *args: Any, returned: Any = None) -> None:
+    def __call__(self, *args: object, returned: object = None) -> None:
         """Run the derivative of a launch with these arguments.
 
         A kernel that was never launched is taken as if it were launched now, if its derivative needs nothing
@@ -80,7 +80,7 @@ class GradientCall:
         if key is not None:
             launches.answered(key, count)
 
-    def _check_callable(self, returned: Any) -> None:
+    def _check_callable(self, returned: object) -> None:
         """Refuse a call that belongs to no launch, or that could not give the right gradient."""
         if session.tape is not None:
             raise AutodiffError(
@@ -101,7 +101,7 @@ class GradientCall:
                 hint="leave out returned=",
             )
 
-    def _check_cuts(self, args: tuple[Any, ...], since: int) -> None:
+    def _check_cuts(self, args: tuple[object, ...], since: int) -> None:
         """Refuse gradients of values that Python set after the launch; code of the user's is trusted."""
         # In a gradient written by the user, launches recompute what the gradient belongs to.
         if session.recomputed_from is None:
@@ -110,7 +110,7 @@ class GradientCall:
                 if isinstance(f, Field):
                     check_gradient(f, since, self.name)
 
-    def _adds_to(self, args: tuple[Any, ...]) -> Iterator[Field]:
+    def _adds_to(self, args: tuple[object, ...]) -> Iterator[Field]:
         """Return the gradients that the derivative writes in a launch with these arguments."""
         for a in self.derivative.accesses.writes:
             # A cotangent that is consumed is written as well: cleared, since it belonged to the overwritten
@@ -119,7 +119,7 @@ class GradientCall:
             if isinstance(f, Field) and f.is_grad:
                 yield f
 
-    def _seeds(self, returned: Any) -> list[float]:
+    def _seeds(self, returned: object) -> list[float]:
         """Return the cotangent of what the kernel returns as a list of scalars."""
         result = self.specialization.ir.result
         assert result is not None
@@ -143,7 +143,7 @@ class GradientCall:
 
     # ---- the launch that a call belongs to
 
-    def _known_launches(self, args: tuple[Any, ...]) -> Any:
+    def _known_launches(self, args: tuple[object, ...]) -> Any:
         """Return the key of the launches with these arguments; None if the derivative needs no launch."""
         launches = self.specialization.launches
         if launches.last is None:
@@ -163,7 +163,7 @@ class GradientCall:
             raise self._not_launched("lately" if launches.forgot else "with these arguments")
         return key
 
-    def _check_needs_no_launch(self, args: tuple[Any, ...]) -> None:
+    def _check_needs_no_launch(self, args: tuple[object, ...]) -> None:
         """Raise an error if the derivative needs what a launch with these arguments writes, or draws."""
         hint = f"launch it first: {self.name}(...), then {self.name}.grad(...)"
         if self.derivative.draws_random:

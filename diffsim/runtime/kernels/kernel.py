@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from diffsim import locks
@@ -66,7 +66,7 @@ class Kernel(Named):
         self,
         function: Callable[..., Any],
         simplicity: str | None,
-        owner: Any = None,
+        owner: weakref.ref[Any] | None = None,
         source: Source | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -114,7 +114,7 @@ class Kernel(Named):
         """Discard the launch function, which the next call fetches from its specialization."""
         self._launch = self._first
 
-    def __get__(self, owner: Any, kind: Any = None) -> Kernel | BoundKernel:
+    def __get__(self, owner: object, kind: object = None) -> Kernel | BoundKernel:
         if owner is None:
             return self
         # Hot path of kernels that are methods: one dictionary look-up and one small object for each access.
@@ -123,7 +123,7 @@ class Kernel(Named):
             found = self._bind_to(owner)
         return BoundKernel(found, owner)
 
-    def _bind_to(self, owner: Any) -> Kernel:
+    def _bind_to(self, owner: object) -> Kernel:
         """Make the kernel of one object, by identity: equal objects have kernels of their own."""
         bound, number = self.bound, id(owner)
         try:
@@ -158,7 +158,7 @@ class Kernel(Named):
             self._count = len(self._signature.names)
         return self._signature
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         # A launch costs a third of a microsecond: the arguments are not even counted before it, and the try
         # block costs nothing unless something is raised.
         if kwargs:
@@ -180,7 +180,7 @@ class Kernel(Named):
             return self(*self.bind(args, {}))
         return self._run(args, by_field=by_field)
 
-    def gives_fields(self, args: tuple[Any, ...]) -> bool:
+    def gives_fields(self, args: tuple[object, ...]) -> bool:
         """Return whether there are fields, or values of a tape, in place of numbers among the arguments."""
         return any(
             takes_field(p, a) or (isinstance(a, Recorded) and p.kind == "value")
@@ -192,7 +192,7 @@ class Kernel(Named):
         """The parameters that a call gives: all but `self`."""
         return self.signature.parameters[0 if self.owner is None else 1 :]
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Any, ...]:
         """Bind a call's arguments to the parameters: one for each, in order.
 
         Raises:
@@ -205,7 +205,7 @@ class Kernel(Named):
         except TypeError:  # the binder does nothing but bind: Python refused the call
             return signature.bind_by_name(args, kwargs)
 
-    def _first(self, *args: Any) -> Any:
+    def _first(self, *args: object) -> Any:
         """Compile at the first call; from then on the launch function is called directly."""
         self._need_all(args)
         if self.gives_fields(args):
@@ -219,12 +219,12 @@ class Kernel(Named):
         self._launch = special.launch
         return special.launch(*values)
 
-    def _dispatch(self, *args: Any) -> Any:
+    def _dispatch(self, *args: object) -> Any:
         self._need_all(args)
         special, values = self.specialize(args)
         return special.launch(*values)
 
-    def _need_all(self, args: tuple[Any, ...]) -> None:
+    def _need_all(self, args: tuple[object, ...]) -> None:
         """Raise, as Python does for a launch function, where the number of arguments differs.
 
         `__call__` then binds them and launches again, so nothing may have been launched before this.
@@ -232,7 +232,7 @@ class Kernel(Named):
         if len(args) != self._count:
             raise launch_function.UnboundArguments
 
-    def _run(self, args: tuple[Any, ...], *, by_field: bool) -> Any:
+    def _run(self, args: tuple[object, ...], *, by_field: bool) -> Any:
         """Launch, compiling as often as captured values turn out to have changed.
 
         Args:
@@ -316,7 +316,7 @@ class Kernel(Named):
             self._grad = GradKernel(self)
         return self._grad
 
-    def _only(self, args: tuple[Any, ...]) -> Specialization:
+    def _only(self, args: tuple[object, ...]) -> Specialization:
         if not isinstance(args, (tuple, list)):
             raise FieldError(
                 f"args is a tuple of the arguments of a launch, not {shown(args)}",
@@ -339,7 +339,7 @@ class Kernel(Named):
         # The latest one: with several, `args` selects.
         return next(reversed(self.specializations.values()))
 
-    def ir(self, after: str = "simplify", args: tuple[Any, ...] = ()) -> str:
+    def ir(self, after: str = "simplify", args: tuple[object, ...] = ()) -> str:
         """Return the kernel in diffsim's IR.
 
         Args:
@@ -353,11 +353,11 @@ class Kernel(Named):
             return print_kernel(special.translation.kernel)
         return print_kernel(compiler.ir_after(special.ir, after))
 
-    def llvm(self, args: tuple[Any, ...] = ()) -> str:
+    def llvm(self, args: tuple[object, ...] = ()) -> str:
         """Return the kernel in LLVM IR, as handed to LLVM for the CPU."""
         return compiler.llvm_text(self._only(args).ir)
 
-    def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
+    def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
         """Return the kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self._only(args).ir, sm)
 
@@ -375,11 +375,11 @@ class BoundKernel(Bound):
 
     __slots__ = ("kernel", "owner")
 
-    def __init__(self, kernel: Kernel, owner: Any) -> None:
+    def __init__(self, kernel: Kernel, owner: object) -> None:
         self.kernel = kernel
         self.owner = owner
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.kernel(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -403,7 +403,7 @@ class GradKernel:
     def __reduce__(self) -> Any:
         return getattr, (self.kernel, "grad")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: object, **kwargs: object) -> None:
         if kwargs or len(args) != self._count:
             named = "returned" in self.kernel.signature.names
             # `returned=` is no parameter of the kernel, unless the user has one of that name: then it means
@@ -422,7 +422,7 @@ class GradKernel:
     def _count(self) -> int:
         return len(self.kernel.signature.names)
 
-    def _first(self, *args: Any, returned: Any = None) -> None:
+    def _first(self, *args: object, returned: object = None) -> None:
         by_field = self.kernel.gives_fields(args)
         special, values = self.kernel.specialize(args, by_field=by_field)
         if not special.differentiable:
@@ -436,15 +436,15 @@ class GradKernel:
             self._launch = special.gradient_call
         special.gradient_call(*values, returned=returned)
 
-    def ir(self, after: str = "autodiff", args: tuple[Any, ...] = ()) -> str:
+    def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
         """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
         return print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
 
-    def llvm(self, args: tuple[Any, ...] = ()) -> str:
+    def llvm(self, args: tuple[object, ...] = ()) -> str:
         """Return the adjoint in LLVM IR, as handed to LLVM for the CPU."""
         return compiler.llvm_text(self.kernel._only(args).derivative.ir)
 
-    def ptx(self, sm: int = 80, args: tuple[Any, ...] = ()) -> str:
+    def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
         """Return the adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return _ptx(self.kernel._only(args).derivative.ir, sm)
 

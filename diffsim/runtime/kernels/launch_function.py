@@ -55,7 +55,7 @@ class Writer:
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
 
-    def use(self, thing: Any, stem: str) -> str:
+    def use(self, thing: object, stem: str) -> str:
         """Return the global name of an object, made at its first use."""
         # Linear, but a launch function uses a few dozen objects. By identity: equal objects may not be
         # interchangeable.
@@ -69,7 +69,7 @@ class Writer:
     def emit(self, *lines: str) -> None:
         self.lines += ["    " + line for line in lines]
 
-    def guard(self, start: int, lock: Any) -> None:
+    def guard(self, start: int, lock: object) -> None:
         """Indent the lines since `start` under a lock: threads of Python share the parameter block."""
         # Python may switch threads between packing and the call, and a long launch lets go of the GIL
         # (docs/adr/0022): another thread would overwrite arguments, or the result, that are still needed.
@@ -124,11 +124,11 @@ class UnboundArguments(TypeError):
     """
 
 
-def _followed(a: Any) -> bool:
+def _followed(a: object) -> bool:
     return isinstance(a, Tracked) and not isinstance(a, float)
 
 
-def _coerced(arguments: LaunchArguments, *args: Any) -> list[Any]:
+def _coerced(arguments: LaunchArguments, *args: object) -> list[Any]:
     """Convert the arguments to scalars, checking each.
 
     Raises:
@@ -248,7 +248,7 @@ def _rows_text(access: RegionAccess) -> str:
 
 
 def write_stamps(
-    w: Writer, special: Specialization, written: list[RegionAccess], writer: Any
+    w: Writer, special: Specialization, written: list[RegionAccess], writer: object
 ) -> None:
     """Stamp the versions of everything the kernel writes.
 
@@ -291,7 +291,7 @@ def write_stamps(
 
 
 def touch_array(
-    array: Any, derived: bool, now: int, axis: int | None, rows: dict[int, int], writer: Any
+    array: Any, derived: bool, now: int, axis: int | None, rows: dict[int, int], writer: object
 ) -> None:
     """Stamp a write to an array argument (or to its gradient) within these rows."""
     if isinstance(array, Field):
@@ -312,7 +312,7 @@ def touch_array(
             f.versions.written(None, now, writer)
 
 
-def array_changed(array: Any, since: int, rows: dict[int, int]) -> bool:
+def array_changed(array: object, since: int, rows: dict[int, int]) -> bool:
     """Tell whether an array argument was written within these rows after a clock reading."""
     # Arrays of other libraries have no versions: what Python does with their memory can not be seen.
     if not isinstance(array, Field) or array.versions.latest <= since:

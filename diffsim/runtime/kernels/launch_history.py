@@ -45,7 +45,7 @@ class LaunchHistory:
         # launch.
         self._asked: dict[Any, tuple[int, int]] = {}
 
-    def note(self, key: Any, now: int) -> None:
+    def note(self, key: object, now: int) -> None:
         """Add a launch whose arguments have this key."""
         times = self.times.setdefault(key, new_row())
         times.append(now)
@@ -69,7 +69,7 @@ class LaunchHistory:
         if len(times) > most:
             del times[1 : len(times) - most // 2]
 
-    def asked(self, key: Any) -> tuple[int, int]:
+    def asked(self, key: object) -> tuple[int, int]:
         """Find the earliest launch that a call of `kernel.grad` made now may belong to.
 
         Returns:
@@ -87,6 +87,6 @@ class LaunchHistory:
         # At the front the row ends: further calls mean the first launch again.
         return times[max(len(times) - count - 1, 0)], count + 1
 
-    def answered(self, key: Any, count: int) -> None:
+    def answered(self, key: object, count: int) -> None:
         """Record that this call, the `count`th since the last launch, was run."""
         self._asked[key] = self.times[key][-1], count

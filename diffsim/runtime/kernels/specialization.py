@@ -63,7 +63,7 @@ class Specialization:
     def __init__(
         self,
         kernel: Kernel,
-        key: tuple[Any, ...],
+        key: tuple[object, ...],
         translation: Translation,
         ir: nodes.Kernel,
         arguments: LaunchArguments,
@@ -130,11 +130,11 @@ class Specialization:
         """Return the fields that the kernel captured."""
         return [m.handle() for m in self.ir.mems if m.kind == "field"]
 
-    def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
+    def object_of(self, mem: Mem, args: tuple[object, ...]) -> Any:
         """Return the field or array behind a memory in a launch with these arguments; None for others."""
         return self.arguments.object_of(mem, args)
 
-    def box(self, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
+    def box(self, a: RegionAccess, args: tuple[object, ...]) -> Box | None:
         """Return the field and row that an access, of the kernel or its derivative, reaches in a launch."""
         return self.accesses.box(a, args)
 
@@ -210,7 +210,7 @@ class Specialization:
         """The launch function (`launch_function.py`)."""
         return launch_function.forward(self)
 
-    def launch_again(self, *args: Any) -> Any:
+    def launch_again(self, *args: object) -> Any:
         """Launch the kernel again, as recorded.
 
         Raises:

@@ -15,7 +15,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 
 
-def template_key(a: Any, name: str) -> Any:
+def template_key(a: object, name: str) -> Any:
     """Return the key of a compiled-in argument: constants by value, other objects by identity."""
     try:
         return _key(a)
@@ -27,7 +27,7 @@ def template_key(a: Any, name: str) -> Any:
         ) from None
 
 
-def _key(a: Any) -> Any:
+def _key(a: object) -> Any:
     if isinstance(a, Field):
         # Its number, not its address, which a later field may get.
         return a.number
@@ -72,7 +72,7 @@ def own(a: Any) -> Any:
     return a
 
 
-def objects_in(a: Any) -> list[Any]:
+def objects_in(a: object) -> list[Any]:
     """Return the fields and other objects whose identity is part of a compiled-in argument's key."""
     if isinstance(a, StructField):
         return a.fields()
@@ -95,7 +95,7 @@ class _Identity:
 
     __slots__ = ("number", "thing")
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self.number = id(thing)
         self.thing: Callable[[], Any]
         # The number alone would do if addresses were not given again; the weak reference tells whether the
