@@ -18,6 +18,7 @@ import numpy as np
 
 from diffsim.ad.checks.broken_chains import check_chain
 from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
+from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.record.dot import draw
 from diffsim.ad.record.entries import Replaced, Scope, all_written
@@ -386,6 +387,7 @@ class Tape:
         check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
         # Compiles them all: what cannot be differentiated is refused with nothing changed.
         make_adjoints(record.firsts())
+        check_launches(record)
         if not known or loss is not self.loss:
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
         if replay is not None:

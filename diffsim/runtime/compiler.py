@@ -63,7 +63,7 @@ def prepare(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
 
 def differentiate(
     kernel: Kernel, *, relaxed: bool, detached: bool, in_place: bool
-) -> tuple[Kernel, frozenset[Mem]]:
+) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
     return reverse.reverse(kernel, relaxed=relaxed, detached=detached, in_place=in_place)
 

@@ -13,6 +13,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.entry import Entry
 
@@ -135,6 +137,22 @@ class Record(Sequence[Entry]):
         special, single = self._specials[kernel]
         args = (thing,) if single else thing
         return Launched(special, args, args, now, 0)
+
+    def launches_of(self, special: Specialization) -> np.ndarray:
+        """Return the places of a kernel's launches."""
+        number = self._numbers.get(special, -2)
+        plain = np.flatnonzero(np.asarray(self._kernels) == number)
+        stored = (
+            k
+            for k in np.flatnonzero(np.asarray(self._kernels) == _NO_ROW).tolist()
+            if isinstance(self._things[k], Launched) and self._things[k].special is special
+        )
+        return np.union1d(plain, np.fromiter(stored, np.int64))
+
+    def arguments_of(self, places: np.ndarray) -> list[tuple[Any, ...]]:
+        """Return the arguments of the launches at these places."""
+        found = (self[k] for k in places.tolist())
+        return [entry.args for entry in found if isinstance(entry, Launched)]
 
     def firsts(self) -> Iterator[Entry]:
         """Yield all entries, but of the plain launches of a kernel only the first.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim import locks
+from diffsim.ad.checks.launch_conditions import fixed_launches
 from diffsim.ad.record.entries import Copied, Launched, Wrote, own_saves
 from diffsim.ad.record.extents import Extent, extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved
@@ -293,6 +294,8 @@ class Replay:
                 # this replay.
                 self._date_entries()
                 return False
+            for checks, args in self._reverse.asked or ():
+                checks.refuse(args)
             self._reverse.run()
             return True
 
@@ -425,6 +428,7 @@ class _BackwardProgram:
     Attributes:
         valid: whether each of them finds what its launch saw, if nothing else writes.
         needed: the versions of the fields that they load.
+        asked: the launches to ask, before each run, whether their index fields allow an adjoint.
     """
 
     def __init__(
@@ -436,13 +440,14 @@ class _BackwardProgram:
         self.program = Program()
         self._order = order
         self._saved = saved
-        self.valid = True
         self._needed: dict[Field, Versions] = {}
         self.put_back: list[tuple[Place, Place]] = []
         self._reads: dict[Specialization, tuple[list[Extent], list[Extent], Span]] = {}
         self._put_aside = PutAside()
         self._final: list[tuple[Saved, Place, Part]] = []
         self.start = order.clock
+        self.asked = fixed_launches(entries, order.changed, order.clock)
+        self.valid = self.asked is not None
         # Going back through the entries, `_now` is the reading that each launch had in the forward
         # program.
         self._now = order.clock  # at the entry whose adjoint is being added

@@ -133,7 +133,7 @@ class AffineForms:
             return None
         name, args = let.op.name, let.args
         # Where arithmetic wraps around, a form would hold modulo 2^n only.
-        if _wraps(name, v.type.scalar):
+        if wraps(name, v.type.scalar):
             return None
         if name in ("add", "sub", "mul", "shl"):
             a, b = (self.form(x, component if x.type.shape else ()) for x in args)
@@ -177,7 +177,7 @@ def _range(lo: Value, hi: Value) -> Interval:
     return (lo.value, hi.value - 1) if isinstance(lo, Const) and isinstance(hi, Const) else ANY
 
 
-def _wraps(name: str, t: ScalarType) -> bool:
+def wraps(name: str, t: ScalarType) -> bool:
     """Whether an index may be off by a power of two; signed sums are carried out in 64 bits."""
     if name == "neg" and t.bits < 32:
         return True

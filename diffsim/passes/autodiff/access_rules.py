@@ -15,9 +15,14 @@ between two of them: that value had another winner.
 
 In a parallel loop, an element that one lane writes and another may read or write is a race in the forward
 program already; its gradient is refused too, unless all of these accesses are additions.
+
+What depends on arguments or on numbers in fields, as with y[u, i] and y[t, i] or with out[slot[i]], is left
+to each launch: the adjoint is made under conditions (`launch_conditions.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from diffsim.errors import GlobalDataAccessError
 from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Store
@@ -26,11 +31,15 @@ from diffsim.passes.analysis.access_order import AccessSite, Section, sections_o
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import disjoint
 from diffsim.passes.autodiff.activity import Activity
+from diffsim.passes.autodiff.launch_conditions import ConditionFinder, LaunchCondition
+
+Place = tuple[Section, Sequence[AccessSite]]
+"""Accesses at one place of the index, and where they are."""
 
 
 def check_access(
     primal: Kernel, adjoint: Kernel, activity: Activity, *, in_place: bool = False
-) -> frozenset[Mem]:
+) -> tuple[frozenset[Mem], tuple[LaunchCondition, ...]]:
     """Refuse a kernel whose adjoint would load elements that the kernel changed after reading them.
 
     Args:
@@ -41,7 +50,8 @@ def check_access(
 
     Returns:
         The memories that the adjoint must find as they were before the launch (with `in_place`);
-        all others it must find as they were after it.
+        all others it must find as they were after it. And the conditions on a launch under which the
+        adjoint is right.
 
     Raises:
         GlobalDataAccessError: with the line that reads and the line that writes.
@@ -53,7 +63,7 @@ def check_access(
         if isinstance(s, Load) and s.origin is not s
     }
     _check_gradients_read(adjoint)
-    work = _Checker(repeated, activity, in_place=in_place)
+    work = _Checker(primal, repeated, activity, in_place=in_place)
     # Sections (bounds and bodies of tasks) run one after the other, lanes within a section in no order.
     # So later sections are compared as a whole, and only within a section does the order in a lane
     # matter.
@@ -66,7 +76,7 @@ def check_access(
         for mem, loads in section.loads.items():
             for k in writers.get(mem, []):
                 if k > number:
-                    work.later(loads, sections[k])
+                    work.later(section, loads, sections[k])
             work.within(section, loads)
         for mem in section.writes:
             # Only memories with gradients: a race on others is the user's, and changes no derivative
@@ -80,10 +90,10 @@ def check_access(
         for mem in [m for m in section.loads if m in work.before]:
             for k in writers.get(mem, []):
                 if k < number:
-                    work.later(section.loads[mem], sections[k], final=True)
+                    work.later(section, section.loads[mem], sections[k], final=True)
             work.unwritten(section, section.loads[mem])
     work.extremes(sections)
-    return frozenset(work.before)
+    return frozenset(work.before), work.conditions.conditions(work.before)
 
 
 def _check_gradients_read(adjoint: Kernel) -> None:
@@ -110,9 +120,18 @@ class _Checker:
         before: memories that the adjoint must find as they were before the launch.
         repeated: the primal's loads and updates that the finished adjoint repeats.
         extreme: memories whose final value some adjoint compares with.
+        conditions: what each launch must be asked.
     """
 
-    def __init__(self, repeated: set[Load | Atomic], activity: Activity, *, in_place: bool) -> None:
+    def __init__(
+        self,
+        primal: Kernel,
+        repeated: set[Load | Atomic],
+        activity: Activity,
+        *,
+        in_place: bool,
+    ) -> None:
+        self.conditions = ConditionFinder(primal)
         self.in_place = in_place
         self.before: set[Mem] = set()
         self.repeated = repeated
@@ -128,22 +147,33 @@ class _Checker:
         s = place.stmt
         return (s.out if isinstance(s, Load) else s.value) in self.activity.values
 
-    def stale(self, load: AccessSite, write: AccessSite, *, final: bool = False) -> None:
+    def stale(self, load: Place, writes: Place, *, final: bool = False) -> None:
         """Note a value that is lost after the launch as needed from before it, or refuse it."""
-        mem = load.stmt.mem
+        mem = load[1][0].stmt.mem
         # Temporaries live within the launch: there is no state from before it to restore.
         kept = self.in_place and mem.kind in ("field", "array")
-        if final or not kept or mem in self.extreme:
-            raise _stale(load.stmt, write.stmt, kept)
-        self.before.add(mem)
+        if kept and not final and mem not in self.extreme:
+            self.before.add(mem)
+        else:
+            error = _stale(load[1][0].stmt, writes[1][0].stmt, kept)
+            self.leave_to_launch(load, writes, error, same_lane=False)
 
-    def later(self, loads: list[AccessSite], section: Section, *, final: bool = False) -> None:
+    def leave_to_launch(
+        self, one: Place, other: Place, error: GlobalDataAccessError, *, same_lane: bool
+    ) -> None:
+        """Let each launch find out whether accesses meet, or raise the error where it can not."""
+        sites = [(section.task, [p.stmt for p in places]) for section, places in (one, other)]
+        self.conditions.add(sites[0], sites[1], same_lane=same_lane, otherwise=error)
+
+    def later(
+        self, here: Section, loads: list[AccessSite], section: Section, *, final: bool = False
+    ) -> None:
         """Check loads against the writes of a section that comes after them (`final`: or before them)."""
         for load in loads:
-            groups = section.overlapping(load) if self.needed(load) else []
-            if groups:
-                self.stale(load, groups[0].first, final=final)
-                return  # what it says of one load, it says of all
+            for group in section.overlapping(load) if self.needed(load) else ():
+                self.stale((here, [load]), (section, group.sites), final=final)
+                if load.stmt.mem in self.before and not final:
+                    return  # what it says of one load, it says of all
 
     def within(self, section: Section, loads: list[AccessSite]) -> None:
         """Check loads against writes of the same lanes."""
@@ -156,19 +186,21 @@ class _Checker:
             for group in section.overlapping(load):
                 # One member of a group stands for all: they have the same element, loops and kind.
                 if not section.same_lane(load, group.first):
-                    raise _racing(load.stmt, group.first.stmt)
+                    error = _racing(load.stmt, group.first.stmt)
+                    here = (section, [load])
+                    self.leave_to_launch(here, (section, group.sites), error, same_lane=True)
                 # Sound if the last write of the group precedes the load in every lane: the element is
                 # final then.
                 if needed and not section.before(group.last, load):
-                    late = (p for p in group.sites if not section.before(p, load))
-                    self.stale(load, next(late))
+                    late = [p for p in group.sites if not section.before(p, load)]
+                    self.stale((section, [load]), (section, late))
 
     def unwritten(self, section: Section, loads: list[AccessSite]) -> None:
         """Check loads of a memory that is restored to before the launch: no write may precede them."""
         for load in loads:
             for group in section.overlapping(load) if self.needed(load) else ():
                 if not section.before(load, group.first):
-                    raise _stale(load.stmt, group.first.stmt, True)
+                    self.stale((section, [load]), (section, group.sites), final=True)
 
     # ---- minima and maxima
 
@@ -249,8 +281,11 @@ class _Checker:
                 # An active write of the group is preferred, since it is what the message should point
                 # at.
                 store, other = active[one] or one.first, active[two] or two.first
-                if (active[one] or active[two]) and not section.same_lane(store, other):
-                    raise _colliding(store.stmt, other.stmt)
+                if not (active[one] or active[two]) or section.same_lane(store, other):
+                    continue
+                error = _colliding(store.stmt, other.stmt)
+                here = (section, one.sites)
+                self.leave_to_launch(here, (section, two.sites), error, same_lane=True)
 
 
 def _summed(sections: list[Section]) -> set[Mem]:

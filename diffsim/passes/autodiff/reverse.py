@@ -9,6 +9,8 @@ it, on what the fields hold then; after it the adjoint of each statement, last s
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from diffsim.errors import AutodiffError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
@@ -16,12 +18,10 @@ from diffsim.ir.nodes import (
     Arg,
     Atomic,
     Block,
-    Check,
     Const,
     Kernel,
     Load,
     Mem,
-    Print,
     Stmt,
     Store,
     Task,
@@ -33,17 +33,35 @@ from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import definitions
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity
-from diffsim.passes.autodiff.custom_calls import Inliner, check_custom_rules
+from diffsim.passes.autodiff.custom_calls import check_custom_rules
+from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.loop_checkpoints import too_long
 from diffsim.passes.autodiff.region_adjoint import Reverser, updated_element
+from diffsim.passes.autodiff.replayed_tasks import replay, writes_temps
 from diffsim.passes.autodiff.simplicity import check_simplicity
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 
+class Adjoint(NamedTuple):
+    """An adjoint, and when it is right.
+
+    Attributes:
+        ir: the adjoint.
+        restored: the memories that it must find as they were before the launch.
+        conditions: what must be so in a launch.
+        primal: the kernel that these speak of.
+    """
+
+    ir: Kernel
+    restored: frozenset[Mem]
+    conditions: tuple[LaunchCondition, ...]
+    primal: Kernel
+
+
 def reverse(
     kernel: Kernel, *, relaxed: bool = False, detached: bool = False, in_place: bool = False
-) -> tuple[Kernel, frozenset[Mem]]:
-    """Return the adjoint kernel, and the memories that it must find as they were before the launch.
+) -> Adjoint:
+    """Return the adjoint of a kernel.
 
     Args:
         kernel: a prepared kernel.
@@ -75,7 +93,8 @@ def reverse(
         adjoint = eliminate_dead_code(again.kernel())
     # 3. The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
     _refuse_lost(adjoint)
-    return adjoint, check_access(kernel, adjoint, activity, in_place=in_place)
+    restored, conditions = check_access(kernel, adjoint, activity, in_place=in_place)
+    return Adjoint(adjoint, restored, conditions, kernel)
 
 
 class _Reverser(Reverser):
@@ -107,7 +126,7 @@ class _Reverser(Reverser):
         with self.builder:
             # Temporaries live for one launch only, so the adjoint first computes all of them again, and
             # then starts their gradients from 0 (or from the seed).
-            tasks = [_replay(t) for t in k.tasks if _writes_temps(t)]
+            tasks = [replay(t) for t in k.tasks if writes_temps(t)]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
             # Tasks run one after the other with a barrier between them, so their adjoints do in reverse
@@ -259,39 +278,6 @@ class _TempCopier(Rewriter):
     def task(self, t: Task) -> Task:
         bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
         return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
-
-
-def _writes_temps(task: Task) -> bool:
-    return any(
-        isinstance(s, (Store, Atomic)) and s.mem.kind == "temp" for s in task_statements(task)
-    )
-
-
-def _replay(task: Task) -> Task:
-    """Return the task without its effects on fields: it recomputes the temporaries."""
-    work = _Replayer()
-    axes = work.fresh_all(task.axes)
-    bounds = work.block(task.bounds)
-    return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
-
-
-class _Replayer(Inliner):
-    """Copies tasks without stores to fields, checks and prints."""
-
-    replayed = True
-
-    def stmt(self, s: Stmt) -> list[Stmt]:
-        # The primal launch has checked and printed already.
-        if isinstance(s, (Check, Print)):
-            return []
-        if isinstance(s, (Store, Atomic)) and s.mem.kind not in ("temp", "scratch"):
-            if isinstance(s, Atomic) and s.out is not None:
-                # A load from a memory of kind "lost" marks a value that cannot be recomputed. If
-                # dead-code elimination leaves it, some derivative needs it (`_refuse_lost`).
-                lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
-                return [Load(self.fresh(s.out), lost, (), s.span)]
-            return []
-        return super().stmt(s)
 
 
 def _refuse_lost(adjoint: Kernel) -> None:

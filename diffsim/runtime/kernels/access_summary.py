@@ -131,15 +131,22 @@ class AccessSummary:
         return made
 
     @classmethod
-    def of_derivative(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
+    def of_derivative(
+        cls,
+        ir: nodes.Kernel,
+        arguments: LaunchArguments,
+        checked: Iterable[RegionAccess] = (),
+    ) -> AccessSummary:
         """Summarize a derivative: its reads are what must be as it was at the forward launch.
+
+        `checked`: what is loaded to find out whether it is right.
 
         A load with an origin of its own is no recomputation of the forward launch: it loads a cotangent.
         """
         again = (
             a for a in regions.reads(ir) if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt
         )
-        return cls(ir, arguments, again, regions.writes(ir))
+        return cls(ir, arguments, (*again, *checked), regions.writes(ir))
 
     @locked_cached_property
     def must_write(self) -> list[RegionAccess]:

@@ -16,6 +16,7 @@ from diffsim.ir import nodes
 from diffsim.ir.nodes import Atomic, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
+from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent
@@ -23,6 +24,7 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, row_number
 from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled
+from diffsim.runtime.kernels.launch_checks import LaunchChecks
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.session import session
 
@@ -55,7 +57,7 @@ class Mode:
 class _Differentiate(Protocol):
     def __call__(
         self, kernel: nodes.Kernel, /, *, relaxed: bool, detached: bool, in_place: bool
-    ) -> tuple[nodes.Kernel, frozenset[Mem]]: ...
+    ) -> Adjoint: ...
 
 
 # The only place that knows how a direction is implemented.
@@ -129,7 +131,7 @@ class Derivative:
     # ---- IR
 
     @locked_cached_property
-    def _differentiated(self) -> tuple[nodes.Kernel, frozenset[Mem]]:
+    def _differentiated(self) -> Adjoint:
         if self._origin is not None:
             return self._origin._differentiated
         # Made only here: an adjoint costs more to make than the kernel itself.
@@ -147,17 +149,27 @@ class Derivative:
         Raises:
             AutodiffError: and its kind, where the gradient can not be given exactly.
         """
-        return self._differentiated[0]
+        return self._differentiated.ir
 
     @property
     def restored(self) -> frozenset[Mem]:
         """The memories that it must find as they were before the launch."""
-        return self._differentiated[1]
+        return self._differentiated.restored
+
+    @locked_cached_property
+    def checks(self) -> LaunchChecks | None:
+        """What each launch is asked before its adjoint runs; None: nothing."""
+        if self._origin is not None:
+            return self._origin.checks
+        made = self._differentiated
+        return LaunchChecks(self.specialization, made) if made.conditions else None
 
     @locked_cached_property
     def accesses(self) -> AccessSummary:
         """What it reads of the forward launch's values, and what it writes."""
-        return AccessSummary.of_derivative(self.ir, self.specialization.arguments)
+        # What the checks load must be as it was at the launch, too.
+        more = () if self.checks is None else self.checks.reads
+        return AccessSummary.of_derivative(self.ir, self.specialization.arguments, more)
 
     @locked_cached_property
     def draws_random(self) -> bool:

@@ -221,12 +221,17 @@ def row_text(row: tuple[Arg | None, int]) -> str:
     return f"{argument.hint} + {shift}" if shift else argument.hint
 
 
-def _write_row_numbers(w: Writer, accesses: Iterable[RegionAccess]) -> None:
-    """Convert arguments that rows are computed from to Python integers: NumPy's may wrap around."""
+def _write_row_numbers(
+    w: Writer, accesses: Iterable[RegionAccess], tested: Iterable[str] = ()
+) -> None:
+    """Convert arguments that rows are computed from (or `tested`) to Python integers.
+
+    NumPy's may wrap around.
+    """
     rows = dict.fromkeys(
         r.argument.hint for a in accesses for r in a.region if r.argument is not None
     )
-    for name in rows:
+    for name in {**rows, **dict.fromkeys(tested)}:
         w.space["$plain"] = _plain
         w.emit(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
 
@@ -456,7 +461,8 @@ def derivative(of: Derivative) -> Callable[..., None]:
     w.params = ["$args", "$since", "$seed", *(["$g"] if of.returns_active else [])]
     if params:
         w.emit(f"{_tuple_text(params)} = $args")
-    _write_row_numbers(w, (*accesses.reads, *accesses.writes))
+    tested = () if of.checks is None else of.checks.tested
+    _write_row_numbers(w, (*accesses.reads, *accesses.writes), tested)
     # 1. Everything that the derivative loads must be as old as the launch, or older (docs/adr/0004).
     tests: set[str] = set()
     w.space["$stale"] = of.refuse_stale
@@ -475,6 +481,11 @@ def derivative(of: Derivative) -> Callable[..., None]:
             continue
         tests.add(test)
         w.emit(f"if {test}:", f"    $stale({k}, $args, $since)")
+    # The launch must meet the conditions under which the adjoint was made.
+    if of.checks is not None:
+        w.space["$refuse"] = of.checks.refuse
+        test = of.checks.test_text()
+        w.emit("$refuse($args)" if test is None else f"if not ({test}): $refuse($args)")
     # 2. The same launch as the forward one, with the adjoint's code.
     start = len(w.lines)
     _write_pack(w, special, compiled, seeded=of.returns_active)

@@ -1,0 +1,104 @@
+"""Launches whose adjoint would be wrong for their arguments, or for what index fields held.
+
+An adjoint asks for itself before it runs (`runtime/kernels/launch_checks.py`). Asked here before the backward
+pass begins, a refusal leaves all gradients as they were, and every launch on the record can be heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diffsim.ad.record.elements import Box
+from diffsim.ad.record.entries import Launched
+from diffsim.ad.record.record import Record
+from diffsim.errors import GlobalDataAccessError
+
+if TYPE_CHECKING:
+    from diffsim.runtime.kernels.launch_checks import LaunchChecks
+    from diffsim.runtime.kernels.specialization import Specialization
+
+_LARGEST = 1 << 20
+"""Products of three numbers up to it, times small coefficients, fit into 64 bits."""
+
+
+def check_launches(record: Record) -> None:
+    """Raise the error of the first launch whose adjoint would be wrong."""
+    for error in wrong_launches(record):
+        raise error
+
+
+def wrong_launches(record: Record) -> Iterator[GlobalDataAccessError]:
+    """Yield the errors of all launches whose adjoints would be wrong, by kernel and in order.
+
+    A launch whose index fields have changed since is left to the backward pass, in which they may return to
+    what they were.
+    """
+    firsts = (e for e in record.firsts() if isinstance(e, Launched))
+    for special in dict.fromkeys(e.special for e in firsts if e.special.differentiable):
+        checks = special.derivative.checks
+        if checks is None:
+            continue
+        for entry in _suspects(record, special, checks):
+            if checks.may_be_asked(entry.args, entry.now):
+                yield from checks.errors(entry.args)
+
+
+def _suspects(record: Record, special: Specialization, checks: LaunchChecks) -> Iterator[Launched]:
+    """Yield the launches of a kernel for which the tests of arguments alone do not hold."""
+    places = record.launches_of(special)
+    columns = _columns(special, record.arguments_of(places), checks)
+    held = None if columns is None else checks.passing(columns)
+    if held is not None:
+        places = places[~np.broadcast_to(held, places.shape)]
+    for k in places:
+        entry = record[int(k)]
+        assert isinstance(entry, Launched)
+        yield entry
+
+
+def _columns(
+    special: Specialization, rows: list[tuple[Any, ...]], checks: LaunchChecks
+) -> dict[str, np.ndarray] | None:
+    """Return the arguments that tests need as arrays; None where their products might not fit."""
+    names = [p.name for p in special.arguments.parameters]
+    columns: dict[str, np.ndarray] = {}
+    for name in checks.tested:
+        k = names.index(name)
+        numbers = [int(row[k]) for row in rows]
+        if numbers and max(max(numbers), -min(numbers)) > _LARGEST:
+            return None
+        columns[name] = np.array(numbers, np.int64)
+    return columns
+
+
+def fixed_launches(
+    record: Record, changed: Callable[[Box, int], bool], now: int
+) -> list[tuple[LaunchChecks, tuple[Any, ...]]] | None:
+    """Return the launches to ask before each pass of a replayed record.
+
+    None if an index field does not stay as it is: a native program can not stop to ask where it has its old
+    values back.
+
+    Args:
+        record: the record.
+        changed: whether a part of a field was written after a reading of the record's clock.
+        now: the reading at the end of the record.
+    """
+    found: list[tuple[LaunchChecks, tuple[Any, ...]]] = []
+    launched = (e.special for e in record.firsts() if isinstance(e, Launched))
+    checked = {s for s in launched if s.differentiable and s.derivative.checks is not None}
+    # Nearly all kernels have no conditions.
+    for entry in reversed(record) if checked else ():
+        if isinstance(entry, Launched) and entry.special in checked:
+            checks = entry.special.derivative.checks
+            assert checks is not None
+            boxes = [entry.special.box(a, entry.args) for a in checks.reads]
+            if any(b is not None and changed(b, now) for b in boxes):
+                return None
+            if boxes:
+                found.append((checks, entry.args))
+        now -= entry.ticks
+    return found

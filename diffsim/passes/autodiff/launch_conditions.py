@@ -1,0 +1,181 @@
+"""Conditions on a launch without which an adjoint would not be right.
+
+Where the analysis can not show that two accesses are apart, because that depends on arguments or on numbers
+in fields, the adjoint is made under the condition that they are. Whoever launches it checks the condition
+first (`runtime/kernels/launch_checks.py`): by a test of the arguments where there is one, else on the
+elements that the launch accesses, which an `IndexTrace` tells (docs/adr/0030).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diffsim.errors import GlobalDataAccessError
+from diffsim.ir.nodes import LEAVES, Kernel, Load, Mem, Store, Task
+from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.launch_tests import LaunchTest, apart_test
+from diffsim.passes.autodiff.index_trace import index_trace
+
+_MOST = 256
+"""Conditions of one kernel: unrolled loops make thousands of accesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """Accesses of one task (`number` in its kernel) to one memory, at one place of the index."""
+
+    number: int
+    accesses: tuple[Access, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCondition:
+    """The accesses of `one` and those of `other` never touch the same element in a launch.
+
+    One of the two writes. Where the condition fails, the adjoint of the launch is wrong.
+
+    Attributes:
+        same_lane: whether they may do so in the same lane.
+        test: holds only for arguments with which they are apart; None: no argument decides that.
+    """
+
+    one: Sites
+    other: Sites
+    same_lane: bool
+    test: LaunchTest | None
+
+    def error(self, meeting: Meeting) -> GlobalDataAccessError:
+        """Return the error for a launch in which they meet."""
+        if not self.same_lane:
+            return _stale(meeting)
+        return _racing(meeting) if isinstance(meeting.one, Load) else _colliding(meeting)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two accesses of a launch that touch the same element.
+
+    Attributes:
+        one, other: the accesses.
+        lanes: the iterations of the parallel loop, as text.
+        element: the element, as text.
+        given: the arguments that this depends on, as text.
+    """
+
+    one: Access
+    other: Access
+    lanes: tuple[str, str]
+    element: str
+    given: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A condition, the memories that deciding it loads, and the error where that can not be done."""
+
+    condition: LaunchCondition
+    loaded: set[Mem]
+    otherwise: GlobalDataAccessError
+
+
+class ConditionFinder:
+    """Collects the conditions under which a kernel's adjoint is right."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._found: list[_Found] = []
+
+    def add(
+        self,
+        one: tuple[Task, list[Access]],
+        other: tuple[Task, list[Access]],
+        *,
+        same_lane: bool,
+        otherwise: GlobalDataAccessError,
+    ) -> None:
+        """Add the condition that accesses do not meet, but perhaps in the same lane.
+
+        Raises:
+            GlobalDataAccessError: `otherwise`, as no launch can decide it.
+        """
+        sites = []
+        for task, accesses in (one, other):
+            number = next(k for k, t in enumerate(self.kernel.tasks) if t is task)
+            sites.append(Sites(number, tuple(accesses)))
+        if len(self._found) >= _MOST or _surely_meet(one, other, same_lane=same_lane):
+            raise otherwise
+        traces = [index_trace(self.kernel, s.number, s.accesses) for s in sites]
+        known = [t for t in traces if t is not None]
+        if len(known) < 2 or not any(t.depends_on_launch() for t in known):
+            raise otherwise
+        test = apart_test(one[1][0], one[0], other[1][0], other[0])
+        # An empty clause: they are apart, whatever the arguments.
+        if test is None or () not in test.clauses:
+            loaded = {mem for t in known for mem in t.loaded()}
+            condition = LaunchCondition(sites[0], sites[1], same_lane, test)
+            self._found.append(_Found(condition, loaded, otherwise))
+
+    def conditions(self, restored: set[Mem]) -> tuple[LaunchCondition, ...]:
+        """Return the conditions, asked where these memories are as they were before the launch.
+
+        Raises:
+            GlobalDataAccessError: one of them needs such a memory as the launch left it.
+        """
+        for f in self._found:
+            if f.loaded & restored:
+                raise f.otherwise
+        return tuple(f.condition for f in self._found)
+
+
+def _surely_meet(
+    one: tuple[Task, list[Access]], other: tuple[Task, list[Access]], *, same_lane: bool
+) -> bool:
+    """Whether two accesses touch the same element in every launch, if they are made at all."""
+    task, access = one[0], one[1][0]
+    if task is not other[0]:
+        return False
+    defs = task_definitions(task)
+    element = element_of(access.index, defs)
+    if element != element_of(other[1][0].index, defs):
+        return False
+    # In all lanes the same one, if nothing in its index belongs to a lane.
+    return not same_lane or all(base is None or isinstance(base, LEAVES) for base, _ in element)
+
+
+def _stale(m: Meeting) -> GlobalDataAccessError:
+    name = m.one.mem.name
+    return GlobalDataAccessError(
+        f"{m.given}{m.element} is read and written in one launch, and the gradient needs it as it was read: "
+        f"global data access rule 1\n  changed here:\n{m.other.span.text()}\n  read here:",
+        m.one.span,
+        hint=f"give the launch indices that are apart, or let the tape keep what {name} was: "
+        'ds.Tape(loss, in_place="save")',
+    )
+
+
+def _racing(m: Meeting) -> GlobalDataAccessError:
+    return GlobalDataAccessError(
+        f"{m.given}iteration {m.lanes[0]} of this parallel loop reads {m.element}, and iteration "
+        f"{m.lanes[1]} writes it, so there is no defined gradient\n"
+        f"  written here:\n{m.other.span.text()}\n  read here:",
+        m.one.span,
+        hint="read and write different fields, or split the loop in two",
+    )
+
+
+def _colliding(m: Meeting) -> GlobalDataAccessError:
+    name = m.one.mem.name
+    verb = "store" if isinstance(m.other, Store) else "write"
+    place = (
+        ""
+        if m.other is m.one
+        else f"\n  and also written here:\n{m.other.span.text()}\n  stored here:"
+    )
+    return GlobalDataAccessError(
+        f"{m.given}iterations {m.lanes[0]} and {m.lanes[1]} of this parallel loop both {verb} {m.element}, "
+        f"so which value it ends with is not defined, and there is no gradient{place}",
+        m.one.span,
+        hint=f"let the index tell all iterations apart, or add: {name}[...] += value, after "
+        f"setting {name} to 0 in another loop",
+    )
