@@ -125,7 +125,7 @@ static = Intrinsic(
 
 def _ndrange(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     bounds = []
     for a in args:
         # One number is the end, as for `range`.
@@ -161,7 +161,7 @@ ndrange = Intrinsic(
 
 def _grouped(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     if len(args) != 1:
         raise cx.type_error(
             node,
@@ -244,13 +244,13 @@ loop_config = Intrinsic(
 
 def _cast(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     if len(args) != 2:
         raise cx.type_error(node, "ds.cast takes a value and a type", "write ds.cast(a, ds.f32)")
     return calls.convert(cx, args[0], args[1], node)
 
 
-def _cast_in_python(x: Evaluated, t: object) -> Any:
+def _cast_in_python(x: Evaluated, t: object) -> Evaluated:
     if isinstance(x, (Matrix, list, tuple)):
         return Matrix(x, t)
     # A whole array is converted by the rules of the language,
@@ -275,7 +275,7 @@ def _atomic(op: str, name: str, doc: str) -> Intrinsic:
 
     def handler(
         cx: TranslationContext, node: ast.Call, args: list[ast.expr], kwargs: dict[str, Evaluated]
-    ) -> Any:
+    ) -> Evaluated:
         if len(args) != 2 or node.keywords:
             raise cx.type_error(
                 node, f"ds.{name} takes an element and a value", f"write ds.{name}(x[i], v)"
@@ -371,7 +371,7 @@ def _like(name: str, number: int) -> Intrinsic:
         t = cx.value(args[0], node).type
         return cx.builder.broadcast(cx.builder.const(number, t.scalar), t)
 
-    def in_python(x: Evaluated) -> Any:
+    def in_python(x: Evaluated) -> Evaluated:
         if isinstance(x, (list, tuple)):
             x = Matrix(x)
         right = isinstance(x, (bool, int, float, np.generic, np.ndarray, OpDispatch))
@@ -479,7 +479,7 @@ randn = Intrinsic(
 
 def _stop_grad(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     """Emit `ds.stop_grad` of a value; of a field, make everything that the kernel loads from it constant."""
     if kwargs:
         raise cx.type_error(

@@ -31,6 +31,7 @@ from diffsim.lang.builtins import decompositions
 from diffsim.lang.frontend import calls
 from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.functions import inlining
+from diffsim.lang.frontend.values import Evaluated
 from diffsim.lang.host.func import BoundFunc, Func
 from diffsim.lang.host.intrinsic import Intrinsic, only_in_kernels
 from diffsim.lang.types.descriptions import describe
@@ -213,7 +214,9 @@ sym_eig = Intrinsic(
 )
 
 
-def _eig(cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _eig(
+    cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
+) -> Evaluated:
     return decompositions.eig2(_matrix(cx, node, "eig", args, kwargs))
 
 
@@ -313,7 +316,7 @@ def _two(
 
 def _diagonal_map(
     cx: TranslationContext, node: ast.Call, args: list[Any], kwargs: dict[str, Any]
-) -> Any:
+) -> Evaluated:
     return _on_diagonal(cx, node, args[0], _two(cx, node, "diagonal_map", args, kwargs))
 
 

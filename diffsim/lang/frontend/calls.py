@@ -43,7 +43,7 @@ from diffsim.lang.types.structs import StructType
 from diffsim.lang.types.vector import Vector
 
 
-def call(cx: TranslationContext, node: ast.Call) -> Any:
+def call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     """Translate a call."""
     function = expressions.expr(cx, node.func)
     # An atomic update gets the syntax of its target: evaluating it would load the element.
@@ -98,7 +98,7 @@ def _dispatch(
     function: Any,
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
-) -> Any:
+) -> Evaluated:
     """Translate a call of an evaluated function with evaluated arguments."""
     # Common kinds first. Objects are compared by class or identity, as `==` may be code of the program.
     function = as_of_now(function)
@@ -160,7 +160,7 @@ def _func(
     function: Func,
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
-) -> Any:
+) -> Evaluated:
     """Inline a func."""
     return inlining.inline(cx, node, function, args, kwargs)
 
@@ -171,7 +171,7 @@ def _bound_func(
     function: BoundFunc,
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
-) -> Any:
+) -> Evaluated:
     """Inline a func taken from an object, which is its first argument."""
     return inlining.inline(cx, node, function.func, [function.owner, *args], kwargs)
 
@@ -201,7 +201,7 @@ def count(n: int) -> str:
     return f"{n} argument{'s' * (n != 1)}"
 
 
-def apply(cx: TranslationContext, node: SyntaxNode, op: Op, args: list[Evaluated]) -> Any:
+def apply(cx: TranslationContext, node: SyntaxNode, op: Op, args: list[Evaluated]) -> Evaluated:
     """Apply an op of the table; numbers alone are folded."""
     if op.name == "pow" and len(args) == 2 and all(isinstance(a, int) and a >= 0 for a in args):
         return arithmetic.binary(cx, ast.Pow, args[0], args[1], node)
@@ -230,7 +230,7 @@ def _method(
     method: expressions.Method,
     args: list[Evaluated],
     kwargs: dict[str, PythonObject],
-) -> Any:
+) -> Evaluated:
     """Translate a call of a method of a vector or matrix."""
     if method.name == "cast":
         if len(args) != 1 or kwargs:

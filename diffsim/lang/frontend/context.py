@@ -215,7 +215,7 @@ class TranslationContext:
 
     # ---- names
 
-    def lookup(self, node: ast.Name) -> Any:
+    def lookup(self, node: ast.Name) -> Evaluated:
         """Return the binding of a name: a local, an enclosing function's variable, a global or a builtin.
 
         Scopes are searched in Python's order (The Python Language Reference, 4.2.2).
@@ -345,7 +345,9 @@ class TranslationContext:
         if is_any_field(value):
             value.call_it(name)
 
-    def evaluate(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def evaluate(
+        self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Evaluated:
         """Call a function at compile time, and record the call if its result may change later.
 
         The result can change although the arguments stay the same objects: that is so if code of the program
@@ -507,6 +509,6 @@ def load_struct(cx: TranslationContext, var: StructVar, name: str) -> StructValu
     return StructValue(var.type, members)
 
 
-def load_local(cx: TranslationContext, thing: Evaluated) -> Any:
+def load_local(cx: TranslationContext, thing: Evaluated) -> Evaluated:
     """Return a local as a value, loading it first if it lives in a temporary."""
     return cx.builder.load(cx.use(thing.mem), ()) if isinstance(thing, KernelLocal) else thing

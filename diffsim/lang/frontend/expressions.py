@@ -157,7 +157,7 @@ def truth(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Value | b
 # ---- names and constants
 
 
-def _constant(cx: TranslationContext, node: ast.Constant) -> Any:
+def _constant(cx: TranslationContext, node: ast.Constant) -> Evaluated:
     """Evaluate a literal."""
     # Texts are allowed: they are keys of dictionaries and arguments of print.
     if isinstance(node.value, (complex, bytes)) or node.value is Ellipsis:
@@ -212,7 +212,7 @@ def _subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
     return subscripts.subscript(cx, node)
 
 
-def _slice(cx: TranslationContext, node: ast.Slice) -> Any:
+def _slice(cx: TranslationContext, node: ast.Slice) -> Evaluated:
     return subscripts.slice_node(cx, node)
 
 
@@ -223,7 +223,7 @@ def _call(cx: TranslationContext, node: ast.Call) -> Evaluated:
     return calls.call(cx, node)
 
 
-def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Any:
+def _list_comprehension(cx: TranslationContext, node: ast.ListComp) -> Evaluated:
     """Unroll a list comprehension over things known at compile time."""
     if len(node.generators) != 1 or node.generators[0].is_async:
         raise cx.syntax(

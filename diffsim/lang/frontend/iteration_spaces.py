@@ -48,7 +48,7 @@ class Space:
         self.start = start
         self.step = step
 
-    def item(self, cx: TranslationContext, indices: list[Value]) -> Any:
+    def item(self, cx: TranslationContext, indices: list[Value]) -> Evaluated:
         """Return what the loop's target is bound to in the iteration with these indices."""
         # Normalized loops (from 0, with step 1) are what the dependence
         # analysis understands; the index is affine in the counter.
@@ -180,7 +180,7 @@ class Static:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, k: Any) -> Any:
+    def __getitem__(self, k: Any) -> Evaluated:
         return self.items[k]
 
 

@@ -242,7 +242,7 @@ def _fill_field(cx: TranslationContext, node: ast.Call, target: ast.expr) -> boo
     return True
 
 
-def _filling(cx: TranslationContext, node: ast.Call) -> Any:
+def _filling(cx: TranslationContext, node: ast.Call) -> Evaluated:
     """Evaluate the argument of `.fill`."""
     if len(node.args) != 1 or node.keywords:
         raise cx.type_error(node, ".fill takes one number", "write v.fill(0.0)")

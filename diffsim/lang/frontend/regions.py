@@ -113,7 +113,9 @@ class _BranchMerge:
             return self.pair(a, b, "what the function returns")
         return self.pair(a, b, name)
 
-    def bound_on_one_path(self, name: str, a: Mapping[str, object], b: Mapping[str, object]) -> Any:
+    def bound_on_one_path(
+        self, name: str, a: Mapping[str, object], b: Mapping[str, object]
+    ) -> Evaluated:
         """Merge a name that one branch alone binds."""
         if name in _FLAGS:
             # A flag that a branch does not set is False.
@@ -124,7 +126,7 @@ class _BranchMerge:
             return self.pair(x, y, "the result")
         return Undefined("has a value on one path only")
 
-    def flag(self, a: Evaluated, b: Evaluated) -> Any:
+    def flag(self, a: Evaluated, b: Evaluated) -> Evaluated:
         """Merge a control flag without emitting anything where both sides are known."""
         # `if c: break`: the flag is the condition itself, and an If without other results disappears.
         if isinstance(a, bool) and isinstance(b, bool):
@@ -133,7 +135,7 @@ class _BranchMerge:
             return self.cond if a else self.cx.builder.named("not", self.cond)
         return self.pair(a, b, "a condition")
 
-    def pair(self, a: Evaluated, b: Evaluated, what: str) -> Any:
+    def pair(self, a: Evaluated, b: Evaluated, what: str) -> Evaluated:
         """Merge two operands: structs and lists part by part, equal constants as one, others as values."""
         # Also true of a name that no branch assigns, and of a constant known at compile time.
         if a is b:
@@ -229,7 +231,7 @@ def fit(builder: Builder, v: Value, t: Type) -> Value:
     return builder.cast(v, t.scalar)
 
 
-def _zeros_like(thing: Evaluated) -> Any:
+def _zeros_like(thing: Evaluated) -> Evaluated:
     """Return an operand of the same structure and types, for a path on which it is never read."""
     if isinstance(thing, Value):
         return zero(thing.type)
@@ -370,7 +372,7 @@ def _count(result: Evaluated) -> int:
     return sum(map(_count, inner)) if isinstance(inner, (list, tuple)) else 1
 
 
-def _unflatten(form: object, values: Iterator[Value]) -> Any:
+def _unflatten(form: object, values: Iterator[Value]) -> Evaluated:
     """Rebuild a result of this structure from values; the inverse of `_flatten`."""
     if isinstance(form, StructValue):
         return StructValue(
@@ -381,7 +383,7 @@ def _unflatten(form: object, values: Iterator[Value]) -> Any:
     return next(values)
 
 
-def _structure(result: Evaluated) -> Any:
+def _structure(result: Evaluated) -> Evaluated:
     """Return the structure that two results must share to be merged."""
     if isinstance(result, StructValue):
         return result.type

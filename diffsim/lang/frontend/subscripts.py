@@ -32,7 +32,7 @@ from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
 
 
-def attribute_node(cx: TranslationContext, node: ast.Attribute) -> Any:
+def attribute_node(cx: TranslationContext, node: ast.Attribute) -> Evaluated:
     """Evaluate an attribute: of an element of a field, of a value, or of a Python object."""
     return _attribute(cx, node, strict=True)[0]
 
@@ -63,7 +63,7 @@ def _evaluate_owner(cx: TranslationContext, node: ast.expr) -> tuple[Any, Observ
     return expressions.expr(cx, node), None
 
 
-def attribute(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
+def attribute(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Evaluated:
     """Evaluate an attribute of a value or a Python object."""
     return _attribute_of(cx, owner, None, node, strict=True)[0]
 
@@ -122,7 +122,7 @@ def _attribute_of(
     return found, made
 
 
-def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
+def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Evaluated:
     """Read an attribute of a Python object; report errors of the program's code with the line."""
     name = node.attr
     try:
@@ -146,7 +146,7 @@ def _get(cx: TranslationContext, owner: Evaluated, node: ast.Attribute) -> Any:
     )
 
 
-def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Any:
+def _of_value(cx: TranslationContext, owner: Value, node: ast.Attribute) -> Evaluated:
     """Return a component, a method or the size of a value of the kernel."""
     name = node.attr
     if name in linalg.METHODS or name in ("cast", "n", "m", "shape"):
@@ -245,7 +245,7 @@ def _field_place(
     return element_place(cx, node, owner) if is_field(owner) else None
 
 
-def _in_container(cx: TranslationContext, node: ast.expr) -> Any:
+def _in_container(cx: TranslationContext, node: ast.expr) -> Evaluated:
     """Evaluate `fields[0]` or `options["x"][1]`, a chain without calls; None for other expressions."""
     if isinstance(node, (ast.Name, ast.Attribute)):
         return expressions.expr(cx, node)
@@ -418,7 +418,7 @@ def _checked_index(cx: TranslationContext, index: Value, node: ast.expr) -> Valu
     return index
 
 
-def subscript(cx: TranslationContext, node: ast.Subscript) -> Any:
+def subscript(cx: TranslationContext, node: ast.Subscript) -> Evaluated:
     """Evaluate `x[i]`, of a field or of anything else."""
     with cx.indices_once(node):
         if slices(node):

@@ -44,7 +44,7 @@ from diffsim.lang.types.matrix import Matrix
 class Adjoint:
     """The type of `ds.adjoint`: `ds.adjoint[x] += v` adds to the adjoint of the parameter x."""
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: object) -> Evaluated:
         raise DiffsimError(
             "ds.adjoint can only be added to, and only in the gradient of a func",
             Span.of_caller(),
@@ -69,7 +69,7 @@ adjoint = Adjoint()
 # ---- calls
 
 
-def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment) -> Any:
+def call(cx: TranslationContext, node: ast.Call, func: Func, bound: Environment) -> Evaluated:
     """Translate a call of a func that has a gradient or a replay of its own."""
     # In the order of the parameters, which is that of the gradient's and the replay's.
     bound = {p: bound[p] for p in _params(func.source)}
@@ -154,7 +154,7 @@ def _run(
     given: Given,
     env: Environment,
     targets: AdjointTargets | None = None,
-) -> Any:
+) -> Evaluated:
     """Translate a gradient or replay; refuse random numbers in it."""
     result, draws = _detect_draws(
         cx, lambda: inlining.run(cx, node, given.source, env, targets=targets)
@@ -285,7 +285,7 @@ class GradOf:
         node: ast.Call,
         args: list[Evaluated],
         kwargs: dict[str, Evaluated],
-    ) -> Any:
+    ) -> Evaluated:
         return _gradient(cx, node, self, args, kwargs)
 
 
@@ -311,7 +311,7 @@ def _gradient(
     of: GradOf,
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
-) -> Any:
+) -> Evaluated:
     """Translate `ds.grad(f)(x, ...)`: the derivatives with respect to the floats among the arguments."""
     b, func = cx.builder, of.func
     names = _params(func.source)

@@ -39,7 +39,7 @@ def inline(
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
     env: Environment | None = None,
-) -> Any:
+) -> Evaluated:
     """Translate a call of a func; `env` receives its bindings at the end."""
     # The IR has no calls, so a func that calls itself would be inlined
     # without end, unless a condition known at compile time ends it.
@@ -88,7 +88,7 @@ def body(
     bound: Environment,
     *,
     after: Environment | None = None,
-) -> Any:
+) -> Evaluated:
     """Translate the func's own body, not its replay or gradient."""
     if func.native is not None:
         return inline_llvm.call(cx, func, bound)
@@ -238,7 +238,7 @@ def bind(
 
 def _parameter(
     cx: TranslationContext, node: ast.Call, func: Func, name: str, given: object, t: Any
-) -> Any:
+) -> Evaluated:
     """Convert an argument to the annotated type of its parameter; refuse what would lose something."""
     v = cx.value(given, node, f"the argument {name}")
     shape = t.shape if isinstance(t, TensorType) else ()

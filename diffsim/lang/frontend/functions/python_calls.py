@@ -32,7 +32,7 @@ from diffsim.lang.types.matrix import Matrix
 
 def _round(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     if len(args) != 1:
         raise cx.type_error(
             node, "round takes one value in a kernel", "for decimals write round(a * 100) / 100"
@@ -43,7 +43,7 @@ def _round(
 def _fold_builtin(name: str) -> Callable[..., Any]:
     def handler(
         cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-    ) -> Any:
+    ) -> Evaluated:
         calls.refuse_keywords(cx, node, kwargs, name)
         # `max(v)` is the largest element, `max(a, b)` the larger value; `abs(v)` works element by element.
         if len(args) == 1 and name != "abs":
@@ -78,7 +78,7 @@ def _fold_builtin(name: str) -> Callable[..., Any]:
 
 def _sum(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     if not 1 <= len(args) <= 2 or kwargs:
         raise cx.type_error(
             node, f"sum can not be called with {calls.count(len(args))}", "write sum(list)"
@@ -101,7 +101,7 @@ def _sum(
 
 def _pow(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     if len(args) != 2:
         raise cx.type_error(node, "pow takes a base and an exponent", "write pow(a, b), or a ** b")
     return arithmetic.binary(cx, ast.Pow, args[0], args[1], node)
@@ -109,7 +109,7 @@ def _pow(
 
 def _len(
     cx: TranslationContext, node: ast.Call, args: list[Evaluated], kwargs: dict[str, Evaluated]
-) -> Any:
+) -> Evaluated:
     if len(args) == 1 and isinstance(args[0], Value) and args[0].type.shape:
         return args[0].type.shape[0]
     if len(args) == 1 and isinstance(args[0], (list, tuple, str, range, Matrix, np.ndarray)):
@@ -170,7 +170,7 @@ def call(
     function: Any,
     args: list[Evaluated],
     kwargs: dict[str, PythonObject],
-) -> Any:
+) -> Evaluated:
     """Call a function of Python at compile time; refuse functions that kernels can not call."""
     name = name_of(function)
     # By its package, without running code of the program: `function.__module__` may be a property.

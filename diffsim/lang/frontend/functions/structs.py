@@ -98,7 +98,7 @@ def of_type(
     return thing
 
 
-def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Any:
+def as_value(cx: TranslationContext, thing: Evaluated, node: ast.expr) -> Evaluated:
     """Convert a struct of Python to one of the kernel; return other operands as they are."""
     # Idempotent, so that callers need not know which kind of struct they have.
     if not isinstance(thing, Struct):
@@ -121,7 +121,7 @@ def zero_of(t: Type | StructType) -> Value | StructValue:
     return zero(t)
 
 
-def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -> Any:
+def attribute(cx: TranslationContext, owner: StructValue, node: ast.Attribute) -> Evaluated:
     """Evaluate `p.pos` or `p.method` of a struct."""
     if node.attr in owner.members:
         return owner.members[node.attr]
@@ -237,7 +237,7 @@ def call_method(
     method: StructMethod,
     args: list[Evaluated],
     kwargs: dict[str, Evaluated],
-) -> Any:
+) -> Evaluated:
     """Translate `p.method(...)`; what the method assigns to members of `self` is assigned to those of p.
 
     The method is inlined on a copy of p, which is then assigned back: p may be an element of a field.

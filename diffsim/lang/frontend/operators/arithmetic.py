@@ -110,7 +110,7 @@ def _check_divisor(cx: TranslationContext, divisor: Any) -> None:
             cx.builder.add(Check(some, DIVIDED_BY_0, (), cx.builder.span))
 
 
-def _repeated(cx: TranslationContext, node: SyntaxNode, a: Evaluated, b: Evaluated) -> Any:
+def _repeated(cx: TranslationContext, node: SyntaxNode, a: Evaluated, b: Evaluated) -> Evaluated:
     """Evaluate `[0.0] * 3` as Python does; return None if the number is no integer."""
     things: PythonObject
     things, times = (a, b) if isinstance(a, (list, tuple)) else (b, a)

@@ -6,7 +6,7 @@ Each becomes an If, or a plain op where evaluating both sides is cheap and can n
 from __future__ import annotations
 
 import ast
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import bool_
@@ -16,7 +16,7 @@ from diffsim.lang.frontend.regions import if_region
 from diffsim.lang.frontend.values import Evaluated
 
 
-def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Any:
+def bool_op(cx: TranslationContext, node: ast.BoolOp) -> Evaluated:
     """Translate `a and b`, `a or b` to one of the operands, as in Python."""
     is_and = isinstance(node.op, ast.And)
     first, *others = node.values
@@ -85,11 +85,11 @@ def truth_of(cx: TranslationContext, node: ast.BoolOp) -> Value | bool:
         ast.copy_location(rest, right_node)
         rest_node = rest if len(rest.values) > 1 else right_node
 
-        def evaluate(rest_node: ast.expr = rest_node) -> Any:
+        def evaluate(rest_node: ast.expr = rest_node) -> Evaluated:
             right = expressions.condition(cx, rest_node)
             return right if isinstance(right, Value) else cx.builder.const(right, bool_)
 
-        def settled() -> Any:
+        def settled() -> Evaluated:
             return cx.builder.const(not is_and, bool_)
 
         then, orelse = (evaluate, settled) if is_and else (settled, evaluate)
@@ -107,7 +107,7 @@ def is_cheap(cx: TranslationContext, node: ast.AST) -> bool:
     return not any(isinstance(n, dear) for n in ast.walk(node))
 
 
-def if_expression(cx: TranslationContext, node: ast.IfExp) -> Any:
+def if_expression(cx: TranslationContext, node: ast.IfExp) -> Evaluated:
     """Translate `a if c else b`."""
     test = expressions.condition(cx, node.test)
     if not isinstance(test, Value):
