@@ -104,7 +104,7 @@ def parse(given: dict[str, Any]) -> Options:
     return options
 
 
-def _choice(name: str, value: Any) -> Any:
+def _choice(name: str, value: Any) -> object:
     """Check an option that has one of a few values."""
     value = _PYTHON_TYPES.get(value, value) if isinstance(value, type) else value
     choices = _CHOICES[name]
@@ -114,7 +114,7 @@ def _choice(name: str, value: Any) -> Any:
     return value
 
 
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, value: Any) -> object:
     """Check an option that is a number, a text, or True or False."""
     kind: Any = _TYPES[name]
     # bool is a subclass of int: `random_seed=True` is refused, and so is `debug=1`.

@@ -36,7 +36,7 @@ def source_of(thing: object) -> Any:
         return None
 
 
-def _source_of(thing: object) -> Any:
+def _source_of(thing: object) -> object:
     if isinstance(thing, (float, OpDispatch, np.ndarray)):
         # `live`: once its tape has ended, a number is a constant like any other.
         found = getattr(thing, "provenance", None)

@@ -285,7 +285,7 @@ class Matrix(OpDispatch, CompiledByValue):
         """Return its numbers in another type."""
         return Matrix(self, to)
 
-    def _apply(self, other: object, function: Function) -> Any:
+    def _apply(self, other: object, function: Function) -> object:
         operand = other
         if isinstance(other, (Matrix, list, tuple, np.ndarray)):
             other = _entries_of(other, least=0)
@@ -528,7 +528,7 @@ def _plain(a: object) -> Any:
     return a.entries if isinstance(a, Matrix) else a
 
 
-def _python(e: object) -> Any:
+def _python(e: object) -> object:
     return e.item() if isinstance(e, np.generic) else wrap(e)
 
 

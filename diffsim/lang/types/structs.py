@@ -105,7 +105,7 @@ class StructType(Named):
             made[member] = thing
         return Struct(self, made)
 
-    def _number(self, member: str, t: ScalarType, thing: object) -> Any:
+    def _number(self, member: str, t: ScalarType, thing: object) -> object:
         """Return the number for a member; 0 where none is given."""
         if isinstance(thing, np.ndarray) and thing.size == 1:
             thing = thing.item()

@@ -167,7 +167,7 @@ class FieldProtocols:
             self._refuse_write(f"np.{function.__name__}")
         return self._of_copies(f"np.{function.__name__}", function, args, options)
 
-    def _of_copies(self, name: str, function: Any, args: Any, options: dict[str, Any]) -> Any:
+    def _of_copies(self, name: str, function: Any, args: Any, options: dict[str, Any]) -> object:
         """Call a function of NumPy with arrays in place of fields."""
         out = options.get("out")
         # `out=` may be an array or a tuple of them.
@@ -203,7 +203,7 @@ def _is_field(thing: object) -> bool:
     return isinstance(thing, FieldProtocols)
 
 
-def _copied(thing: object) -> Any:
+def _copied(thing: object) -> object:
     """Replace fields in an argument of a function of NumPy by arrays."""
     if isinstance(thing, (list, tuple)) and any(map(_is_field, thing)):
         return type(thing)([_copied(t) for t in thing])
@@ -220,14 +220,14 @@ def _has_floats(found: object) -> bool:
     )
 
 
-def _operator(sign: str, *, right: bool = False) -> Any:
+def _operator(sign: str, *, right: bool = False) -> object:
     def refuse(self: FieldProtocols, other: object) -> Any:
         self._refuse(sign, right=right)
 
     return refuse
 
 
-def _call(text: str) -> Any:
+def _call(text: str) -> object:
     def refuse(self: FieldProtocols, *args: object) -> Any:
         what = (
             text.format(self._called()) if text != "{}" else f"{self._called()} as a whole number"

@@ -194,7 +194,7 @@ class TrackedArray(Followed, np.ndarray):
     def trace(self, *args: Any, **options: Any) -> Any:
         return np.trace(self, *args, **options)
 
-    def _marked(self, made: object) -> Any:
+    def _marked(self, made: object) -> object:
         return made if self.provenance is None else self.provenance.mark(made)
 
     def __reduce__(self) -> Any:

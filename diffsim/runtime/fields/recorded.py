@@ -189,7 +189,7 @@ class Recorded(Tracked):
     def __abs__(self) -> Any:
         return self.apply(ops.abs, (self,))
 
-    def _binary(self, op: Op, a: object, b: object) -> Any:
+    def _binary(self, op: Op, a: object, b: object) -> object:
         other = b if a is self else a
         # Python then asks the other operand, or raises its own TypeError.
         if not isinstance(other, (Recorded, Matrix, int, float, np.generic)):

@@ -7,7 +7,7 @@ launch; this is checked by the derivative's launch function, and refused with th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span
 from diffsim.ir.nodes import Load
@@ -143,7 +143,7 @@ class GradientCall:
 
     # ---- the launch that a call belongs to
 
-    def _known_launches(self, args: tuple[object, ...]) -> Any:
+    def _known_launches(self, args: tuple[object, ...]) -> object:
         """Return the key of the launches with these arguments; None if the derivative needs no launch."""
         launches = self.specialization.launches
         if launches.last is None:

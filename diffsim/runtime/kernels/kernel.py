@@ -219,7 +219,7 @@ class Kernel(Named):
         self._launch = special.launch
         return special.launch(*values)
 
-    def _dispatch(self, *args: object) -> Any:
+    def _dispatch(self, *args: object) -> object:
         self._need_all(args)
         special, values = self.specialize(args)
         return special.launch(*values)
@@ -232,7 +232,7 @@ class Kernel(Named):
         if len(args) != self._count:
             raise launch_function.UnboundArguments
 
-    def _run(self, args: tuple[object, ...], *, by_field: bool) -> Any:
+    def _run(self, args: tuple[object, ...], *, by_field: bool) -> object:
         """Launch, compiling as often as captured values turn out to have changed.
 
         Args:
@@ -458,7 +458,7 @@ def _ptx(kernel: nodes.Kernel, sm: int) -> str:
     return compiler.ptx_text(kernel, sm)
 
 
-def _as_argument(p: Parameter, a: Recorded) -> Any:
+def _as_argument(p: Parameter, a: Recorded) -> object:
     """Return a value of the tape as an argument: in a field, if the tape is to follow it."""
     # Only a float that the tape follows has a derivative; everything else is a constant of the launch.
     if p.type is not None and p.type.is_float and a.follows():

@@ -210,7 +210,7 @@ class Specialization:
         """The launch function (`launch_function.py`)."""
         return launch_function.forward(self)
 
-    def launch_again(self, *args: object) -> Any:
+    def launch_again(self, *args: object) -> object:
         """Launch the kernel again, as recorded.
 
         Raises:
