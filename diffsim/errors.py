@@ -11,9 +11,6 @@ no longer exists, `AccessError` while a kernel runs. `InternalError` is a fault 
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import functools
 import linecache
 import os
 import re
@@ -24,13 +21,11 @@ import warnings
 from types import FrameType
 from typing import Any
 
+from diffsim.tracebacks import IS_OWN, UserError
+
 # Shown at each end of a long chain of calls: a func that calls itself is inlined hundreds of times before
 # it is refused, and the places in the middle say nothing new.
 _MOST_CALLERS = 2
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_OWN = (_PACKAGE, "<diffsim ", contextlib.__file__, copy.__file__, functools.__file__)
-"""Prefixes of files whose frames are not the user's line: the package, launch functions (made at run time),
-and modules of the standard library that call diffsim for the user (`with`, `copy`, decorators)."""
 
 
 class Span:
@@ -139,7 +134,7 @@ def _caller() -> FrameType | None:
     """Return the innermost frame of the running Python program that is not diffsim's own."""
     # `inspect.stack` would read the source file of every frame, which costs milliseconds.
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+    while frame is not None and IS_OWN[frame.f_code.co_filename]:
         frame = frame.f_back
     return frame
 
@@ -237,7 +232,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-class DiffsimError(Exception):
+class DiffsimError(UserError):
     """Base of all errors raised by diffsim.
 
     Args:
@@ -338,4 +333,5 @@ class BackendError(DiffsimError):
 class InternalError(DiffsimError):
     """A fault in diffsim itself; please report it with the program."""
 
+    in_full = True
     advice = "this is a fault of diffsim's: please report it, with the program that shows it"

@@ -33,6 +33,7 @@ from diffsim.runtime.fields.poison import ZERO, poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.recorder import ForwardingRecorder
 from diffsim.runtime.session import session
+from diffsim.tracebacks import entries, entry
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
@@ -150,6 +151,7 @@ def _write_elements(field: Field, index: Index, values: np.ndarray) -> None:
     field._touch()
 
 
+@entries("__get__ __call__ grad")
 class GradReplaced(Named):
     """A Python function whose gradient is another function; made by `ds.ad.grad_replaced`.
 
@@ -380,6 +382,7 @@ class Comparison:
             )
 
 
+@entries("__call__ grad")
 class BoundGradReplaced(Bound):
     """A bound method with a gradient of its own."""
 
@@ -450,6 +453,7 @@ def grad_for(
             hint="put what both do into one function decorated with ds.ad.grad_for",
         )
 
+    @entry
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         check_runs(backward, "the gradient")
         primal.backward = backward
@@ -510,6 +514,7 @@ def _no_grad_block() -> Iterator[None]:
             session.tape = tape
 
 
+@entries("__call__")
 class NoGrad:
     """`ds.ad.no_grad`: as a context or a decorator.
 

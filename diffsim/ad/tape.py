@@ -56,8 +56,10 @@ from diffsim.runtime.fields.recorded import Recorded
 from diffsim.runtime.files import write_text
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
+from diffsim.tracebacks import entries
 
 
+@entries("__enter__ __exit__ __reduce_ex__ stats")
 @checked_methods(
     "__init__ backward replay zero reset on_backward visualize record_func record_scope_begin "
     "record_scope_end"

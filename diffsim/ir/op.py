@@ -22,6 +22,7 @@ from diffsim.errors import KernelTypeError, Span, shown
 from diffsim.ir import builder_stack
 from diffsim.ir.nodes import Value
 from diffsim.ir.types import ScalarType, Type, converted
+from diffsim.tracebacks import UserError
 
 # Filled by `op` while `ir/ops/table.py` is imported, in the order of its rows.
 TABLE: dict[str, Op] = {}
@@ -236,8 +237,15 @@ class Op:
         return lambda g, *args: vjp(k, g, args[:-1], args[-1])
 
     def __call__(self, *args: Any, dtype: Any = None) -> Any:
+        try:
+            return self._evaluate(args, dtype)
+        except UserError as error:
+            error.leave_package()
+            raise
+
+    def _evaluate(self, args: Sequence[Any], dtype: Any) -> Any:
         if self.name in WHOLE and len(args) == 2:
-            *args, dtype = args  # type: ignore[assignment]
+            *args, dtype = args
         if dtype is not None:
             return self._whole(args, dtype)
         # The order matters: while a kernel is built, values are emitted; then operands with ops of

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import KernelTypeError, Span, shown
+from diffsim.tracebacks import entries
 
 
+@entries("__call__")
 class ScalarType:
     """A scalar type: `kind` is "f" (float), "i" (signed), "u" (unsigned) or "b" (boolean)."""
 
@@ -164,6 +166,7 @@ def converted(numbers: Any, to: ScalarType) -> Any:
         return made[()]
 
 
+@entries("__call__ field ndarray")
 class TensorType:
     """A vector `(n,)` or matrix `(n, m)` of scalars; made by `tensor()`.
 

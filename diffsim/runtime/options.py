@@ -6,6 +6,7 @@ This is the only place that reads environment variables:
     DIFFSIM_NUM_THREADS threads of the CPU backend (the option cpu_max_num_threads wins)
     DIFFSIM_DEBUG       1: as debug=True (the option debug wins)
     DIFFSIM_RULES       enforced or lifted (the option rules wins)
+    DIFFSIM_TRACEBACK   full: as traceback="full" (the option traceback wins)
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Options:
     device_scratch_size: int = 0
     default_gpu_block_dim: int = BLOCK_DIM
     deterministic: bool = False
+    traceback: str = "short"
 
     @property
     def lifts_rules(self) -> bool:
@@ -59,6 +61,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "default_ip": (i32, i64),
     "rules": ("enforced", "lifted"),
     "kernel_simplicity": ("strict", "relaxed"),
+    "traceback": ("short", "full"),
 }
 # `default_fp=float` means the type that Python's annotation stands for.
 _PYTHON_TYPES = {float: f32, int: i32}
@@ -168,7 +171,11 @@ def _of_environment(variable: str, default: Any, meaning: Callable[[str], Any], 
 
 def of_environment() -> Options:
     """Return the options of a session that was given none."""
-    return Options(debug=debug_of_environment(), rules=rules_of_environment())
+    return Options(
+        debug=debug_of_environment(),
+        rules=rules_of_environment(),
+        traceback=traceback_of_environment(),
+    )
 
 
 def _word_of_environment(variable: str, *words: str) -> str:
@@ -194,6 +201,11 @@ def debug_of_environment() -> bool:
     words |= {"1": True, "true": True, "yes": True, "on": True}
     hint = "give it 1 for debug=True, or 0"
     return bool(_of_environment("DIFFSIM_DEBUG", False, lambda t: words.get(t.lower()), hint))
+
+
+def traceback_of_environment() -> str:
+    """Return which tracebacks the environment asks for; "short" if it does not say."""
+    return _word_of_environment("DIFFSIM_TRACEBACK", "short", "full")
 
 
 def threads_of_environment() -> int:

@@ -26,6 +26,7 @@ from diffsim.runtime.memory.storage import MemorySpace
 from diffsim.runtime.options import Options
 from diffsim.runtime.recorder import NeighbourRecorder, Recorder, Witness
 from diffsim.runtime.threads import of_threads
+from diffsim.tracebacks import Shown
 
 
 class Arch:
@@ -276,6 +277,13 @@ class Session:
         return self.clock
 
 
+def show_tracebacks() -> None:
+    """Show tracebacks as the environment asks for; a value that it can not have is reported by `ds.init`."""
+    with contextlib.suppress(FieldError):
+        Shown.full = options.traceback_of_environment() == "full"
+
+
+show_tracebacks()
 session = Session()
 if hasattr(os, "register_at_fork"):
     # Locks are reset by `diffsim.locks`; this removes the recorders of threads that are gone.
@@ -358,6 +366,8 @@ def init(  # noqa: D417 - each option has its line
             win over it.
         kernel_simplicity: "strict" refuses gradients of kernels outside of the kernel simplicity rule;
             "relaxed" differentiates their loops too. If left out, as `rules` says.
+        traceback: "short" (default) shows the program's own frames in the tracebacks of diffsim's errors;
+            "full" shows those inside of diffsim too.
 
     Raises:
         FieldError: an option that does not exist or can not have this value.
@@ -369,6 +379,7 @@ def init(  # noqa: D417 - each option has its line
     # Also forgets compiled kernels: options are compiled in.
     reset()
     session.options = chosen
+    Shown.full = chosen.traceback == "full"
     session.use(found)
     # Another folder may have been given.
     session._cache = None
@@ -386,6 +397,7 @@ def reset() -> None:
     """Forget compiled kernels, options and the layout tree; fields stay usable."""
     # Options go back to their defaults, not to those of the last `ds.init`.
     session.options = Options()
+    show_tracebacks()
     session.use(None)
     session.generation += 1
     # Tapes that were recording find that their session is gone (`ad/checks/integrity.py`).

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import diffsim as ds
+from tests.support.tracebacks import own_frames
 
 THINGS = """
     None True 0 1 -1 3 2**70 10**400 10**5000 1.5 float("nan") float("inf") 1j "" "x" "f32" b"q" ...
@@ -102,7 +103,7 @@ CALLS = [call.strip() for line in CALLS.splitlines() for call in re.split(r"\s{2
 
 OPTIONS = """
     arch default_fp default_ip debug fast_math random_seed cpu_max_num_threads offline_cache kernel_simplicity
-    device device_scratch_size default_gpu_block_dim deterministic rules
+    device device_scratch_size default_gpu_block_dim deterministic rules traceback
 """.split()
 
 PROGRAM = """
@@ -184,6 +185,8 @@ def complaint(call, space, file):
             return f"{call}: not the user's line: {error}"
         if not error.hint or len(text) > 700 or INSIDE.search(text):
             return f"{call}: {error}"
+        if own := own_frames(error):
+            return f"{call}: its traceback shows {own}"
     except BaseException as error:
         return f"{call}: {error!r}"
     return ""

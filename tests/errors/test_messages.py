@@ -26,6 +26,7 @@ from pathlib import Path
 import pytest
 
 import diffsim as ds
+from tests.support.tracebacks import own_frames
 
 PREAMBLE = "import math; import numpy as np; import diffsim as ds\n"
 WRONG = Path(__file__).parent / "wrong"
@@ -118,6 +119,8 @@ def test_a_wrong_program(program, tmp_path):
     assert program.advice or error.hint is None, f"unexpected advice: {error.hint}"
     for text in program.also:
         assert text in str(error)
+    assert error.span.file == str(file), "the line is one of the program's"
+    assert own_frames(error) == []
     if program.line:
         assert error.span.line == program.line
     if program.carets:

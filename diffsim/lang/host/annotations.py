@@ -10,6 +10,7 @@ import numpy as np
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import SCALARS, ScalarType, TensorType, bool_, tensor
 from diffsim.lang.host.hooks import runtime
+from diffsim.tracebacks import entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class ArrayAnnotation:
     ndim: int | None = None
 
 
+@entries("__call__ field ndarray")
 class DefaultTensor:
     """A vector or matrix type of the default float or integer, resolved where it is used.
 

@@ -14,10 +14,12 @@ from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import Source
+from diffsim.tracebacks import entries, entry
 
 C = TypeVar("C", bound=type)
 
 
+@entries("__call__")
 class Func(Named):
     """A function for use inside of kernels; each call is inlined.
 
@@ -68,6 +70,7 @@ class NativeText:
         self.replay = replay
 
 
+@entries("__call__")
 class Given:
     """A function that a user gives for a func: its gradient (`func_grad`) or its replay (`func_replay`)."""
 
@@ -94,6 +97,7 @@ class Given:
         )
 
 
+@entries("__call__")
 class BoundFunc(Bound, CompiledByValue):
     """A func bound to an object, which is its `self`."""
 
@@ -143,6 +147,7 @@ def func_grad(func: Func) -> Callable[[Callable[..., Any]], Given]:
     """
     _check_func(func, "func_grad")
 
+    @entry
     def decorate(function: Callable[..., Any]) -> Given:
         given = Given(function, "func_grad")
         # A second one would silently replace the first, perhaps in another file.
@@ -171,6 +176,7 @@ def func_replay(func: Func) -> Callable[[Callable[..., Any]], Given]:
     """
     _check_func(func, "func_replay")
 
+    @entry
     def decorate(function: Callable[..., Any]) -> Given:
         given = Given(function, "func_replay")
         if func.replay is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from diffsim.errors import DiffsimError, Span
+from diffsim.tracebacks import entry
 
 Handler = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
 """Emits a call in a kernel: (translation context, syntax node, arguments, keyword arguments) -> result."""
@@ -52,6 +53,7 @@ class Intrinsic:
     def __reduce__(self) -> Any:
         return _intrinsic, (self.__name__,)
 
+    @entry
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.in_python(*args, **kwargs)
 

@@ -13,6 +13,7 @@ import numpy as np
 from diffsim.errors import FieldError, KernelTypeError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.unsupported import close_to
+from diffsim.tracebacks import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -28,15 +29,20 @@ def checked(function: F) -> F:
     @functools.wraps(function)
     def call(*args: object, **named: object) -> Any:
         try:
-            return function(*args, **named)
-        except TypeError as problem:
-            # A call that does not fit fails before the function has a frame of its own, so the traceback ends
-            # here. This costs nothing while calls are right, unlike `signature.bind` for each call.
-            if problem.__traceback__ is None or problem.__traceback__.tb_next is not None:
-                raise  # from inside of the function
-            error = _misfit(function, args, named, str(problem))
-        # Outside of `except`, so that the TypeError is not shown as its context.
-        raise error
+            try:
+                return function(*args, **named)
+            except TypeError as problem:
+                # A call that does not fit fails before the function has a frame of its own, so the traceback
+                # ends here. This costs nothing while calls are right, unlike `signature.bind` for each call.
+                trace = problem.__traceback__
+                if isinstance(problem, UserError) or (trace and trace.tb_next):
+                    raise  # from inside of the function
+                error = _misfit(function, args, named, str(problem))
+            # Outside of `except`, so that the TypeError is not shown as its context.
+            raise error
+        except UserError as shown_error:
+            shown_error.leave_package()
+            raise
 
     return cast(F, call)
 

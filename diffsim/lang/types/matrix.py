@@ -23,6 +23,7 @@ from diffsim.lang.host.signatures import checked_methods, need_number, need_size
 from diffsim.lang.host.unsupported import no_assignment, no_attribute, refuse_duals
 from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index
+from diffsim.tracebacks import entries, entry
 
 _set = object.__setattr__
 Function = Callable[[Any, Any], Any]
@@ -38,6 +39,9 @@ def _reflected(function: Function) -> Callable[[Matrix, Any], Any]:
     return lambda self, other: self._apply(other, lambda a, b: function(b, a))
 
 
+@entries(
+    but="__init__ __len__ __iter__ __getitem__ __copy__ __deepcopy__ __reduce__ apply converted"
+)
 @checked_methods(
     "__init__ field ndarray zero one identity unit diag rows cols to_numpy to_list fill cast"
 )
@@ -207,9 +211,13 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __getitem__(self, index: object) -> Any:
         try:
-            return marked(_python(self.entries[checked_index(index)]), self)
-        except (IndexError, ValueError, TypeError):
-            raise self._no_element(index) from None
+            try:
+                return marked(_python(self.entries[checked_index(index)]), self)
+            except (IndexError, ValueError, TypeError):
+                raise self._no_element(index) from None
+        except FieldError as error:
+            error.leave_package()
+            raise
 
     def __setitem__(self, index: Any, value: object) -> None:
         if self.owner:  # `x[i][0] = 1` would change the copy only
@@ -380,8 +388,8 @@ class Matrix(OpDispatch, CompiledByValue):
 
     def __getattr__(self, name: str) -> Any:
         if name in linalg.METHODS:
-            return lambda *args, **named: in_python(
-                name, linalg.METHODS[name], self, *args, **named
+            return entry(
+                lambda *args, **named: in_python(name, linalg.METHODS[name], self, *args, **named)
             )
         # The GLSL Specification 4.60, 5.5: any letters of one set, also repeated.
         chosen = linalg.swizzle(name)
@@ -442,6 +450,7 @@ def _component(k: int) -> property:
             raise AttributeError("not so many elements")  # then Python calls __getattr__
         return marked(_python(self.entries[k]), self)
 
+    @entry
     def assign(self: Matrix, value: object) -> None:
         self[k] = value
 

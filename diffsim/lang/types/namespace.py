@@ -17,6 +17,7 @@ from diffsim.lang.host.annotations import (
 from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import absent
 from diffsim.lang.types.structs import StructType, struct_type
+from diffsim.tracebacks import entries
 
 
 class _Namespace(type):
@@ -24,6 +25,7 @@ class _Namespace(type):
         raise absent("diffsim.types", name, [n for n in vars(cls) if not n.startswith("_")])
 
 
+@entries("struct")
 @checked_methods("ndarray vector matrix")
 class types(metaclass=_Namespace):  # noqa: N801 - a namespace: ds.types.vector(...)
     """Types, and annotations for arguments; the scalar types are also names of diffsim itself."""

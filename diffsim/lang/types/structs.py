@@ -25,11 +25,13 @@ from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.tracebacks import entries
 
 # Functions that Python itself, from 3.14 on, adds to a class for its annotations (PEP 649).
 _OF_PYTHON = frozenset({"__annotate__", "__annotate_func__"})
 
 
+@entries("__call__ __mro_entries__")
 @checked_methods("field")
 class StructType(Named):
     """The type of a struct; made by `ds.types.struct(...)` or `@ds.dataclass`.
@@ -217,6 +219,7 @@ _RESERVED = frozenset(
 )
 
 
+@entries()
 class Struct(CompiledByValue):
     """A struct in Python: `p.pos`, `p.mass = 2.0`."""
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from diffsim.errors import BackendError, Span
 from diffsim.ir.layout import packed_strides
 from diffsim.runtime.cuda.device import Buffer, DeviceStorage
-from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout
+from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
+from diffsim.runtime.memory.versions import Versions
+from diffsim.runtime.session import session
+from diffsim.tracebacks import entries
 
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode
 NOT_GIVEN = object()
@@ -216,3 +219,60 @@ def dlpack(storage: Storage, element: tuple[int, ...], asked: Asked) -> Any:
     _handed_out[address] = managed, numbers, owner
     capsule_of = ctypes.cast(_destructor, ctypes.c_void_p)
     return _api.PyCapsule_New(address, _NAMES[type(managed)], capsule_of)
+
+
+@entries("to_gpuarray __dlpack__ __dlpack_device__")
+class SharedMemory:
+    """The part of a field that other libraries ask for its memory."""
+
+    element: tuple[int, ...]
+    storage: Any
+    versions: Versions
+    _storage: Storage
+    _shared: list[Storage]
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str: ...
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.storage.device is HOST:
+            raise AttributeError(f"{self.name} is not on a GPU")
+        if self._storage not in self._shared:  # others keep the field, and this has to stay with it
+            self._shared.append(self._storage)
+        self._export()
+        return cuda_array_interface(self._storage, self.element)
+
+    def to_gpuarray(self) -> Any:
+        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
+        if self.storage.device is HOST:
+            raise BackendError(
+                f"{self.name} is not on a GPU",
+                Span.of_caller(),
+                hint="start with ds.init(arch=ds.cuda), or use x.to_numpy()",
+            )
+        self._export()
+        return gpu_array(self._storage, self.element)
+
+    def _export(self) -> None:
+        """Note that other libraries see the memory from now on, and may write to it at any time."""
+        self._exported = True
+        self.versions.may_be_nonzero()
+        session.exported.add(self)  # launches look there for memory that arrays share
+
+    def __dlpack__(
+        self,
+        *,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        stream: Any = NOT_GIVEN,
+    ) -> Any:
+        if not copy:  # a copy is not shared
+            self._export()
+        asked = Asked(max_version, dl_device, copy, stream)
+        return dlpack(self.storage, self.element, asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack_device(self.storage)

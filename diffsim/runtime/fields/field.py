@@ -11,21 +11,21 @@ import itertools
 import operator
 import sys
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from diffsim.backends.native.pool import closed, wait
-from diffsim.errors import BackendError, FieldError, Span, memory_size, shown
+from diffsim.errors import DiffsimError, FieldError, Span, memory_size, shown
 from diffsim.ir.nodes import Mem
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import ScalarType, Type, an, size_of, tensor
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.field_like import FieldLike
-from diffsim.lang.host.signatures import CALL, checked_methods
+from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.matrix import Matrix
-from diffsim.runtime.fields import export
+from diffsim.runtime.fields import display
 from diffsim.runtime.fields.adjoints import followed_by_tape, lost_source
 from diffsim.runtime.fields.conversions import (
     array_of,
@@ -36,15 +36,16 @@ from diffsim.runtime.fields.conversions import (
     refuse_mask,
     scalar_of,
 )
+from diffsim.runtime.fields.export import SharedMemory
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
 from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
+from diffsim.tracebacks import IS_OWN, entries
 
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
-_MOST_PRINTED = 2**20  # bytes that `print` copies from a GPU to show their first and last numbers
 _PUBLIC = (
     "assign copy_from dtype element fill from_numpy grad m mark_written n name needs_grad placed shape "
     "to_numpy"
@@ -70,8 +71,9 @@ _ASSIGNED = {
 """What to write instead of assigning these."""
 
 
+@entries("__setattr__ __delattr__ __getattr__")
 @checked_methods("fill to_numpy from_numpy copy_from assign mark_written")
-class Field(FieldProtocols, FieldLike):
+class Field(FieldProtocols, SharedMemory, FieldLike):
     """A field; made by `ds.field`, `ds.Vector.field` and `ds.Matrix.field`.
 
     Attributes:
@@ -213,15 +215,18 @@ class Field(FieldProtocols, FieldLike):
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_mem", "_flat", "_storage", "_strides", "_step"):
-            raise FieldError(
-                f"{self.name} has no place in memory yet",
-                Span.of_caller(),
-                hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
-            )
+            self._not_placed()
         hint = peer_names.OF_FIELDS.get(name, "")
         if not hint and not name.startswith("_") and hasattr(np.ndarray, name):
             hint = f"write {self._array_text()}.{name}"
         raise no_attribute(self.in_words(), name, _PUBLIC, hint)
+
+    def _not_placed(self) -> NoReturn:
+        raise FieldError(
+            f"{self.name} has no place in memory yet",
+            Span.of_caller(),
+            hint="place it: ds.root.dense(ds.i, n).place(x), or give ds.field a shape",
+        )
 
     def __dir__(self) -> list[str]:
         return [*_PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))]
@@ -249,8 +254,11 @@ class Field(FieldProtocols, FieldLike):
     @property
     def shape(self) -> tuple[int, ...]:
         if self._shape is None:
-            self._mem  # noqa: B018 - raises: it has no place yet
-            return ()
+            try:
+                self._not_placed()
+            except DiffsimError as error:
+                error.leave_package()
+                raise
         return self._shape
 
     @property
@@ -283,29 +291,10 @@ class Field(FieldProtocols, FieldLike):
         return self.adjoint if self.declares_grad else None
 
     def __repr__(self) -> str:
-        kind = "ndarray" if self.kind == "array" else "field"
-        if self._shape is None:
-            return f"<{kind} {self._label()}{tensor(self.dtype, self.element)}, not placed>"
-        grad = ", needs_grad=True" if self.grad is not None else ""
-        return (
-            f"<{kind} {self._label()}{tensor(self.dtype, self.element)}, shape {self._shape}{grad}>"
-        )
-
-    def _label(self) -> str:
-        return f"{self.given_name}: " if self.given_name else ""
+        return display.summary(self)
 
     def __str__(self) -> str:
-        """Describe the field, with its elements (the first and last of many)."""
-        if self._shape is None:
-            return repr(self)
-        storage = self._storage
-        if isinstance(storage, HostStorage):
-            values = storage.array
-        elif storage.layout.nbytes <= _MOST_PRINTED:
-            values = storage.to_numpy()
-        else:
-            return repr(self)
-        return f"{self!r}\n{values.reshape(self.shape + self.element)}"
+        return display.text(self)
 
     def add_grad(self, *, declared: bool = True) -> None:
         """Give the field a gradient of its own shape and type (`declared`: that the program may read)."""
@@ -333,9 +322,9 @@ class Field(FieldProtocols, FieldLike):
         # The clock ticks after the write, and its reading is the version: any adjoint of an earlier launch
         # that loads these elements is refused from now on (docs/adr/0004).
         session.clock = now = session.clock + 1
-        # 0 is `_touch`, 1 the public method, 2 the user's statement (or the wrapper that checks signatures).
+        # 0 is `_touch`, 1 the public method, 2 the user's statement (or a wrapper of the method).
         frame: Any = sys._getframe(2)
-        if frame.f_code is CALL:
+        while IS_OWN[frame.f_code.co_filename] and frame.f_back is not None:
             frame = frame.f_back
         self.versions.written(row, now, (frame.f_code, frame.f_lasti))
 
@@ -347,63 +336,72 @@ class Field(FieldProtocols, FieldLike):
             tape.writing(self, None if index is None or axis is None else index[axis])
 
     def __getitem__(self, key: object) -> Any:
-        # A launch of another thread is in progress: its elements are not defined yet (docs/adr/0022).
-        if closed[0]:
-            wait()
-        if not self.element:
+        try:
+            # A launch of another thread is in progress: its elements are not defined yet (docs/adr/0022).
+            if closed[0]:
+                wait()
+            if not self.element:
+                if self.adjoint is not None and session.recorders and _records():
+                    return FieldElement.of(self, index_of(self, key))
+                if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
+                    return self._flat[key * self._step]
+                if key is None and not self._shape:
+                    return self._flat[0]
+                return self._flat[self._place(key)]
+            found = self._storage.element(self._place(key))
+            made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
             if self.adjoint is not None and session.recorders and _records():
-                return FieldElement.of(self, index_of(self, key))
-            if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
-                return self._flat[key * self._step]
-            if key is None and not self._shape:
-                return self._flat[0]
-            return self._flat[self._place(key)]
-        found = self._storage.element(self._place(key))
-        made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
-        if self.adjoint is not None and session.recorders and _records():
-            made.provenance = Provenance.of(self)
-        return made
+                made.provenance = Provenance.of(self)
+            return made
+        except DiffsimError as error:
+            error.leave_package()
+            raise
 
     def __setitem__(self, key: object, value: object) -> None:
-        followed = None
-        lost = None
-        if closed[0]:
-            wait()
-        tape = session.recorders and session.listener
-        if tape:
-            if value.__class__ not in (int, float):
-                lost = lost_source(self, value)
-            if isinstance(value, Tracked):
-                followed, value = followed_by_tape(self, value), value.value
-            # Before anything changes, since a recorder may copy what is overwritten.
-            self._before(index_of(self, key))
-        if not self.element:
-            # The memoryview checks numbers in C; what it refuses is converted, or explained, below.
-            try:
-                if key is None and not self._shape:
-                    self._flat[0] = value
-                elif key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
-                    self._flat[key * self._step] = value
-                else:
+        try:
+            followed = None
+            lost = None
+            if closed[0]:
+                wait()
+            tape = session.recorders and session.listener
+            if tape:
+                if value.__class__ not in (int, float):
+                    lost = lost_source(self, value)
+                if isinstance(value, Tracked):
+                    followed, value = followed_by_tape(self, value), value.value
+                # Before anything changes, since a recorder may copy what is overwritten.
+                self._before(index_of(self, key))
+            if not self.element:
+                # The memoryview checks numbers in C; what it refuses is converted, or explained, below.
+                try:
+                    if key is None and not self._shape:
+                        self._flat[0] = value
+                    elif key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
+                        self._flat[key * self._step] = value
+                    else:
+                        self._storage.set_element(self._place(key), scalar_of(self, value))
+                except (TypeError, ValueError, OverflowError):
                     self._storage.set_element(self._place(key), scalar_of(self, value))
-            except (TypeError, ValueError, OverflowError):
-                self._storage.set_element(self._place(key), scalar_of(self, value))
-        else:
-            self._storage.set_element(self._place(key), element_of(self, value))
-        # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
-        axis = self.versions.axis
-        if axis is None:
-            self._touch()
-        else:
-            self._touch(key if key.__class__ is int else index_of(self, key)[axis])
-        if not tape:
-            return
-        if followed is not None:
-            tape.stored(self, index_of(self, key), followed)
-        else:
-            tape.wrote(self, index_of(self, key), self._written(value))  # as memory holds it now
-            if lost:
-                tape.lost(lost)
+            else:
+                self._storage.set_element(self._place(key), element_of(self, value))
+            # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
+            axis = self.versions.axis
+            if axis is None:
+                self._touch()
+            else:
+                self._touch(key if key.__class__ is int else index_of(self, key)[axis])
+            if not tape:
+                return
+            if followed is not None:
+                tape.stored(self, index_of(self, key), followed)
+            else:
+                # As memory holds it now.
+                tape.wrote(self, index_of(self, key), self._written(value))
+                if lost:
+                    tape.lost(lost)
+        except DiffsimError as error:
+            error.leave_package()
+            raise
 
     def _place(self, key: object) -> int:
         """Return the number of an element's first component among the scalars in memory."""
@@ -528,50 +526,6 @@ class Field(FieldProtocols, FieldLike):
         """Copy a field (differentiated on a tape) or an array of the same shape."""
         (self.copy_from if isinstance(source, Field) else self.from_numpy)(source)
         self.versions.by_caller()
-
-    # ---- the same memory in other libraries
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.storage.device is HOST:
-            raise AttributeError(f"{self.name} is not on a GPU")
-        if self._storage not in self._shared:  # others keep the field, and this has to stay with it
-            self._shared.append(self._storage)
-        self._export()
-        return export.cuda_array_interface(self._storage, self.element)
-
-    def to_gpuarray(self) -> Any:
-        """Return the field's memory as a `pycuda.gpuarray.GPUArray`, without a copy (axes: `to_numpy()`)."""
-        if self.storage.device is HOST:
-            raise BackendError(
-                f"{self.name} is not on a GPU",
-                Span.of_caller(),
-                hint="start with ds.init(arch=ds.cuda), or use x.to_numpy()",
-            )
-        self._export()
-        return export.gpu_array(self._storage, self.element)
-
-    def _export(self) -> None:
-        """Note that other libraries see the memory from now on, and may write to it at any time."""
-        self._exported = True
-        self.versions.may_be_nonzero()
-        session.exported.add(self)  # launches look there for memory that arrays share
-
-    def __dlpack__(
-        self,
-        *,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-        stream: object = export.NOT_GIVEN,
-    ) -> Any:
-        if not copy:  # a copy is not shared
-            self._export()
-        asked = export.Asked(max_version, dl_device, copy, stream)
-        return export.dlpack(self.storage, self.element, asked)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return export.dlpack_device(self.storage)
 
     def mark_written(self) -> None:
         """Tell that code outside of diffsim has written to the field's memory, as Python's writes do."""

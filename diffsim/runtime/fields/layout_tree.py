@@ -18,6 +18,7 @@ from diffsim.runtime.fields.constructors import checked_shape
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.session import session
+from diffsim.tracebacks import entries, entry
 
 
 class Axes:
@@ -51,6 +52,7 @@ def axes(*numbers: int) -> Axes:
     return Axes(*numbers)
 
 
+@entries("place __reduce_ex__")
 @checked_methods("dense lazy_grad")
 class Node:
     """A node of the tree: some axes with their sizes, inside of another node."""
@@ -93,6 +95,7 @@ class Node:
         return Node(self, dict(zip(axes.numbers, dims, strict=True)))
 
     # Refused by name: Taichi's programs use them, and an unknown attribute would not say what to do instead.
+    @entry
     def _sparse(self, *args: object, **kwargs: object) -> Node:
         raise FieldError(
             "sparse layouts (pointer, bitmasked, dynamic, hash) are not there: fields are dense",

@@ -16,6 +16,7 @@ from diffsim.errors import AutodiffError, FieldError, OperationError, Span
 from diffsim.ir.op import OpDispatch
 from diffsim.lang.host.copying import COPY_INSTEAD, NO_COPIES, refuse
 from diffsim.runtime.session import session
+from diffsim.tracebacks import entries, entry
 
 # Names of Python's special methods without underscores, and how the operator is written in a message.
 _SIGNS = {
@@ -41,6 +42,7 @@ _WRITES = (np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_alo
 _LIKE_ARRAYS = (bool, int, float, complex, np.generic, np.ndarray, list, tuple, OpDispatch)
 
 
+@entries()
 class FieldProtocols:
     """The base of fields and of fields of structs."""
 
@@ -221,6 +223,7 @@ def _has_floats(found: object) -> bool:
 
 
 def _operator(sign: str, *, right: bool = False) -> object:
+    @entry
     def refuse(self: FieldProtocols, other: object) -> Any:
         self._refuse(sign, right=right)
 
@@ -228,6 +231,7 @@ def _operator(sign: str, *, right: bool = False) -> object:
 
 
 def _call(text: str) -> object:
+    @entry
     def refuse(self: FieldProtocols, *args: object) -> Any:
         what = (
             text.format(self._called()) if text != "{}" else f"{self._called()} as a whole number"

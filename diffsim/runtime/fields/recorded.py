@@ -26,8 +26,12 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
 from diffsim.runtime.recorder import Recorder
 from diffsim.runtime.session import session
+from diffsim.tracebacks import entries
 
 
+@entries(
+    but="__init__ __copy__ __deepcopy__ __reduce__ follows belongs_to receive take in_field apply"
+)
 class Recorded(Tracked):
     """A number, vector or matrix that a kernel returned while a tape was recording, or made of such.
 

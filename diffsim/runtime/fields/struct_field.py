@@ -20,11 +20,13 @@ from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.protocols import FieldProtocols
+from diffsim.tracebacks import entries
 
 _METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_numpy type".split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
 
+@entries(but="__init__ __dir__ fields call_it in_words")
 @checked_methods("fill to_numpy from_numpy copy_from")
 class StructField(FieldProtocols, StructFieldLike):
     """A field whose elements are structs; made by `Particle.field(shape=n)` or `ds.Struct.field`.
@@ -225,6 +227,7 @@ class StructField(FieldProtocols, StructFieldLike):
             do(self._struct[member], one)
 
 
+@entries(but="__init__ __dir__ in_words")
 class Element:
     """An element of a field of structs: reads and writes go to the field."""
 

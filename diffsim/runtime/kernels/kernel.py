@@ -12,20 +12,17 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from diffsim import locks
 from diffsim.errors import (
     DiffsimError,
     FieldError,
     KernelTypeError,
-    MissingGradientError,
     Span,
     shown,
 )
-from diffsim.ir import nodes
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
-from diffsim.lang.host.signatures import checked, checked_methods, is_one_of, need_whole
+from diffsim.lang.host.signatures import checked, checked_methods, is_one_of
 from diffsim.lang.host.source import Source
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.device_array import is_on_gpu, wrap_argument
@@ -40,17 +37,20 @@ from diffsim.runtime.kernels.arguments import (
     find_same,
     takes_field,
 )
+from diffsim.runtime.kernels.grad_kernel import GradKernel, ptx_of
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import template_key
 from diffsim.runtime.kernels.translation import translate
 from diffsim.runtime.locked_cached_property import making
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
+from diffsim.tracebacks import entries
 
 # Weak: a kernel defined in a function goes with it. The set is needed to reach all kernels at `ds.init`.
 _alive: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
 
+@entries("__reduce__")
 @checked_methods("ir llvm ptx")
 class Kernel(Named):
     """A compiled function over fields; made by `@ds.kernel`.
@@ -120,7 +120,11 @@ class Kernel(Named):
         # Hot path of kernels that are methods: one dictionary look-up and one small object for each access.
         found = self.bound.get(id(owner))
         if found is None:
-            found = self._bind_to(owner)
+            try:
+                found = self._bind_to(owner)
+            except DiffsimError as error:
+                error.leave_package()
+                raise
         return BoundKernel(found, owner)
 
     def _bind_to(self, owner: object) -> Kernel:
@@ -160,25 +164,29 @@ class Kernel(Named):
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         # A launch costs a third of a microsecond: the arguments are not even counted before it, and the try
-        # block costs nothing unless something is raised.
-        if kwargs:
-            args = self.bind(args, kwargs)
+        # blocks cost nothing unless something is raised.
         try:
-            return self._launch(*args)
-        # Nothing has been launched when any of these is raised, so running anew repeats no effect.
-        except launch_function.FieldArgument:
-            by_field = True
-        except launch_function.Outdated:
-            # Before `forget`, which discards the signature.
-            by_field = self.gives_fields(args)
-            self.forget()
-        except TypeError:
-            # With another number of arguments than the kernel has parameters, Python refuses the call of a
-            # launch function, and `_need_all` the others.
-            if len(args) == self._count:
-                raise
-            return self(*self.bind(args, {}))
-        return self._run(args, by_field=by_field)
+            if kwargs:
+                args = self.bind(args, kwargs)
+            try:
+                return self._launch(*args)
+            # Nothing has been launched when any of these is raised, so running anew repeats no effect.
+            except launch_function.FieldArgument:
+                by_field = True
+            except launch_function.Outdated:
+                # Before `forget`, which discards the signature.
+                by_field = self.gives_fields(args)
+                self.forget()
+            except TypeError:
+                # With another number of arguments than the kernel has parameters, Python refuses the call of
+                # a launch function, and `_need_all` the others.
+                if len(args) == self._count:
+                    raise
+                return self(*self.bind(args, {}))
+            return self._run(args, by_field=by_field)
+        except DiffsimError as error:
+            error.leave_package()
+            raise
 
     def gives_fields(self, args: tuple[object, ...]) -> bool:
         """Return whether there are fields, or values of a tape, in place of numbers among the arguments."""
@@ -359,7 +367,7 @@ class Kernel(Named):
 
     def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
         """Return the kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
-        return _ptx(self._only(args).ir, sm)
+        return ptx_of(self._only(args).ir, sm)
 
     def __reduce__(self) -> Any:
         # A kernel of an object is pickled as an attribute of it, as Python does with bound methods.
@@ -380,82 +388,17 @@ class BoundKernel(Bound):
         self.owner = owner
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        return self.kernel(*args, **kwargs)
+        try:
+            return self.kernel(*args, **kwargs)
+        except DiffsimError as error:
+            error.leave_package()
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.kernel, name)
 
     def __repr__(self) -> str:
         return f"<kernel {self.kernel.source.name} of {self.owner!r}>"
-
-
-@checked_methods("ir llvm ptx")
-class GradKernel:
-    """The adjoint of a kernel: `kernel.grad(...)` adds to the gradients of what the kernel read.
-
-    If the kernel returns something that depends on them, `kernel.grad(..., returned=g)` gives its gradient.
-    """
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self._launch: Callable[..., Any] = self._first
-
-    def __reduce__(self) -> Any:
-        return getattr, (self.kernel, "grad")
-
-    def __call__(self, *args: object, **kwargs: object) -> None:
-        if kwargs or len(args) != self._count:
-            named = "returned" in self.kernel.signature.names
-            # `returned=` is no parameter of the kernel, unless the user has one of that name: then it means
-            # theirs.
-            seed = {} if named or "returned" not in kwargs else {"returned": kwargs.pop("returned")}
-            args = self.kernel.bind(args, kwargs)
-            if seed:
-                self._first(*args, **seed)
-                return
-        if self.kernel.gives_fields(args):
-            self._first(*args)
-        else:
-            self._launch(*args)
-
-    @locks.cached
-    def _count(self) -> int:
-        return len(self.kernel.signature.names)
-
-    def _first(self, *args: object, returned: object = None) -> None:
-        by_field = self.kernel.gives_fields(args)
-        special, values = self.kernel.specialize(args, by_field=by_field)
-        if not special.differentiable:
-            raise MissingGradientError(
-                f"nothing that {self.kernel.source.name} reads or writes has a gradient",
-                Span.of_caller(),
-                hint="declare the fields that it reads and writes with needs_grad=True",
-            )
-        # Fields in place of floats select another specialization, so only plain calls may skip this method.
-        if self.kernel.signature.plain and not by_field:
-            self._launch = special.gradient_call
-        special.gradient_call(*values, returned=returned)
-
-    def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
-        """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
-        return print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
-
-    def llvm(self, args: tuple[object, ...] = ()) -> str:
-        """Return the adjoint in LLVM IR, as handed to LLVM for the CPU."""
-        return compiler.llvm_text(self.kernel._only(args).derivative.ir)
-
-    def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
-        """Return the adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
-        return _ptx(self.kernel._only(args).derivative.ir, sm)
-
-
-def _ptx(kernel: nodes.Kernel, sm: int) -> str:
-    need_whole(
-        shown(sm) if sm is None else sm,
-        "sm",
-        "give the compute capability times ten, such as sm=80",
-    )
-    return compiler.ptx_text(kernel, sm)
 
 
 def _as_argument(p: Parameter, a: Recorded) -> object:

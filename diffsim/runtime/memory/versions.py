@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.errors import Span
-from diffsim.lang.host.signatures import CALL
+from diffsim.tracebacks import IS_OWN
 
 if TYPE_CHECKING:
     from diffsim.runtime.memory.cut_gradients import Cut, Cuts
@@ -180,9 +180,8 @@ class Versions:
         """Note the statement that called the caller of this method as the last writer (of a row)."""
         # Frame 0 is this method, 1 the public method that calls it, 2 the user's statement.
         frame: Any = sys._getframe(2)
-        # Public methods are wrapped to check their signatures (`CALL` is that wrapper's code): the statement
-        # is one frame further out.
-        if frame.f_code is CALL:
+        # Public methods are wrapped, and diffsim calls some of them itself: the statement is further out.
+        while IS_OWN[frame.f_code.co_filename] and frame.f_back is not None:
             frame = frame.f_back
         if row is None:
             self.writer = (frame.f_code, frame.f_lasti)

@@ -17,6 +17,7 @@ from diffsim.lang.frontend.context import TranslationContext
 from diffsim.lang.frontend.values import Environment
 from diffsim.lang.host.func import Func, NativeText
 from diffsim.lang.host.signatures import checked
+from diffsim.tracebacks import entry
 
 Text = str | Mapping[str, str]
 
@@ -41,6 +42,7 @@ def func_native(
         KernelTypeError: a parameter without a scalar type.
     """
 
+    @entry
     def decorate(function: Callable[..., Any]) -> Func:
         func = Func(function)
         spec, types = func.source.node.args, func.source.annotations()
