@@ -304,6 +304,13 @@ class Cell:
             value = Vec(value if k == part else 0.0 for k in range(2))
         self.at[self.key(index)] = old + value
 
+    def put(self, index, part, value):
+        """A store into one component."""
+        self.used.add(self.key(index))
+        new = self.at[self.key(index)].copy()
+        new[part] = value
+        self.at[self.key(index)] = new
+
     def best(self, index, value, larger):
         """An atomic maximum or minimum; at a tie it is not said whose derivative counts."""
         self.used.add(self.key(index))

@@ -399,8 +399,12 @@ def start(seed, n=N):
     return values, direction, weights, rng.integers(0, n, n).astype(np.int32)
 
 
-class _Atomics(ast.NodeTransformer):
-    """`x[i] += v` and `ds.atomic_max(x[i], v)` as calls of the oracle's fields."""
+class _Updates(ast.NodeTransformer):
+    """`x[i] += v`, `ds.atomic_max(x[i], v)` and `v[i].y = s` as calls of the oracle's fields."""
+
+    def visit_Assign(self, node):
+        found = _component(node.targets[0])
+        return self.generic_visit(node) if found is None else _put(node, *found, node.value)
 
     def visit_Call(self, node):
         name = getattr(node.func, "attr", "")
@@ -417,6 +421,13 @@ class _Atomics(ast.NodeTransformer):
         if isinstance(t, ast.Attribute):
             t, part = t.value, [ast.Constant("xy".index(t.attr))]
         adds = isinstance(node.op, (ast.Add, ast.Sub))
+        found = None if adds else _component(node.target)
+        if found is not None:
+            place, component = found
+            old = ast.Subscript(
+                ast.Subscript(place.value, place.slice, ast.Load()), component, ast.Load()
+            )
+            return _put(node, place, component, ast.BinOp(old, node.op, node.value))
         if not (adds and isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)):
             return node
         if t.value.id not in (*shapes(0), "loss"):
@@ -426,6 +437,23 @@ class _Atomics(ast.NodeTransformer):
             value = ast.UnaryOp(ast.USub(), value)
         call = ast.Call(ast.Attribute(t.value, "add", ast.Load()), [t.slice, value, *part], [])
         return ast.copy_location(ast.Expr(call), node)
+
+
+def _component(target):
+    """The element and the component that `v[i].y` or `v[i][1]` names, or None."""
+    inner = getattr(target, "value", None)
+    if not (isinstance(inner, ast.Subscript) and getattr(inner.value, "id", "") in shapes(0)):
+        return None
+    if isinstance(target, ast.Attribute):
+        return inner, ast.Constant("xy".index(target.attr))
+    return inner, target.slice
+
+
+def _put(node, place, component, value):
+    call = ast.Call(
+        ast.Attribute(place.value, "put", ast.Load()), [place.slice, component, value], []
+    )
+    return ast.copy_location(ast.Expr(call), node)
 
 
 class Invalid(Exception):
@@ -473,7 +501,7 @@ def oracle(text, seed, direction, n=N):
     space["b"] = Cell(shim, (n,), lambda i: Dual(constants(n)[i]), constant=True)
     shim.fields = {k: space[k] for k in values}
     try:
-        tree = ast.fix_missing_locations(_Atomics().visit(ast.parse(text)))
+        tree = ast.fix_missing_locations(_Updates().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
         space["main"]()
         end, loss = _weighed({k: space[k] for k in values}, weights)

@@ -115,6 +115,15 @@ def test_the_list_has_both():
     assert 4 <= sum(found.values()) <= len(found) - 4
 
 
+def test_what_a_lane_stores_and_reads_again_is_not_loaded():
+    """So it may change after that."""
+    kernel, _fields = kernel_of(
+        "    for i in range(4):\n        x[i] = y[i]\n        y[i + 4] = x[i] ** 2\n        x[i] = 1.0\n"
+    )
+    assert {s.mem.name for s in repeated_loads(kernel)} == {"y"}
+    assert reverse(kernel, relaxed=True)[1] == frozenset()
+
+
 @pytest.mark.parametrize("name", RACES)
 def test_races_are_refused(name):
     kernel, _fields = kernel_of(RACES[name])
@@ -141,7 +150,8 @@ def test_what_must_be_as_before_the_launch():
 def test_neither_before_nor_after():
     """What is read between two writes of the launch is nowhere to be found any more."""
     kernel, _fields = kernel_of(
-        "    for i in range(4):\n        x[i] = y[i]\n        y[i + 4] = x[i] ** 2\n        x[i] = 1.0\n"
+        "    for i in range(4):\n        x[i] = y[i]\n"
+        "    for i in range(4):\n        y[i + 4] = x[i] ** 2\n        x[i] = 1.0\n"
     )
     with pytest.raises(GlobalDataAccessError, match="neither"):
         reverse(kernel, relaxed=True, in_place=True)

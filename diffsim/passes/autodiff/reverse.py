@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from diffsim.errors import AutodiffError
+from diffsim.errors import AutodiffError, GlobalDataAccessError
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     LEAVES,
@@ -34,6 +34,7 @@ from diffsim.passes.analysis.affine import definitions
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity
 from diffsim.passes.autodiff.custom_calls import check_custom_rules
+from diffsim.passes.autodiff.forward_stores import forward_stores
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.loop_checkpoints import too_long
 from diffsim.passes.autodiff.region_adjoint import Reverser, updated_element
@@ -77,6 +78,19 @@ def reverse(
     # A detached adjoint only clears gradients, so the rule has nothing to guard.
     if not relaxed and not detached:
         check_simplicity(kernel)
+    try:
+        return _reverse(kernel, detached=detached, in_place=in_place)
+    except GlobalDataAccessError:
+        # Elements that a lane changes after it has read them become values, and what is refused then, is.
+        # Only then, since an adjoint that loads a result need not compute it again.
+        forwarded = forward_stores(kernel)
+        if forwarded is kernel:
+            raise
+    return _reverse(forwarded, detached=detached, in_place=in_place)
+
+
+def _reverse(kernel: Kernel, *, detached: bool, in_place: bool) -> Adjoint:
+    """Return the adjoint of a kernel as it stands; see `reverse`."""
     # 1. The adjoint of the primal, whole: all forward code and all saves are emitted, and dead-code
     # elimination removes what no derivative reads. Only then is it known how much each loop saves.
     kernel = _rename_temps(kernel)
