@@ -37,7 +37,7 @@ from diffsim.runtime.kernels.arguments import (
     find_same,
     takes_field,
 )
-from diffsim.runtime.kernels.grad_kernel import GradKernel, ptx_of
+from diffsim.runtime.kernels.gradient_call import GradKernel, ptx_of
 from diffsim.runtime.kernels.specialization import Specialization
 from diffsim.runtime.kernels.template_arguments import template_key
 from diffsim.runtime.kernels.translation import translate
