@@ -1,13 +1,12 @@
 """Gradients on a real GPU: tapes, checkpoints, replays and values that loops save."""
 
 import gc
-import time
 import warnings
 
 import numpy as np
 import pytest
 
-from tests.cuda.real import device, real
+from tests.cuda.real import device, real, share_until_return, slow_kernel
 
 pytestmark = pytest.mark.gpu
 
@@ -71,25 +70,25 @@ def test_in_place_and_checkpointed_steps(gpu, steps):
 
 @pytest.mark.parametrize("size", [0, 1 << 20])
 def test_saved_values_of_loops(gpu, size):
-    """A loop with a number of turns from memory saves its values; also with little room for them."""
+    """A loop with a trip count from memory saves its values; also with little room for them."""
     ds = gpu
     n = 3000
     ds.init(arch=ds.cuda, device_scratch_size=size)
     x = ds.field(ds.f64, shape=n, needs_grad=True)
-    turns = ds.field(ds.i32, shape=n)
+    trips = ds.field(ds.i32, shape=n)
     loss = ds.field(ds.f64, shape=(), needs_grad=True)
 
     @ds.kernel(simplicity="relaxed")
     def compute():
         for i in x:
             v = x[i]
-            for _ in range(turns[i]):
+            for _ in range(trips[i]):
                 v = v + 0.1 * ds.sin(v)
             loss[None] += v
 
     values, counts = np.linspace(-1, 1, n), np.arange(n) % 90
     x.from_numpy(values)
-    turns.from_numpy(counts.astype(np.int32))
+    trips.from_numpy(counts.astype(np.int32))
     with ds.Tape(loss):
         compute()
     slope, v = np.ones(n), values.copy()
@@ -191,8 +190,8 @@ def test_many_replays_take_no_more_memory(gpu, monkeypatch):
         for i in x:
             loss[None] += x[i]
 
-    def train(tape, turns):
-        for _ in range(turns):
+    def train(tape, epochs):
+        for _ in range(epochs):
             x.fill(1.0)
             tape.replay()
             tape.backward()
@@ -223,25 +222,13 @@ def test_many_replays_take_no_more_memory(gpu, monkeypatch):
 @real
 def test_a_replay_is_not_waited_for(gpu):
     ds = gpu
-    x = ds.field(ds.f32, shape=64)
-
-    @ds.kernel
-    def slow(n: ds.i32):
-        for i in x:
-            for _ in range(n):
-                x[i] = ds.sin(x[i]) + 1.0
-
+    slow = slow_kernel(ds, ds.field(ds.f32, shape=64))
     tape = ds.Tape()
     with tape:
         for _ in range(10):
             slow(300_000)
     tape.replay()
-    ds.sync()
-    start = time.perf_counter()
-    tape.replay()
-    launched = time.perf_counter() - start
-    ds.sync()
-    assert launched < 0.2 * (time.perf_counter() - start)
+    assert share_until_return(ds, tape.replay) < 0.2
 
 
 @real

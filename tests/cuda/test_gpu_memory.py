@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.cuda.real import device, real
+from tests.cuda.real import device, real, slow_kernel
 
 pytestmark = pytest.mark.gpu
 
@@ -71,13 +71,7 @@ def test_from_numpy_does_not_wait(gpu):
     ds = gpu
     x, y = ds.field(ds.f32, shape=64), ds.field(ds.f32, shape=1 << 20)
     given = np.full(1 << 20, 2, np.float32)
-
-    @ds.kernel
-    def slow(n: ds.i32):
-        for i in x:
-            for _ in range(n):
-                x[i] = ds.sin(x[i]) + 1.0
-
+    slow = slow_kernel(ds, x)
     slow(1)
     for _ in range(4):  # as many slots as it uses
         y.from_numpy(given)
