@@ -74,10 +74,11 @@ LONGEST = """
     backends/test_cuda_ptx.py examples/test_benchmarks.py trust/test_numbers.py ad/test_decompositions.py
     backends/test_cuda_block_dim.py runtime/test_threads.py cuda/test_emulated.py docs/test_docs.py
     ad/test_programs.py ir/test_ops.py cuda/test_launches.py trust/test_llvm.py lang/test_control_flow.py
-    ad/test_tensor_programs.py backends/test_copies.py backends/test_pool.py trust/test_cache_folder.py
-    errors/test_anything_anywhere.py docs/test_architecture.py cuda/test_staging.py ad/test_gradients.py
-    test_structure.py backends/test_behind.py lang/test_decompositions.py ad/test_segments.py
-    backends/test_parts.py trust/test_forks.py backends/test_wide.py errors/test_messages.py
+    ad/test_tensor_programs.py backends/test_private_copies.py backends/test_pool.py
+    trust/test_cache_folder.py errors/test_anything_anywhere.py docs/test_architecture.py cuda/test_staging.py
+    ad/test_gradients.py test_structure.py backends/test_trailing_task.py lang/test_decompositions.py
+    ad/test_segments.py backends/test_outline.py trust/test_forks.py backends/test_simd.py
+    errors/test_messages.py
 """.split()
 
 
