@@ -129,6 +129,31 @@ def test_a_row_that_no_lane_reaches(threads):
     assert (x.to_numpy() == want).all()
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_row_with_a_sum_and_copies(threads, deterministic):
+    """The index of the row is needed where copies are added up, and again after all ways to run the lanes."""
+    ds.init(
+        arch=ds.cpu, default_fp=ds.f64, cpu_max_num_threads=threads, deterministic=deterministic
+    )
+    n, x = 50_000, ds.field(ds.f64, shape=(4, 4))
+
+    @ds.kernel
+    def sums(t: ds.i32):
+        for i in range(n):
+            if t > 1:
+                for k in range(1, 4):
+                    x[t, 3] += 2.0 * k + i
+            x[t, 1] += 1.0 + i
+
+    sums(1)
+    sums(2)
+    want = np.zeros((4, 4))
+    want[1, 1] = want[2, 1] = n + n * (n - 1) // 2
+    want[2, 3] = 12 * n + 3 * (n * (n - 1) // 2)
+    assert (x.to_numpy() == want).all()
+
+
 @pytest.mark.parametrize("alone", [1, 4096])  # added up by all threads, or by the one that launches
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("order", ["ij", "ji"])

@@ -19,6 +19,7 @@ class WideMaker(Maker):
         return (
             *(self.map, self.scatter, self.scatter, self.serial, self.part, self.box),
             *(self.stencil, self.stencil, self.shared, self.edges, self.counted, self.parts),
+            self.in_a_row,
         )
 
     def index(self):
@@ -58,6 +59,25 @@ class WideMaker(Maker):
             self.put(depth, f"v[{k}].{self.pick('x', 'y')} {self.pick('+=', '-=')} {self.expr(2)}")
         if self.r.random() < 0.6:
             self.put(2, f"y[{k}] += {self.expr(1)}")
+
+    def in_a_row(self):
+        """Additions to elements of a row: some to the same one in all turns, some under a condition."""
+        row = self.pick("1", *self.row * 3)
+        self.put(1, f"for i in range({self.n}):")
+        self.scope = Scope(hidden=["m"], index="i", floats=["a"])
+        self.body(2, self.r.randint(0, 1))
+        for where in self.r.sample(["always", "if", "for", "both"], self.r.randint(1, 3)):
+            depth, at = 2, self.pick("0", "2", "i % 3")
+            if where in ("if", "both"):
+                self.put(depth, f"if {self.condition()}:")
+                depth += 1
+            if where in ("for", "both"):
+                at = self.pick(f"n{next(self.names)}", "3")
+                self.put(
+                    depth, f"for {at if at != '3' else 'q'} in range(1, {self.pick('3', '4')}):"
+                )
+                depth += 1
+            self.put(depth, f"m[{row}, {at}] {self.pick('+=', '-=')} {self.expr(1)}")
 
     def counted(self):
         """A loop whose turns nobody knows before the launch."""

@@ -111,6 +111,9 @@ class _Spread:
             bytes_ = body.assign(f"mul i64 {self.most or self.chunks}, {8 * n}")
             self.partials = alloc(body, self.pool, bytes_)
             body.store_task_slot(self.module.layout.partials[self.k], "ptr", self.partials)
+        # Registers of one variant dominate neither the next one nor what follows `done`: each forgets its
+        # widened indices when it arrives. This scope is that of the last one.
+        body.int64_names.append({})
         # The order matters: each variant emits the fall-through of the one before it.
         self.as_one_chunk()
         if task.privatized:
@@ -128,6 +131,7 @@ class _Spread:
 
     def arrive(self, used: str) -> None:
         self.arrivals.append((used, self.body.label))
+        self.body.int64_names.pop()
         self.body.jump(self.done)
 
     def fork(self, condition: str) -> str:
@@ -136,6 +140,7 @@ class _Spread:
         yes, no = body.new_label("yes"), body.new_label("no")
         body.emit(f"br i1 {condition}, label %{yes}, label %{no}")
         body.start_block(yes)
+        body.int64_names.append({})
         return no
 
     def pooled(self, function: str, lanes: str, chunks: str) -> None:
