@@ -597,7 +597,7 @@ def test_random_programs_of_copies(seed, in_place):
     starts = np.cumsum([0, *sizes])
     fields = [make(n, None) for n in sizes[:2]] + [make(5, None, kind="array")]
     M = np.eye(starts[-1])  # each element as a combination of the first ones
-    used = set()  # what is set before is an input as well
+    used = np.zeros(starts[-1], bool)  # what is set before is an input as well
     ends = []
     tape = ds.Tape(in_place=in_place)
     with tape:
@@ -611,8 +611,10 @@ def test_random_programs_of_copies(seed, in_place):
             rows = slice(starts[a] + to, starts[a] + to + count)
             source = M[starts[b] + at : starts[b] + at + count].copy()
             whole = slice(starts[a], starts[a + 1])
-            if act not in ("write", "fill"):
-                used |= {a, b} if act == "part" else {a}
+            if act == "part":
+                used[rows] = used[starts[b] + at : starts[b] + at + count] = True
+            elif act in ("whole", "clone"):
+                used[whole] = True
             if act in ("part", "off"):
                 M[rows] = 0 if act == "off" else source
                 with ds.ad.no_grad() if act == "off" else contextlib.nullcontext():
@@ -623,10 +625,10 @@ def test_random_programs_of_copies(seed, in_place):
                 ends.append((ds.clone(fields[a]), M[whole].copy()))
             elif act == "write":
                 fields[a][to] = 3.0
-                M[starts[a] + to] = np.eye(starts[-1])[starts[a] + to] * (a not in used)
+                M[starts[a] + to] = np.eye(starts[-1])[starts[a] + to] * ~used[starts[a] + to]
             elif act == "fill":
                 fields[a].fill(2.0)
-                M[whole] = np.eye(starts[-1])[whole] * (a not in used)
+                M[whole] = np.eye(starts[-1])[whole] * ~used[whole, None]
             else:
                 ds.stop_grad(fields[a])
                 M[whole] = 0

@@ -170,6 +170,45 @@ def test_rows_of_a_ring(cpu):
     assert tape.stats().saved_bytes == 7 * 50 * 8  # rows 0..2 are first overwritten from step 3 on
 
 
+@pytest.mark.parametrize("whole", ["fill", "launch"])
+def test_a_row_that_is_written_and_then_the_whole(cpu, whole):
+    """The row is saved before its own write; the write of all elements after that does not make it stale."""
+    x, loss = ds.field(ds.f64, shape=3, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def use(t: ds.i32, w: ds.f64):
+        loss[None] += w * x[t] ** 2
+
+    @ds.kernel
+    def clear():
+        for i in x:
+            x[i] = 5.0
+
+    x.from_numpy(np.array([1.0, 2.0, 3.0]))
+    tape = ds.Tape(loss, in_place="save")
+    with tape:
+        use(0, 1.0)
+        use(1, 1.0)
+        x[0] = 4.0
+        use(0, 10.0)
+        x[0] = 6.0
+        x.fill(5.0) if whole == "fill" else clear()
+        use(0, 100.0)
+        use(2, 100.0)
+    assert loss[None] == 1 + 4 + 160 + 5000
+    assert x.grad.to_numpy().tolist() == [2.0, 4.0, 1000.0 if whole == "fill" else 0.0]
+    assert x.to_numpy().tolist() == [5.0] * 3
+    x.from_numpy(np.array([7.0, 2.0, 3.0]))
+    tape.replay()
+    tape.backward()
+    assert x.grad.to_numpy().tolist() == [14.0, 4.0, 1000.0 if whole == "fill" else 0.0]
+    with pytest.raises(
+        ds.GlobalDataAccessError
+    ):  # what the launches at the end read is checked as ever
+        x.fill(5.0)
+        tape.backward()
+
+
 def test_refused_even_then(cpu):
     """A kernel that needs a value as it was both before and after its own store."""
     x, y, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))

@@ -35,6 +35,7 @@ TRIPS = (
     "x.to_numpy()",
     "print(end=f'{x[None]:.0f}'[:0])",
     "x[None] = 0.75",
+    "with ds.ad.no_grad(): x[None] = 0.45",
     "y.grad[None] = 2.0",
     "y.grad.fill(0.0)",
 )
@@ -77,7 +78,7 @@ def _run(line, v):
         slopes = rule(dict(v))
         exec(body.replace("[None]", "").replace("ds.", "math."), {"math": math}, v)
         return slopes
-    if line.startswith("x[None] ="):
+    if "x[None] =" in line:
         v["x"] = float(line.partition("=")[2])
         return {"x": {}}
     if line.startswith("y") and "sin" in line:
@@ -126,12 +127,19 @@ def _on_a_tape(space, lines, v):
         for line in lines:
             exec(line, space)
     done = [_run(line, v) for line in lines]
+    first = next(
+        (k for k, line in enumerate(lines) if line.partition("(")[0] in KERNELS), len(lines)
+    )
+    sets = [k for k, line in enumerate(lines[:first]) if "x[None] =" in line]
+    for k in sets:  # what Python sets before all launches is an input; the last one counts
+        if k != sets[-1] or "no_grad" not in lines[k]:
+            done[k] = {}
     g = {"x": 0.0, "y": 0.0, "l": 1.0}
     cleared = False
     for line, slopes in zip(reversed(lines), reversed(done), strict=True):
-        cleared |= line.startswith("y.grad.fill")
         if line.startswith("y.grad[None]") and not cleared:
             g["y"] += 2.0
+        cleared |= line.startswith("y.grad")
         _pull(g, slopes)
     return [g]
 

@@ -6,13 +6,17 @@ along one direction. Nothing of diffsim's compiler or tapes takes part.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import itertools
 import math
+import re
 import types
 
 import numpy as np
+
+_ROW = re.compile(r"t( [+-] \d+)?|\d+")
 
 
 def _clear(a, b):
@@ -161,6 +165,7 @@ class Shim:
         self.depth = 0  # of kernels that run
         self.detached = 0
         self.fields = {}  # by name
+        self.rows = {}  # by kernel, those of a field that it names, as functions of its first argument
         self.f64, self.i32 = float, int
         self.sin = _of(math.sin, lambda x, y: math.cos(x))
         self.cos = _of(math.cos, lambda x, y: -math.sin(x))
@@ -201,7 +206,11 @@ class Shim:
             return lambda g: self.kernel(g)
 
         def launch(*args):
-            self.mention([*f.__code__.co_names, *(["h"] if "heard" in f.__code__.co_names else [])])
+            rows = self.rows.get(f.__name__, {})
+            names = [name for name in f.__code__.co_names if name not in rows]
+            self.mention([*names, *(["h"] if "heard" in names else [])])
+            for name, of in rows.items():
+                self.fields[name].named_rows |= {(row(args[0]),) for row in of}
             for a in args:
                 if isinstance(a, Cell):
                     a.named = True
@@ -243,6 +252,25 @@ class Shim:
             step(t)
 
 
+def rows_named(tree, fields):
+    """For each kernel of a program the fields that it names by rows `t + k` or `k` alone: `Shim.rows`."""
+    found = {}
+    for f in ast.walk(tree):
+        if not isinstance(f, ast.FunctionDef) or not f.decorator_list:
+            continue
+        for name in fields:
+            named = [x for x in ast.walk(f) if isinstance(x, ast.Name) and x.id == name]
+            firsts = [
+                ast.unparse(x.slice.elts[0])
+                for x in ast.walk(f)
+                if isinstance(x, ast.Subscript) and x.value in named
+            ]
+            if named and len(named) == len(firsts) and all(_ROW.fullmatch(i) for i in firsts):
+                made = [eval(f"lambda t: {i}") for i in set(firsts)]
+                found.setdefault(f.name, {})[name] = made
+    return found
+
+
 class Cell:
     """A field of duals, vectors of them, or whole numbers.
 
@@ -250,7 +278,8 @@ class Cell:
 
     Attributes:
         constant: whether it has no gradient.
-        named: whether something before may use it, as far as its text tells.
+        named, named_rows: whether something before may use it, or only some of its rows, as far as its
+            text tells.
         used: the elements that something wrote or copied (a kernel may read one for nothing).
         unsure: those that Python set, unused, when the field was named: whether they count as inputs
             is for the tape to say.
@@ -261,7 +290,7 @@ class Cell:
         self.shape = shape
         self.moves = moves
         self.constant = constant
-        self.named, self.used, self.unsure = False, set(), set()
+        self.named, self.named_rows, self.used, self.unsure = False, set(), set(), set()
         self.at = {index: make(index) for index in itertools.product(*map(range, shape))}
 
     @staticmethod
@@ -321,13 +350,13 @@ class Cell:
             self.at[self.key(index)] = new
 
     def fill(self, value):
-        self.given(dict.fromkeys(self.at, value), whole=True)
+        self.given(dict.fromkeys(self.at, value))
 
     def to_numpy(self):
         return np.reshape([float(c) for c in self.at.values()], self.shape)
 
     def from_numpy(self, values):
-        self.given({k: float(values[k]) for k in self.at}, whole=True)
+        self.given({k: float(values[k]) for k in self.at})
 
     def copy_from(self, other):
         self.take(other, list(self.at), list(other.at))
@@ -336,7 +365,7 @@ class Cell:
         """Elements of another field."""
         new = {k: copied(other.at[j]) for k, j in zip(to, at, strict=True)}
         if other.constant:
-            self.given(new, whole=True)
+            self.given(new)
             return
         if self.shim.detached:
             new = {
@@ -344,26 +373,21 @@ class Cell:
                 for k, v in new.items()
             }
         else:
-            other.named = True
             other.used |= set(at)
+            self.used |= set(to)
         self.at.update(new)
-        self.used |= set(to)
-        self.named = True
 
-    def given(self, values, whole=False):
-        """Python sets elements (whole: at a time, so that they are inputs all of them, or none)."""
-        first = not (self.named or (self.used if whole else self.used & set(values)))
+    def given(self, values):
+        """Python sets elements: each that was not used before is an input, but in code without gradients."""
         for index, value in values.items():
             vec = isinstance(self.at[index], Vec)
             entries = value.e if isinstance(value, Vec) else [value] * (2 if vec else 1)
             moves = np.zeros(len(entries))
-            if self.shim.detached:
-                self.used.add(index)
-            elif first:
-                moves = np.reshape(self.moves[index], -1)
-            elif index not in self.used:
+            if index in self.used or self.shim.detached:
+                pass
+            elif self.named or index[:1] in self.named_rows:
                 self.unsure.add(index)
+            else:
+                moves = np.reshape(self.moves[index], -1)
             new = [Dual(dual(e).v, d) for e, d in zip(entries, moves, strict=True)]
             self.at[index] = Vec(new) if vec else new[0]
-        if self.shim.detached and whole:
-            self.named = True

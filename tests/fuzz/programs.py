@@ -23,7 +23,7 @@ import numpy as np
 
 import diffsim as ds
 from diffsim.errors import AutodiffError, DiffsimError, KernelSyntaxError
-from tests.fuzz.duals import Cell, Dual, Shim, Vec
+from tests.fuzz.duals import Cell, Dual, Shim, Vec, rows_named
 
 N, ROWS = 4, 3
 PLANES, HEIGHT = 4, 6  # of u, in wide programs
@@ -323,6 +323,7 @@ class Maker:
             self.pick(
                 f"{f}[{i}] = {self.number()}",
                 f"m[{self.r.randrange(ROWS)}, {i}] = {self.number()}",
+                f"m.fill({self.number()})",
                 f"{self.pick('s', 'c')}[None] = {self.number()}",
                 f"v[{i}] = ds.Vector([{self.number()}, {self.number()}])",
                 f"{self.pick(f, 'm', 'v', 's', 'h')}.fill({self.number()})",
@@ -501,6 +502,7 @@ def oracle(text, seed, direction, n=N):
     space["b"] = Cell(shim, (n,), lambda i: Dual(constants(n)[i]), constant=True)
     shim.fields = {k: space[k] for k in values}
     try:
+        shim.rows = rows_named(ast.parse(text), [k for k, s in shapes(n).items() if len(s) > 1])
         tree = ast.fix_missing_locations(_Updates().visit(ast.parse(text)))
         exec(compile(tree, "<oracle>", "exec"), space)
         space["main"]()

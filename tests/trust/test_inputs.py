@@ -111,6 +111,87 @@ def test_a_row_for_each_step(p):
     np.testing.assert_array_equal(p.x.grad.to_numpy(), 4 * X)
 
 
+FILLS = {
+    "fill": lambda p: p.x.fill(7.0),
+    "from_numpy": lambda p: p.x.from_numpy(7 * X),
+    "copy_from": lambda p: p.x.copy_from(p.bare),
+    "ds.copy": lambda p: ds.copy(p.x, p.bare, count=3),
+    "no_grad": lambda p: _without_gradients(lambda: p.x.fill(7.0)),
+    "elements in no_grad": lambda p: _without_gradients(lambda: WRITES["elements"](p)),
+    "copy in no_grad": lambda p: _without_gradients(lambda: p.x.copy_from(p.bare)),
+    "part in no_grad": lambda p: _without_gradients(lambda: ds.copy(p.x, p.bare, count=3)),
+    "stop_grad": lambda p: ds.stop_grad(p.x),
+}
+
+
+def _without_gradients(write):
+    with ds.ad.no_grad():
+        write()
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("then", ["element", "last", "run", "all"])
+@pytest.mark.parametrize("how", FILLS)
+def test_each_element_is_judged_by_itself(p, how, then, used):
+    """All elements are set, after element 0 was used or not; then some of them again."""
+    plain = list(FILLS).index(how) < 4
+    p.x.from_numpy(X)
+    tape = ds.Tape(p.loss, in_place="save")
+    with tape:
+        if used:
+            p.one(0, 100.0)
+        FILLS[how](p)
+        {
+            "element": lambda: p.x.__setitem__(1, 5.0),
+            "last": lambda: [p.x.__setitem__(k, 5.0) for k in (2, 1, 2)],
+            "run": lambda: ds.copy(p.x, p.bare, dest_offset=1, count=2),
+            "all": lambda: p.x.fill(5.0),
+        }[then]()
+        for k in range(3):
+            p.one(k, 1.0)
+        values = p.x.to_numpy()
+        again = {"element": [1], "last": [1, 2], "run": [1, 2], "all": [0, 1, 2]}[then]
+        want = 2 * values * (plain | np.isin(np.arange(3), again))
+        if used:
+            want[0] = 200.0  # of the value that element 0 was first used with
+    np.testing.assert_allclose(p.x.grad.to_numpy(), want, rtol=1e-14)
+    if how in ("ds.copy", "part in no_grad", "stop_grad") or then == "run":
+        return  # has no replay
+    p.x.from_numpy(X)
+    tape.replay()
+    tape.backward()
+    np.testing.assert_allclose(p.x.grad.to_numpy(), want, rtol=1e-14)
+
+
+@pytest.mark.parametrize("then", [lambda c: c.fill(2.0), lambda c: c.__setitem__(None, 2.0)])
+@pytest.mark.parametrize("constant", ["fill", "element", "stop_grad"])
+def test_a_number_after_a_constant(p, constant, then):
+    p.x.from_numpy(X)
+    with ds.Tape(p.loss):
+        with ds.ad.no_grad():
+            p.p.fill(1.0) if constant == "fill" else p.p.__setitem__(None, 1.0)
+        if constant == "stop_grad":
+            ds.stop_grad(p.p)
+        then(p.p)
+        p.spring()
+    assert p.p.grad[None] == 28.0
+
+
+def test_what_was_copied_is_used_and_no_more(p):
+    """A copy of some elements uses these."""
+    z = field(3)
+    p.p[None] = 1.0
+    with ds.Tape(p.loss, in_place="save"):
+        p.x.from_numpy(X)
+        ds.copy(z, p.x, src_offset=1, count=2)
+        p.x[0] = 5.0
+        p.x[2] = 6.0
+        p.spring()
+        ds.copy(p.x, z, src_offset=0, count=1)
+        p.one(0, 1.0)
+    assert p.x.grad.to_numpy().tolist() == [20.0, 4 * 2.0 + 2 * 2.0, 0.0]
+
+
 @pytest.mark.parametrize("first", [5.0, 0.0])
 def test_the_gradient_is_that_of_the_first_value(p, first):
     """One element with other values: x.grad is that of the value which it was first used with."""

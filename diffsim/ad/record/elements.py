@@ -24,10 +24,14 @@ class Run(NamedTuple):
 
 Index = tuple[int, ...] | Run | None
 """Elements of a field: a single one, a contiguous run, or (None) all."""
+Elements = Index | np.ndarray
+"""The same; an array of booleans of the field's shape: those that are True."""
 
 
-def numpy_index(field: Field, index: Index) -> Any:
+def numpy_index(field: Field, index: Elements) -> Any:
     """Return the NumPy index of these elements in the array of `values_of`."""
+    if isinstance(index, np.ndarray):
+        return index
     if index is None or not field.shape:
         return ...
     if isinstance(index, Run):
@@ -54,7 +58,7 @@ def editing(field: Field) -> Iterator[np.ndarray]:
         field.storage.from_numpy(array)
 
 
-def read_elements(field: Field, index: Index) -> np.ndarray:
+def read_elements(field: Field, index: Elements) -> np.ndarray:
     """Return a copy of these elements."""
     # A single element without going through an array: on a GPU that would transfer the whole field.
     if isinstance(index, tuple) and not isinstance(index, Run):
@@ -62,7 +66,7 @@ def read_elements(field: Field, index: Index) -> np.ndarray:
     return np.array(values_of(field)[numpy_index(field, index)])
 
 
-def write_elements(field: Field, index: Index, values: Any) -> None:
+def write_elements(field: Field, index: Elements, values: Any) -> None:
     """Set these elements; neither tapes nor versions take note."""
     if isinstance(index, tuple) and not isinstance(index, Run):
         field.storage.set_element(field._place(index), np.asarray(values))

@@ -17,7 +17,6 @@ from diffsim.ad.record.entry import (
     ReverseProgram,
     flat,
 )
-from diffsim.ad.record.overwrite_saves import Saved
 from diffsim.errors import AutodiffError, Span
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
 Pull = Callable[[np.ndarray], np.ndarray]
+Cleared = bool | np.ndarray
+"""Whether the adjoint of a write clears the gradients of what was written; an array: of which elements."""
 
 
 class Launched(Entry):
@@ -202,7 +203,7 @@ class Wrote(Entry):
         value: what was written: one element, or an array of all; the source field of a copy that no gradient
             flows through.
         writer: the statement, as in `Versions`.
-        is_input: whether nothing on the tape used these elements before (`ad/reverse/inputs.py`).
+        cleared: not the gradients of inputs, which nothing on the tape used before (`ad/reverse/inputs.py`).
         declared_constant: whether the user asked for a constant: no gradient flows in the code that wrote it.
         array_source: the field that Python computed the array from, and the statement.
         lost_at: the statement, if Python computed the value from a field with a gradient and this has none.
@@ -210,22 +211,22 @@ class Wrote(Entry):
 
     __slots__ = (
         "array_source",
+        "cleared",
         "declared_constant",
         "field",
         "index",
-        "is_input",
         "lost_at",
         "value",
         "writer",
     )
-    may_be_input = True  # whether it is a plain constant, as inputs of the program are
+    is_plain = True  # whether it is what a statement of the user's wrote, and no more
     retained = True  # whether its adjoint clears a gradient that `retain_grad` keeps
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         self.field = field
         self.index = index
         self.value = value
-        self.is_input = False
+        self.cleared: Cleared = True
         self.lost_at: Span | None = None
         self.declared_constant = False
         self.array_source: tuple[Field | None, Span | None] | None = None
@@ -247,16 +248,18 @@ class Wrote(Entry):
 
     def is_given(self) -> bool:
         """Whether Python may have computed this constant from something; the field has a gradient."""
-        if self.declared_constant or not self.may_be_input or self.field.adjoint is None:
+        if self.declared_constant or not self.is_plain or self.field.adjoint is None:
             return False
         if isinstance(self.value, np.ndarray):
             # Zeros are resets, computed from nothing.
             return bool(self.value.any())
         return not isinstance(self.value, Field)  # a copy of GPU memory may hold anything
 
-    def input_place(self) -> tuple[Field, Index] | None:
-        if not self.may_be_input or self.declared_constant or self.array_source is not None:
-            return None
+    @property
+    def may_be_input(self) -> bool:
+        return self.is_plain and not self.declared_constant and self.array_source is None
+
+    def constant_place(self) -> tuple[Field, Index] | None:
         return None if self.field.adjoint is None else (self.field, self.index)
 
     def writes(self) -> list[Field]:
@@ -272,15 +275,16 @@ class Wrote(Entry):
         """Clear the gradient: the overwritten value has no effect."""
         grad = self.field.adjoint
         # An input keeps its gradient: nothing before it on the tape used the element (docs/adr/0027).
-        if grad is None or self.is_input:
+        if grad is None or self.cleared is False:
             return
+        index = self.index if self.cleared is True else self.cleared
         # Before the clear, while the gradient is still there.
         if self.retained:
-            run.clearing(self.field, self.index)
-        if self.index is None:
+            run.clearing(self.field, index)
+        if index is None:
             grad.clear()
         else:
-            write_elements(grad, self.index, 0)
+            write_elements(grad, index, 0)
             grad._touch()
 
     def check_replay(self) -> None:
@@ -307,7 +311,7 @@ class Seeded(Wrote):
     """A write of nonzero values from Python to a gradient; `span` is the statement."""
 
     __slots__ = ("span",)
-    may_be_input = False
+    is_plain = False
 
     def __init__(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         super().__init__(field, index, value)
@@ -321,7 +325,7 @@ class Stopped(Wrote):
     """A declaration that the present values of a field are constants: `ds.stop_grad(x)`."""
 
     __slots__ = ()
-    may_be_input = retained = False
+    is_plain = retained = False
 
     @property
     def is_declared_constant(self) -> bool:
@@ -338,11 +342,14 @@ class Stored(Wrote):
     """A write of a followed value (`Recorded`) to an element."""
 
     __slots__ = ("followed",)
-    may_be_input = False
+    is_plain = False
 
     def __init__(self, field: Field, index: tuple[int, ...], followed: Recorded) -> None:
         super().__init__(field, index, followed.array)
         self.followed = followed
+
+    def constant_place(self) -> tuple[Field, Index] | None:
+        return None
 
     def backward(self, run: BackwardRun) -> None:
         """Add the element's gradient to that of the value, then clear it."""
@@ -401,10 +408,10 @@ class Computed(Entry):
 class Copied(Entry):
     """A copy of elements `at` of one field to elements `to` of another (None: all).
 
-    `writer` is the statement, as in `Versions`; `is_input` is that of `Wrote`.
+    `writer` is the statement, as in `Versions`; `cleared` is that of `Wrote`.
     """
 
-    __slots__ = ("at", "is_input", "source", "span", "target", "to", "writer")
+    __slots__ = ("at", "cleared", "source", "span", "target", "to", "writer")
 
     def __init__(
         self, target: Field, source: Field, span: Span | None, to: Index = None, at: Index = None
@@ -415,11 +422,15 @@ class Copied(Entry):
         self.to = to
         # Indices as given: the adjoint addresses the gradients of the same elements.
         self.at = at
-        self.is_input = False
+        self.cleared: Cleared = True
         self.writer = target.versions.writer
 
-    def input_place(self) -> tuple[Field, Index] | None:
+    @property
+    def may_be_input(self) -> bool:
         # A copy from a field without gradient sets constants, as an array from Python does.
+        return self.source.adjoint is None
+
+    def constant_place(self) -> tuple[Field, Index] | None:
         constant = self.source.adjoint is None and self.target.adjoint is not None
         return (self.target, self.to) if constant else None
 
@@ -428,6 +439,9 @@ class Copied(Entry):
 
     def writes(self) -> list[Field]:
         return [self.target]
+
+    def elements(self) -> Iterable[tuple[Field, Index]]:
+        return [(self.source, self.at), (self.target, self.to)]
 
     def statement(self, field: Field) -> Span | None:
         return self.span
@@ -439,11 +453,12 @@ class Copied(Entry):
     def backward(self, run: BackwardRun) -> None:
         """Move the gradient from the target to the source."""
         target, source = self.target.adjoint, self.source.adjoint
-        if target is None or self.is_input:
+        if target is None or self.cleared is False:
             return
-        run.clearing(self.target, self.to)
-        flowing = read_elements(target, self.to)
-        write_elements(target, self.to, 0)
+        index = self.to if self.cleared is True else self.cleared
+        run.clearing(self.target, index)
+        flowing = read_elements(target, index)
+        write_elements(target, index, 0)
         target._touch()
         if source is not None:
             add_elements(source, self.at, flowing)
@@ -579,14 +594,3 @@ def all_written(entries: Iterable[Entry]) -> dict[Field, None]:
             seen.add(id(entry.special))
         found.update(dict.fromkeys(entry.writes()))
     return found
-
-
-def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
-    """Return the copies that the launch `entries[k]` made for its own adjoint; they follow it."""
-    while (k := k + 1) < len(entries):
-        following = entries[k]
-        # Copies of a launch follow it without a gap, so the search ends at the first other entry.
-        if not isinstance(following, Saved):
-            break
-        if following.own:
-            yield following

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from diffsim.ad.record.elements import Box, Index
+from diffsim.ad.record.elements import Box, Elements, Index
 from diffsim.errors import Span
 from diffsim.runtime.fields.field import Field
 
@@ -37,7 +37,7 @@ class BackwardRun(Protocol):
     def custom(self, entry: Replaced) -> None:
         """Run a function in place of adjoints."""
 
-    def clearing(self, field: Field, index: Index) -> None:
+    def clearing(self, field: Field, index: Elements) -> None:
         """Note that the adjoint of a write is about to use and clear the gradient of these elements."""
 
     def restore(self, saved: Saved) -> None:
@@ -130,8 +130,13 @@ class Entry:
         """Return the elements that Python read or wrote."""
         return [(f, None) for f in self.fields()]
 
-    def input_place(self) -> tuple[Field, Index] | None:
-        """Return the elements to which Python wrote a constant, if they may be inputs of the program."""
+    @property
+    def may_be_input(self) -> bool:
+        """Whether it wrote a plain constant, as inputs of the program are."""
+        return False
+
+    def constant_place(self) -> tuple[Field, Index] | None:
+        """Return the elements with a gradient to which Python wrote a constant."""
         return None
 
     def overwrites(self) -> Iterable[Field]:

@@ -8,7 +8,7 @@ loads (sums, linear updates) is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +103,17 @@ class PutAside:
             return False
         rows.add(box[1])
         return True
+
+
+def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
+    """Return the copies that the launch `entries[k]` made for its own adjoint; they follow it."""
+    while (k := k + 1) < len(entries):
+        following = entries[k]
+        # Copies of a launch follow it without a gap, so the search ends at the first other entry.
+        if not isinstance(following, Saved):
+            break
+        if following.own:
+            yield following
 
 
 def _part(box: Box) -> tuple[int | None, int]:

@@ -19,9 +19,10 @@ import numpy as np
 
 from diffsim import locks
 from diffsim.ad.checks.launch_conditions import fixed_launches
-from diffsim.ad.record.entries import Copied, Launched, Wrote, own_saves
+from diffsim.ad.record.elements import Index, write_elements
+from diffsim.ad.record.entries import Cleared, Copied, Launched, Wrote
 from diffsim.ad.record.extents import Extent, extents
-from diffsim.ad.record.overwrite_saves import PutAside, Saved
+from diffsim.ad.record.overwrite_saves import PutAside, Saved, own_saves
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.version_order import VersionOrder, apply_stamps
 from diffsim.errors import AutodiffError, Span
@@ -506,23 +507,28 @@ class _BackwardProgram:
         """Clear the gradient of elements that Python wrote to: their old values have no effect."""
         self._order.tick()
         grad = entry.field.adjoint
-        if grad is not None and not entry.is_input:
+        if grad is not None and entry.cleared is not False:
             self._order.write((grad, None), None)
-            index = None if entry.index is None else tuple(entry.index)
-            self.program.clear(_elements(grad, index))
+            self._clear(grad, entry.index, entry.cleared)
+
+    def _clear(self, grad: Field, index: Index, cleared: Cleared) -> None:
+        if isinstance(cleared, np.ndarray):  # some elements of many, which is rare: in Python
+            self.program.parts.append(functools.partial(write_elements, grad, cleared, 0))
+        else:
+            self.program.clear(_elements(grad, None if index is None else tuple(index)))
 
     def copy_back(self, entry: Copied) -> None:
         """Move the gradient of a copy back to its source."""
         self._order.tick()
         target, source = entry.target.adjoint, entry.source.adjoint
         # A copy of a field to itself changes nothing, and its gradient stays.
-        if target is None or target is source or entry.is_input:
+        if target is None or target is source or entry.cleared is False:
             return
         self._order.write((target, None), None)
         if source is not None:
             self._order.write((source, None), None)
             self.program.add(source, target)
-        self.program.clear(_elements(target, None))
+        self._clear(target, None, entry.cleared)
 
     def run(self) -> None:
         """Run the adjoints; in the end, or after a failure, restored values are the final ones again."""

@@ -10,7 +10,7 @@ from diffsim.ad.checks.broken_chains import check_chain
 from diffsim.ad.checks.integrity import RecordIntegrity, check_kernels
 from diffsim.ad.checks.lost_gradients import check_seeds
 from diffsim.ad.checks.nan_search import NanSearch
-from diffsim.ad.record.elements import Index
+from diffsim.ad.record.elements import Elements
 from diffsim.ad.record.entries import Launched, Replaced
 from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.overwrite_saves import PutAside, Saved, copied
@@ -111,7 +111,7 @@ class _EntryRun:
             self.retainer.after(before)
         self._call_hooks(entry)
 
-    def clearing(self, field: Field, index: Index) -> None:
+    def clearing(self, field: Field, index: Elements) -> None:
         if self.retainer is not None:
             self.retainer.clearing(field, index)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.record.elements import Index, editing, numpy_index, values_of
+from diffsim.ad.record.elements import Elements, editing, numpy_index, values_of
 from diffsim.ad.record.entries import Replaced
 from diffsim.ad.record.entry import flat
 from diffsim.errors import (
@@ -163,7 +163,7 @@ class GradientRetainer:
             executable.bind_array(copy, self._of(f, stored[mem]).address, f.shape)
         return made.derivative
 
-    def clearing(self, f: Field, index: Index, span: Span | None = None) -> None:
+    def clearing(self, f: Field, index: Elements, span: Span | None = None) -> None:
         """Retain the gradient of elements that the adjoint of a write from Python is about to clear."""
         if self.wants(f):
             assert f.grad is not None

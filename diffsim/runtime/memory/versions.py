@@ -151,12 +151,23 @@ class Versions:
     def restore(self, row: int | None, part: Part) -> None:
         """Set the versions to those that `snapshot` returned."""
         if row is not None:
-            self._set_row(row, part[2], self.writers[row] if row < len(self.writers) else 0)
+            version = max(part[1], part[2])
+            if self.whole > version:
+                self._write_rows(part[1])
+            self._set_row(row, version, self.writers[row] if row < len(self.writers) else 0)
             return
         self.latest, self.whole, (written, versions) = part
         rows = np.asarray(self.rows)
         rows[:] = 0
         rows[written] = versions
+
+    def _write_rows(self, whole: int) -> None:
+        """Note the last write of the whole for each row, and `whole` for the one before it."""
+        rows = np.asarray(self.rows)
+        before = rows < self.whole
+        rows[before] = self.whole
+        np.asarray(self.writers)[before] = self.name(self.writer)
+        self.whole = whole
 
     def changed(self, row: int | None, since: int) -> bool:
         """Return whether the row (None: any of them) was written after that reading of the clock."""
