@@ -17,6 +17,7 @@ from diffsim.ad.record.entries import Wrote
 from diffsim.ad.record.entry import Entry, flat
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.record.task_launches import TaskLaunches
 from diffsim.ad.recorder import (
     EnclosingRecorder,
     RolloutSummary,
@@ -70,7 +71,9 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
         self.nan = self.body.nan = outer.nan
         self._launching: Specialization | None = None
 
-    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
+    def launching(
+        self, special: Specialization, args: tuple[Any, ...]
+    ) -> Specialization | TaskLaunches | None:
         self._launching = special
         # Adjoints from before the call may need what the launch overwrites; the launch itself gets no
         # adjoint.

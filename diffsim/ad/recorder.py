@@ -34,6 +34,7 @@ from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
+from diffsim.ad.record.task_launches import TaskLaunches
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.adjoints import lend_adjoint
 from diffsim.runtime.fields.field import Field
@@ -218,12 +219,17 @@ class TapeRecorder(EnclosingRecorder):
 
     # ---- launches
 
-    def launching(self, special: Specialization, args: tuple[Any, ...]) -> Specialization | None:
+    def launching(
+        self, special: Specialization, args: tuple[Any, ...]
+    ) -> Specialization | TaskLaunches | None:
         if self.lifting and special not in self.record.alive:
             self.lend(special, args)
         if self.snapshot is not None:
             self.snapshot.launching(special, args)
         if self.saving:
+            split = TaskLaunches.of(special)
+            if split.parts:
+                return split
             earlier, self._own_saves = self.saver.before_launch(special.in_place, args)
             # Own copies hold what the launch's own adjoint loads: the values from before the launch.
             # They go onto the record after it (`launched`), all others before it.

@@ -12,6 +12,7 @@ from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import OverwriteSaver
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.step_trace import StepTrace
+from diffsim.ad.record.task_launches import saved_as
 from diffsim.ad.recorder import EnclosingRecorder, RolloutSummary, TapeRecorder
 from diffsim.errors import AutodiffError, Span
 from diffsim.ir.nodes import Atomic
@@ -124,7 +125,8 @@ class CarryRecorder(NullRecorder):
         # The probe copies as a tape of this step would, and its copies are dropped: their size is what
         # counts.
         if self.probe is not None:
-            self.probe.before_launch(special.in_place, args)
+            for part in saved_as(special):
+                self.probe.before_launch(part, args)
         # The tape around the rollout saves what its earlier adjoints need, also before launches in
         # here.
         if self.outer.intercepts:
@@ -150,7 +152,8 @@ class CarryRecorder(NullRecorder):
         for trace in self.traces:
             trace.launched(special, args, now, seed)
         if self.probe is not None:
-            self.probe.after_launch(special.in_place, args)
+            for part in saved_as(special):
+                self.probe.after_launch(part, args)
         # Reads before writes: a launch that reads and writes a field reads what was there before it.
         for a in special.accesses.reads:
             self._read(special.box(a, args), a.stmt.span)

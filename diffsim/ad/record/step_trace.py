@@ -42,6 +42,11 @@ class StepTrace(NullRecorder):
             self.wrote(field, index, value.array)
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        # A tape may launch the tasks of a kernel one by one; they stand for one launch of it.
+        if special.part_of is not None:
+            special, number = special.part_of
+            if number:
+                return
         # A rolling hash: 8 bytes for a step of any length.
         self.number = hash((self.number, special.identity, *map(_mark, args)))
 

@@ -58,6 +58,7 @@ class Specialization:
         accesses: what a launch reads and writes.
         backend: what it is compiled for.
         variants: what others have made of it, by a key of theirs.
+        part_of: the kernel of which it is one task, and the task's number; None: it is a whole kernel.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Specialization:
         self.mode = mode or Mode()
         self.instrumentation = instrumentation
         self.variants: dict[Any, Any] = {}
+        self.part_of: tuple[Specialization, int] | None = None
         self.origin = origin or self
         # A variant shares what belongs to the launches rather than to the code: a launch of either is one
         # launch of the kernel, and a field that is gone makes both useless.
@@ -178,6 +180,20 @@ class Specialization:
         if self.mode.is_in_place:
             return self
         return self.variant(mode=dataclasses.replace(self.mode, is_in_place=True))
+
+    def part(self, k: int, ir: nodes.Kernel) -> Specialization:
+        """Return one of its tasks as a kernel of its own, for tapes that restore what it overwrites."""
+        made = Specialization(
+            self.kernel,
+            (*self.key, k),
+            self.translation,
+            ir,
+            self.arguments,
+            self.simplicity,
+            mode=dataclasses.replace(self.mode, is_in_place=True),
+        )
+        made.part_of = self, k
+        return made
 
     @property
     def recorded_as(self) -> Specialization:
