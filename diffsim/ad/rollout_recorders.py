@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -222,8 +223,11 @@ class CarryRecorder(NullRecorder):
         if field not in self.state:
             self.written[field] = None
             # A single element that Python sets does not make the rest of the field fresh.
-            if index is None:
+            if index is None or math.prod(field.shape) == 1:
                 self.fresh.add((field, None))
+            elif len(index) == len(field.shape) == 1:
+                # A row of the only axis that may become the time axis; which it is, kernels tell later.
+                self.fresh.add((field, index[0]))
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
         if self.outer.lifting and source.adjoint is not None:

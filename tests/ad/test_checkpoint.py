@@ -515,6 +515,64 @@ def test_a_field_missing_from_the_state(cpu):
         ds.ad.checkpoint(step, 10, [model.q, model.p])
 
 
+@pytest.mark.parametrize("how", ["number", "only element", "row"])
+@pytest.mark.parametrize("snapshots", [1, 3, 9])
+def test_what_python_sets_in_each_step(cpu, snapshots, how):
+    """A number, or a row, that each step sets before it reads it is no state."""
+    shape, at = {"number": ((), None), "only element": ((1,), 0), "row": ((9,), ...)}[how]
+    x, p, loss = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(3))
+    c = ds.field(ds.f64, shape=shape, needs_grad=True)
+
+    @ds.kernel
+    def step(t: ds.i32):
+        x[None] = ds.sin(x[None]) * c[t] + p[None]
+
+    @ds.kernel
+    def step_number():
+        x[None] = ds.sin(x[None]) * c[None] + p[None]
+
+    @ds.kernel
+    def measure():
+        loss[None] += x[None] ** 2
+
+    def run(t):
+        c[t if at is ... else at] = 0.5 + 0.1 * t
+        step_number() if at is None else step(0 if at == 0 else t)
+        measure()
+
+    def value(x0, p0):
+        total = 0.0
+        for t in range(9):
+            x0 = math.sin(x0) * (0.5 + 0.1 * t) + p0
+            total += x0**2
+        return total
+
+    x[None], p[None] = 0.7, 0.2
+    with ds.Tape(loss):
+        ds.ad.checkpoint(run, 9, [x], snapshots=snapshots)
+    h = 1e-6
+    assert loss[None] == pytest.approx(value(0.7, 0.2), rel=1e-14)
+    slope = (value(0.7 + h, 0.2) - value(0.7 - h, 0.2)) / (2 * h)
+    assert x.grad[None] == pytest.approx(slope, rel=1e-7)
+    slope = (value(0.7, 0.2 + h) - value(0.7, 0.2 - h)) / (2 * h)
+    assert p.grad[None] == pytest.approx(slope, rel=1e-7)
+
+
+def test_a_row_that_another_step_sets_is_state(cpu):
+    x, c, loss = (ds.field(ds.f64, shape=n, needs_grad=True) for n in ((), 9, ()))
+
+    @ds.kernel
+    def step(t: ds.i32):
+        loss[None] += x[None] * c[t]
+
+    def run(t):
+        c[t + 1] = 1.0
+        step(t)
+
+    with pytest.raises(ds.AutodiffError, match="c may carry something"), ds.Tape(loss):
+        ds.ad.checkpoint(run, 5, [x])
+
+
 def test_progress(cpu, capsys):
     model = Pendulums(2, 5)
     model.start()

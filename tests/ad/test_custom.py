@@ -169,6 +169,31 @@ def test_record_func(cpu):
     assert not x.grad.to_numpy().any()
 
 
+def test_record_func_of_a_field_and_itself(cpu):
+    """The write takes the gradient that the function would hand on: 0 without a word otherwise."""
+    x, loss = ds.field(ds.f64, shape=4, needs_grad=True), ds.field(ds.f64, (), needs_grad=True)
+
+    @ds.kernel
+    def sum_up():
+        for i in x:
+            loss[None] += x[i]
+
+    def backward():
+        x.grad.from_numpy(2 * x.grad.to_numpy())
+
+    x.fill(1.0)
+    tape = ds.Tape(loss)
+    with pytest.raises(ds.AutodiffError, match="that Python made of x itself") as caught, tape:
+        x.from_numpy(2 * x.to_numpy())
+        tape.record_func(backward, [x])
+        sum_up()
+    assert "x.from_numpy(2 * x.to_numpy())" in str(caught.value)
+    with tape:
+        x.from_numpy(ds.stop_grad(2 * x.to_numpy()))
+        sum_up()
+    assert x.grad.to_numpy().tolist() == [1.0] * 4
+
+
 def test_no_grad_cuts_what_is_stored(cpu):
     """y is overwritten by a launch that counts as constant: nothing reaches x through y."""
     x, y, loss = (ds.field(ds.f64, shape=n, needs_grad=True) for n in (4, 4, ()))

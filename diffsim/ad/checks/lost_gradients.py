@@ -187,11 +187,18 @@ def _check_taken(entry: Wrote, explained: list[set[Field]]) -> None:
     """Raise AutodiffError for an array computed from a field, unless its gradient was recorded."""
     assert entry.array_source is not None
     source, span = entry.array_source
-    if (
-        source is None
-        or entry.declared_constant
-        or any({source, entry.field} <= fields for fields in explained)
-    ):
+    if source is None or entry.declared_constant:
+        return
+    # The adjoint of the write clears the gradient that a function for the field itself has made.
+    if source is entry.field:
+        raise AutodiffError(
+            f"{source.name} is given an array that Python made of {source.name} itself; the write takes its "
+            "gradient, so that nothing could flow to what was there before",
+            span,
+            hint="do this in a kernel, or give another field the array, and record its gradient: "
+            f"tape.record_func(backward, [{source.name}, y]); {_MEANT.format('array')}",
+        )
+    if any({source, entry.field} <= fields for fields in explained):
         return
     raise AutodiffError(
         f"{entry.field.name} is given an array that Python took from {source.name}; a tape knows it as a "
