@@ -51,6 +51,10 @@ for _flag in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):
     _FLAGS |= getattr(os, _flag, 0)  # neither wait for a pipe's writer nor follow links
 
 
+_unscanned: dict[Path, int] = {}
+"""What this process has added to each folder since it scanned it [byte]; each `ds.init` opens it anew."""
+
+
 class NoFolder(Exception):
     """There is no place for a cache; the text says why."""
 
@@ -147,8 +151,6 @@ class DiskCache:
         self._safe: bool | None = None  # not known yet
         self._writable = True
         self._scan_after = max_bytes // 16
-        # The first entry of a process triggers a scan, or many short processes would never do one.
-        self._unscanned = self._scan_after
 
     def get(self, key: str) -> bytes | None:
         """Return the bytes stored under a key, or None.
@@ -199,10 +201,11 @@ class DiskCache:
         except OSError as error:
             self._stop_writing(f"{self.folder} can not be written ({error.strerror or error})")
             return
-        # Counted per process, so a scan is amortized over a sixteenth of the bound.
-        self._unscanned += size
-        if self._unscanned > self._scan_after:
-            self._unscanned = 0
+        # A scan is amortized over a sixteenth of the bound. The first entry of a process triggers one, or
+        # many short processes would never do it.
+        _unscanned[self.folder] = _unscanned.get(self.folder, self._scan_after) + size
+        if _unscanned[self.folder] > self._scan_after:
+            _unscanned[self.folder] = 0
             self._shrink()
 
     def _path(self, key: str) -> Path:

@@ -22,7 +22,7 @@ def run(script, *arguments, folder):
     made = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": found, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": found},
         capture_output=True,
         text=True,
         timeout=TIMEOUT,

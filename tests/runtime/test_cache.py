@@ -185,3 +185,19 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/ignored")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert default_folder() == tmp_path / "home" / ".cache" / "diffsim"
+
+
+def test_each_cache_of_a_folder_counts_what_the_process_has_added(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A session opens the cache anew: one scan for the first entry, then one for each 160 bytes and more."""
+    scans = []
+    monkeypatch.setattr(DiskCache, "_shrink", lambda cache: scans.append(cache.folder))
+    before = []
+    for i in range(9):
+        DiskCache(tmp_path, max_bytes=160 * 16).put(key(str(i)), bytes(1))
+        before.append(len(scans))
+    DiskCache(tmp_path / "other", max_bytes=160 * 16).put(key("a"), bytes(1))
+    # An entry is 81 bytes, with its header of 80.
+    assert before == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+    assert scans == [tmp_path] * 5 + [tmp_path / "other"]
