@@ -165,6 +165,25 @@ def test_numbers_that_do_not_fit_into_32_bits():
     assert "x[0]" in refused(lambda: (far(0, 0, big), total()), loss).message
 
 
+def test_parameters_named_as_those_of_a_launch_function():
+    x = field((4, 3))
+    x.from_numpy(numbers(4, 3))
+
+    @ds.kernel
+    def step(_args: ds.i32, _since: ds.i32, _k: ds.i32):
+        for i in range(3):
+            x[_args, i] = _k * x[_since, i] ** 2
+
+    x.grad.fill(1.0)
+    step(1, 2, 3)
+    step.grad(1, 2, 3)
+    np.testing.assert_allclose(x.grad.to_numpy()[2], 1 + 6 * x.to_numpy()[2])
+    tape = ds.Tape()
+    with tape:
+        step(1, 2, 3)
+    tape.backward(grads={x: np.ones((4, 3))})
+
+
 def test_a_gradient_without_a_tape():
     y = field((3, 4))
 

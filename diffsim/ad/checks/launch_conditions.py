@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
@@ -19,9 +17,6 @@ from diffsim.errors import GlobalDataAccessError
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.launch_checks import LaunchChecks
     from diffsim.runtime.kernels.specialization import Specialization
-
-_LARGEST = 1 << 20
-"""Products of three numbers up to it, times small coefficients, fit into 64 bits."""
 
 
 def check_launches(record: Record) -> None:
@@ -48,30 +43,11 @@ def wrong_launches(record: Record) -> Iterator[GlobalDataAccessError]:
 
 def _suspects(record: Record, special: Specialization, checks: LaunchChecks) -> Iterator[Launched]:
     """Yield the launches of a kernel for which the tests of arguments alone do not hold."""
-    places = record.launches_of(special)
-    columns = _columns(special, record.arguments_of(places), checks)
-    held = None if columns is None else checks.passing(columns)
-    if held is not None:
-        places = places[~np.broadcast_to(held, places.shape)]
-    for k in places:
-        entry = record[int(k)]
+    places, rows = record.launches_of(special)
+    for k in sorted(places[failed] for failed in checks.failing(rows)):
+        entry = record[k]
         assert isinstance(entry, Launched)
         yield entry
-
-
-def _columns(
-    special: Specialization, rows: list[tuple[Any, ...]], checks: LaunchChecks
-) -> dict[str, np.ndarray] | None:
-    """Return the arguments that tests need as arrays; None where their products might not fit."""
-    names = [p.name for p in special.arguments.parameters]
-    columns: dict[str, np.ndarray] = {}
-    for name in checks.tested:
-        k = names.index(name)
-        numbers = [int(row[k]) for row in rows]
-        if numbers and max(max(numbers), -min(numbers)) > _LARGEST:
-            return None
-        columns[name] = np.array(numbers, np.int64)
-    return columns
 
 
 def fixed_launches(

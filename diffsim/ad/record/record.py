@@ -138,21 +138,23 @@ class Record(Sequence[Entry]):
         args = (thing,) if single else thing
         return Launched(special, args, args, now, 0)
 
-    def launches_of(self, special: Specialization) -> np.ndarray:
-        """Return the places of a kernel's launches."""
-        number = self._numbers.get(special, -2)
-        plain = np.flatnonzero(np.asarray(self._kernels) == number)
-        stored = (
-            k
-            for k in np.flatnonzero(np.asarray(self._kernels) == _NO_ROW).tolist()
-            if isinstance(self._things[k], Launched) and self._things[k].special is special
-        )
-        return np.union1d(plain, np.fromiter(stored, np.int64))
-
-    def arguments_of(self, places: np.ndarray) -> list[tuple[Any, ...]]:
-        """Return the arguments of the launches at these places."""
-        found = (self[k] for k in places.tolist())
-        return [entry.args for entry in found if isinstance(entry, Launched)]
+    def launches_of(self, special: Specialization) -> tuple[list[int], list[tuple[Any, ...]]]:
+        """Return the places of a kernel's launches, and their arguments."""
+        number = self._numbers.get(special, _NO_ROW)
+        # Of plain launches the arguments themselves are kept: no entry is made.
+        places: list[int] = []
+        rows: list[tuple[Any, ...]] = []
+        if number != _NO_ROW:
+            places = np.flatnonzero(np.asarray(self._kernels) == number).tolist()
+            rows = [self._things[k] for k in places]
+            if self._specials[number][1]:
+                rows = [(a,) for a in rows]
+        for k in self._firsts:
+            entry = self._things[k]
+            if isinstance(entry, Launched) and entry.special is special:
+                places.append(k)
+                rows.append(entry.args)
+        return places, rows
 
     def firsts(self) -> Iterator[Entry]:
         """Yield all entries, but of the plain launches of a kernel only the first.

@@ -9,7 +9,8 @@ found is not asked again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +30,15 @@ from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.access_summary import LaunchArguments, row_number
 from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.kernels.instrumentation import compiled
+from diffsim.runtime.kernels.launch_function import Writer
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
+_SPARSE = 8
+"""Elements that lie further apart are sorted; a table of all between them would take too much memory."""
 _MOST_KNOWN = 1 << 12
 """Launches whose answer is remembered."""
 
@@ -77,15 +81,24 @@ class LaunchChecks:
         name_of = self.special.arguments.array_name
         return " and ".join(dict.fromkeys(_test_text(t, name_of) for t in tests if t is not None))
 
-    def passing(self, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return for which of many launches, given by columns of arguments, the tests hold."""
-        tests = [c.test for c in self.conditions]
-        leaves = {v for t in tests if t is not None for v in t.leaves()}
-        if None in tests or not all(isinstance(v, Arg) for v in leaves):
-            return None
-        values = {v: columns[v.hint] for v in leaves}
-        held = [_holds_in(t, values) for t in tests if t is not None]
-        return np.logical_and.reduce(np.broadcast_arrays(*held))
+    def failing(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:
+        """Return the numbers of the launches, given by their arguments, whose tests do not hold."""
+        test = self.test_text()
+        return range(len(rows)) if test is None else self._filter(rows)
+
+    @locked_cached_property
+    def _filter(self) -> Callable[[Sequence[tuple[Any, ...]]], list[int]]:
+        names = [p.name for p in self.special.arguments.parameters]
+        test = self.test_text() or ""
+        # NumPy's integers may wrap around in sums and products.
+        if "+" in test or "*" in test:
+            for name in self.tested:
+                test = re.sub(rf"\b{name}\b", f"int({name})", test)
+        w = Writer(f"{self.special.name}_tests", ["$rows"])
+        row = "".join(f"{name}, " for name in names)
+        w.emit(f"return [$k for $k, ({row}) in enumerate($rows) if not ({test})]")
+        w.reserved += names
+        return w.finish()
 
     # ---- one launch
 
@@ -212,13 +225,21 @@ def _contents(f: Field, row: int | None) -> Any:
 
 
 def _test_text(test: LaunchTest, array_name: Any) -> str:
-    clauses = [
-        " and ".join(f"{_form_text(f, array_name)} > 0" for f in clause) for clause in test.clauses
-    ]
+    """Return `t > u or u > t` for the test that t - u, or u - t, is positive."""
+    clauses = []
+    for clause in test.clauses:
+        sides = (
+            [
+                _sum_text({p: sign * n for p, n in f.items() if sign * n > 0}, array_name)
+                for f in clause
+            ]
+            for sign in (1, -1)
+        )
+        clauses.append(" and ".join(f"{x} > {y}" for x, y in zip(*sides, strict=True)))
     return f"({' or '.join(clauses)})"
 
 
-def _form_text(form: Polynomial, array_name: Any) -> str:
+def _sum_text(form: Polynomial, array_name: Any) -> str:
     terms = []
     for product, n in form.items():
         names = [
@@ -226,23 +247,7 @@ def _form_text(form: Polynomial, array_name: Any) -> str:
             for v in product
         ]
         terms.append("*".join(names if n == 1 and names else [str(n), *names]))
-    return " + ".join(terms)
-
-
-def _holds_in(test: LaunchTest, columns: Mapping[Value, np.ndarray]) -> np.ndarray:
-    held: Any = False
-    for clause in test.clauses:
-        every: Any = True
-        for form in clause:
-            total: Any = 0
-            for product, factor in form.items():
-                term: Any = factor
-                for v in product:
-                    term = term * columns[v]
-                total = total + term
-            every = every & (total > 0)
-        held = held | every
-    return np.asarray(held)
+    return " + ".join(terms) or "0"
 
 
 # ---- the elements that a launch accesses
@@ -269,6 +274,8 @@ class _Accesses:
     def of(self, sites: Sites) -> np.ndarray:
         """Return the places of these accesses in the arrays."""
         numbers = [self.sites.index(a) for a in sites.accesses]
+        if len(numbers) == len(self.sites):
+            return np.arange(len(self.site))
         return np.flatnonzero(np.isin(self.site, numbers))
 
     def lane_text(self, k: int) -> str:
@@ -387,14 +394,10 @@ def _first_meeting(
     mem = mine.accesses[0].mem
     if any(len(s.index) == mem.rank for s in (*mine.accesses, *theirs.accesses)):
         x, y = x // size_of(mem.dtype), y // size_of(mem.dtype)
-    if not len(x) or not len(y):
+    if not len(x) or not len(y) or (mine == theirs and _all_different(y)):
         return None
-    order = np.argsort(y, kind="stable")
-    y = y[order]
-    low, high = np.searchsorted(y, x, "left"), np.searchsorted(y, x, "right")
-    met = low < high
-    # Stable: of those with one element the first and the last in the order of lanes.
-    first, last = order[np.minimum(low, len(y) - 1)], order[np.maximum(high, 1) - 1]
+    first, last = _places(x, y)
+    met = first >= 0
     if same_lane:
         here = one.lane[a]
         earlier, later = other.lane[b[first]] != here, other.lane[b[last]] != here
@@ -405,6 +408,40 @@ def _first_meeting(
     k = int(np.flatnonzero(met)[0])
     i, j = int(a[k]), int(b[first[k]])
     return (i, one.sites[one.site[i]]), (j, other.sites[other.site[j]])
+
+
+def _all_different(y: np.ndarray) -> bool:
+    """Whether no number is there twice, where that is quick to tell."""
+    least = int(y.min())
+    size = int(y.max()) - least + 1
+    if size > 2 * _SPARSE * len(y):
+        return False
+    places = np.arange(len(y))
+    table = np.empty(size, np.int64)
+    # Of two places assigned to one number only one is found there again.
+    at = y - least
+    table[at] = places
+    return bool((table[at] == places).all())
+
+
+def _places(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each number of x the first and the last place in y where it is, or -1."""
+    least, most = int(y.min()), int(y.max())
+    if most - least > _SPARSE * (len(x) + len(y)):
+        order = np.argsort(y, kind="stable")
+        found = y[order]
+        low, high = np.searchsorted(found, x, "left"), np.searchsorted(found, x, "right")
+        there = low < high
+        first, last = order[np.minimum(low, len(y) - 1)], order[np.maximum(high, 1) - 1]
+        return np.where(there, first, -1), np.where(there, last, -1)
+    # A table by number: of places assigned to one number the last one stays.
+    places = np.arange(len(y))
+    table = np.full(most - least + 2, -1)
+    inside = np.where((x >= least) & (x <= most), x - least, most - least + 1)
+    table[(y - least)[::-1]] = places[::-1]
+    first = table[inside]
+    table[y - least] = places
+    return first, table[inside]
 
 
 def _element_text(mem: Mem, values: _Values, number: int) -> str:

@@ -50,8 +50,8 @@ class Writer:
     def __init__(self, name: str, params: list[str]) -> None:
         self.name = name
         self.params = params
-        # Names that the text must not hide: those of the parameters.
-        self.params = list(params)
+        # Names that the text must not hide: those of the kernel's parameters.
+        self.reserved = list(params)
         self.lines: list[str] = []
         self.space: dict[str, Any] = {"$session": session, "$thread": threading.get_ident}
 
@@ -94,7 +94,7 @@ class Writer:
     def finish(self) -> Callable[..., Any]:
         prefix = "_"
         # A parameter of the user's may itself begin with underscores.
-        while any(p.startswith(prefix) for p in self.params):
+        while any(p.startswith(prefix) for p in self.reserved):
             prefix += "_"
         text = f"def $launch({', '.join(self.params)}):\n" + "\n".join(self.lines) + "\n"
         text = text.replace("$", prefix)
