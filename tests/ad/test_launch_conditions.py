@@ -530,6 +530,43 @@ def test_an_index_field_that_the_kernel_itself_fills():
     np.testing.assert_array_less(expected, np.abs(x.grad.to_numpy()) + 1e-300)
 
 
+def test_arithmetic_that_the_analysis_does_not_follow(traced):
+    x, out, grid, loss = field(10), field(10), field((6, 6)), field()
+
+    @ds.kernel
+    def permuted():
+        for i in x:
+            out[(7 * i) % 10] = x[i] ** 2
+
+    @ds.kernel
+    def folded():
+        for i in x:
+            out[(4 * i) % 10] = x[i] ** 2
+
+    @ds.kernel
+    def sweep(color: ds.i32):
+        for i, j in ds.ndrange((1, 5), (1, 5)):
+            if (i * i + j) % 2 == color:
+                grid[i, j] = ds.sin(grid[i - 1, j] + grid[i, j + 1]) + grid[i, j]
+
+    total, area = summed(out, loss), summed(grid, loss)
+    x.from_numpy(numbers(10))
+    check(lambda: (permuted(), total()), loss, x)
+    for _ in range(3):
+        with ds.Tape(loss):
+            permuted()
+            total()
+    assert len(traced) == 1
+    error = refused(lambda: (folded(), total()), loss, GlobalDataAccessError)
+    assert "iterations 0 and 5 of this parallel loop both store out[0]" in error.message
+    grid.from_numpy(numbers(6, 6))
+    check(lambda: (sweep(1), area()), loss, grid)
+    with ds.Tape(loss, in_place="save"):
+        sweep(0)
+        sweep(1)
+        area()
+
+
 def test_what_no_launch_can_tell_is_refused():
     x, out, slot, loss = field(8), field(8), whole(np.arange(8)), field()
 

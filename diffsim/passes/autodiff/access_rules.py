@@ -154,9 +154,12 @@ class _Checker:
         kept = self.in_place and mem.kind in ("field", "array")
         if kept and not final and mem not in self.extreme:
             self.before.add(mem)
-        else:
-            error = _stale(load[1][0].stmt, writes[1][0].stmt, kept)
-            self.leave_to_launch(load, writes, error, same_lane=False)
+            return
+        error = _stale(load[1][0].stmt, writes[1][0].stmt, kept)
+        # A tape that keeps what was there can run the loops of the kernel one by one instead.
+        if kept:
+            raise error
+        self.leave_to_launch(load, writes, error, same_lane=False)
 
     def leave_to_launch(
         self, one: Place, other: Place, error: GlobalDataAccessError, *, same_lane: bool

@@ -77,10 +77,6 @@ class IndexTrace:
             if isinstance(s, Load) and s.mem.kind in ("field", "array") and s.mem not in self.own
         }
 
-    def depends_on_launch(self) -> bool:
-        """Whether anything but the program itself decides which elements are accessed."""
-        return bool(self.leaves() or self.loaded())
-
 
 def index_trace(kernel: Kernel, number: int, sites: Sequence[Access]) -> IndexTrace | None:
     """Return the trace of accesses of task `number`; None if their indices can not be computed again.

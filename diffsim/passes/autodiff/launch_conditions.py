@@ -1,9 +1,10 @@
 """Conditions on a launch without which an adjoint would not be right.
 
-Where the analysis can not show that two accesses are apart, because that depends on arguments or on numbers
-in fields, the adjoint is made under the condition that they are. Whoever launches it checks the condition
-first (`runtime/kernels/launch_checks.py`): by a test of the arguments where there is one, else on the
-elements that the launch accesses, which an `IndexTrace` tells (docs/adr/0030).
+Where the analysis can not show that two accesses are apart, as that depends on arguments, on numbers in
+fields or on arithmetic that it does not follow, the adjoint is made under the condition that they are.
+Whoever launches it checks the condition first (`runtime/kernels/launch_checks.py`): by a test of the
+arguments where there is one, else on the elements that the launch accesses, which an `IndexTrace` tells
+(docs/adr/0030).
 """
 
 from __future__ import annotations
@@ -103,11 +104,13 @@ class ConditionFinder:
         for task, accesses in (one, other):
             number = next(k for k, t in enumerate(self.kernel.tasks) if t is task)
             sites.append(Sites(number, tuple(accesses)))
-        if len(self._found) >= _MOST or _surely_meet(one, other, same_lane=same_lane):
+        is_kept = one[1][0].mem.kind in ("field", "array")
+        many = len(self._found) >= _MOST
+        if many or not is_kept or _surely_meet(one, other, same_lane=same_lane):
             raise otherwise
         traces = [index_trace(self.kernel, s.number, s.accesses) for s in sites]
         known = [t for t in traces if t is not None]
-        if len(known) < 2 or not any(t.depends_on_launch() for t in known):
+        if len(known) < 2:
             raise otherwise
         test = apart_test(one[1][0], one[0], other[1][0], other[0])
         # An empty clause: they are apart, whatever the arguments.
