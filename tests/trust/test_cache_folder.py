@@ -476,7 +476,9 @@ def test_a_folder_that_goes_while_it_is_looked_through_is_no_fault(cache, monkey
         return found
 
     monkeypatch.setattr(os, "listdir", vanishing)
-    fresh = DiskCache(cache.folder)  # the first entry of a process has it look through all
+    # As in a new process, whose first entry has it look through all.
+    monkeypatch.setattr(caches, "_unscanned", {})
+    fresh = DiskCache(cache.folder)
     fresh.put(key("c"), b"code")
     assert fresh.get(A) is None
     assert fresh.get(B) == b"code"
