@@ -202,11 +202,53 @@ def test_a_row_that_is_written_and_then_the_whole(cpu, whole):
     tape.replay()
     tape.backward()
     assert x.grad.to_numpy().tolist() == [14.0, 4.0, 1000.0 if whole == "fill" else 0.0]
+    x.fill(5.0)
     with pytest.raises(
         ds.GlobalDataAccessError
-    ):  # what the launches at the end read is checked as ever
-        x.fill(5.0)
+    ):  # it is checked as ever what the last launches read
         tape.backward()
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_advice_in_a_gradient_written_by_hand(cpu, sets):
+    """No tape saves what the function reads; to follow the advice gives the right gradient."""
+    x, y, loss = (ds.field(ds.f64, shape=n, needs_grad=True) for n in (3, 3, ()))
+
+    @ds.kernel
+    def square():
+        for i in x:
+            y[i] = x[i] ** 2
+
+    @ds.kernel
+    def sum_up():
+        for i in y:
+            loss[None] += y[i]
+
+    @ds.ad.grad_replaced
+    def both(start):
+        x.fill(start)
+        square()
+        sum_up()
+
+    @ds.ad.grad_for(both)
+    def both_backward(start):
+        sum_up.grad()
+        if sets:
+            x.fill(start)
+        square.grad()
+
+    def run():
+        with ds.Tape(loss, in_place="save"):
+            both(3.0)
+            x.fill(1.0)
+
+    if sets:
+        run()
+        assert x.grad.to_numpy().tolist() == [6.0] * 3
+        return
+    with pytest.raises(ds.GlobalDataAccessError, match="let the gradient set x again") as caught:
+        run()
+    assert "in_place" not in caught.value.hint
 
 
 def test_refused_even_then(cpu):

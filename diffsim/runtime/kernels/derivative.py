@@ -212,10 +212,15 @@ class Derivative:
         who, place = f.versions.written_by(row)
         shown = "" if place is None else "\n" + place.text()
         assert isinstance(a.stmt, Load)
+        # A tape does not know what the user's function will read, and so saves nothing for it.
+        rather = (
+            'let the tape keep what was there: ds.Tape(loss, in_place="save")'
+            if start is None
+            else f"let the gradient set {a.mem.name} again before {special.name}.grad(...)"
+        )
         raise GlobalDataAccessError(
             f"the gradient of {special.name} needs {a.mem.name} as it was when the kernel "
             f"ran, and {who} has changed it since{shown}\n  read here:",
             a.stmt.origin.span,
-            hint="give each step its own elements (x[t + 1, i] = f(x[t, i])), or let the tape keep what "
-            'was there: ds.Tape(loss, in_place="save")',
+            hint=f"give each step its own elements (x[t + 1, i] = f(x[t, i])), or {rather}",
         )
