@@ -439,7 +439,7 @@ def test_compiled_in(space):
 
 def test_missing_gradients(space):
     bare, half = field(grad=False), field(4, grad=False)
-    with pytest.raises(MissingGradientError, match="a field is given"), ds.Tape(space.loss):
+    with pytest.raises(MissingGradientError, match="bare is given"), ds.Tape(space.loss):
         bare[None] = space.total()
 
     @ds.kernel

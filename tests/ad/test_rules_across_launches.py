@@ -81,7 +81,7 @@ def test_arrays_that_change_later():
     with tape:
         weigh(own)
     own[2] = 99
-    with pytest.raises(GlobalDataAccessError, match="w as it was"):
+    with pytest.raises(GlobalDataAccessError, match="own as it was"):
         tape.backward(loss)
 
 

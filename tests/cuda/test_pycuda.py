@@ -271,7 +271,7 @@ def test_a_field_on_the_cpu_is_no_such_array(cpu):
     x = cpu.field(cpu.f32, shape=3)
     if cpu.device_info() != "the CPU":
         pytest.skip("about the CPU")
-    with pytest.raises(cpu.BackendError, match="a field is not on a GPU"):
+    with pytest.raises(cpu.BackendError, match="x is not on a GPU"):
         x.to_gpuarray()
 
 

@@ -16,6 +16,7 @@ from diffsim.ir.traversal import task_statements
 from diffsim.passes.autodiff.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.variable_names import name_in_launch
 
 if TYPE_CHECKING:
     from diffsim.ad.record.entries import Copied, Launched, Wrote
@@ -156,7 +157,8 @@ def _error(where: Loss, reader: str) -> AutodiffError:
     """Return the error for a lost value that is used by a kernel or copy."""
     thing, place, second = where
     if isinstance(place, (Store, Atomic)):
-        return second_order(place) if second else missing_gradient(place, reader)
+        name = name_in_launch(place.mem, thing)
+        return second_order(place) if second else missing_gradient(place, reader, name)
     name = thing.name if isinstance(thing, Field) else "the array"
     if second:
         return AutodiffError(

@@ -53,7 +53,7 @@ class Matrix(OpDispatch, CompiledByValue):
         dt: scalar type of the elements; NumPy's choice if left out.
 
     Attributes:
-        owner: the field that it was read from, of which it is a copy; "" for others.
+        owner: a weak reference to the field that it is a copy of an element of; None for others.
         typed: whether its type was given; a matrix without adopts the precision of its context.
         provenance: where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
     """
@@ -62,7 +62,9 @@ class Matrix(OpDispatch, CompiledByValue):
     __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
     entries: np.ndarray
 
-    def __init__(self, rows: object, dt: object = None, *, owner: str = "") -> None:
+    def __init__(
+        self, rows: object, dt: object = None, *, owner: Callable[[], Any] | None = None
+    ) -> None:
         provenance = source_of(rows)
         entries = _entries_of(rows)
         if entries is None:
@@ -220,12 +222,12 @@ class Matrix(OpDispatch, CompiledByValue):
             raise
 
     def __setitem__(self, index: Any, value: object) -> None:
-        if self.owner:  # `x[i][0] = 1` would change the copy only
+        if self.owner is not None:  # `x[i][0] = 1` would change the copy only
+            field = owner_name(self)
             raise FieldError(
-                f"this vector is a copy of an element of {self.owner}; changing it would not change "
-                "the field",
+                f"this vector is a copy of an element of {field}; changing it would not change the field",
                 Span.of_caller(),
-                hint=f"assign the whole element: {self.owner}[...] = [...]",
+                hint=f"assign the whole element: {field}[...] = [...]",
             )
         try:
             checked_index(index)
@@ -501,6 +503,12 @@ def same_shape(name: str, args: Sequence[object]) -> None:
             Span.of_caller(),
             hint="it works element by element: all need the same shape",
         )
+
+
+def owner_name(vector: Matrix) -> str:
+    """Return the name of the field that a vector was read from."""
+    field = vector.owner()
+    return "a field" if field is None else field.name
 
 
 def in_python(name: str, function: Any, *args: Any, **named: object) -> Any:

@@ -200,9 +200,15 @@ def second_order(s: Store | Atomic) -> AutodiffError:
     )
 
 
-def missing_gradient(s: Store | Atomic, reader: str = "") -> MissingGradientError:
-    """Return the error for a chain that a memory without gradient breaks."""
-    name = s.mem.name
+def missing_gradient(s: Store | Atomic, reader: str = "", name: str = "") -> MissingGradientError:
+    """Return the error for a chain that a memory without gradient breaks.
+
+    Args:
+        s: what stores the value there.
+        reader: the name of the kernel that reads it.
+        name: the program's name for the memory, if that is not the kernel's.
+    """
+    name = name or s.mem.name
     read = f", and {reader} reads it" if reader else ""
     return MissingGradientError(
         f"{name} is given a value that depends on something with a gradient, has none itself{read}: the "

@@ -66,7 +66,7 @@ def followed_by_tape(f: Field, value: Tracked) -> Tracked | None:
             f"{f.name} is given a value that depends on something with a gradient, and has none "
             "itself: the chain of derivatives would break here without a word",
             Span.of_caller(),
-            hint=f"declare {f.given_name or 'it'} with needs_grad=True, or store a constant: value.value",
+            hint=f"declare {f._found_name or 'it'} with needs_grad=True, or store a constant: value.value",
         )
     return value
 

@@ -39,6 +39,7 @@ from diffsim.runtime.fields.conversions import (
 from diffsim.runtime.fields.export import SharedMemory
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.read_values import FieldElement, Provenance
+from diffsim.runtime.fields.variable_names import name_of
 from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
@@ -131,7 +132,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         self._hold(self._allocate(form))
         self._strides = form.strides
         self._mem = Mem(
-            self.name,
+            self.given_name or self._kind_in_words(),
             t,
             len(shape),
             shape,
@@ -233,15 +234,23 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
 
     @property
     def name(self) -> str:
-        """The name given, or the variable it was first seen under."""
-        return self.given_name or ("grad" if self.is_grad else "a field")
+        """The name given, or that of a variable, as far as there is one."""
+        return self._found_name or self._kind_in_words()
+
+    @property
+    def _found_name(self) -> str:
+        return self.given_name or name_of(self)
+
+    def _kind_in_words(self) -> str:
+        return "grad" if self.is_grad else "a field"
 
     def in_words(self) -> str:
         """Format the field for messages: "the field x"."""
-        return f"the field {self.name}" if self.given_name else self.name
+        name = self._found_name
+        return f"the field {name}" if name else self._kind_in_words()
 
     def _called(self) -> str:
-        return self.given_name or "x"
+        return self._found_name or "x"
 
     def call_it(self, name: str) -> None:
         """Adopt a name for messages and printed IR, unless it has one."""
@@ -349,7 +358,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
                     return self._flat[0]
                 return self._flat[self._place(key)]
             found = self._storage.element(self._place(key))
-            made = Matrix(found.reshape(self.element), self.dtype, owner=self.name)
+            made = Matrix(found.reshape(self.element), self.dtype, owner=self._mem.handle)
             if self.adjoint is not None and session.recorders and _records():
                 made.provenance = Provenance.of(self)
             return made
@@ -450,7 +459,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             raise FieldError(
                 "from_numpy takes an array, this is a field",
                 Span.of_caller(),
-                hint=f"write {self.given_name or 'x'}.copy_from(field)",
+                hint=f"write {self._called()}.copy_from(field)",
             )
         refuse_mask(array, self.name)
         tape = session.recorders and session.listener

@@ -21,7 +21,7 @@ from diffsim.ir.nodes import Const, Let, Value
 from diffsim.ir.op import NotDifferentiable, Op, Tracked, Zero
 from diffsim.ir.types import Type, f64, i64, tensor
 from diffsim.lang.types.descriptions import describe
-from diffsim.lang.types.matrix import Matrix
+from diffsim.lang.types.matrix import Matrix, owner_name
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement, TrackedFloat
 from diffsim.runtime.recorder import Recorder
@@ -346,9 +346,9 @@ def _is_active(a: object) -> bool:
             "arithmetic with a value on the tape", "compute with the value first, or in a kernel"
         )
     # Vectors do not stand for their element, as numbers do (`FieldElement`).
-    if isinstance(a, Matrix) and a.owner and session.tape is not None:
+    if isinstance(a, Matrix) and a.owner is not None and session.tape is not None:
         raise AutodiffError(
-            f"an element of {a.owner} that is read in Python is a constant, and would be one here too",
+            f"an element of {owner_name(a)} that is read in Python is a constant, and would be one here too",
             Span.of_caller(),
             hint="give the value to a kernel that does this; if a constant is meant, say so: "
             "ds.stop_grad(value)",

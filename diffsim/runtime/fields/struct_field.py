@@ -20,6 +20,7 @@ from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.protocols import FieldProtocols
+from diffsim.runtime.fields.variable_names import name_of
 from diffsim.tracebacks import entries
 
 _METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_numpy type".split()
@@ -87,7 +88,11 @@ class StructField(FieldProtocols, StructFieldLike):
     @property
     def name(self) -> str:
         """The name of the field."""
-        return self.given_name or "a field of structs"
+        return self._found_name or "a field of structs"
+
+    @property
+    def _found_name(self) -> str:
+        return self.given_name or name_of(self)
 
     @property
     def given_name(self) -> str:
@@ -137,7 +142,8 @@ class StructField(FieldProtocols, StructFieldLike):
             f.call_it(f"{name}.{member}")
 
     def in_words(self) -> str:
-        return f"the field of structs {self.given_name}" if self.given_name else self.name
+        name = self._found_name
+        return f"the field of structs {name}" if name else "a field of structs"
 
     def __repr__(self) -> str:
         shape = f"shape {self.shape}" if self.placed else "not placed"
@@ -147,7 +153,7 @@ class StructField(FieldProtocols, StructFieldLike):
         return f"<field {named}{self.type.__name__}({members}), {shape}{grad}>"
 
     def _called(self) -> str:
-        return self.given_name or "x"
+        return self._found_name or "x"
 
     def _sample(self) -> str:
         # The advice is written for the struct field, not for its first member.

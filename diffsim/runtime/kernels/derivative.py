@@ -21,6 +21,7 @@ from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, row_number
 from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled
@@ -219,7 +220,7 @@ class Derivative:
             else f"let the gradient set {a.mem.name} again before {special.name}.grad(...)"
         )
         raise GlobalDataAccessError(
-            f"the gradient of {special.name} needs {a.mem.name} as it was when the kernel "
+            f"the gradient of {special.name} needs {name_in_launch(a.mem, f)} as it was when the kernel "
             f"ran, and {who} has changed it since{shown}\n  read here:",
             a.stmt.origin.span,
             hint=f"give each step its own elements (x[t + 1, i] = f(x[t, i])), or {rather}",

@@ -14,6 +14,7 @@ from diffsim.lang.host.source import Source
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
+from diffsim.runtime.fields.variable_names import lasting_name_of
 from diffsim.runtime.kernels import captures
 from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import (
@@ -84,7 +85,7 @@ def translate(
             # A copy, as the key was made of what is in it now (`template_arguments.own`).
             bindings[p.name] = own(a)
             if isinstance(a, (Field, StructField)):
-                a.call_it(p.name)
+                a.call_it(lasting_name_of(a) or p.name)
     # 2. Name the fields before the translation, whose messages and IR use the names.
     name_captured_fields(kernel.source)
     # 3. Translate and compile as far as the IR; machine code is made at the launch.
