@@ -156,7 +156,7 @@ class CarryRecorder(NullRecorder):
             for part in saved_as(special):
                 self.probe.after_launch(part, args)
         # Reads before writes: a launch that reads and writes a field reads what was there before it.
-        for a in special.accesses.reads:
+        for a in special.accesses.exposed_reads:
             self._read(special.box(a, args), a.stmt.span)
         self.alive.setdefault(special, special.dependencies.alive())
         covered = self._covered(special, args)

@@ -11,7 +11,7 @@ same stages.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from diffsim.backends.cuda.codegen import emit_ptx
@@ -62,10 +62,17 @@ def prepare(kernel: Kernel, given: Mapping[Arg, Mem]) -> Kernel:
 
 
 def differentiate(
-    kernel: Kernel, *, relaxed: bool, detached: bool, in_place: bool
+    kernel: Kernel,
+    *,
+    relaxed: bool,
+    detached: bool,
+    in_place: bool,
+    new_version: Callable[[Mem, int], Mem],
 ) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
-    return reverse.reverse(kernel, relaxed=relaxed, detached=detached, in_place=in_place)
+    return reverse.reverse(
+        kernel, relaxed=relaxed, detached=detached, in_place=in_place, new_version=new_version
+    )
 
 
 def compile_kernel(kernel: Kernel, backend: Backend) -> Executable:

@@ -22,7 +22,8 @@ to each launch: the adjoint is made under conditions (`launch_conditions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from diffsim.errors import GlobalDataAccessError
 from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Store
@@ -37,9 +38,30 @@ Place = tuple[Section, Sequence[AccessSite]]
 """Accesses at one place of the index, and where they are."""
 
 
+@dataclass(frozen=True)
+class Needed:
+    """What an adjoint needs to be right.
+
+    Attributes:
+        before: memories that it must find as they were before the launch; all others as they were after it.
+        conditions: what must be so in a launch.
+        between: memories that it needs in several states; if there are any, it must not be run.
+    """
+
+    before: frozenset[Mem]
+    conditions: tuple[LaunchCondition, ...]
+    between: tuple[Mem, ...]
+
+
 def check_access(
-    primal: Kernel, adjoint: Kernel, activity: Activity, *, in_place: bool = False
-) -> tuple[frozenset[Mem], tuple[LaunchCondition, ...]]:
+    primal: Kernel,
+    adjoint: Kernel,
+    activity: Activity,
+    *,
+    in_place: bool = False,
+    divisible: Callable[[Mem], bool] = lambda mem: False,
+    versions: frozenset[Mem] = frozenset(),
+) -> Needed:
     """Refuse a kernel whose adjoint would load elements that the kernel changed after reading them.
 
     Args:
@@ -47,11 +69,12 @@ def check_access(
         adjoint: its finished adjoint.
         activity: what derivatives flow through.
         in_place: whether memories can be restored to what they were before the launch.
+        divisible: which memories may be needed in several states (with `in_place`); others are refused.
+        versions: memories that the adjoint computes again; there is no state of theirs to restore.
 
     Returns:
-        The memories that the adjoint must find as they were before the launch (with `in_place`);
-        all others it must find as they were after it. And the conditions on a launch under which the
-        adjoint is right.
+        In which states the adjoint must find memories, and the conditions on a launch under which it is
+        right.
 
     Raises:
         GlobalDataAccessError: with the line that reads and the line that writes.
@@ -63,7 +86,8 @@ def check_access(
         if isinstance(s, Load) and s.origin is not s
     }
     _check_gradients_read(adjoint)
-    work = _Checker(primal, repeated, activity, in_place=in_place)
+    work = _Checker(primal, repeated, activity, in_place=in_place, divisible=divisible)
+    work.versions = versions
     # Sections (bounds and bodies of tasks) run one after the other, lanes within a section in no order.
     # So later sections are compared as a whole, and only within a section does the order in a lane
     # matter.
@@ -93,7 +117,9 @@ def check_access(
                     work.later(section, section.loads[mem], sections[k], final=True)
             work.unwritten(section, section.loads[mem])
     work.extremes(sections)
-    return frozenset(work.before), work.conditions.conditions(work.before)
+    work.conditions.refuse_races(work.between)
+    conditions = work.conditions.conditions(work.before | versions)
+    return Needed(frozenset(work.before), conditions, tuple(work.between))
 
 
 def _check_gradients_read(adjoint: Kernel) -> None:
@@ -118,6 +144,8 @@ class _Checker:
 
     Attributes:
         before: memories that the adjoint must find as they were before the launch.
+        between: memories that it needs in several states.
+        versions: memories that it computes again.
         repeated: the primal's loads and updates that the finished adjoint repeats.
         extreme: memories whose final value some adjoint compares with.
         conditions: what each launch must be asked.
@@ -130,10 +158,14 @@ class _Checker:
         activity: Activity,
         *,
         in_place: bool,
+        divisible: Callable[[Mem], bool],
     ) -> None:
         self.conditions = ConditionFinder(primal)
         self.in_place = in_place
+        self.divisible = divisible
+        self.versions: frozenset[Mem] = frozenset()
         self.before: set[Mem] = set()
+        self.between: dict[Mem, None] = {}
         self.repeated = repeated
         self.extreme = {s.mem for s in repeated if isinstance(s, Atomic)}
         self.activity = activity
@@ -152,14 +184,30 @@ class _Checker:
         mem = load[1][0].stmt.mem
         # Temporaries live within the launch: there is no state from before it to restore.
         kept = self.in_place and mem.kind in ("field", "array")
-        if kept and not final and mem not in self.extreme:
+        if kept and not final and mem not in self.extreme and mem not in self.versions:
             self.before.add(mem)
+            return
+        if kept and self.can_divide(load[1][0], writes[1][0]):
+            self.between[mem] = None
             return
         error = _stale(load[1][0].stmt, writes[1][0].stmt, kept)
         # A tape that keeps what was there can run the loops of the kernel one by one instead.
         if kept:
             raise error
         self.leave_to_launch(load, writes, error, same_lane=False)
+
+    def can_divide(self, load: AccessSite, write: AccessSite) -> bool:
+        """Whether the memory of a load may be needed in several states."""
+        # The winner of a minimum is found by comparing bits, which would have to come out the same again.
+        if self.extreme or not self.divisible(load.stmt.mem):
+            return False
+        # Rows that arguments tell, x[t, i] and x[u, i], are steps of time: a launch that finds them apart
+        # needs no copies of all steps.
+        return not any(
+            r.axis == q.axis and (r.argument is not None or q.argument is not None)
+            for r in load.region
+            for q in write.region
+        )
 
     def leave_to_launch(
         self, one: Place, other: Place, error: GlobalDataAccessError, *, same_lane: bool

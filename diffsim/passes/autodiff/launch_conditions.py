@@ -9,6 +9,7 @@ arguments where there is one, else on the elements that the launch accesses, whi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diffsim.errors import GlobalDataAccessError
@@ -119,8 +120,19 @@ class ConditionFinder:
             condition = LaunchCondition(sites[0], sites[1], same_lane, test)
             self._found.append(_Found(condition, loaded, otherwise))
 
+    def refuse_races(self, divided: Iterable[Mem]) -> None:
+        """Refuse races on memories that get versions: with these, reads and writes are of two memories.
+
+        Raises:
+            GlobalDataAccessError: a launch would have to decide whether one lane reads what another writes.
+        """
+        for f in self._found:
+            one = f.condition.one.accesses[0]
+            if f.condition.same_lane and isinstance(one, Load) and one.mem in divided:
+                raise f.otherwise
+
     def conditions(self, restored: set[Mem]) -> tuple[LaunchCondition, ...]:
-        """Return the conditions, asked where these memories are as they were before the launch.
+        """Return the conditions, asked where these memories are not as the launch left them.
 
         Raises:
             GlobalDataAccessError: one of them needs such a memory as the launch left it.

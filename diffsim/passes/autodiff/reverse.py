@@ -9,6 +9,7 @@ it, on what the fields hold then; after it the adjoint of each statement, last s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from diffsim.errors import AutodiffError, GlobalDataAccessError
@@ -40,6 +41,13 @@ from diffsim.passes.autodiff.loop_checkpoints import too_long
 from diffsim.passes.autodiff.region_adjoint import Reverser, updated_element
 from diffsim.passes.autodiff.replayed_tasks import replay, writes_temps
 from diffsim.passes.autodiff.simplicity import check_simplicity
+from diffsim.passes.autodiff.task_versions import (
+    NewVersion,
+    Versioned,
+    can_have_versions,
+    clear,
+    with_versions,
+)
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 
@@ -51,16 +59,23 @@ class Adjoint(NamedTuple):
         restored: the memories that it must find as they were before the launch.
         conditions: what must be so in a launch.
         primal: the kernel that these speak of.
+        versions: memories of its own, which hold values only while it runs, and their gradients.
     """
 
     ir: Kernel
     restored: frozenset[Mem]
     conditions: tuple[LaunchCondition, ...]
     primal: Kernel
+    versions: frozenset[Mem]
 
 
 def reverse(
-    kernel: Kernel, *, relaxed: bool = False, detached: bool = False, in_place: bool = False
+    kernel: Kernel,
+    *,
+    relaxed: bool = False,
+    detached: bool = False,
+    in_place: bool = False,
+    new_version: NewVersion | None = None,
 ) -> Adjoint:
     """Return the adjoint of a kernel.
 
@@ -71,6 +86,7 @@ def reverse(
             of the elements it stored to.
         in_place: whether memories can be restored to what they were before the launch; without it
             none may need to be.
+        new_version: allocates what is needed in several states (None: that is refused).
 
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
@@ -78,44 +94,90 @@ def reverse(
     # A detached adjoint only clears gradients, so the rule has nothing to guard.
     if not relaxed and not detached:
         check_simplicity(kernel)
-    try:
-        return _reverse(kernel, detached=detached, in_place=in_place)
-    except GlobalDataAccessError:
-        # Elements that a lane changes after it has read them become values, and what is refused then, is.
-        # Only then, since an adjoint that loads a result need not compute it again.
-        forwarded = forward_stores(kernel)
-        if forwarded is kernel:
-            raise
-    return _reverse(forwarded, detached=detached, in_place=in_place)
+    refusal: GlobalDataAccessError | None = None
+    for form, allocate in _forms(kernel, new_version if in_place else None):
+        try:
+            return _with_versions(form, allocate, detached=detached, in_place=in_place)
+        except GlobalDataAccessError as error:
+            refusal = error
+    assert refusal is not None
+    raise refusal
 
 
-def _reverse(kernel: Kernel, *, detached: bool, in_place: bool) -> Adjoint:
-    """Return the adjoint of a kernel as it stands; see `reverse`."""
+def _forms(
+    kernel: Kernel, new_version: NewVersion | None
+) -> Iterator[tuple[Kernel, NewVersion | None]]:
+    """Yield forms of a kernel that compute the same, those with the cheapest adjoints first."""
+    yield kernel, None
+    # Elements that a lane changes after it has read them become values. An adjoint of the kernel as it stands
+    # loads a result where this one has to compute it again.
+    forwarded = forward_stores(kernel)
+    if forwarded is not kernel:
+        yield forwarded, None
+    # Versions copy whole memories.
+    if new_version is not None:
+        yield kernel, new_version
+        if forwarded is not kernel:
+            yield forwarded, new_version
+
+
+def _with_versions(
+    kernel: Kernel, new_version: NewVersion | None, *, detached: bool, in_place: bool
+) -> Adjoint:
+    """Return the adjoint of a kernel as it stands, or with versions of what it needs in several states."""
+    primal = Versioned(kernel, frozenset())
+    divided: dict[Mem, None] = {}
+
+    def divisible(mem: Mem) -> bool:
+        known = mem in divided or mem in primal.versions
+        return new_version is not None and can_have_versions(mem) and not known
+
+    # Computing versions again repeats loads that the first adjoint has no use for, of memories that may be
+    # overwritten, too: those get versions in the next round.
+    while True:
+        forward, adjoint, activity = _differentiated(primal, detached=detached)
+        needed = check_access(
+            forward,
+            adjoint,
+            activity,
+            in_place=in_place,
+            divisible=divisible,
+            versions=primal.versions,
+        )
+        if not needed.between:
+            return Adjoint(adjoint, needed.before, needed.conditions, forward, primal.versions)
+        assert new_version is not None
+        divided |= dict.fromkeys(needed.between)
+        primal = with_versions(kernel, divided, new_version)
+
+
+def _differentiated(primal: Versioned, *, detached: bool) -> tuple[Kernel, Kernel, Activity]:
+    """Return a kernel as it was differentiated, its adjoint, and what derivatives flow through."""
     # 1. The adjoint of the primal, whole: all forward code and all saves are emitted, and dead-code
     # elimination removes what no derivative reads. Only then is it known how much each loop saves.
-    kernel = _rename_temps(kernel)
+    kernel = _rename_temps(primal.kernel)
     activity = Activity(kernel, frozenset() if detached else None)
-    work = _Reverser(kernel, activity)
+    work = _Reverser(kernel, activity, primal.versions)
     check_custom_rules(kernel, activity)
-    adjoint = eliminate_dead_code(work.kernel())
+    adjoint = eliminate_dead_code(work.kernel(), primal.versions)
     # 2. Loops that would save too much are reversed in segments, by a second run of the same reversal.
     # Most kernels have none, so the common case pays for one run.
     split = too_long(adjoint, work.loop_of)
     if split:
-        again = _Reverser(kernel, activity)
+        again = _Reverser(kernel, activity, primal.versions)
         again.split = split
-        adjoint = eliminate_dead_code(again.kernel())
+        adjoint = eliminate_dead_code(again.kernel(), primal.versions)
     # 3. The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
     _refuse_lost(adjoint)
-    restored, conditions = check_access(kernel, adjoint, activity, in_place=in_place)
-    return Adjoint(adjoint, restored, conditions, kernel)
+    return kernel, adjoint, activity
 
 
 class _Reverser(Reverser):
     """Emits the adjoint of a whole kernel, task by task, with gradients for its temporaries."""
 
-    def __init__(self, kernel: Kernel, activity: Activity) -> None:
+    def __init__(self, kernel: Kernel, activity: Activity, versions: frozenset[Mem]) -> None:
         super().__init__(Builder(kernel.span), activity.values)
+        self.versions = versions
         self.defs = definitions(kernel)
         self.primal = kernel
         self.activity = activity
@@ -140,9 +202,12 @@ class _Reverser(Reverser):
         with self.builder:
             # Temporaries live for one launch only, so the adjoint first computes all of them again, and
             # then starts their gradients from 0 (or from the seed).
-            tasks = [replay(t) for t in k.tasks if writes_temps(t)]
+            again = [t for t in k.tasks if writes_temps(t, self.versions)]
+            tasks = [replay(t, self.versions) for t in again]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
+            made = [m.grad for m in k.mems if m in self.versions and m.grad is not None]
+            tasks += [clear(m, k.span) for m in made]
             # Tasks run one after the other with a barrier between them, so their adjoints do in reverse
             # order.
             for t in reversed(k.tasks):

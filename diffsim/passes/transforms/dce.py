@@ -35,7 +35,8 @@ _HIDDEN = ("temp", "scratch")
 class _Marks:
     """The live statements, found by following uses back to definitions."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, internal: frozenset[Mem]) -> None:
+        self.internal = internal
         self.result = kernel.result
         self.defined_by: dict[Value, tuple[Stmt, int]] = {}
         self.parent: dict[Stmt, Stmt | None] = {}
@@ -73,7 +74,7 @@ class _Marks:
                     self.defined_by[stmt.index] = (stmt, -1)
             elif isinstance(stmt, (Store, Atomic)):
                 # Writes to memory that ends with the launch count only if something reads that memory.
-                if stmt.mem.kind in _HIDDEN and stmt.mem is not self.result:
+                if self._is_hidden(stmt.mem) and stmt.mem is not self.result:
                     self.writers.setdefault(stmt.mem, []).append(stmt)
                 else:
                     roots.append(stmt)
@@ -84,6 +85,10 @@ class _Marks:
                 roots.append(stmt)
             for inner in blocks(stmt):
                 self._collect(inner, stmt, roots)
+
+    def _is_hidden(self, mem: Mem) -> bool:
+        """Return whether nobody sees the memory when the launch has ended."""
+        return mem.kind in _HIDDEN or mem in self.internal
 
     def _keep(self, stmt: Stmt) -> None:
         """Mark a statement and the control flow that leads to it."""
@@ -112,7 +117,7 @@ class _Marks:
         """Mark the writers of a temporary or scratch that a live statement reads."""
         # Flow-insensitive: a load keeps all writers of the memory. Temporaries have few, and an exact
         # answer would take reaching definitions across tasks.
-        if mem.kind in _HIDDEN and mem not in self.read:
+        if self._is_hidden(mem) and mem not in self.read:
             self.read.add(mem)
             for writer in self.writers.get(mem, ()):
                 self._keep(writer)
@@ -138,9 +143,14 @@ class _Marks:
             self.work.extend((stmt.then.yields[k], stmt.orelse.yields[k]))
 
 
-def eliminate_dead_code(kernel: Kernel) -> Kernel:
-    """Return the kernel without statements, carried values and temporaries that nothing depends on."""
-    marks = _Marks(kernel)
+def eliminate_dead_code(kernel: Kernel, internal: frozenset[Mem] = frozenset()) -> Kernel:
+    """Return the kernel without statements, carried values and temporaries that nothing depends on.
+
+    Args:
+        kernel: the kernel.
+        internal: further memories that nobody sees when the launch has ended.
+    """
+    marks = _Marks(kernel, internal)
 
     def kept(stmt: Stmt, values: tuple[Value, ...]) -> tuple[Value, ...]:
         return tuple(v for k, v in enumerate(values) if (stmt, k) in marks.positions)

@@ -136,22 +136,42 @@ class AccessSummary:
         ir: nodes.Kernel,
         arguments: LaunchArguments,
         checked: Iterable[RegionAccess] = (),
+        internal: frozenset[Mem] = frozenset(),
     ) -> AccessSummary:
         """Summarize a derivative: its reads are what must be as it was at the forward launch.
 
-        `checked`: what is loaded to find out whether it is right.
-
         A load with an origin of its own is no recomputation of the forward launch: it loads a cotangent.
+
+        Args:
+            ir: the derivative.
+            arguments: of the launch.
+            checked: what is loaded to find out whether it is right.
+            internal: memories of the derivative's own, which are left out.
         """
         again = (
-            a for a in regions.reads(ir) if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt
+            a
+            for a in regions.reads(ir)
+            if isinstance(a.stmt, Load) and a.stmt.origin is not a.stmt and a.mem not in internal
         )
-        return cls(ir, arguments, (*again, *checked), regions.writes(ir))
+        writes = (a for a in regions.writes(ir) if a.mem not in internal)
+        return cls(ir, arguments, (*again, *checked), writes)
 
     @locked_cached_property
     def must_write(self) -> list[RegionAccess]:
         """Stores that reach every element of the rows they stay within."""
         return regions.must_write(self._ir)
+
+    @locked_cached_property
+    def exposed_reads(self) -> list[RegionAccess]:
+        """Reads that may see what was there before the launch (upward-exposed uses)."""
+
+        def is_covered(a: RegionAccess) -> bool:
+            # Tasks run one after the other. A store to more rows than the read stays within covers it.
+            return any(
+                w.mem is a.mem and w.task < a.task and w.region <= a.region for w in self.must_write
+            )
+
+        return [a for a in self.reads if not is_covered(a)]
 
     @locked_cached_property
     def gradient_writes(self) -> list[Store | Atomic]:

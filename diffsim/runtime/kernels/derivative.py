@@ -57,7 +57,14 @@ class Mode:
 
 class _Differentiate(Protocol):
     def __call__(
-        self, kernel: nodes.Kernel, /, *, relaxed: bool, detached: bool, in_place: bool
+        self,
+        kernel: nodes.Kernel,
+        /,
+        *,
+        relaxed: bool,
+        detached: bool,
+        in_place: bool,
+        new_version: Callable[[Mem, int], Mem],
     ) -> Adjoint: ...
 
 
@@ -91,6 +98,8 @@ class Derivative:
         # So that each is made once, and freed with the derivative (`ad/reverse/retain_grad.py`).
         self.variants: dict[Any, Any] = {}
         self._origin = origin
+        # Strong references, the only ones: the IR refers to fields weakly.
+        self._versions: dict[tuple[Mem, int], Field] = {}
 
     def instrumented(self, instrumentation: Instrumentation) -> Derivative:
         """Make the same derivative, to be compiled from a changed IR."""
@@ -141,7 +150,23 @@ class Derivative:
             relaxed=self.specialization.simplicity == "relaxed",
             detached=self.mode.is_detached,
             in_place=self.mode.is_in_place,
+            new_version=self._new_version,
         )
+
+    def _new_version(self, mem: Mem, number: int) -> Mem:
+        """Allocate a version of a field's memory, which holds values while the derivative runs."""
+        made = self._versions.get((mem, number))
+        if made is None:
+            f: Field = mem.handle()
+            made = self._versions[mem, number] = Field(
+                f.dtype, f.element, name=mem.name, soa=f.soa, is_grad=f.is_grad
+            )
+            if mem.grad is not None:
+                made.add_grad()
+            made.place(f.shape, f._order)
+            # No gradient of the user's, so no tape has to clear it.
+            session.with_grad.discard(made)
+        return made._mem
 
     @property
     def ir(self) -> nodes.Kernel:
@@ -170,7 +195,9 @@ class Derivative:
         """What it reads of the forward launch's values, and what it writes."""
         # What the checks load must be as it was at the launch, too.
         more = () if self.checks is None else self.checks.reads
-        return AccessSummary.of_derivative(self.ir, self.specialization.arguments, more)
+        return AccessSummary.of_derivative(
+            self.ir, self.specialization.arguments, more, self._differentiated.versions
+        )
 
     @locked_cached_property
     def draws_random(self) -> bool:

@@ -1,0 +1,149 @@
+"""Kernels whose adjoint needs a memory in several states: one version of it for each task that writes it.
+
+The adjoint of a kernel finds each memory in one state: that before the launch, or that after it. A kernel
+such as
+
+    for i in g: g[i] = 0                  for i in g: g.1[i] = 0
+    for p in x: g[c[p]] += f(x[p])   ->   g.2 = g.1;  for p in x: g.2[c[p]] += f(x[p])
+    for i in g: g[i] = sin(g[i])          for i in g: g.3[i] = sin(g.2[i])
+                                          g = g.3
+
+needs `g` as it is between the tasks. The kernel on the right (static single assignment of whole memories, one
+definition for each task) computes the same and overwrites nothing that it reads. Only its adjoint is ever
+run: that first computes the versions again, from the state before the launch, as it does with temporaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from diffsim.errors import Span
+from diffsim.ir.nodes import Block, Const, Kernel, Load, Mem, Stmt, Store, Task, Value, zero
+from diffsim.ir.traversal import Rewriter
+from diffsim.ir.types import i32, i64
+from diffsim.passes.analysis.access_order import Section, sections_of
+from diffsim.passes.analysis.regions import must_write
+
+NewVersion = Callable[[Mem, int], Mem]
+"""Allocates version k of a memory: one of the same type and shape, with a gradient if it has one."""
+
+
+@dataclass(frozen=True)
+class Versioned:
+    """A kernel with versions in place of memories.
+
+    Attributes:
+        kernel: computes the same.
+        versions: the memories made for it, which live for one launch of its adjoint.
+    """
+
+    kernel: Kernel
+    versions: frozenset[Mem]
+
+
+def can_have_versions(mem: Mem) -> bool:
+    """Return whether the runtime can allocate another memory like it before the launch."""
+    # Arrays are arguments: their shape is known at the launch only.
+    return mem.kind == "field" and mem.shape is not None
+
+
+def with_versions(kernel: Kernel, mems: Iterable[Mem], new_version: NewVersion) -> Versioned:
+    """Return the kernel with a version of each of these memories for each task that writes it."""
+    work = _Renamer(kernel, new_version)
+    chosen = list(mems)
+    sections = sections_of(kernel)
+    # What a task certainly overwrites whole needs no copy, and so no state from before the launch.
+    whole = {(a.mem, a.task) for a in must_write(kernel) if not a.region}
+    tasks: list[Task] = []
+    for number, task in enumerate(kernel.tasks):
+        # Bounds first: they are evaluated before the body, and write nothing.
+        body = sections[2 * number + 1]
+        written = [m for m in chosen if m in body.writes]
+        for m in written:
+            old = work.start(m, body)
+            if (m, number) not in whole:
+                tasks.append(_copy(old, work.written[m], task.span))
+        tasks.append(work.task(task))
+        work.finish(written)
+    # What the kernel leaves is the last version.
+    for m in chosen:
+        tasks.append(_copy(work.now[m], m, kernel.span))
+    made = tuple(work.made)
+    with_grads = (*made, *(m.grad for m in made if m.grad is not None))
+    renamed = kernel.replace(mems=(*kernel.mems, *made), tasks=tuple(tasks))
+    return Versioned(renamed, frozenset(with_grads))
+
+
+class _Renamer(Rewriter):
+    """Copies tasks with loads and writes renamed to versions.
+
+    Attributes:
+        now: the version that each memory has before the task (itself, if no task has written it yet).
+        written: the new version of each memory that the task writes.
+        made: all versions.
+    """
+
+    def __init__(self, kernel: Kernel, new_version: NewVersion) -> None:
+        super().__init__()
+        self.now: dict[Mem, Mem] = {m: m for m in kernel.mems}
+        self.made: list[Mem] = []
+        self._new_version = new_version
+        self.written: dict[Mem, Mem] = {}
+        self._count: dict[Mem, int] = {}
+        self._after: set[Stmt] = set()
+
+    def start(self, mem: Mem, body: Section) -> Mem:
+        """Give a memory that the task writes a new version, and return the old one."""
+        number = self._count[mem] = self._count.get(mem, 0) + 1
+        new = self.written[mem] = self._new_version(mem, number)
+        self.made.append(new)
+        for load in body.loads.get(mem, ()):
+            # A load that precedes all writes of its element reads what was there before the task; another
+            # one, what its own iteration has written. The access rules refuse what is in between.
+            if not all(body.before(load, group.first) for group in body.overlapping(load)):
+                self._after.add(load.stmt)
+        return self.now[mem]
+
+    def finish(self, mems: Iterable[Mem]) -> None:
+        """End a task that writes these memories."""
+        for m in mems:
+            self.now[m] = self.written.pop(m)
+        self._after.clear()
+
+    def mem(self, m: Mem) -> Mem:
+        return self.written.get(m) or super().mem(m)
+
+    def copy(self, s: Stmt) -> Stmt:
+        if isinstance(s, Load) and s.mem in self.now and s not in self._after:
+            index = self.values(s.index)
+            return Load(self.fresh(s.out), self.now[s.mem], index, s.span, s.origin)
+        return super().copy(s)
+
+    def task(self, task: Task) -> Task:
+        bounds, axes = self.block(task.bounds), self.fresh_all(task.axes)
+        return task.replace(axes=axes, bounds=bounds, body=self.block(task.body))
+
+
+def clear(mem: Mem, span: Span) -> Task:
+    """Return a task that sets all elements to 0."""
+    return _for_each_element(mem, span, lambda axes: [Store(mem, axes, zero(mem.dtype), span)])
+
+
+def _copy(old: Mem, new: Mem, span: Span) -> Task:
+    """Return a task that copies all elements."""
+    v = Value(old.dtype, old.name)
+    return _for_each_element(
+        old, span, lambda axes: [Load(v, old, axes, span), Store(new, axes, v, span)]
+    )
+
+
+def _for_each_element(
+    mem: Mem, span: Span, body: Callable[[tuple[Value, ...]], list[Stmt]]
+) -> Task:
+    assert mem.shape is not None
+    # The type of indices elsewhere: 32 bits unless there are more elements than they count.
+    integer = i64 if max(mem.shape, default=0) >= 2**31 else i32
+    axes = tuple(Value(integer, "i") for _ in mem.shape)
+    ends = tuple(Const(integer, end) for n in mem.shape for end in (0, n))
+    return Task(axes, Block([], ends), Block(body(axes)), span)
