@@ -30,6 +30,38 @@ def test_parallel_range_with_run_time_bounds(cpu):
     assert seen.to_numpy().max() <= 1
 
 
+def test_ranges_with_a_step_that_begin_at_a_computed_number(cpu):
+    ds = cpu
+    seen = ds.field(ds.i32, shape=40)
+    first = ds.field(ds.i32, shape=())
+
+    @ds.kernel
+    def computed(a: ds.i32):
+        for i in range(a * a + 1, 40, 2):
+            seen[i] += 1
+
+    @ds.kernel
+    def read():
+        begin = first[None] + 1
+        for i in range(begin, 40, 3):
+            seen[i] += 1
+            first[None] = 0
+
+    @ds.kernel
+    def read_in_the_head():
+        for i in range(first[None], 40, 3):
+            seen[i] += 1
+
+    computed(3)
+    assert np.flatnonzero(seen.to_numpy()).tolist() == list(range(10, 40, 2))
+    seen.fill(0)
+    first[None] = 4
+    read()
+    assert np.flatnonzero(seen.to_numpy()).tolist() == list(range(5, 40, 3))
+    with pytest.raises(ds.KernelSyntaxError, match="in a line before"):
+        read_in_the_head()
+
+
 def test_ndrange_with_bounds(cpu):
     ds = cpu
     seen = ds.field(ds.i32, shape=(5, 6, 4))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from diffsim.errors import KernelSyntaxError
-from diffsim.ir.nodes import Arg, Atomic, Block, Const, Dim, Load, Mem, Task, Value
-from diffsim.ir.traversal import has_effects, statements
+from diffsim.ir.nodes import Arg, Atomic, Block, Const, Dim, Let, Load, Mem, Stmt, Task, Value
+from diffsim.ir.traversal import Rewriter, has_effects, outs, statements, uses
 from diffsim.ir.types import Type, an, u64
 from diffsim.lang.frontend import iteration_spaces
 from diffsim.lang.frontend.context import (
@@ -166,6 +166,8 @@ def parallel_for(
     # Without BREAK in the environment, `break` is refused.
     cx.env.pop(BREAK, None)
     with b.block() as stmts:
+        if space.start is not None:
+            space.start = _again(cx, node, bounds, space.start)
         iteration_spaces.bind_target(cx, node.target, space.item(cx, list(axes)))
         by_reference.loop_body(cx, node, (), translate)
     cx.in_task = False
@@ -175,6 +177,28 @@ def parallel_for(
     _refuse_reading_reductions(body)
     cx.tasks.append(Task(axes, Block(bounds, yields), body, span, block_dim=block_dim))
     start_random_stream(cx)
+
+
+def _again(cx: TranslationContext, node: ast.For, bounds: list[Stmt], v: Value) -> Value:
+    """Emit a value of a loop's bounds again, in its body, which does not see them."""
+    needed = {v}
+    for s in reversed(bounds):
+        if needed.isdisjoint(outs(s)):
+            continue
+        # What another lane has changed meanwhile is another number.
+        if not (isinstance(s, Let) or (isinstance(s, Load) and s.mem.kind == "temp")):
+            raise cx.syntax(
+                node.iter,
+                "where a range with a step begins is not known before the loop",
+                "give it a name in a line before: first = ..., then for i in range(first, end, step)",
+            )
+        needed.update(uses(s))
+    copier = Rewriter()
+    for s in bounds:
+        if not needed.isdisjoint(outs(s)):
+            for copy in copier.stmt(s):
+                cx.builder.add(copy)
+    return copier.value(v)
 
 
 def _refuse_reading_reductions(body: Block) -> None:

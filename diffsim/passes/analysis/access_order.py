@@ -28,6 +28,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.traversal import blocks, custom_rule_blocks, statements
 from diffsim.passes.analysis.affine import Definitions, definitions, element_of
 from diffsim.passes.analysis.dependence import Access, DistanceVector, distances
+from diffsim.passes.analysis.path_conditions import NO_PATH, Truth, paths
 from diffsim.passes.analysis.regions import RegionMap, region_of_index
 
 Loops = tuple[For | While, ...]
@@ -41,22 +42,31 @@ class AccessSite:
     Attributes:
         element: the canonical index of the element: each index as a value plus a constant.
         region: the rows, and components, that it stays within.
+        truths: the conditions of the branches around it.
         kind: "load", "store", or the op of an atomic update.
     """
 
-    __slots__ = ("count", "element", "kind", "loops", "region", "stmt")
+    __slots__ = ("count", "element", "kind", "loops", "region", "stmt", "truths")
 
-    def __init__(self, stmt: Access, count: int, loops: Loops, defs: Definitions) -> None:
+    def __init__(
+        self,
+        stmt: Access,
+        count: int,
+        loops: Loops,
+        truths: tuple[Truth, ...],
+        defs: Definitions,
+    ) -> None:
         self.stmt = stmt
         self.count = count
         self.loops = loops
+        self.truths = truths
         self.kind = stmt.op if isinstance(stmt, Atomic) else type(stmt).__name__.lower()
         self.element = element_of(stmt.index, defs)
         self.region = region_of_index(stmt.index, defs)
 
 
 class WriteGroup:
-    """Writes of one kind to one element in the same loops, in program order."""
+    """Writes of one kind to one element in the same loops and branches, in program order."""
 
     __slots__ = ("sites",)
 
@@ -86,7 +96,7 @@ class Section:
         self.axes = axes
         self.loads: dict[Mem, list[AccessSite]] = {}
         self.writes: dict[Mem, list[AccessSite]] = {}
-        for site in _sites(block, defs):
+        for site in _sites(task, block, defs):
             # Scratch belongs to one lane, and the adjoint fills its own copy again instead of loading it as
             # the launch left it: no access rule concerns it.
             if site.stmt.mem.kind == "scratch":
@@ -159,13 +169,13 @@ def _grouped(writes: list[AccessSite]) -> list[WriteGroup]:
     for w in writes:
         # Members have the same answer to every question below, so one of them is asked: an unrolled
         # loop that updates one element a thousand times costs as much as one update.
-        found.setdefault((w.element, w.loops, w.kind), WriteGroup()).sites.append(w)
+        found.setdefault((w.element, w.loops, w.truths, w.kind), WriteGroup()).sites.append(w)
     return list(found.values())
 
 
-def _sites(block: Block, defs: Definitions) -> Iterator[AccessSite]:
-    """Yield the accesses of a block, numbered in program order."""
-    count = 0
+def _sites(task: Task, block: Block, defs: Definitions) -> Iterator[AccessSite]:
+    """Yield the accesses of a block of a task, numbered in program order."""
+    count, path_of = 0, paths(task)
 
     def visit(b: Block, loops: Loops) -> Iterator[AccessSite]:
         nonlocal count
@@ -173,7 +183,7 @@ def _sites(block: Block, defs: Definitions) -> Iterator[AccessSite]:
             # A statement's number precedes those of its blocks: a pre-order numbering.
             count += 1
             if isinstance(s, (Load, Store, Atomic)):
-                yield AccessSite(s, count, loops, defs)
+                yield AccessSite(s, count, loops, path_of.get(s, NO_PATH).truths, defs)
             inside = (*loops, s) if isinstance(s, (For, While)) else loops
             for inner in blocks(s):
                 yield from visit(inner, inside)

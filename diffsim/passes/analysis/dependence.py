@@ -9,10 +9,15 @@ one access and of the other) of each loop:
 A loop of n iterations keeps its distance within 1 - n .. n - 1, and an equation narrows one distance by what
 is known of the others: with k from 0 to 2 the distance of i can only be 0. Some equations have no solution in
 whole numbers at all (the GCD test). An index without an affine form gives no equation.
+
+Where this does not decide, a system of all that is known is asked (`integer_system.py`): the equations, the
+bounds of the loops, what quotients and remainders are (`index_forms.py`), and the conditions of the branches
+around the accesses (`path_conditions.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 
@@ -28,6 +33,9 @@ from diffsim.passes.analysis.affine import (
     plus,
     times,
 )
+from diffsim.passes.analysis.index_forms import index_forms
+from diffsim.passes.analysis.integer_system import IntegerSystem, Linear, combined
+from diffsim.passes.analysis.path_conditions import path_conditions
 
 _ROUNDS = 4  # of narrowing; each passes what one equation has shown on to the others
 
@@ -37,28 +45,48 @@ Access = Load | Store | Atomic
 class DistanceVector:
     """How far apart the iterations are in which two accesses touch the same element.
 
-    Attributes:
+    Args:
+        known: distances of loops.
+        ranges: the iterations of all loops.
         never: whether they certainly never touch the same element.
+        pair: all that is known of the two accesses; None: no more than that.
     """
 
     def __init__(
-        self, known: dict[Value, Interval], ranges: dict[Value, Interval], *, never: bool
+        self,
+        known: dict[Value, Interval],
+        ranges: dict[Value, Interval],
+        pair: AccessPair | None,
+        *,
+        never: bool,
     ) -> None:
         self._known = known
         self._ranges = ranges
-        self.never = never
+        self._pair = pair
+        self._never = never
+
+    @property
+    def never(self) -> bool:
+        """Whether they certainly never touch the same element."""
+        return self._never or (self._pair is not None and self._pair.is_empty)
 
     def of(self, loop: Value) -> Interval:
         """Return the iteration of the first access minus that of the second one, as (least, most)."""
         found = self._known.get(loop)
-        return _distance(self._ranges.get(loop, ANY)) if found is None else found
+        if found is None:
+            found = _distance(self._ranges.get(loop, ANY))
+        if found != ZERO and self._pair is not None:
+            found = self._known[loop] = self._pair.narrowed(loop, found)
+        return found
 
     def same(self, loops: Iterable[Value]) -> bool:
         """Whether both are in the same iteration of each of these loops."""
-        return self.never or all(self.of(v) == ZERO for v in loops)
+        return self._never or all(self.of(v) == ZERO for v in loops) or self.never
 
 
-def distances(task: Task, a: Access, b: Access, same: Iterable[Value] = ()) -> DistanceVector:
+def distances(
+    task: Task, a: Access, b: Access, same: Iterable[Value] = (), *, guarded: bool = True
+) -> DistanceVector:
     """Return what is known of two accesses of a task to one memory if they touch the same element.
 
     Args:
@@ -66,8 +94,9 @@ def distances(task: Task, a: Access, b: Access, same: Iterable[Value] = ()) -> D
         a: one access.
         b: the other.
         same: loops in whose iterations the two agree.
+        guarded: whether each is made only under the conditions of the branches around it.
     """
-    forms = affine_forms(task)
+    forms = index_forms(task)
     # The distances start from what the ranges of the loops allow, and each equation only narrows them.
     # So stopping early is sound: the intervals are then wider than necessary.
     equations = list(_equations(a, forms, b, forms))
@@ -78,15 +107,108 @@ def distances(task: Task, a: Access, b: Access, same: Iterable[Value] = ()) -> D
         for v in form
         if v is not None and v in forms.ranges
     }
+    same = tuple(same)
     known.update(dict.fromkeys(same, ZERO))
     for _ in range(_ROUNDS):
         before = dict(known)
         for x, y in equations:
             if not _narrow(forms, x, y, known):
-                return DistanceVector(known, forms.ranges, never=True)
+                return DistanceVector(known, forms.ranges, None, never=True)
         if known == before:
             break
-    return DistanceVector(known, forms.ranges, never=False)
+    pair = AccessPair(task, a, b, equations, frozenset(same)) if guarded else None
+    return DistanceVector(known, forms.ranges, pair, never=False)
+
+
+class AccessPair:
+    """The conditions under which two accesses touch the same element, as a system in whole numbers.
+
+    Variables of loops and quotients are (variable, 0) in the first access and (variable, 1) in the other.
+
+    Args:
+        task: the task of both.
+        one: the first access.
+        other: the other.
+        equations: the indices that are equal then.
+        same: loops in whose iterations the two agree.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        one: Access,
+        other: Access,
+        equations: list[tuple[AffineForm, AffineForm]],
+        same: frozenset[Value],
+    ) -> None:
+        self._task = task
+        self._accesses = one, other
+        self._equations = equations
+        self._same = same
+        self._forms = index_forms(task)
+
+    @functools.cached_property
+    def is_empty(self) -> bool:
+        """Whether they certainly never do."""
+        return self._system is not None and self._system.is_empty()
+
+    def narrowed(self, loop: Value, known: Interval) -> Interval:
+        """Return the signs that the distance of a loop may have, within what is known of it."""
+        least, most = known
+        if self._system is None:
+            return known
+        ahead = combined(self._named({loop: 1}, 0), self._named({loop: 1}, 1), -1)
+        behind = combined({}, ahead, -1)
+        if most > 0 and self._system.with_least(combined({None: -1}, ahead, 1)).is_empty():
+            most = -1 if self._system.with_least(ahead).is_empty() else 0
+        if least < 0 and self._system.with_least(combined({None: -1}, behind, 1)).is_empty():
+            least = 1 if most > 0 and self._system.with_least(behind).is_empty() else 0
+        return (least, most) if least <= most else ZERO
+
+    @functools.cached_property
+    def _system(self) -> IntegerSystem | None:
+        """All that is known; None if that is nothing but bounds of loops."""
+        conditions = path_conditions(self._task)
+        sides = [conditions.of(access) for access in self._accesses]
+        if not self._equations and not any(s.zero or s.nonzero for s in sides):
+            return None
+        system = IntegerSystem()
+        for side, found in enumerate(sides):
+            indices = [pair[side] for pair in self._equations]
+            limits = self._limits([*indices, *found.zero, *found.least, *found.nonzero])
+            system.zero += [self._named(f, side) for f in found.zero]
+            system.least += [self._named(f, side) for f in (*found.least, *limits)]
+            system.nonzero += [self._named(f, side) for f in found.nonzero]
+        system.zero += [
+            combined(self._named(x, 0), self._named(y, 1), -1) for x, y in self._equations
+        ]
+        return system
+
+    def _limits(self, forms: Iterable[AffineForm]) -> list[AffineForm]:
+        """Return what the quotients in some forms are, and those in these."""
+        found: list[AffineForm] = []
+        open_, seen = list(forms), set[Value]()
+        while open_:
+            for v in open_.pop():
+                if v is not None and v not in seen and v in self._forms.limits:
+                    seen.add(v)
+                    open_ += self._forms.limits[v]
+                    found += self._forms.limits[v]
+        return found
+
+    def _named(self, form: AffineForm, side: int) -> Linear:
+        """Return a form with the variables of one access."""
+        # A launch-wide value is one number, and so is what depends on loops alone in which the two agree.
+        return {
+            v if v not in self._forms.ranges or self._is_same(v) else (v, side): n
+            for v, n in form.items()
+        }
+
+    def _is_same(self, v: Value | None) -> bool:
+        assert v is not None
+        return v in self._same or (
+            v in self._forms.limits and self._forms.loops_of({v: 1}) <= self._same
+        )
 
 
 def independent(one: Task, other: Task) -> bool:

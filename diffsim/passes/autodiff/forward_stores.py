@@ -31,6 +31,7 @@ from diffsim.ir.nodes import (
     For,
     If,
     Kernel,
+    Let,
     Load,
     Mem,
     Stmt,
@@ -45,6 +46,7 @@ from diffsim.ir.types import i32
 from diffsim.passes.analysis.access_order import Section, sections_of
 from diffsim.passes.analysis.affine import Definitions, Element, definitions, element_of
 from diffsim.passes.analysis.dependence import Access, distances
+from diffsim.passes.analysis.path_conditions import NO_PATH, Truth, paths
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 Position = tuple[int, ...]
@@ -58,6 +60,7 @@ def forward_stores(kernel: Kernel) -> Kernel:
 
     The kernel itself, if there are none.
     """
+    kernel, given = kernel.replace(tasks=tuple(map(_number_values, kernel.tasks))), kernel
     sections = sections_of(kernel)
     defs = definitions(kernel)
     tasks = list(kernel.tasks)
@@ -67,7 +70,7 @@ def forward_stores(kernel: Kernel) -> Kernel:
         if stale:
             tasks[k] = _Forwarder(task, sections[2 * k + 1], stale, defs).task()
     if all(a is b for a, b in zip(tasks, kernel.tasks, strict=True)):
-        return kernel
+        return given
     return eliminate_dead_code(kernel.replace(tasks=tuple(tasks)))
 
 
@@ -130,7 +133,7 @@ class _Forwarder(Rewriter):
         """The elements that each block around accesses in any case: their indices are in bounds."""
         self.stored: dict[tuple[Place, Position], Store] = {}
         """Stores of the block at hand that nothing has read yet."""
-        self._owned: dict[Place, bool] = {}
+        self._owned: dict[tuple[Place, tuple[Truth, ...]], bool] = {}
         self.plain = Rewriter(self.env)
         """Copies what stays as it is: the bodies of calls with a rule of their own."""
         self.plain.scratch = self.scratch
@@ -148,13 +151,13 @@ class _Forwarder(Rewriter):
 
     def is_own(self, s: Access) -> bool:
         """Whether no other lane writes the element."""
-        place = self.place(s)
-        if place not in self._owned:
+        key = self.place(s), paths(self.old).get(s, NO_PATH).truths
+        if key not in self._owned:
             writes = self.section.groups.get(s.mem, [])
-            self._owned[place] = all(
+            self._owned[key] = all(
                 distances(self.old, s, g.first.stmt).same(self.old.axes) for g in writes
             )
-        return self._owned[place]
+        return self._owned[key]
 
     def is_followed(self, s: Access) -> bool:
         """Whether what the element holds is kept track of."""
@@ -167,7 +170,9 @@ class _Forwarder(Rewriter):
         pairs = zip(self.place(one)[1], self.place(other)[1], strict=True)
         if any(a is b and m != n for (a, m), (b, n) in pairs):
             return False
-        return not distances(self.old, one, other, (*self.old.axes, *self.loops)).never
+        # What is known of an element outlasts the branch that has shown it.
+        same = (*self.old.axes, *self.loops)
+        return not distances(self.old, one, other, same, guarded=False).never
 
     # ---- what elements hold
 
@@ -213,7 +218,7 @@ class _Forwarder(Rewriter):
             index.append(b.named("add", at, b.const(shift, at.type)) if shift else at)
         index += [b.const(k, i32) for k in position]
         out = Value(mem.dtype.scalar if position else mem.dtype, "")
-        b.add(Load(out, mem, tuple(index), asking.span, asking))
+        b.add(Load(out, mem, tuple(index), asking.span, asking.origin))
         return out
 
     # ---- statements
@@ -518,3 +523,44 @@ def _certainly_runs(s: For) -> bool:
 def _positions(mem: Mem) -> Iterator[Position]:
     """Yield the components of an element, in row order."""
     return itertools.product(*map(range, mem.dtype.shape))
+
+
+def _number_values(task: Task) -> Task:
+    """Return the task with one value for whole numbers that are computed twice from the same values.
+
+    `u[q // n, q % n]`, written twice, is then the same element by its indices.
+    """
+    work = _Numbering()
+    # The bounds are computed elsewhere: their values are none of the body's.
+    bounds, axes = Rewriter().block(task.bounds), work.fresh_all(task.axes)
+    return task.replace(axes=axes, bounds=bounds, body=work.block(task.body))
+
+
+class _Numbering(Rewriter):
+    """Copies statements; `known` has the values of the block at hand and of those around it.
+
+    Only these are used again, so that a value is computed wherever it is needed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[tuple[object, ...], Value] = {}
+
+    def block(self, b: Block) -> Block:
+        outer, self.known = self.known, dict(self.known)
+        made = super().block(b)
+        self.known = outer
+        return made
+
+    def stmt(self, s: Stmt) -> list[Stmt]:
+        if not (isinstance(s, Let) and s.out.type.is_int):
+            return super().stmt(s)
+        # Constants are equal by their numbers, other values by being one.
+        args = tuple((a.type, a.value) if isinstance(a, Const) else a for a in self.values(s.args))
+        key = (s.op, s.out.type, *args)
+        if key in self.known:
+            self.env[s.out] = self.known[key]
+            return []
+        made = super().stmt(s)
+        self.known[key] = self.value(s.out)
+        return made

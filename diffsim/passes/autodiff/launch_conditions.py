@@ -16,6 +16,7 @@ from diffsim.errors import GlobalDataAccessError
 from diffsim.ir.nodes import LEAVES, Kernel, Load, Mem, Store, Task
 from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.index_forms import index_forms
 from diffsim.passes.analysis.launch_tests import LaunchTest, apart_test
 from diffsim.passes.autodiff.index_trace import index_trace
 
@@ -153,7 +154,7 @@ def _surely_meet(
     defs = task_definitions(task)
     element = element_of(access.index, defs)
     if element != element_of(other[1][0].index, defs):
-        return False
+        return not same_lane and index_forms(task).are_equal(access.index, other[1][0].index)
     # In all lanes the same one, if nothing in its index belongs to a lane.
     return not same_lane or all(base is None or isinstance(base, LEAVES) for base, _ in element)
 
