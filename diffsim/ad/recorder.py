@@ -30,8 +30,10 @@ from diffsim.ad.record.entries import (
     Wrote,
 )
 from diffsim.ad.record.entry import Entry
-from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
+from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, SpareCopies
+from diffsim.ad.record.past import Key, Past
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.record.snapshot import StartSnapshot
 from diffsim.ad.record.step_trace import StepTrace
 from diffsim.ad.record.task_launches import TaskLaunches
@@ -156,6 +158,9 @@ class TapeRecorder(EnclosingRecorder):
         integrity: what the record lacks.
         saver: copies what is overwritten, if `saving`.
         snapshot: keeps what fields held before they were written to; None: nothing is run from there again.
+        key: where the recording before this one may wait, if a tape of the user's records (`past.py`).
+        repetition: compares the block with the recording before this one, as long as they are the same.
+        repeated: that of the last block, if they were the same to its end.
     """
 
     follows_values = True
@@ -171,6 +176,8 @@ class TapeRecorder(EnclosingRecorder):
     ) -> None:
         self.validating = validating
         self.checking_nan = checking_nan
+        self.key: Key | None = None
+        self.repetition: Repetition | None = None
         self.keep(saving=saving, lifting=lifting)
         self.restart()
 
@@ -182,8 +189,10 @@ class TapeRecorder(EnclosingRecorder):
         # `writing`.
         self.intercepts = saving or lifting or self.validating or self.checking_nan
 
-    def restart(self) -> None:
-        """Begin a new record."""
+    def restart(self, past: Past | None = None) -> None:
+        """Begin a new record; `past` is the one before it."""
+        self._past = past
+        self.repeated: Repetition | None = None
         self.record = Record()
         self.integrity = RecordIntegrity()
         self.saver = OverwriteSaver()
@@ -203,25 +212,66 @@ class TapeRecorder(EnclosingRecorder):
         # A tape may record several blocks. What changed between them is not on the record, and would be
         # missing.
         self.integrity.check_unchanged(self.record)
+        if self.repeated is not None:  # another block of the same record
+            self.repeated.leave(self.record, self.saver, saving=self.saving)
+            self.repeated = None
+        if not self.record:
+            self.record.base = session.clock
+            looks = self.validating or self.checking_nan or self.snapshot is not None
+            if not looks and (self._past is not None or self.key is not None):
+                self.repetition = Repetition(self._past, self.key, session.clock)
+                self._past = None
         self._front: Recorder = front or self
         session.tape = self._front
         self._witness_entry: tuple[int, Witness] = session.add_witness(self)
 
-    def end(self) -> bool:
-        """Stop receiving events; returns whether it still was the recorder (else the session was reset)."""
+    def end(self, *, failed: bool = False) -> bool:
+        """Stop receiving events; `failed`: because of an exception.
+
+        Returns:
+            Whether it still was the recorder; else the session was reset.
+        """
         # `ds.init` in the block has put another session, or none, in its place.
         whole = session.tape is self._front
         session.remove_witness(self._witness_entry)
         del self._witness_entry, self._front  # no cycles: a record goes at once when it is dropped
         session.tape = None
         self.integrity.ended_at = session.clock
+        self._close()
+        # What this recording did not need is freed, but if it would have gone on.
+        if not failed:
+            self.saver.spare = SpareCopies()
         return whole
+
+    def _close(self) -> None:
+        repetition = self.repetition
+        if repetition is None or not repetition.is_whole:
+            self.recorded()
+            self.record.close()
+        else:
+            self.repetition, self.repeated = None, repetition
+            repetition.hand_over(self.record, self.saver)
+
+    def recorded(self) -> Record:
+        """Return the record up to here; what follows is recorded, whether it is the same as before or not."""
+        repetition = self.repetition
+        if repetition is not None:
+            self.repetition = None
+            self._own_saves = repetition.leave(self.record, self.saver, saving=self.saving)
+        return self.record
 
     # ---- launches
 
     def launching(
         self, special: Specialization, args: tuple[Any, ...]
     ) -> Specialization | TaskLaunches | None:
+        repetition = self.repetition
+        # Tasks that are launched one by one are compared one by one.
+        if repetition is not None and not (self.saving and TaskLaunches.of(special).parts):
+            known_as = special.in_place if self.saving else special
+            if repetition.launching(known_as, args, session.clock):
+                return None
+            self.recorded()
         if self.lifting and special not in self.record.alive:
             self.lend(special, args)
         if self.snapshot is not None:
@@ -247,6 +297,12 @@ class TapeRecorder(EnclosingRecorder):
             raise Outdated
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> None:
+        repetition = self.repetition
+        if repetition is not None:
+            known_as = special.in_place if self.saving else special
+            if repetition.launched(known_as, args, now, seed):
+                return
+            self.recorded()
         record = self.record
         if special not in record.alive:
             record.alive[special] = special.dependencies.alive()  # the adjoint will need them
@@ -274,18 +330,28 @@ class TapeRecorder(EnclosingRecorder):
             self.nan.after(special.accesses.writes, record.newest())
 
     def returned(self, result: Any) -> Any:
-        made = self.record.newest().returned = Recorded(result, self)
+        made = self.recorded().newest().returned = Recorded(result, self)
         return made
 
     # ---- writes from Python
 
     def writing(self, field: Field, row: int | None) -> None:
+        repetition = self.repetition
+        if repetition is not None:
+            if repetition.writing(field, row, session.clock):
+                return
+            self.recorded()
         if self.snapshot is not None:
             self.snapshot.note(field)
         if self.saving and not field.is_grad:
             self.record.extend(self.saver.before_write(field, row))
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
+        repetition = self.repetition
+        if repetition is not None:
+            if repetition.wrote(field, index, value, session.clock):
+                return
+            self.recorded()
         # Setting a gradient to 0 is clearing, which the backward pass allows; other values are seeds.
         seeds = field.is_grad and bool(read_elements(field, index).any())
         self.record.seeded |= seeds
@@ -294,7 +360,7 @@ class TapeRecorder(EnclosingRecorder):
 
     def lost(self, source: Provenance) -> None:
         # The event follows that of the write which it explains.
-        entry = self.record[-1]
+        entry = self.recorded()[-1]
         assert isinstance(entry, Wrote)
         if entry.field.adjoint is None:
             entry.lost_at = Span.of_caller()
@@ -302,23 +368,23 @@ class TapeRecorder(EnclosingRecorder):
             entry.array_source = source.field, Span.of_caller()
 
     def stored(self, field: Field, index: tuple[int, ...], value: Recorded) -> None:
-        self.record.append(Stored(field, index, value))
+        self.recorded().append(Stored(field, index, value))
         self._check_write(field, index)
 
     def copied(self, target: Field, source: Field, to: Index = None, at: Index = None) -> None:
-        self.record.seeded |= target.is_grad
+        self.recorded().seeded |= target.is_grad
         if self.lifting and source.adjoint is not None:
             lend_adjoint(target)
         self.record.append(Copied(target, source, Span.of_caller(), to, at))
         self._check_write(target, to)
 
     def stopped(self, field: Field) -> None:
-        self.record.append(Stopped(field, None, field))
+        self.recorded().append(Stopped(field, None, field))
 
     def computed(
         self, made: Recorded, parts: Sequence[tuple[Recorded | FieldElement, Pull]]
     ) -> None:
-        self.record.append(Computed(made, parts))
+        self.recorded().append(Computed(made, parts))
 
     def _check_write(self, field: Field, index: Index) -> None:
         if self.validator is not None:
@@ -329,11 +395,11 @@ class TapeRecorder(EnclosingRecorder):
     # ---- what makes no entry
 
     def read_out(self, field: Field) -> int:
-        self.record.read_out = True
+        self.recorded().read_out = True
         return len(self.record)
 
     def declared_constant(self) -> None:
-        self.record.declares_constants = True
+        self.recorded().declares_constants = True
 
     def cut_short(self, what: str, span: Span | None) -> None:
         self.integrity.cut_short(what, span)
@@ -345,23 +411,25 @@ class TapeRecorder(EnclosingRecorder):
     # ---- code inside of the block with recorders of its own
 
     def save_before(self, special: Specialization, args: tuple[Any, ...]) -> None:
+        self.recorded()
         if self.snapshot is not None:
             self.snapshot.launching(special, args)
         if self.saving:
             self.record.extend(self.saver.before_launch(special.detached.in_place, args)[0])
 
     def will_need(self, boxes: Iterable[Box]) -> None:
+        self.recorded()
         self.saver.will_need(boxes)
 
     def append(self, entry: Entry) -> None:
-        self.record.append(entry)
+        self.recorded().append(entry)
 
     def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
-        self.record.alive.update(inside.alive)
+        self.recorded().alive.update(inside.alive)
         self.record.append(Replaced(backward, inside))
 
     def rolled_out(self, rollout: RolloutSummary) -> None:
-        self.record.alive.update(rollout.alive)
+        self.recorded().alive.update(rollout.alive)
         self.record.append(
             Replaced(rollout.backward, [], rollout.read, rollout.written, by_user=False)
         )

@@ -10,6 +10,7 @@ they mean, `ad/reverse/backward.py` for the backward pass.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,9 @@ from diffsim.ad.record.dot import draw
 from diffsim.ad.record.entries import Replaced, Scope, all_written
 from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved, TapeStats
+from diffsim.ad.record.past import Key, Past, keep
 from diffsim.ad.record.record import Record
+from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.reverse.backward import (
@@ -41,6 +44,7 @@ from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import (
+    CALL,
     checked_methods,
     is_one_of,
     need_bool,
@@ -133,6 +137,7 @@ class Tape:
         self.retained = parse_retain_grad(retain_grad)
         self.in_place = "refuse" if validation else in_place
         self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
+        self.recorder.key = _line_of_caller(loss)
         self.hooks: list[Hook] = []
         self.loss = loss
         self.clear_gradients = clear_gradients
@@ -141,20 +146,42 @@ class Tape:
             check_loss(loss)
 
     def _restart(self) -> None:
-        """Drop the record and begin a new one."""
-        self.recorder.restart()
+        """Begin a new record; the one before it is what the new one may repeat."""
+        self.recorder.restart(self._past())
         self._forget_replay()
+
+    def _past(self) -> Past | None:
+        """Return what the next recording may repeat, or whose memory it may use."""
+        recorder = self.recorder
+        if not len(recorder.record) or self.generation != session.generation:
+            return None
+        # A pass that failed may have lost saved values, and a record with gaps stands for no program.
+        whole = self.complete and not self._failed and recorder.integrity.is_clean
+        repetition = recorder.repeated
+        if whole and repetition is not None and repetition.past is not None:
+            return repetition.past
+        return Past(recorder.record, recorder.saver.spare, whole=whole)
+
+    def __del__(self) -> None:
+        # The next tape that this line of the program makes goes on where this one ended.
+        recorder = vars(self).get("recorder")  # without one, if its arguments were refused
+        if recorder is None or recorder.key is None or sys.is_finalizing():
+            return
+        past = self._past()
+        if past is not None:
+            keep(recorder.key, past)
 
     # A replay is compiled from a record; a new record, or more entries, make it invalid.
     def _forget_replay(self) -> None:
         self.complete = False  # whether a block has run to its end
+        self._failed = False  # whether a backward pass did not
         self.generation = session.generation
         self._replay: Replay | None = None
 
     @property
     def entries(self) -> Record:
         """What was recorded, in order."""
-        return self.recorder.record
+        return self.recorder.recorded()
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f" of {self.loss.name}"
@@ -210,7 +237,7 @@ class Tape:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         # Ends first, also after an error: nothing must be recorded outside of the block.
-        whole = self.recorder.end()
+        whole = self.recorder.end(failed=error is not None)
         # The user's exception goes on; a record that stops half-way is not differentiated.
         if error is not None:
             return
@@ -219,8 +246,25 @@ class Tape:
             self.recorder.record = Record()
             raise session_reset()
         self.complete = True
+        repetition = self.recorder.repeated
+        if repetition is not None:
+            self._repeat(repetition)
         if self.loss is not None:
             self.backward(self.loss)
+
+    def _repeat(self, repetition: Repetition) -> None:
+        """Let the backward pass be that of the last recording, which this one has repeated."""
+        record, past = self.recorder.record, repetition.past
+        assert past is not None
+        if self.retained or self.hooks:  # which look at each adjoint by itself
+            record.date(repetition.start)
+            return
+        replay = past.replay
+        if not isinstance(replay, Replay):
+            written = all_written(record.firsts())
+            replay = past.replay = Replay(record, self.generation, written)
+        replay.repeated(record, repetition.start, repetition.clock)
+        self._replay = replay
 
     def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
         """Record a function that the backward pass calls at this place.
@@ -340,6 +384,7 @@ class Tape:
         except BaseException as error:
             # Half a backward pass leaves sums that lack terms but look like gradients: they become NaN
             # instead (docs/adr/0016). An unchanged clock means that nothing was written yet.
+            self._failed = True
             if session.clock != clock:
                 poison(
                     error,
@@ -490,3 +535,12 @@ class Tape:
             need_path(filename, "the filename")
             write_text(filename, text)
         return text
+
+
+def _line_of_caller(loss: Field | None) -> Key:
+    """Return the statement that makes a tape, and its loss, as `past.py` knows recordings."""
+    # 0 is this function, 1 `__init__`, 2 the user's statement (or the wrapper that checks signatures).
+    frame: Any = sys._getframe(2)
+    if frame.f_code is CALL:
+        frame = frame.f_back
+    return id(frame.f_code), frame.f_lasti, -1 if loss is None else loss.number

@@ -176,6 +176,7 @@ def test_graphs_go_with_their_tape(fake):
     before = once(), live(ds)
     for _ in range(3):
         assert (once(), live(ds)) == before
+    spring = None  # and with it what waits for the next recording of that line
     gc.collect()
     assert ds.driver.graphs == {}
 

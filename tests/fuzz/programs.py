@@ -22,11 +22,16 @@ from random import Random
 import numpy as np
 
 import diffsim as ds
+from diffsim.ad.recorder import TapeRecorder
 from diffsim.errors import AutodiffError, DiffsimError, KernelSyntaxError
+from diffsim.runtime.session import session
 from tests.fuzz.duals import Cell, Dual, Shim, Vec, rows_named
 
 N, ROWS = 4, 3
 PLANES, HEIGHT = 4, 6  # of u, in wide programs
+
+TURNS = ("", "repeated: ", "with a launch between: ", "without it again: ")
+"""How often a program is recorded by one line, one after the other."""
 
 
 def shapes(n):
@@ -585,12 +590,18 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, *
         found.append((final, fields["loss"][None], slope))
 
     try:
-        with ds.Tape(fields["loss"], in_place=in_place) as tape:
-            space["main"]()
+        # The same line again: the second recording repeats the first, the third leaves it somewhere.
+        for turn in TURNS:
+            for k in values:
+                fields[k].from_numpy(values[k])
+            fields["at"].from_numpy(at)
+            space["main"].__globals__.update(interrupted(space, turn, seed, fp))
+            with ds.Tape(fields["loss"], in_place=in_place) as tape:
+                space["main"]()
+                for end in ends:
+                    end()
             final = {k: fields[k].to_numpy() for k in values}
-            for end in ends:
-                end()
-        look()
+            look()
         for k in values:
             fields[k].from_numpy(values[k])
         fields["at"].from_numpy(at)
@@ -606,6 +617,32 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, *
             return e
         raise
     return found
+
+
+def interrupted(space, turn, seed, fp):
+    """The kernels of a program, one call of which launches another kernel before: not in the first turns."""
+    kernels = {name: k for name, k in space.items() if name[0] == "k" and name[1:].isdigit()}
+    if turn != TURNS[2]:
+        return {name: getattr(k, "uninterrupted", k) for name, k in kernels.items()}
+    aside, calls = ds.field(fp, ()), [seed % 7]
+
+    @ds.kernel
+    def write_aside():
+        aside[None] += 1.0
+
+    def wrapped(kernel):
+
+        def call(*args):
+            # Steps of rollouts run again, and must do the same.
+            calls[0] -= session.tape.__class__ is TapeRecorder
+            if calls[0] == 0:
+                write_aside()
+            return kernel(*args)
+
+        call.uninterrupted = kernel
+        return call
+
+    return {name: wrapped(k) for name, k in kernels.items()}
 
 
 def _weigh(fields, weights):
@@ -644,12 +681,12 @@ def verdict(text, seed, in_place, n=N, single=False, **options):
     found = run(text, seed, in_place, n, single, direction, **options)
     if isinstance(found, DiffsimError):
         return "refused"
-    ways = list(zip(("", "replayed "), found, strict=False))
+    ways = list(zip((*TURNS, "replayed "), found, strict=False))
     if "begin()" in text:
         found = run(text, seed, in_place, n, single, direction, before=True, **options)
         if isinstance(found, DiffsimError):
             return f"refused only where inputs are set before the block: {found}"
-        ways += zip(("set before: ", "set before, replayed: "), found, strict=False)
+        ways += zip((f"set before: {turn}" for turn in (*TURNS, "replayed ")), found, strict=False)
     near, near_slope = (1e-3, 1e-2) if single else (1e-9, 1e-7)
     for replayed, (final, got_loss, got_slope) in ways:
         for k in end:

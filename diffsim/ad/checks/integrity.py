@@ -34,6 +34,11 @@ class RecordIntegrity:
         self._seen = 0
         self._elsewhere: dict[Field, tuple[str, Span | None]] = {}
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is known to be missing in the record."""
+        return self._error is None and not self._elsewhere
+
     def cut_short(self, what: str, span: Span | None) -> None:
         """Note that code which wrote to fields failed, and is not on the record."""
         self._error = AutodiffError(

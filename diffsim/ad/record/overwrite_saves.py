@@ -8,7 +8,8 @@ loads (sums, linear updates) is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +35,31 @@ class Saved(Entry):
             Otherwise the copy was made for earlier adjoints, before the entry that follows it.
     """
 
-    __slots__ = ("box", "data", "own", "versions")
+    __slots__ = ("_copy", "_field", "_row", "data", "own", "versions")
     ticks = False
 
     def __init__(self, box: Box, into: Any = None) -> None:
-        self.box = box
+        # Weak, as a record that waits for its repetition keeps no field alive (`past.py`); one that is in use
+        # does, by its launches.
+        self._field, self._row = weakref.ref(box[0]), box[1]
         self.own = False
         self.data: Any = copied(box, into=into)
+        self._copy: Callable[[], None] | None = None
         # Restored values get the versions that they had, so the check of each adjoint finds them
         # unchanged and needs to know nothing about saves.
         self.versions = box[0].versions.snapshot(box[1])
+
+    @property
+    def box(self) -> Box:
+        """The part of a field that was copied."""
+        field = self._field()
+        assert field is not None
+        return field, self._row
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the field is gone, or is about to be collected together with the tape."""
+        return self._field() is None
 
     @property
     def places(self) -> tuple[StridedSpan, StridedSpan]:
@@ -63,6 +79,24 @@ class Saved(Entry):
         found: np.ndarray = storage.to_numpy()
         storage.restore(now)
         return found
+
+    def renew(self) -> None:
+        """Copy the present values in place of the earlier ones; the versions are left (`shift`)."""
+        copy = self._copy
+        if copy is None:
+            # The memory of a field never moves while the kernels that use it stay the same.
+            copy = self._copy = self.box[0].storage.copier(self.data, *_part(self.box))
+        copy()
+
+    def shift(self, start: int, by: int) -> None:
+        """Move the versions to a repetition of the record: those after its start are so much later."""
+        latest, whole, rows = self.versions
+
+        def moved(reading: Any) -> Any:
+            return reading + by * (reading > start)
+
+        later = (rows[0], moved(rows[1])) if isinstance(rows, tuple) else moved(rows)
+        self.versions = moved(latest), moved(whole), later
 
     def restore(self) -> None:
         """Copy the values back to where they were."""
@@ -178,17 +212,46 @@ class TapeStats:
     adjoint_bytes: int = 0
 
 
+class SpareCopies:
+    """Memory of copies that a recording no longer needs, for the next ones of the same size.
+
+    Fresh memory costs as much as the copy itself: the system clears each page when it is first written.
+    """
+
+    def __init__(self) -> None:
+        # By the number of the field, which stands for it without keeping it alive.
+        self._free: dict[tuple[int, bool], list[Any]] = {}
+
+    def add(self, copies: Iterable[Saved]) -> None:
+        """Take the memory of copies, which are of no use afterwards."""
+        for saved in copies:
+            field, row = saved.box
+            # Rows of one axis have the same size: that of the versions, which never changes.
+            self._free.setdefault((field.number, row is None), []).append(saved.data)
+
+    def take(self, box: Box) -> Any:
+        """Return memory for a copy of a box, or None."""
+        free = self._free.get((box[0].number, box[1] is None))
+        return free.pop() if free else None
+
+    @property
+    def bytes(self) -> int:
+        return sum(data.nbytes for free in self._free.values() for data in free)
+
+
 class OverwriteSaver:
     """Decides what to copy, and when.
 
     Attributes:
         needs: by field, the rows that recorded adjoints load and that were not copied since.
         bytes: size of all copies.
+        spare: memory for copies, from an earlier recording.
     """
 
     def __init__(self) -> None:
         self.needs: dict[Field, dict[int | None, None]] = {}
         self.bytes = 0
+        self.spare = SpareCopies()
 
     def before_launch(
         self, special: Specialization, args: tuple[Any, ...]
@@ -233,7 +296,13 @@ class OverwriteSaver:
 
     def save(self, box: Box) -> Saved:
         """Copy a box, and note that earlier adjoints need no further copy of it."""
-        field, row = box
+        saved = Saved(box, self.spare.take(box))
+        self.note(saved)
+        return saved
+
+    def note(self, saved: Saved) -> None:
+        """Note that a copy is on the record."""
+        field, row = saved.box
         rows = self.needs.get(field, {})
         if row is None:
             # Copied now, so no earlier adjoint needs a second copy: the oldest value after its launch
@@ -241,6 +310,4 @@ class OverwriteSaver:
             rows.clear()
         else:
             rows.pop(row, None)
-        saved = Saved(box)
         self.bytes += saved.data.nbytes
-        return saved

@@ -9,6 +9,7 @@ with `_NO_ROW` in the column of kernels.
 from __future__ import annotations
 
 import bisect
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -17,11 +18,13 @@ import numpy as np
 
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.entry import Entry
+from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
 
-_NO_ROW = -1
+_NO_ROW = -1  # in the column of kernels: the entry itself is stored
 
 
 class Record(Sequence[Entry]):
@@ -35,11 +38,16 @@ class Record(Sequence[Entry]):
         read_out: whether Python read a field with a gradient.
         seeded: whether Python wrote something other than 0 to a gradient.
         declares_constants: whether the program called `ds.stop_grad`.
+        base: the clock's reading when it began.
+        is_gapless: whether nothing but its entries made the clock tick since, as far as was looked (`close`).
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.alive: dict[Specialization, list[Any]] = {}
         self.read_out = self.seeded = self.declares_constants = False
+        self.base = session.clock
+        self.is_gapless = False
+        self._silent = 0  # entries during which the clock did not tick
         self._kernels = array("i")
         # an entry, or the arguments of a plain launch: a single one without its tuple, to save 48 bytes
         self._things: list[Any] = []
@@ -58,6 +66,8 @@ class Record(Sequence[Entry]):
         self._kernels.append(_NO_ROW)
         self._things.append(entry)
         self._times.append(0)
+        if not entry.ticks:
+            self._silent += 1
 
     def extend(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -98,7 +108,8 @@ class Record(Sequence[Entry]):
         return entry
 
     def date(self, base: int) -> None:
-        """Set the clock readings of all launches to those of a replay that began at `base`."""
+        """Set the clock readings of launches and copies to those of a replay that began at `base`."""
+        start, shift, self.base = self.base, base - self.base, base
         # A replay runs the same launches and writes, so its readings follow from the entries' order
         # alone.
         for k, (kernel, thing) in enumerate(zip(self._kernels, self._things, strict=True)):
@@ -108,6 +119,63 @@ class Record(Sequence[Entry]):
                 self._times[k] = base
             elif isinstance(thing, Launched):
                 thing.now = base
+            elif isinstance(thing, Saved) and self.is_gapless:
+                thing.shift(start, shift)
+
+    # ---- a recording that repeats the last one (`following.py`)
+
+    def close(self) -> None:
+        """Note that a block has ended."""
+        self.is_gapless = session.clock - self.base == len(self._things) - self._silent
+
+    def columns(self) -> tuple[array[int], list[Any], list[tuple[Specialization, bool]]]:
+        """Return the numbers of kernels (-1: an entry), arguments or entries, kernels by their numbers."""
+        return self._kernels, self._things, self._specials
+
+    def take_over(self, other: Record) -> None:
+        """Become another record, which is of no use afterwards."""
+        vars(self).update(vars(other))
+
+    def cut(self, count: int) -> list[Saved]:
+        """Keep the first entries only; returns the copies among the others."""
+        removed = [t for t in self._things[count:] if isinstance(t, Saved)]
+        kept = Record()
+        for kernel, thing, now in zip(
+            self._kernels[:count], self._things[:count], self._times[:count], strict=True
+        ):
+            if kernel == _NO_ROW:
+                kept.append(thing)
+                continue
+            special, single = self._specials[kernel]
+            kept.launch(special, (thing,) if single else thing, now)
+        launched = (e.special for e in kept.firsts() if isinstance(e, Launched))
+        kept.alive = {special: special.dependencies.alive() for special in launched}
+        kept.base, kept.is_gapless = self.base, self.is_gapless
+        self.take_over(kept)
+        return removed
+
+    def weaken(self) -> None:
+        """Keep no kernels alive; the record is of no use until `strengthen`."""
+        self._weak = [(weakref.ref(special), single) for special, single in self._specials]
+        self._specials, self.alive, self._numbers, self._rows = [], {}, {}, {}
+
+    def strengthen(self) -> bool:
+        """Undo `weaken`; returns whether all kernels are still there."""
+        self._specials = [(s, single) for ref, single in self._weak if (s := ref()) is not None]
+        if len(self._specials) < len(self._weak):
+            return False
+        self._numbers = {special: k for k, (special, _) in enumerate(self._specials)}
+        self._rows = dict(self._numbers)
+        self.alive = {special: special.dependencies.alive() for special in self._numbers}
+        return True
+
+    def copies(self) -> list[Saved]:
+        """Return the copies of overwritten values."""
+        return [entry for entry in self.stored() if isinstance(entry, Saved)]
+
+    def stored(self) -> Iterator[Any]:
+        """Yield the entries that are stored as such."""
+        return (self._things[k] for k in self._firsts if self._kernels[k] == _NO_ROW)
 
     # ---- reading
 

@@ -11,8 +11,9 @@ is left to the tape's own, entry by entry, which raises the error.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,120 +25,17 @@ from diffsim.ad.record.entries import Cleared, Copied, Launched, Wrote
 from diffsim.ad.record.extents import Extent, extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved, own_saves
 from diffsim.ad.record.record import Record
+from diffsim.ad.replay.commands import Place, Program
 from diffsim.ad.replay.version_order import VersionOrder, apply_stamps
 from diffsim.errors import AutodiffError, Span
-from diffsim.runtime.backend import CommandList
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.launch_history import STRETCH
-from diffsim.runtime.memory.storage import StridedSpan, matching_spans, snapshot_address
+from diffsim.runtime.memory.storage import StridedSpan, snapshot_address
 from diffsim.runtime.memory.versions import Part, Versions
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.specialization import Specialization
-
-Place = tuple[int, int]
-"""A command of a program: the number of its part, and the command in that part."""
-
-
-class Program:
-    """Command lists of the backend, with steps in Python between them.
-
-    Attributes:
-        parts: in order; a callable is a step in Python.
-        kept: memory that the commands refer to by address, which must stay alive as long.
-        reached: after a run, the first command that was not done.
-    """
-
-    def __init__(self) -> None:
-        self.parts: list[CommandList | Callable[[], Any]] = []
-        self.kept: list[Any] = []
-        self.reached: Place = (0, 0)
-
-    def native(self) -> CommandList:
-        """Return the command list to add to; a new one after a step in Python."""
-        last = self.parts[-1] if self.parts else None
-        # As few lists as possible: each change between native code and Python costs microseconds, and
-        # on a GPU each list is a graph of its own.
-        if last is None or callable(last):
-            last = session.backend.new_command_list()
-            self.parts.append(last)
-        return last
-
-    def launch(
-        self, special: Specialization, compiled: Any, args: tuple[Any, ...], seed: int
-    ) -> None:
-        """Add a launch of the executable of a kernel, or of its adjoint."""
-        arrays = []
-        arguments = special.arguments
-        given = zip(arguments.parameters, args, strict=True)
-        # Arrays are bound by address now, not at each run: their memory belongs to fields that the
-        # record keeps.
-        for p, a in given if arguments.arrays else ():
-            if p.kind == "array":
-                mem = arguments.arrays[p.name]._mem
-                arrays.append((mem, a.address, a.shape))
-                if mem.grad is not None and a.grad is not None:
-                    arrays.append((mem.grad, a.grad.address, a.shape))
-        self.native().add_launch(compiled, arguments.scalars(args), seed, arrays)
-        if compiled.prints:
-            self.parts.append(compiled.show)
-
-    def copy(self, target: StridedSpan, source: StridedSpan, *kept: Any) -> None:
-        """Add a copy between memories that `kept`, or the record, keep alive."""
-        self.kept += kept
-        self.native().add_copy(target, source)
-
-    def copy_all(self, target: Field, source: Field) -> None:
-        """Add a copy of a whole field; in Python where layouts or types differ."""
-        to, of = target.storage, source.storage
-        found = matching_spans(to, of)
-        # Different layouts or types: an element-wise conversion in Python, and a new list after it.
-        if found is None:
-            self.parts.append(functools.partial(to.copy_from, of))
-        else:
-            self.copy(*found, to, of)
-
-    def clear(self, target: StridedSpan) -> None:
-        """Add setting memory to 0."""
-        self.native().add_clear(target)
-
-    def add(self, target: Field, source: Field) -> None:
-        """Add the addition of a whole field to another."""
-        to, of = target.storage, source.storage
-        found = matching_spans(to, of)
-        if found is None:
-            self.parts.append(functools.partial(to.add, of))
-        else:
-            self.native().add_sum(*found, target.dtype)
-
-    def last(self) -> Place:
-        """Return the command added last."""
-        part = self.parts[-1]
-        return len(self.parts) - 1, 0 if callable(part) else len(part) - 1
-
-    def run(self) -> None:
-        """Run all commands; `reached` tells how far it got if one fails."""
-        for number, part in enumerate(self.parts):
-            self.reached = number, 0
-            if callable(part):
-                part()
-                continue
-            # The exact command matters after a failure: only what was put aside is put back.
-            try:
-                part.run()
-            finally:
-                self.reached = number, part.done
-        self.reached = len(self.parts), 0
-
-    def run_one(self, place: Place) -> None:
-        """Run a single command."""
-        number, operation = place
-        part = self.parts[number]
-        if callable(part):
-            part()
-        else:
-            part.run(operation, operation + 1)
 
 
 class Replay:
@@ -156,23 +54,61 @@ class Replay:
     """
 
     def __init__(self, entries: Record, generation: int, written: Iterable[Field]) -> None:
-        self.entries = entries
         self.generation = generation
         self.written = list(written)
         self.checked = False
         self._count = len(entries)
-        self.specials = list(
-            dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
-        )
+        self._use(entries)
         for entry in entries.firsts():
             # First launches stand for all launches of a kernel, as in every question that arguments do
             # not change.
             entry.check_replay()
         self._lock = locks.rlock()
         self._base = self._end = 0
-        self._interrupted = False
+        self._interrupted = True  # until it has run for the first time
         self._forward: _ForwardProgram | None = None
         self._reverse: _BackwardProgram | None = None
+
+    def _use(self, entries: Record) -> None:
+        self.entries = entries
+        self.specials = list(
+            dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
+        )
+
+    # ---- the record of a tape that records the same again
+
+    def repeated(self, record: Record, start: int, end: int) -> None:
+        """Note that Python has made the launches of the record, between these readings of the clock."""
+        self.entries = record
+        self._base, self._end, self._interrupted = start, end, False
+        # Launches whose index fields decide are asked before the pass, with the readings of this block.
+        if self._reverse is None or self._reverse.asked:
+            self._date_entries()
+
+    def weaken(self) -> bool:
+        """Keep no kernels and fields alive; returns whether there is something to keep."""
+        if self._reverse is None or self._reverse.asked is None:
+            return False
+        self._asked = [(weakref.ref(c.special), args) for c, args in self._reverse.asked]
+        self._reverse.asked = []
+        # The forward program is not worth its memory: the next recording launches from Python.
+        self._forward, self.specials = None, []
+        del self.entries
+        self._weak = [weakref.ref(f) for f in self.written]
+        self.written = []
+        return True
+
+    def strengthen(self, record: Record) -> bool:
+        """Undo `weaken`; returns whether all fields are still there."""
+        self._use(record)
+        self.written = [f for ref in self._weak if (f := ref()) is not None]
+        asked = [
+            (s.derivative.checks, args) for ref, args in self._asked if (s := ref()) is not None
+        ]
+        assert self._reverse is not None
+        self._reverse.asked = [(checks, args) for checks, args in asked if checks is not None]
+        whole = len(self.written) == len(self._weak)
+        return whole and len(self._reverse.asked) == len(self._asked)
 
     # ---- forward
 
@@ -232,6 +168,8 @@ class Replay:
         with self._lock:
             if self._forward is None:
                 self._forward = _ForwardProgram(self.entries)
+                if self._reverse is not None:
+                    self._forward.forget_order()
             # Until the end is reached, fields hold a mixture of two runs, and no backward pass may
             # start from it.
             self._interrupted = True
@@ -269,7 +207,7 @@ class Replay:
                     Span.of_caller(),
                     hint="record it anew: with tape: ...",
                 )
-            if self._forward is None or self._interrupted:
+            if self._interrupted:
                 raise AutodiffError(
                     "the last replay of this tape did not run to its end",
                     Span.of_caller(),
@@ -277,12 +215,10 @@ class Replay:
                 )
             # Compiled at the first backward pass; a replay for its values alone needs no adjoints.
             if self._reverse is None:
-                forward, self._forward = (
-                    self._forward,
-                    None,
-                )  # its order is used up, also if this fails
+                forward = self._forward or _ForwardProgram(self.entries)
+                self._forward = None  # its order is used up, also if this fails
                 self._reverse = _BackwardProgram(self.entries, forward.order, forward.saved)
-                del forward.order, forward.saved
+                forward.forget_order()
                 self._forward = forward
             # Two questions: whether the program itself overwrites what its adjoints load (answered
             # once, from the order of reads and writes), and whether anything else has written since
@@ -330,6 +266,10 @@ class _ForwardProgram:
         self.stamps = self.order.stamps()
         self.notes = list(self._notes.values())
         del self._entries, self._writes, self._notes, self._notes_of
+
+    def forget_order(self) -> None:
+        """Drop what only the program of the adjoints is made from."""
+        del self.order, self.saved
 
     def save(self, saved: Saved) -> None:
         """Copy what the next entry overwrites."""

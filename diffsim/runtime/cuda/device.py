@@ -473,6 +473,11 @@ class DeviceStorage:
         copy(self.device.driver, where.packed(made.address), where)
         return made
 
+    def copier(self, into: Buffer, axis: int | None = None, row: int = 0) -> Callable[[], None]:
+        where = self.layout.row(self.address, axis, row)
+        driver, target = self.device.driver, where.packed(into.address)
+        return lambda: copy(driver, target, where)
+
     def upload(self, values: np.ndarray) -> Buffer:
         made = Buffer(self.device, values.nbytes, "values of a field")
         self.device.write(made.address, values)

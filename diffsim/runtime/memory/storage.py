@@ -6,6 +6,7 @@ There are two kinds of storage, with the same methods: `HostStorage` here and `D
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -250,6 +251,9 @@ class Storage(Protocol):
             into: an earlier snapshot of the same size, whose memory is used again.
         """
 
+    def copier(self, into: Any, axis: int | None = None, row: int = 0) -> Callable[[], None]:
+        """Return what copies the same part into the memory of a snapshot of it, again and again."""
+
     def restore(self, snapshot: Any, axis: int | None = None, row: int = 0) -> None:
         """Set what `snapshot` copied to the copied values."""
 
@@ -355,6 +359,19 @@ class HostStorage:
             return self._part(axis, row).copy("K")
         into[...] = self._part(axis, row)
         return into
+
+    def copier(self, into: np.ndarray, axis: int | None = None, row: int = 0) -> Callable[[], None]:
+        target, source = into, self._part(axis, row)
+        # NumPy copies one long run much faster than many short ones.
+        if target.flags.c_contiguous and source.flags.c_contiguous:
+            target, source = target.reshape(-1), source.reshape(-1)
+
+        def copy() -> None:
+            if closed[0]:
+                wait()
+            target[...] = source
+
+        return copy
 
     def restore(self, snapshot: np.ndarray, axis: int | None = None, row: int = 0) -> None:
         wait()

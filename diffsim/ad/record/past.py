@@ -1,0 +1,162 @@
+"""Recordings that are over, kept for the next one of the same tape, or of the same line of the program.
+
+A tape in a loop, `with ds.Tape(loss): ...`, is made anew in each turn. What is left of it when it is dropped
+waits here for the next tape of that line and loss: its record, the memory of its copies, the native program
+of its backward pass. Meanwhile it keeps no kernel and no field alive; when one of its kernels goes, it goes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from diffsim import locks
+from diffsim.ad.record.elements import Run
+from diffsim.ad.record.entries import Launched, Wrote
+from diffsim.ad.record.entry import Entry, fields_of
+from diffsim.ad.record.overwrite_saves import Saved, SpareCopies
+from diffsim.ad.record.record import Record
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
+
+MOST = 256 << 20
+"""Bytes of copies and records that wait for a next recording, all together; the oldest ones go first."""
+
+NUMBERS = frozenset((int, float, bool, np.float32, np.float64, np.int32, np.int64))
+"""Types of arguments that can be compared."""
+
+_ENTRY = 100  # bytes of an entry and its commands, about
+
+Key = tuple[int, int, int]
+"""A line of the program, its code and instruction; and the number of the loss, or -1.
+
+Whatever else may come by the same key does no harm: a recording is compared, event by event.
+"""
+
+
+class _Replay(Protocol):
+    """The native programs of a record (`ad/replay/program.py`)."""
+
+    def weaken(self) -> bool: ...
+
+    def strengthen(self, record: Record) -> bool: ...
+
+
+class Past:
+    """A recording that is over.
+
+    Attributes:
+        record: what the next recording is compared with; None: only memory is used again.
+        replay: its native programs, if there are any.
+        spare: memory that its copies took.
+        bytes: about how much memory it takes.
+        copied: how much of that are the copies of the record.
+    """
+
+    def __init__(self, record: Record, spare: SpareCopies, *, whole: bool) -> None:
+        self.record: Record | None = record
+        self.replay: _Replay | None = None
+        self.spare = spare
+        self._waits = False
+        copies = record.copies()
+        self.copied = sum(copy.data.nbytes for copy in copies)
+        self.bytes = spare.bytes + self.copied
+        self._used: list[Any] = [*record.alive, *fields_of(record.firsts())]
+        self._writes: list[Wrote] = []
+        if whole and _can_all_repeat(record):
+            self._writes = [e for e in record.stored() if isinstance(e, Wrote)]
+            self.bytes += _ENTRY * len(record)
+            # A launch that was given arrays holds on to them: such a record repeats for the same tape only.
+            self._may_wait = not any(isinstance(e, Launched) for e in record.stored())
+        else:
+            self.record = None
+            self._may_wait = bool(self.bytes)
+        if any(copy.is_orphan for copy in copies):
+            self._may_wait = False
+        elif self.record is None:
+            spare.add(copies)
+
+    def weaken(self, gone: Callable[[Any], None]) -> bool:
+        """Keep no kernel and no field alive; `gone` is called when one of them goes.
+
+        Returns:
+            Whether there is something to keep.
+        """
+        if not self._may_wait:
+            return False
+        if not self._waits:
+            self._used = [weakref.ref(thing, gone) for thing in self._used]
+            self._waits = True
+        if self.record is not None:
+            self.record.weaken()
+            for entry in self._writes:
+                entry.field = weakref.ref(entry.field)  # type: ignore[assignment]
+            if self.replay is not None and not self.replay.weaken():
+                self.replay = None
+        return True
+
+    def strengthen(self) -> bool:
+        """Undo `weaken`; returns whether all that it used is still there."""
+        if any(ref() is None for ref in self._used):
+            return False
+        if self.record is None:
+            return True
+        for entry in self._writes:
+            entry.field = entry.field()  # type: ignore[operator]
+        if not self.record.strengthen():
+            return False
+        return self.replay is None or self.replay.strengthen(self.record)
+
+
+_waiting: dict[Key, Past] = {}
+_lock = locks.rlock()  # a weak reference's callback may run at any time
+
+
+def keep(key: Key, past: Past) -> None:
+    """Keep a recording for the next one of its line and loss."""
+    with _lock:
+        if past.bytes > MOST or not past.weaken(lambda _: _drop(key)):
+            return
+        _waiting.pop(key, None)
+        _waiting[key] = past
+        total = sum(p.bytes for p in _waiting.values())
+        for oldest in list(_waiting):
+            if total <= MOST:
+                break
+            total -= _waiting.pop(oldest).bytes
+
+
+def take(key: Key) -> Past | None:
+    """Return the recording that waits for one of this line and loss; it belongs to the caller now."""
+    with _lock:
+        found = _waiting.pop(key, None)
+    return found if found is not None and found.strengthen() else None
+
+
+def _drop(key: Key) -> None:
+    _waiting.pop(key, None)
+
+
+session.at_reset.append(_waiting.clear)
+
+
+def _can_all_repeat(record: Record) -> bool:
+    if record.read_out or record.seeded or record.declares_constants or not record.is_gapless:
+        return False
+    return len(record) > 0 and all(map(_can_repeat, record.firsts()))
+
+
+def _can_repeat(entry: Entry) -> bool:
+    if isinstance(entry, Launched):
+        # A copy of an argument was made where the program may change it.
+        plain = all(a.__class__ in NUMBERS or isinstance(a, Field) for a in entry.args)
+        return plain and not entry.seed and entry.returned is None and entry.undetached is None
+    if entry.__class__ is Wrote:
+        assert isinstance(entry, Wrote)
+        said = entry.declared_constant or entry.array_source or entry.lost_at
+        plain = isinstance(entry.value, np.ndarray) and not isinstance(entry.index, Run)
+        return plain and not said and not entry.field.is_grad
+    return isinstance(entry, Saved)
