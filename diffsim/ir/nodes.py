@@ -502,6 +502,7 @@ class Task(_Analyzed):
         block_dim: the number of threads in a GPU's blocks, if the user gave one.
         lag: if lanes need not wait for all of the task before: how far along the first axis they must.
         order: how lanes give the same bits in every run, if that is asked for and needs something.
+        independent: whether the user says that no two lanes access one element, unless both add to it.
         concurrent: whether it may run at the same time as the tasks before it, back to the last one
             that may not (that one included).
         uniform: what all lanes agree on, where a backend needs to know.
@@ -513,6 +514,7 @@ class Task(_Analyzed):
         "body",
         "bounds",
         "concurrent",
+        "independent",
         "lag",
         "order",
         "privatized",
@@ -536,7 +538,9 @@ class Task(_Analyzed):
         order: FixedOrder | None = None,
         concurrent: bool = False,
         uniform: Uniform | None = None,
+        independent: bool = False,
     ) -> None:
+        self.independent = independent
         self.axes = axes
         self.bounds = bounds
         self.body = body

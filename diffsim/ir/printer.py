@@ -204,7 +204,8 @@ class _Printer:
             )
             blocks = f" block_dim {t.block_dim}" if t.block_dim else ""
             lag = "" if t.lag is None else f" lag {t.lag}"
-            self.line(f"parallel {ranges}{blocks}{lag} {{", t.span)
+            claim = " independent" if t.independent else ""
+            self.line(f"parallel {ranges}{blocks}{lag}{claim} {{", t.span)
         self.block(t.body, yields=False)
         self.depth += 1
         # The yields of a task are its reductions' contributions, shown as the updates that they amount

@@ -22,7 +22,7 @@ from diffsim.ir.traversal import task_statements
 from diffsim.passes.instrument.shadow_memory import OVERWRITTEN, RACING, Shadow, instrument
 from diffsim.passes.transforms.serialize import serialize
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.instrumentation import Instrumentation
+from diffsim.runtime.kernels.instrumentation import Instrumentation, independence_checks
 from diffsim.runtime.kernels.specialization import Specialization
 
 _HINT = (
@@ -39,6 +39,7 @@ class Watched:
         shadows: the notes beside each memory.
         start: the number of the first note of a launch.
         statements: the statements, by the number of their note.
+        claims: the checks of loops that claim to be independent; None: there are none.
         validator: whoever launched it last.
     """
 
@@ -48,9 +49,9 @@ class Watched:
         # Temporaries end with the launch, and gradients are results of the backward pass.
         watched = [m for m in plain.ir.mems if m.kind in ("field", "array") and not m.is_grad]
         self.shadows = {m: Shadow.of(m) for m in watched}
-        instrumented, self.statements = instrument(
-            plain.ir, self.shadows, self.start, _noted(plain)
-        )
+        self.claims = independence_checks(plain.ir)
+        checked = plain.ir if self.claims is None else self.claims.transform(plain.ir)
+        instrumented, self.statements = instrument(checked, self.shadows, self.start, _noted(plain))
         self.specialization = plain.variant(
             instrumentation=Instrumentation(
                 # Serial, so that the first violation in program order is reported, whatever the threads
@@ -64,6 +65,8 @@ class Watched:
     def _explain(
         self, error: DiffsimError, check: Check | Alloca, values: list[int]
     ) -> DiffsimError:
+        if self.claims is not None:
+            error = self.claims.explain(error, check, values)
         # Weak: the kernel's variant outlives the tape, and must not keep its shadow memory.
         validator = self.validator()
         if validator is None or not error.message.endswith((OVERWRITTEN, RACING)):

@@ -187,7 +187,7 @@ def _loop_config(
 ) -> None:
     """Record the options of the next outermost loop."""
     # Two of them are Taichi's and have no effect here, so that its programs run unchanged.
-    known = {"serialize", "parallelize", "block_dim", "name"}
+    known = {"serialize", "parallelize", "block_dim", "name", "independent"}
     unknown = set(kwargs) - known
     if args or unknown:
         raise cx.type_error(
@@ -217,8 +217,16 @@ def _loop_config(
     # Several calls before one loop add up. The last one is where errors point.
     options = cx.next_loop = cx.next_loop or LoopOptions(node)
     options.node = node
+    options.independent = bool(kwargs.get("independent", options.independent))
     options.serialize = bool(kwargs.get("serialize", options.serialize))
     options.block_dim = options.block_dim if block_dim is None else int(block_dim)
+    if options.serialize and options.independent:
+        raise cx.type_error(
+            node,
+            "with serialize=True the iterations run in order, and independent=True says that the order is "
+            "the same to them",
+            "leave out one of the two",
+        )
     if options.serialize and options.block_dim is not None:
         raise cx.type_error(
             node,
@@ -234,7 +242,9 @@ loop_config = Intrinsic(
     "`block_dim=n` gives "
     "the blocks of its GPU launch, and of its adjoint's, n threads: a multiple of 32 up to 1024, or a power "
     "of two; `ds.init(default_gpu_block_dim=n)` is for loops that do not say. That changes "
-    "nothing on the CPU. `parallelize` and `name`, which Taichi knows, change nothing at all.",
+    "nothing on the CPU. `independent=True` is your word, for the gradient, that no two iterations touch one "
+    "element unless both add to it; `debug=True` checks it. `parallelize` and `name`, which Taichi knows, "
+    "change nothing at all.",
     _loop_config,
     only_in_kernels("loop_config"),
 )

@@ -113,6 +113,7 @@ class LoopOptions:
     def __init__(self, node: SyntaxNode) -> None:
         self.node = node
         self.serialize = False
+        self.independent = False
         self.block_dim: int | None = None
 
 

@@ -191,7 +191,7 @@ def _for(cx: TranslationContext, node: ast.For) -> None:
     known = [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name) and n.id in cx.env]
     # Outermost loops are parallel, and no others: a rule that users can see in the source.
     if cx.is_outside and not is_static and not options.serialize:
-        tasks.parallel_for(cx, node, block, options.block_dim)
+        tasks.parallel_for(cx, node, block, options)
     else:
         space = iteration_spaces.iteration_space(cx, node.iter)
         # Unrolled: there is no loop in the IR.

@@ -133,7 +133,7 @@ def parallel_for(
     cx: TranslationContext,
     node: ast.For,
     translate: Callable[[TranslationContext, list[ast.stmt]], None],
-    block_dim: int | None,
+    options: LoopOptions,
 ) -> None:
     """Translate a loop at kernel level to a task, one lane per iteration."""
     b, span = cx.builder, cx.span(node)
@@ -175,7 +175,16 @@ def parallel_for(
     cx.frame.env = before
     body = Block(stmts)
     _refuse_reading_reductions(body)
-    cx.tasks.append(Task(axes, Block(bounds, yields), body, span, block_dim=block_dim))
+    cx.tasks.append(
+        Task(
+            axes,
+            Block(bounds, yields),
+            body,
+            span,
+            block_dim=options.block_dim,
+            independent=options.independent,
+        )
+    )
     start_random_stream(cx)
 
 

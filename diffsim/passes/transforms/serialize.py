@@ -11,11 +11,11 @@ from diffsim.ir.nodes import Block, For, Kernel, Task
 
 def serialize(kernel: Kernel) -> Kernel:
     """Return the kernel with serial tasks only."""
-    tasks = tuple(_serialized(t) if t.axes else t for t in kernel.tasks)
+    tasks = tuple(serialize_task(t) if t.axes else t for t in kernel.tasks)
     return kernel.replace(tasks=tasks)
 
 
-def _serialized(task: Task) -> Task:
+def serialize_task(task: Task) -> Task:
     """Return a parallel task as a loop nest in a serial one."""
     assert not task.reductions
     b = Builder(task.span)

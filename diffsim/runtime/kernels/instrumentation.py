@@ -10,12 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from diffsim.errors import DiffsimError
+from diffsim.errors import DiffsimError, GlobalDataAccessError
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Alloca, Check
+from diffsim.ir.nodes import Alloca, Check, Mem
+from diffsim.ir.types import i64
+from diffsim.passes.instrument.independence import (
+    CLAIMED,
+    Notes,
+    check_independence,
+    watched_fields,
+)
 from diffsim.runtime import compiler
 from diffsim.runtime.backend import Backend
 from diffsim.runtime.executable import Executable
+from diffsim.runtime.fields.field import Field
 
 
 class Explain(Protocol):
@@ -40,6 +48,33 @@ class Instrumentation:
     transform: Callable[[nodes.Kernel], nodes.Kernel]
     explain: Explain
     checks_each_launch: bool = False
+
+
+def independence_checks(kernel: nodes.Kernel) -> Instrumentation | None:
+    """Return the checks of `ds.loop_config(independent=True)`; None: no loop of the kernel says so."""
+    watched = watched_fields(kernel)
+    if not watched:
+        return None
+    fields: list[Field] = []
+
+    def note(mem: Mem) -> Mem:
+        made = Field(i64, (), name=mem.name)
+        made.place((*(mem.shape or ()), *mem.dtype.shape))
+        fields.append(made)
+        memory: Mem = made._mem
+        return memory
+
+    notes = {m: Notes(note(m), note(m), note(m)) for m in watched}
+    run = note(Mem("run", i64, 0, ()))
+
+    def explain(error: DiffsimError, check: Check | Alloca, values: list[int]) -> DiffsimError:
+        if not fields or not error.message.endswith(CLAIMED):
+            return error
+        hint = "leave out independent=True, or change the indices; what several iterations add to is fine"
+        return GlobalDataAccessError(error.message, error.span, hint=hint)
+
+    # `explain` also keeps the fields alive, to which memories refer weakly.
+    return Instrumentation(lambda k: check_independence(k, notes, run), explain, True)
 
 
 def compiled(

@@ -31,7 +31,7 @@ from diffsim.runtime.kernels import captures, launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, Box, LaunchArguments
 from diffsim.runtime.kernels.derivative import Derivative, Mode
 from diffsim.runtime.kernels.gradient_call import GradientCall
-from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled
+from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, independence_checks
 from diffsim.runtime.kernels.launch_history import LaunchHistory
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.session import session
@@ -219,7 +219,10 @@ class Specialization:
         # Detached and in-place variants have their primal code in common with the origin.
         if self.origin is not self and self.instrumentation is None:
             return self.origin.executable
-        return compiled(self.ir, self.backend, self.instrumentation)
+        how = self.instrumentation
+        if how is None and session.options.debug:
+            how = independence_checks(self.ir)
+        return compiled(self.ir, self.backend, how)
 
     @locked_cached_property
     def launch(self) -> Callable[..., Any]:
