@@ -531,17 +531,17 @@ def test_an_index_field_that_the_kernel_itself_fills():
 
 
 def test_arithmetic_that_the_analysis_does_not_follow(traced):
-    x, out, grid, loss = field(10), field(10), field((6, 6)), field()
+    x, out, grid, loss = field(6), field(11), field((6, 6)), field()
 
     @ds.kernel
     def permuted():
         for i in x:
-            out[(7 * i) % 10] = x[i] ** 2
+            out[(i * i) % 11] = x[i] ** 2
 
     @ds.kernel
     def folded():
         for i in x:
-            out[(4 * i) % 10] = x[i] ** 2
+            out[(i * i) % 8] = x[i] ** 2
 
     @ds.kernel
     def sweep(color: ds.i32):
@@ -550,7 +550,7 @@ def test_arithmetic_that_the_analysis_does_not_follow(traced):
                 grid[i, j] = ds.sin(grid[i - 1, j] + grid[i, j + 1]) + grid[i, j]
 
     total, area = summed(out, loss), summed(grid, loss)
-    x.from_numpy(numbers(10))
+    x.from_numpy(numbers(6))
     check(lambda: (permuted(), total()), loss, x)
     for _ in range(3):
         with ds.Tape(loss):
@@ -558,13 +558,43 @@ def test_arithmetic_that_the_analysis_does_not_follow(traced):
             total()
     assert len(traced) == 1
     error = refused(lambda: (folded(), total()), loss, GlobalDataAccessError)
-    assert "iterations 0 and 5 of this parallel loop both store out[0]" in error.message
+    assert "iterations 0 and 4 of this parallel loop both store out[0]" in error.message
     grid.from_numpy(numbers(6, 6))
     check(lambda: (sweep(1), area()), loss, grid)
     with ds.Tape(loss, in_place="save"):
         sweep(0)
         sweep(1)
         area()
+
+
+def test_a_form_without_conditions_is_preferred(traced):
+    w, v, x, loss = field(6, n=2), field(6, n=2), field(6), field()
+    flag = whole([1, 0, 1, 1, 0, 0])
+
+    @ds.kernel
+    def begin():
+        for i in v:
+            v[i] = ds.sin(w[i])
+
+    @ds.kernel
+    def walls():
+        for i in v:
+            g = v[i] * 0.5
+            if flag[i] == 1:
+                v[i] = g + x[i]
+                v[i].y = v[i].x * 0.3
+            else:
+                v[i] = g
+
+    @ds.kernel
+    def total():
+        for i in v:
+            loss[None] += v[i].x * i + v[i].y * v[i].y
+
+    w.from_numpy(numbers(6, 2))
+    x.from_numpy(numbers(6, seed=3))
+    check(lambda: (begin(), walls(), total()), loss, w, x)
+    assert not traced
 
 
 def test_what_no_launch_can_tell_is_refused():

@@ -9,7 +9,7 @@ from diffsim.ir.nodes import Atomic, Block, Const, Mem, Task, Value
 from diffsim.ir.schedules import FixedOrder, Privatized, Uniform
 from diffsim.ir.types import f32, i32
 from diffsim.passes import pipeline
-from diffsim.passes.autodiff.retain_grad import retain_gradients
+from diffsim.passes.instrument.retain_grad import retain_gradients
 from diffsim.passes.transforms.serialize import serialize
 
 N = 40

@@ -25,7 +25,7 @@ from diffsim.errors import (
     shown,
 )
 from diffsim.ir.nodes import Alloca, Atomic, Check, Kernel, Mem, Store
-from diffsim.passes.autodiff.retain_grad import TWO_VALUES, retain_gradients
+from diffsim.passes.instrument.retain_grad import TWO_VALUES, retain_gradients
 from diffsim.passes.transforms.serialize import serialize
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField

@@ -95,11 +95,19 @@ def reverse(
     if not relaxed and not detached:
         check_simplicity(kernel)
     refusal: GlobalDataAccessError | None = None
+    found: Adjoint | None = None
     for form, allocate in _forms(kernel, new_version if in_place else None):
         try:
-            return _with_versions(form, allocate, detached=detached, in_place=in_place)
+            made = _with_versions(form, allocate, detached=detached, in_place=in_place)
         except GlobalDataAccessError as error:
             refusal = error
+            continue
+        # What a lane reads and changes may be under a condition that another form does without.
+        if all(c.same_lane for c in made.conditions):
+            return made
+        found = found or made
+    if found is not None:
+        return found
     assert refusal is not None
     raise refusal
 
