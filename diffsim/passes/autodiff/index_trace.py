@@ -18,6 +18,7 @@ from diffsim.ir.nodes import (
     Block,
     Const,
     Dim,
+    If,
     InlineLLVM,
     Kernel,
     Load,
@@ -47,7 +48,7 @@ class IndexTrace:
         sites: the traced accesses.
         limits: the bounds of the axes in the kernel itself.
         cursor: for each lane, where its next note goes. limit: how many there is room for.
-        notes: one more than the limit: the last one takes those for which there is no room.
+        notes: those for which there is room.
     """
 
     ir: Kernel
@@ -214,7 +215,10 @@ class _Tracer(Replayer):
         at = b.load(self.cursor, (self.lane,))
         b.store(self.cursor, (self.lane,), at + Const(i64, 1))
         code = self._element(s) * Const(i64, len(self.sites)) + Const(i64, self.sites[s])
-        b.store(self.notes, (b.named("min", at, self.room),), code)
+        # In a branch: an element that takes what there is no room for would be written by all lanes at once.
+        with b.block() as stored:
+            b.store(self.notes, (at,), code)
+        b.add(If(b.named("lt", at, self.room), Block(stored), Block([]), (), s.span))
 
     def _element(self, s: Access) -> Value:
         """Emit the number of the element, or component of one, that an access touches."""
