@@ -186,7 +186,8 @@ class Tape:
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f" of {self.loss.name}"
         now = "recording, " if session.tape is self.recorder else ""
-        return f"<tape{loss}: {now}{self.stats().entries} entries>"
+        count = self.stats().entries
+        return f"<tape{loss}: {now}{count} {'entry' if count == 1 else 'entries'}>"
 
     # ---- recording
 

@@ -68,3 +68,12 @@ def fill(pieces: Sequence[str | Shown], scalars: Sequence[Any]) -> str:
         else:
             made.append(p)
     return "".join(made)
+
+
+class Listing(str):
+    """A text of many lines, which the interactive interpreter and notebooks show as it is, not quoted."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -62,7 +62,7 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
         raise FieldError(
             f"{field.name} has {axes}, {given}",
             Span.of_caller(),
-            hint=f"write {field._sample()} for an element",
+            hint=f"write {field._sample()} for an element; {_of_parts(field)}",
         )
     index = []
     for k, n in zip(key, shape, strict=True):
@@ -74,7 +74,7 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
             raise FieldError(
                 f"an index is a whole number, not {'a slice' if isinstance(k, slice) else shown(k)}",
                 Span.of_caller(),
-                hint="for parts of a field use to_numpy() and from_numpy()"
+                hint=_of_parts(field)
                 if isinstance(k, (slice, bool, np.ndarray)) or k is ...
                 else "divide with //, or convert it: int(index)",
             ) from None
@@ -88,6 +88,15 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
             )
         index.append(k)
     return tuple(index)
+
+
+def _of_parts(field: Field) -> str:
+    """Advise how rows and slices of a field are read and written from Python."""
+    name = field._called()
+    return (
+        f"a part is read from a copy, {name}.to_numpy()[...], and written element by element, "
+        f"{field._sample()} = value, or with the whole: {name}.from_numpy(array)"
+    )
 
 
 def scalar_of(field: Field, value: object) -> Any:

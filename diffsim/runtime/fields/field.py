@@ -305,6 +305,9 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
     def __str__(self) -> str:
         return display.text(self)
 
+    def _repr_html_(self) -> str:
+        return display.page(self)
+
     def add_grad(self, *, declared: bool = True) -> None:
         """Give the field a gradient of its own shape and type (`declared`: that the program may read)."""
         if self.declares_grad or not self.dtype.is_float:  # integers have no derivative

@@ -15,9 +15,11 @@ from diffsim.lang.host.copying import refuse
 from diffsim.lang.host.signatures import checked, checked_methods
 from diffsim.lang.types.descriptions import describe
 from diffsim.runtime.fields.constructors import checked_shape
+from diffsim.runtime.fields.display import summary
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
 from diffsim.runtime.session import session
+from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries, entry
 
 
@@ -152,7 +154,11 @@ class Node:
             f.add_grad()
 
     def __repr__(self) -> str:
-        return "ds.root" if self.parent is None else f"<node of shape {self.shape}>"
+        if self.parent is None:
+            return "ds.root"
+        axes, sizes = Axes(*self.sizes), tuple(self.sizes.values())
+        above = "ds.root" if self.parent.parent is None else repr(self.parent)
+        return f"{above}.dense({axes!r}, {sizes[0] if len(sizes) == 1 else sizes})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -174,6 +180,13 @@ class Root(Node):
     def __reduce_ex__(self, protocol: object) -> str:
         """Copy and pickle by name: there is one root in each process."""
         return "root"
+
+    def __repr__(self) -> str:
+        fields = sorted(members(self.fields), key=lambda f: f.number)
+        if not fields:
+            return "ds.root"
+        placed = "".join(f"\n  {summary(f, f._found_name)}" for f in fields)
+        return f"ds.root, with{placed}"
 
     def forget(self) -> None:
         """Discard the tree; fields placed in it stay usable."""

@@ -1,13 +1,17 @@
 """Python's operators, conversions and NumPy's functions on a field.
 
 A field is memory, neither a number nor an array. Python's operators on it are refused, each with what to
-write instead; two fields are equal if they are the same one, so they can be keys and stand in lists. NumPy
+write instead; two fields are equal if they are the same one, so they can be keys and stand in lists. A field
+of a single number converts and formats as a 0-D array of NumPy does: `float(loss)`, `f"{loss:.3f}"`. NumPy
 may have a copy: `np.asarray(x)` and `plt.plot(x)` get `x.to_numpy()`, and `np.sum(x)` is computed of it. On
 a tape that would be a constant, so a number that NumPy makes of a field with a gradient is refused there.
 """
 
 from __future__ import annotations
 
+import operator
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,7 +20,7 @@ from diffsim.errors import AutodiffError, FieldError, OperationError, Span
 from diffsim.ir.op import OpDispatch
 from diffsim.lang.host.copying import COPY_INSTEAD, NO_COPIES, refuse
 from diffsim.runtime.session import session
-from diffsim.tracebacks import entries, entry
+from diffsim.tracebacks import IS_OWN, entries, entry
 
 # Names of Python's special methods without underscores, and how the operator is written in a message.
 _SIGNS = {
@@ -27,6 +31,10 @@ _CALLS = {
     "float": "float({})", "int": "int({})", "complex": "complex({})", "index": "{}",
     "round": "round({})", "abs": "abs({})", "neg": "-{}", "pos": "+{}", "invert": "~{}",
     "divmod": "divmod({}, ...)", "rdivmod": "divmod(..., {})",
+}  # fmt: skip
+# What a field of a single number does as NumPy's 0-D arrays do, with the number that `x[None]` reads.
+_CONVERSIONS: dict[str, Callable[..., object]] = {
+    "float": float, "int": int, "complex": complex, "index": operator.index, "round": round,
 }  # fmt: skip
 _ORDERS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # The same operators as NumPy's ufuncs: `array + field` arrives here.
@@ -48,6 +56,7 @@ class FieldProtocols:
 
     to_numpy: Any
     in_words: Any
+    __getitem__: Any
     if TYPE_CHECKING:
 
         @property
@@ -132,9 +141,15 @@ class FieldProtocols:
         )
 
     def __format__(self, spec: str) -> str:
+        if self._is_number():
+            return format(self[None], spec)
         if spec:
             raise self._not_there(f"the format {spec!r}", f"name an element: {self._sample()}")
         return str(self)
+
+    def _is_number(self) -> bool:
+        """Return whether this is a field of a single number."""
+        return self.__dict__.get("_shape") == () and self.__dict__.get("element") == ()
 
     def __reduce_ex__(self, protocol: object) -> Any:
         """Refuse `copy`, `deepcopy` and `pickle`."""
@@ -230,15 +245,21 @@ def _operator(sign: str, *, right: bool = False) -> object:
     return refuse
 
 
-def _call(text: str) -> object:
+def _call(text: str, convert: Callable[..., object] | None) -> object:
     @entry
-    def refuse(self: FieldProtocols, *args: object) -> Any:
+    def call(self: FieldProtocols, *args: object) -> Any:
+        # Frame 0 is this function, 1 its wrapper, 2 the statement. Only the program's own statements convert:
+        # where diffsim packs an argument or evaluates a constant, the field must not become a number, which
+        # would be a constant for the gradient.
+        statement = sys._getframe(2).f_code.co_filename
+        if convert is not None and self._is_number() and not IS_OWN[statement]:
+            return convert(self[None], *args)
         what = (
             text.format(self._called()) if text != "{}" else f"{self._called()} as a whole number"
         )
         raise self._not_there(what, f"name an element: {text.format(self._sample())}")
 
-    return refuse
+    return call
 
 
 # Generated, as the methods differ only in their text. Special methods are looked up in the class, so an
@@ -249,4 +270,4 @@ for _name, _sign in _SIGNS.items():
 for _name, _sign in _ORDERS.items():
     setattr(FieldProtocols, f"__{_name}__", _operator(_sign))
 for _name, _text in _CALLS.items():
-    setattr(FieldProtocols, f"__{_name}__", _call(_text))
+    setattr(FieldProtocols, f"__{_name}__", _call(_text, _CONVERSIONS.get(_name)))

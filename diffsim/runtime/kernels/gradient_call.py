@@ -21,6 +21,7 @@ from diffsim.errors import (
 )
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Load
+from diffsim.ir.print_format import Listing
 from diffsim.ir.printer import print_kernel
 from diffsim.ir.types import an
 from diffsim.lang.host.signatures import checked_methods, need_whole
@@ -275,15 +276,20 @@ class GradKernel:
 
     def ir(self, after: str = "autodiff", args: tuple[object, ...] = ()) -> str:
         """Return the adjoint in diffsim's IR after a stage: "autodiff", or one of `kernel.ir`'s."""
-        return print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
+        return Listing(
+            print_kernel(compiler.ir_after(self.kernel._only(args).derivative.ir, after))
+        )
 
     def llvm(self, args: tuple[object, ...] = ()) -> str:
         """Return the adjoint in LLVM IR, as handed to LLVM for the CPU."""
-        return compiler.llvm_text(self.kernel._only(args).derivative.ir)
+        return Listing(compiler.llvm_text(self.kernel._only(args).derivative.ir))
 
     def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
         """Return the adjoint as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
         return ptx_of(self.kernel._only(args).derivative.ir, sm)
+
+    def __repr__(self) -> str:
+        return f"<gradient of the kernel {self.kernel.source.name}>"
 
 
 def ptx_of(kernel: nodes.Kernel, sm: int) -> str:
@@ -293,4 +299,4 @@ def ptx_of(kernel: nodes.Kernel, sm: int) -> str:
         "sm",
         "give the compute capability times ten, such as sm=80",
     )
-    return compiler.ptx_text(kernel, sm)
+    return Listing(compiler.ptx_text(kernel, sm))

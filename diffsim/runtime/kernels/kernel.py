@@ -19,6 +19,7 @@ from diffsim.errors import (
     Span,
     shown,
 )
+from diffsim.ir.print_format import Listing
 from diffsim.ir.printer import print_kernel
 from diffsim.lang.host.copying import Bound, Named
 from diffsim.lang.host.provenance import source_of
@@ -358,12 +359,12 @@ class Kernel(Named):
         """
         special = self._only(args)
         if is_one_of(after, "frontend"):
-            return print_kernel(special.translation.kernel)
-        return print_kernel(compiler.ir_after(special.ir, after))
+            return Listing(print_kernel(special.translation.kernel))
+        return Listing(print_kernel(compiler.ir_after(special.ir, after)))
 
     def llvm(self, args: tuple[object, ...] = ()) -> str:
         """Return the kernel in LLVM IR, as handed to LLVM for the CPU."""
-        return compiler.llvm_text(self._only(args).ir)
+        return Listing(compiler.llvm_text(self._only(args).ir))
 
     def ptx(self, sm: int = 80, args: tuple[object, ...] = ()) -> str:
         """Return the kernel as PTX for an NVIDIA GPU of compute capability sm / 10 (needs no GPU)."""
