@@ -137,13 +137,13 @@ class Tape:
         self.retained = parse_retain_grad(retain_grad)
         self.in_place = "refuse" if validation else in_place
         self.recorder = TapeRecorder(validating=validation, checking_nan=check_nan)
+        if loss is not None:
+            check_loss(loss)
         self.recorder.key = _line_of_caller(loss)
         self.hooks: list[Hook] = []
         self.loss = loss
         self.clear_gradients = clear_gradients
         self._forget_replay()
-        if loss is not None:
-            check_loss(loss)
 
     def _restart(self) -> None:
         """Begin a new record; the one before it is what the new one may repeat."""

@@ -75,7 +75,7 @@ def test_kernel_grad():
     step.grad(h=dt)
     assert dt.grad[None] == 16
     dt[None] = 0.7
-    with pytest.raises(GlobalDataAccessError, match="needs h as it was"):
+    with pytest.raises(GlobalDataAccessError, match="needs dt as it was"):
         step.grad(dt)
 
 
