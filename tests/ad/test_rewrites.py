@@ -28,6 +28,8 @@ RIGHT = {
     "a component": "w = v[i] * v[i].norm()\np[i] = w\nif w.x > 0.1:\n    p[i].y = 0.0\np[i] *= p[i].x",
     "components": "p[i].x = x[i]\np[i].y = p[i].x ** 2\np[i] = p[i] * p[i].y\np[i][0] *= p[i].x",
     "rows apart": "z[n, i] = x[i]\nz[n + 1, i] = 2.0\nz[n, i] *= z[n, i]",
+    "an index vector": "at = ds.Vector([n, i])\nz[at] = x[i]\nif x[i] > 0.2:\n    z[at] -= z[at] * x[i]\n"
+    "    z[at + ds.Vector([1, 0])] = 2.0",
     "another field": "y[i] = x[i]\nw[i] = 3.0\ny[i] *= y[i]",
     "whole numbers": "k[i] = i\nk[i] = (k[i] + 1) % 4\ny[i] = x[k[i]] ** 2\nk[i] = 9",
 }

@@ -35,6 +35,9 @@ def expression(random, depth=2):
             f"({a} << 1)",
             f"({a} // 2)",
             f"ds.max({a}, {b})",
+            f"ds.Vector([{a}, {b}])[1]",
+            f"(ds.Vector([{a}, {b}]) + ds.Vector([2, -3]))[{random.randint(0, 1)}]",
+            f"(4 - ds.i64(ds.Vector([{a}, {b}]) - 1))[0]",
         ]
     )
 
@@ -121,6 +124,24 @@ def test_one_element_has_one_name():
         element_of(s.index, defs) for s in statements(kernel.tasks[0].body) if isinstance(s, Store)
     )
     assert one == two != three
+
+
+def test_components_of_an_index_vector_are_looked_up():
+    y = ds.field(ds.f32, shape=(8, 8))
+    kernel = ir_of(
+        "    for at in ds.grouped(ds.ndrange(4, 4)):\n"
+        "        if n > 0:\n"
+        "            y[at] = 0.0\n"
+        "            y[at + ds.Vector([1, 2])] = 0.0\n"
+        "            y[at + at] = 0.0\n",
+        y=y,
+    )
+    (task,) = kernel.tasks
+    i, j = task.axes
+    defs = definitions(kernel)
+    found = [element_of(s.index, defs) for s in statements(task.body) if isinstance(s, Store)]
+    assert found[:2] == [((i, 0), (j, 0)), ((i, 1), (j, 2))]
+    assert {i, j}.isdisjoint(base for base, _ in found[2])
 
 
 def test_results_are_computed_once_and_kept_while_the_code_is_the_same():

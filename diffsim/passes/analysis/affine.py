@@ -43,33 +43,69 @@ def task_definitions(task: Task) -> Definitions:
 
 
 def offset_of(v: Value, defs: Definitions) -> Offset:
-    """Return a value as base + constant, looking through additions of constants and widening casts.
+    """Return a value as base + constant, through additions of constants, widening casts and components.
 
     Unsigned numbers wrap around (`a - 1` may be `a + 255`), so a constant added to one is part of the base.
     """
     # Each step of the walk is exact over the integers, so base + shift is the same number as v at run
     # time.
+    found: Offset = (v, 0)
+    component: tuple[int, ...] = ()
     shift = 0
     while True:
         if isinstance(v, Const):
             return None, shift + int(v.value)
+        if not component:
+            found = (v, shift)
         let = defs.get(v)
         if let is None:
-            return v, shift
+            return found
         # Only additions of constants are looked through: a sum of two variables has no single base.
         name, args = let.op.name, let.args
-        if name in ("add", "sub") and v.type.scalar.kind == "u":
-            return v, shift
-        if name == "add" and isinstance(args[1], Const):
-            shift, v = shift + int(args[1].value), args[0]
-        elif name == "add" and isinstance(args[0], Const):
-            shift, v = shift + int(args[0].value), args[1]
-        elif name == "sub" and isinstance(args[1], Const):
-            shift, v = shift - int(args[1].value), args[0]
+        if name in ("add", "sub"):
+            added = None if v.type.scalar.kind == "u" else _added_constant(let, component, defs)
+            if added is None:
+                return found
+            v, more = added
+            shift += more
         elif name == "cast" and v.type.scalar.keeps_index(args[0].type.scalar):
             v = args[0]
+        elif name == "extract" and all(isinstance(k, Const) for k in args[1:]):
+            v, component = args[0], tuple([int(k.value) for k in args[1:]])  # type: ignore[attr-defined]
+        elif name == "build" and component:
+            v, component = args[_in_row_order(component, v.type.shape)], ()
+        elif name == "broadcast" and component:
+            v, component = args[0], ()
         else:
-            return v, shift
+            return found
+
+
+def _added_constant(
+    let: Let, component: tuple[int, ...], defs: Definitions
+) -> tuple[Value, int] | None:
+    """Return the variable and the constant of a sum or difference (of one of its components)."""
+    left, right = let.args
+    constant = _constant(right, component, defs)
+    if constant is not None:
+        return left, constant if let.op.name == "add" else -constant
+    constant = _constant(left, component, defs) if let.op.name == "add" else None
+    return None if constant is None else (right, constant)
+
+
+def _constant(v: Value, component: tuple[int, ...], defs: Definitions) -> int | None:
+    """Return a constant, or a component of a vector of constants; None: it is no constant."""
+    let = defs.get(v)
+    if component and let is not None and let.op.name == "build":
+        v = let.args[_in_row_order(component, v.type.shape)]
+    return int(v.value) if isinstance(v, Const) else None
+
+
+def _in_row_order(component: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """Return the number of a component among all of them, by Horner's rule."""
+    at = 0
+    for k, n in zip(component, shape, strict=True):
+        at = at * n + k
+    return at
 
 
 def element_of(index: Iterable[Value], defs: Definitions) -> Element:
@@ -151,11 +187,7 @@ class AffineForms:
         if name == "broadcast":
             return self.form(args[0])
         if name == "build":
-            # The component's number in row order, by Horner's rule.
-            at = 0
-            for k, n in zip(component, v.type.shape, strict=True):
-                at = at * n + k
-            return self.form(args[at])
+            return self.form(args[_in_row_order(component, v.type.shape)])
         if name == "extract" and all(isinstance(k, Const) for k in args[1:]):
             return self.form(args[0], tuple(int(k.value) for k in args[1:]))  # type: ignore[attr-defined]
         return None
