@@ -153,8 +153,9 @@ def test_launches_are_not_asked_then(monkeypatch):
     monkeypatch.setattr(launch_checks._TraceRun, "accesses", None)
     x.from_numpy(numbers(6))
     check(lambda: (scatter(), total()), loss, x)
+    monkeypatch.undo()
     error = refused(lambda: (one_element(), total()), loss, GlobalDataAccessError)
-    assert "two iterations of this parallel loop may write the same element of out" in error.message
+    assert "iterations 0 and 1 of this parallel loop both store out[0]" in error.message
 
 
 def test_the_option_is_for_parallel_loops():

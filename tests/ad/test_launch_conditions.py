@@ -6,6 +6,7 @@ import pytest
 import diffsim as ds
 from diffsim.errors import GlobalDataAccessError
 from diffsim.runtime.kernels import launch_checks
+from tests.fuzz import launches
 from tests.support.gradients import check, field, numbers
 from tests.support.rules import refused
 from tests.support.source import line_of
@@ -615,3 +616,15 @@ def test_what_no_launch_can_tell_is_refused():
     for kernel in (own_numbers, by_chance):
         error = refused(lambda kernel=kernel: (kernel(), total()), loss, GlobalDataAccessError)
         assert "two iterations of this parallel loop may write the same element" in error.message
+
+
+@pytest.mark.parametrize("seed", range(5, 13))
+def test_random_loops(seed):
+    text = launches.make(seed)
+    for how in ("refuse", "save"):
+        assert launches.verdict(text, seed, how) in ("right", "refused", "invalid"), text
+
+
+def test_the_random_loops_are_of_both_kinds():
+    found = {launches.verdict(launches.make(seed), seed) for seed in range(20, 30)}
+    assert {"right", "refused"} <= found

@@ -20,6 +20,7 @@ from tests.fuzz import (
     captured,
     cuda,
     deterministic,
+    launches,
     numbers,
     programs,
     rewrites,
@@ -46,6 +47,12 @@ def tries(seed, on_cuda, in_order=False):
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:
         return captured.make(seed), [("captured", captured.verdict)]
+    if seed % 16 == 12:
+        ways = [
+            (f'in_place="{how}"', functools.partial(launches.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return launches.make(seed), ways
     if seed % 4 == 3:
         return numbers.make(seed), [("numbers", functools.partial(numbers.verdict, seed=seed))]
     if seed % 2:

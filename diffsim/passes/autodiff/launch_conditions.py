@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from diffsim.errors import GlobalDataAccessError
 from diffsim.ir.nodes import LEAVES, Kernel, Load, Mem, Store, Task
-from diffsim.passes.analysis.affine import element_of, task_definitions
+from diffsim.passes.analysis.affine import Element, element_of, task_definitions
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.index_forms import index_forms
 from diffsim.passes.analysis.launch_tests import LaunchTest, apart_test
@@ -108,10 +108,10 @@ class ConditionFinder:
             sites.append(Sites(number, tuple(accesses)))
         is_kept = one[1][0].mem.kind in ("field", "array")
         many = len(self._found) >= _MOST
-        if many or not is_kept or _surely_meet(one, other, same_lane=same_lane):
+        if many or not is_kept or (not same_lane and _surely_meet(one, other)):
             raise otherwise
         # The user's word, which `debug=True` checks (`passes/instrument/independence.py`).
-        if same_lane and one[0].independent:
+        if same_lane and one[0].independent and not _one_for_all(one[0], one[1][0]):
             return
         traces = [index_trace(self.kernel, s.number, s.accesses) for s in sites]
         known = [t for t in traces if t is not None]
@@ -147,19 +147,23 @@ class ConditionFinder:
         return tuple(f.condition for f in self._found)
 
 
-def _surely_meet(
-    one: tuple[Task, list[Access]], other: tuple[Task, list[Access]], *, same_lane: bool
-) -> bool:
-    """Whether two accesses touch the same element in every launch, if they are made at all."""
+def _surely_meet(one: tuple[Task, list[Access]], other: tuple[Task, list[Access]]) -> bool:
+    """Whether each lane touches the same element with both accesses, in every launch."""
     task, access = one[0], one[1][0]
     if task is not other[0]:
         return False
-    defs = task_definitions(task)
-    element = element_of(access.index, defs)
-    if element != element_of(other[1][0].index, defs):
-        return not same_lane and index_forms(task).are_equal(access.index, other[1][0].index)
-    # In all lanes the same one, if nothing in its index belongs to a lane.
-    return not same_lane or all(base is None or isinstance(base, LEAVES) for base, _ in element)
+    if _element(task, access) == _element(task, other[1][0]):
+        return True
+    return index_forms(task).are_equal(access.index, other[1][0].index)
+
+
+def _one_for_all(task: Task, access: Access) -> bool:
+    """Whether an access touches the same element in all lanes: nothing in its index belongs to one."""
+    return all(base is None or isinstance(base, LEAVES) for base, _ in _element(task, access))
+
+
+def _element(task: Task, access: Access) -> Element:
+    return element_of(access.index, task_definitions(task))
 
 
 def _stale(m: Meeting) -> GlobalDataAccessError:

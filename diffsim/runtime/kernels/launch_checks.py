@@ -400,13 +400,14 @@ def _first_meeting(
     met = first >= 0
     if same_lane:
         here = one.lane[a]
-        earlier, later = other.lane[b[first]] != here, other.lane[b[last]] != here
-        met &= earlier | later
-        first = np.where(earlier, first, last)
+        met &= (other.lane[b[first]] != here) | (other.lane[b[last]] != here)
     if not met.any():
         return None
+    # The first access that meets another one, and the first one that it meets.
     k = int(np.flatnonzero(met)[0])
-    i, j = int(a[k]), int(b[first[k]])
+    i = int(a[k])
+    same = y == x[k]
+    j = int(b[np.flatnonzero(same & (other.lane[b] != one.lane[i]) if same_lane else same)[0]])
     return (i, one.sites[one.site[i]]), (j, other.sites[other.site[j]])
 
 
