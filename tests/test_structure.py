@@ -5,6 +5,7 @@ last tests here can show each of them a small wrong package and see it complain.
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -79,15 +80,23 @@ def imported_names(package: Path, file: Path, node: ast.stmt) -> list[str]:
 
 def import_nodes(file: Path):
     """Each import statement of a file, and whether it stands inside a function."""
+    return _import_nodes(file.read_text(encoding="utf-8"))
 
-    def walk(node: ast.AST, late: bool):
+
+@functools.cache  # by the text: several checks read all files
+def _import_nodes(text: str):
+    found = []
+
+    def walk(node: ast.AST, late: bool) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Import | ast.ImportFrom):
-                yield child, late
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            yield from walk(child, late or inside)
+                found.append((child, late))
+            elif not isinstance(child, ast.expr):  # statements, and what holds them
+                inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+                walk(child, late or inside)
 
-    yield from walk(ast.parse(file.read_text(encoding="utf-8"), str(file)), False)
+    walk(ast.parse(text), False)
+    return found
 
 
 def imports(package: Path):

@@ -21,6 +21,7 @@ for any lines. There is no way to skip a block: what should not run is ```text o
 import contextlib
 import ctypes
 import io
+import itertools
 import os
 import re
 import subprocess
@@ -220,24 +221,26 @@ def _compare(page: str, block: Block, expected: str, printed: str) -> None:
         )
 
 
-def main(page: str, path: str) -> int:
-    """Runs one page for the tests below: 0, or 1 with the reason on standard error."""
-    try:
-        run_page(page, Path(path).read_text(encoding="utf-8"))
-    except DocsError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+def main(*pages_and_paths: str) -> int:
+    """Runs pages for the tests below: how many of them are wrong, with the reasons on standard error."""
+    wrong = 0
+    for page, path in zip(pages_and_paths[::2], pages_and_paths[1::2], strict=True):
+        try:
+            run_page(page, Path(path).read_text(encoding="utf-8"))
+        except DocsError as error:
+            print(error, file=sys.stderr)
+            wrong += 1
+    return wrong
 
 
 # --- tests ----------------------------------------------------------------------------------------
 
 
-def failure(path: Path, folder: Path) -> str:
-    """Runs a page in a fresh process in the folder; the reason why it fails, or nothing."""
-    page = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+def failure(folder: Path, *paths: Path) -> str:
+    """Runs pages in a fresh process in the folder; the reasons why they fail, or nothing."""
+    pages = [p.relative_to(ROOT).as_posix() if p.is_relative_to(ROOT) else p.name for p in paths]
     run = subprocess.run(
-        [sys.executable, __file__, page, str(path)],
+        [sys.executable, __file__, *map(str, itertools.chain(*zip(pages, paths, strict=True)))],
         cwd=folder,
         env=os.environ | {"MPLBACKEND": "Agg", "PYTHONIOENCODING": "utf-8"},
         stdin=subprocess.DEVNULL,
@@ -248,12 +251,12 @@ def failure(path: Path, folder: Path) -> str:
     )
     if run.returncode == 0:
         return ""
-    return run.stderr or f"{page}: the process ended with {run.returncode}\n{run.stdout}"
+    return run.stderr or f"{pages}: the process ended with {run.returncode}\n{run.stdout}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_page(path, tmp_path):
-    if reason := failure(path, tmp_path):
+    if reason := failure(tmp_path, path):
         pytest.fail(reason, pytrace=False)
 
 
@@ -316,45 +319,55 @@ Text, and a block that is not run:
 def test_a_right_page_passes(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(RIGHT, encoding="utf-8")
-    assert failure(page, tmp_path) == ""
+    assert failure(tmp_path, page) == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("```python\nx = 1\n1 / 0\n```", "page.md:3: the block raises ZeroDivisionError"),
-        ("\n```python\nx = \n```", "page.md:3: the block raises SyntaxError"),
-        ("```python\nraise SystemExit(0)\n```", "page.md:2: the block raises SystemExit"),
-        ("```python\nprint(1)  # prints: 2\n```", "page.md:2: the block prints something else"),
-        ("```python\nprint(1)  # prints: 1\nprint(2)\n```", "page.md:2: the block prints"),
-        (
-            "```python\nprint(1)\n```\n<!-- output -->\n```text\n2\n```",
-            "--- the page says\n2\n--- the block prints\n1",
-        ),
-        (
-            "<!-- error: KeyError -->\n```python\nx = 1\n```",
-            "page.md:3: the block should raise KeyError, but raises nothing",
-        ),
-        (
-            "<!-- error: LookupError -->\n```python\n{}[1]\n```",
-            "page.md:3: the block raises KeyError; it should raise LookupError",
-        ),
-        (
-            "<!-- error: KeyError -->\n```python\n{}[1]\n```\n<!-- output -->\n```text\n2\n```",
-            "page.md:3: the message of the error is another one",
-        ),
-        ("<!-- skip -->\n```python\n1 / 0\n```", "page.md:1: <!-- skip --> does not belong"),
-        ("<!-- outputs -->\n```text\n1\n```", "page.md:1: <!-- outputs --> does not belong"),
-        ("<!-- output -->\n```text\n1\n```", "page.md:1: <!-- output --> does not belong"),
-        ("<!-- error: KeyError -->\n\nwords", "page.md:1: no block right after"),
-        ("```py\n1 / 0\n```", "page.md:1: write ```python, not ```py"),
-        ("```python\n1 / 0\n", "page.md:1: this block never ends"),
-    ],
-)
-def test_a_wrong_page_is_caught(tmp_path, text, reason):
-    page = tmp_path / "page.md"
-    page.write_text(text, encoding="utf-8")
-    assert reason in failure(page, tmp_path)
+WRONG = [
+    ("```python\nx = 1\n1 / 0\n```", "PAGE:3: the block raises ZeroDivisionError"),
+    ("\n```python\nx = \n```", "PAGE:3: the block raises SyntaxError"),
+    ("```python\nraise SystemExit(0)\n```", "PAGE:2: the block raises SystemExit"),
+    ("```python\nprint(1)  # prints: 2\n```", "PAGE:2: the block prints something else"),
+    ("```python\nprint(1)  # prints: 1\nprint(2)\n```", "PAGE:2: the block prints"),
+    (
+        "```python\nprint(1)\n```\n<!-- output -->\n```text\n2\n```",
+        "--- the page says\n2\n--- the block prints\n1",
+    ),
+    (
+        "<!-- error: KeyError -->\n```python\nx = 1\n```",
+        "PAGE:3: the block should raise KeyError, but raises nothing",
+    ),
+    (
+        "<!-- error: LookupError -->\n```python\n{}[1]\n```",
+        "PAGE:3: the block raises KeyError; it should raise LookupError",
+    ),
+    (
+        "<!-- error: KeyError -->\n```python\n{}[1]\n```\n<!-- output -->\n```text\n2\n```",
+        "PAGE:3: the message of the error is another one",
+    ),
+    ("<!-- skip -->\n```python\n1 / 0\n```", "PAGE:1: <!-- skip --> does not belong"),
+    ("<!-- outputs -->\n```text\n1\n```", "PAGE:1: <!-- outputs --> does not belong"),
+    ("<!-- output -->\n```text\n1\n```", "PAGE:1: <!-- output --> does not belong"),
+    ("<!-- error: KeyError -->\n\nwords", "PAGE:1: no block right after"),
+    ("```py\n1 / 0\n```", "PAGE:1: write ```python, not ```py"),
+    ("```python\n1 / 0\n", "PAGE:1: this block never ends"),
+]
+"""Pages, and what is said of each."""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory):
+    """What is said of all wrong pages, run one after the other in one process."""
+    folder = tmp_path_factory.mktemp("wrong")
+    pages = [folder / f"page{k}.md" for k in range(len(WRONG))]
+    for page, (text, _) in zip(pages, WRONG, strict=True):
+        page.write_text(text, encoding="utf-8")
+    return failure(folder, *pages)
+
+
+@pytest.mark.parametrize("k", range(len(WRONG)))
+def test_a_wrong_page_is_caught(complaints, k):
+    said = re.search(rf"^page{k}\.md:(?s:.*?)(?=^page\d+\.md:|\Z)", complaints, re.MULTILINE)
+    assert WRONG[k][1].replace("PAGE", f"page{k}.md") in said[0]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Every error that diffsim makes says what to do: the source is read for those that do not."""
 
 import ast
+import functools
 from pathlib import Path
 
 import diffsim
@@ -56,13 +57,21 @@ def says_nothing(node):
     )
 
 
+@functools.cache
+def nodes(text):
+    """The calls and the raise statements of a file, by kind."""
+    found = {ast.Call: [], ast.Raise: []}
+    for node in ast.walk(ast.parse(text)):
+        if type(node) in found:
+            found[type(node)].append(node)
+    return found
+
+
 def without_advice(text):
     """The lines that make an error of diffsim's without saying what to do."""
     found = []
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Call):
-            continue
-        name = ast.unparse(node.func).rpartition(".")[2]
+    for node in nodes(text)[ast.Call]:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         own = name in CLASSES and getattr(errors, name).advice is None
         if (not own and name not in METHODS) or any(isinstance(a, ast.Starred) for a in node.args):
             continue
@@ -76,10 +85,8 @@ def bare(text):
     """The lines that raise an exception of Python's with a text of ours."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Raise)
-        and node.exc is not None
-        and ast.unparse(node.exc).partition("(")[0] in BARE
+        for node in nodes(text)[ast.Raise]
+        if node.exc is not None and ast.unparse(node.exc).partition("(")[0] in BARE
     ]
 
 

@@ -92,12 +92,12 @@ def contend(folder: Path, seed: int) -> None:
 
 def test_concurrent_writers(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=contend, args=(tmp_path, seed)) for seed in range(3)]
+    writers = [context.Process(target=contend, args=(tmp_path, seed)) for seed in range(2)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert [writer.exitcode for writer in writers] == [0, 0]
     assert not list(tmp_path.rglob("*.partial"))
 
 
