@@ -266,12 +266,13 @@ class TapeRecorder(EnclosingRecorder):
         self, special: Specialization, args: tuple[Any, ...]
     ) -> Specialization | TaskLaunches | None:
         repetition = self.repetition
-        # Tasks that are launched one by one are compared one by one.
-        if repetition is not None and not (self.saving and TaskLaunches.of(special).parts):
+        if repetition is not None:
             known_as = special.in_place if self.saving else special
             if repetition.launching(known_as, args, session.clock):
                 return None
-            self.recorded()
+            # Tasks that are launched one by one are compared one by one.
+            if not (self.saving and TaskLaunches.of(special).parts):
+                self.recorded()
         if self.lifting and special not in self.record.alive:
             self.lend(special, args)
         if self.snapshot is not None:

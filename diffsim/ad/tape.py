@@ -434,8 +434,10 @@ class Tape:
         # The loss starts from 1, which was read from no gradient.
         check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
         # Compiles them all: what cannot be differentiated is refused with nothing changed.
-        make_adjoints(record.firsts())
-        check_launches(record)
+        if not known:
+            make_adjoints(record.firsts())
+        if replay is None or not known or replay.asks:
+            check_launches(record)
         if not known or loss is not self.loss:
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)
         if replay is not None:
@@ -448,7 +450,8 @@ class Tape:
         # 1. Leftovers: adjoints of followed values from a pass that failed, and gradients of what the
         # program wrote. The latter are set aside, since adjoints of stores would propagate them a
         # second time.
-        forget_values(record.firsts())
+        if replay is None:  # which follows none
+            forget_values(record.firsts())
         cleared = ClearedGradients(
             all_written(record.firsts()) if replay is None else replay.written
         )
@@ -466,7 +469,8 @@ class Tape:
             )
         # 4. What was set aside is added: gradients accumulate over passes until the user clears them.
         cleared.restore()
-        note_inputs(record, recorder.integrity, session.clock)
+        if replay is None or replay.writes:
+            note_inputs(record, recorder.integrity, session.clock)
 
     def _touched(self, seeds: Iterable[Any], clock: int) -> Iterator[Field]:
         """Return the gradients that a pass which began at a clock reading was to compute."""

@@ -35,7 +35,7 @@ class Saved(Entry):
             Otherwise the copy was made for earlier adjoints, before the entry that follows it.
     """
 
-    __slots__ = ("_copy", "_field", "_row", "data", "own", "versions")
+    __slots__ = ("_field", "_row", "data", "own", "versions")
     ticks = False
 
     def __init__(self, box: Box, into: Any = None) -> None:
@@ -44,7 +44,6 @@ class Saved(Entry):
         self._field, self._row = weakref.ref(box[0]), box[1]
         self.own = False
         self.data: Any = copied(box, into=into)
-        self._copy: Callable[[], None] | None = None
         # Restored values get the versions that they had, so the check of each adjoint finds them
         # unchanged and needs to know nothing about saves.
         self.versions = box[0].versions.snapshot(box[1])
@@ -80,13 +79,11 @@ class Saved(Entry):
         storage.restore(now)
         return found
 
-    def renew(self) -> None:
-        """Copy the present values in place of the earlier ones; the versions are left (`shift`)."""
-        copy = self._copy
-        if copy is None:
-            # The memory of a field never moves while the kernels that use it stay the same.
-            copy = self._copy = self.box[0].storage.copier(self.data, *_part(self.box))
-        copy()
+    def renewal(self) -> Callable[[], None]:
+        """Return what copies the present values in place of the earlier ones, and leaves the versions."""
+        # The memory of a field never moves while the kernels that use it stay the same.
+        field = self.box[0]
+        return field.storage.copier(self.data, *_part(self.box))
 
     def shift(self, start: int, by: int) -> None:
         """Move the versions to a repetition of the record: those after its start are so much later."""

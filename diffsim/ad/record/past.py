@@ -45,6 +45,10 @@ class _Replay(Protocol):
     def strengthen(self, record: Record) -> bool: ...
 
 
+Plan = tuple[int, int, list[Callable[[], None]]]
+"""An entry that is no copy, the first one behind its own copies, and what makes all copies of it."""
+
+
 class Past:
     """A recording that is over.
 
@@ -52,6 +56,7 @@ class Past:
         record: what the next recording is compared with; None: only memory is used again.
         replay: its native programs, if there are any.
         spare: memory that its copies took.
+        plan: for the events of a record with copies, by the entry that the last event ended with.
         bytes: about how much memory it takes.
         copied: how much of that are the copies of the record.
     """
@@ -60,6 +65,7 @@ class Past:
         self.record: Record | None = record
         self.replay: _Replay | None = None
         self.spare = spare
+        self.plan: dict[int, Plan] = {}
         self._waits = False
         copies = record.copies()
         self.copied = sum(copy.data.nbytes for copy in copies)

@@ -23,7 +23,7 @@ from diffsim.ad.record.elements import Index
 from diffsim.ad.record.entries import Launched, Wrote
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved
-from diffsim.ad.record.past import NUMBERS, Key, Past, take
+from diffsim.ad.record.past import NUMBERS, Key, Past, Plan, take
 from diffsim.ad.record.record import Record
 from diffsim.runtime.fields.field import Field
 
@@ -48,8 +48,10 @@ class Repetition:
         "_entries",
         "_kernels",
         "_key",
+        "_launch",
         "_opened",
         "_own",
+        "_plan",
         "_specials",
         "at",
         "clock",
@@ -68,7 +70,9 @@ class Repetition:
         # Between the announcement of an event and the event: its entry, and the first one of the next.
         self._announced: int | None = None
         self._after = 0
+        self._launch: tuple[Any, tuple[Any, ...]] = None, ()
         self._own: list[Saved] = []
+        self._plan: dict[int, Plan] = {}
 
     def _open(self) -> None:
         # Not before the first event: `with ds.Tape(loss) as tape` drops the tape of the last turn when its
@@ -78,6 +82,7 @@ class Repetition:
             self.past = take(self._key)
         if self.past is not None and self.past.record is not None:
             self._kernels, self._entries, self._specials = self.past.record.columns()
+            self._plan = self.past.plan
 
     # ---- events; False: it differs, and is to be recorded
 
@@ -86,10 +91,13 @@ class Repetition:
         if not self._opened:
             self._open()
         self._announced = None  # one that was announced and failed has changed nothing
-        k = self._behind_copies()
+        k, after, copies = self._plan.get(self.at) or self._planned()
         if clock != self.clock or not self._is_launch(k, special, args):
             return False
-        self._announce(k)
+        for copy in copies:
+            copy()
+        self._announced, self._after = k, after
+        self._launch = special, args
         return True
 
     def launched(self, special: Specialization, args: tuple[Any, ...], now: int, seed: int) -> bool:
@@ -98,7 +106,9 @@ class Repetition:
             self._open()
         announced = self._announced
         k = self.at if announced is None else announced
-        if not self._is_launch(k, special, args):
+        # What was announced has been compared: only whether it is that launch is left to ask.
+        known = announced is not None and self._launch[0] is special and self._launch[1] == args
+        if not known and not self._is_launch(k, special, args):
             return False
         if now == self.clock + 1 and not seed:
             self.at = k + 1 if announced is None else self._after
@@ -115,11 +125,13 @@ class Repetition:
         if not self._opened:
             self._open()
         self._announced = None
-        k = self._behind_copies()
+        k, after, copies = self._plan.get(self.at) or self._planned()
         entry = self._write(k)
         if clock != self.clock or entry is None or entry.field is not field or entry.row != row:
             return False
-        self._announce(k)
+        for copy in copies:
+            copy()
+        self._announced, self._after = k, after
         return True
 
     def wrote(self, field: Field, index: Index, value: Any, now: int) -> bool:
@@ -163,23 +175,18 @@ class Repetition:
         found = self._entries[k] if k < len(self._kernels) and self._kernels[k] < 0 else None
         return found if isinstance(found, Wrote) else None
 
-    def _behind_copies(self) -> int:
-        """Return the next entry that is no copy for earlier adjoints."""
-        k, entries = self.at, self._entries
+    def _planned(self) -> Plan:
+        """Return the next event, and the copies that stand before it, or behind it as its own ones."""
+        entries, k = self._entries, self.at
         # No argument of a launch is a copy, so that the column of kernels need not be asked.
         while k < len(entries) and entries[k].__class__ is Saved:
             k += 1
-        return k
-
-    def _announce(self, k: int) -> None:
-        """Make the copies that stand before entry `k`, and its own ones, which stand after it."""
-        entries, after = self._entries, k + 1
-        for j in range(self.at, k):
-            entries[j].renew()
+        after = k + 1
         while after < len(entries) and entries[after].__class__ is Saved and entries[after].own:
-            entries[after].renew()
             after += 1
-        self._announced, self._after = k, after
+        copies = [*entries[self.at : k], *entries[k + 1 : after]]
+        found = self._plan[self.at] = k, after, [copy.renewal() for copy in copies]
+        return found
 
     # ---- the end
 

@@ -48,6 +48,7 @@ class Replay:
 
     Attributes:
         checked: whether the record was searched for broken chains and lost gradients.
+        writes: whether Python writes to fields in it.
 
     Raises:
         AutodiffError: it holds something that can not be run again.
@@ -63,6 +64,7 @@ class Replay:
             # First launches stand for all launches of a kernel, as in every question that arguments do
             # not change.
             entry.check_replay()
+        self.writes = any(isinstance(e, (Wrote, Copied)) for e in entries.firsts())
         self._lock = locks.rlock()
         self._base = self._end = 0
         self._interrupted = True  # until it has run for the first time
@@ -74,6 +76,11 @@ class Replay:
         self.specials = list(
             dict.fromkeys(e.special for e in entries.firsts() if isinstance(e, Launched))
         )
+
+    @property
+    def asks(self) -> bool:
+        """Whether there may be launches to ask again whether their index fields allow an adjoint."""
+        return self._reverse is None or self._reverse.asked is None or bool(self._reverse.asked)
 
     # ---- the record of a tape that records the same again
 
