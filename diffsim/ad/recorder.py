@@ -172,7 +172,7 @@ class TapeRecorder(EnclosingRecorder):
         saving: bool = False,
         lifting: bool = False,
         validating: bool = False,
-        checking_nan: bool = False,
+        checking_nan: bool | str = False,
     ) -> None:
         self.validating = validating
         self.checking_nan = checking_nan
@@ -187,7 +187,7 @@ class TapeRecorder(EnclosingRecorder):
         self.lifting = lifting
         # The runtime asks this once for each launch: without observers it skips `launching` and
         # `writing`.
-        self.intercepts = saving or lifting or self.validating or self.checking_nan
+        self.intercepts = bool(saving or lifting or self.validating or self.checking_nan)
 
     def restart(self, past: Past | None = None) -> None:
         """Begin a new record; `past` is the one before it."""
@@ -198,7 +198,7 @@ class TapeRecorder(EnclosingRecorder):
         self.saver = OverwriteSaver()
         self._own_saves: list[Saved] = []
         self.validator = Validator() if self.validating else None
-        self.nan = NanSearch() if self.checking_nan else None
+        self.nan = NanSearch(nan_alone=self.checking_nan == "nan") if self.checking_nan else None
         self.snapshot: StartSnapshot | None = None
 
     # ---- the block of a tape

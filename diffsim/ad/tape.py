@@ -96,7 +96,8 @@ class Tape:
             values that have an effect.
         validation: check the global data access rules to the letter, element by element, while the
             program runs (slow): nothing that was read may be written again.
-        check_nan: look for NaN after each launch and each adjoint (slow).
+        check_nan: look for NaN and infinities after each launch and each adjoint (slow); "nan": for NaN
+            alone.
 
     Raises:
         MissingGradientError: the loss, or a field between it and the inputs, has no gradient.
@@ -116,7 +117,7 @@ class Tape:
         in_place: str | None = None,
         retain_grad: bool | Field | Sequence[Field] = False,
         validation: bool = False,
-        check_nan: bool = False,
+        check_nan: bool | str = False,
     ) -> None:
         if in_place is not None and not is_one_of(in_place, "refuse", "save"):
             raise FieldError(
@@ -126,7 +127,11 @@ class Tape:
             )
         need_bool(clear_gradients, "clear_gradients")
         need_bool(validation, "validation")
-        need_bool(check_nan, "check_nan")
+        if not isinstance(check_nan, (bool, np.bool_)) and not is_one_of(check_nan, "nan"):
+            problem = f"check_nan={shown(check_nan)} is not possible"
+            raise FieldError(
+                problem, Span.of_caller(), hint='it is True, False or "nan" (NaN alone)'
+            )
         # Validation refuses every write to what was read; saving is for programs that do just that.
         if in_place == "save" and validation:
             raise FieldError(

@@ -163,7 +163,7 @@ def test_a_nan_in_an_adjoint(cpu):
             z[i] = -1.0 / x[i]
 
     x.from_numpy(np.array([1.0, 0.0, 2.0]))
-    tape = ds.Tape(check_nan=True)
+    tape = ds.Tape(check_nan="nan")
     with tape:
         inverse()
         minus()
@@ -211,9 +211,59 @@ def test_python_writes_and_copies(cpu):
     ):
         error = nan_error(write, loss, r"x\[2\] is set to NaN")
         assert error.span.file == __file__
-    with ds.Tape(check_nan=True):
+    with ds.Tape(check_nan="nan"):
         ds.copy(x, y, count=1)
         x[0] = np.inf
+    error = nan_error(lambda: x.__setitem__(1, -np.inf), loss, r"x\[1\] is set to infinity")
+    assert 'check_nan="nan" looks for NaN alone' in error.hint
+
+
+def test_an_infinity_in_a_launch_and_in_an_adjoint(cpu):
+    """exp(800) is beyond f64; 1 / x and its derivative are infinite at 0."""
+    x, y = (ds.field(ds.f64, shape=3, needs_grad=True) for _ in range(2))
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+
+    @ds.kernel
+    def grow():
+        for i in x:
+            y[i] = ds.exp(x[i])
+
+    @ds.kernel
+    def inverse():
+        for i in x:
+            y[i] = 1.0 / x[i]
+
+    x.from_numpy(np.array([1.0, 2.0, 800.0]))
+    error = nan_error(grow, loss, r"y\[2\] became infinite in grow\(\)")
+    assert error.span.line == line_of(grow, "y[i] =")
+    assert "beyond the type's range" in error.hint
+    with ds.Tape(check_nan="nan"):
+        grow()
+    assert y[2] == np.inf
+    with ds.Tape(check_nan=True):
+        grow()  # y[2] was infinite before: no news
+    x.from_numpy(np.array([0.5, 0.0, 1.0]))
+    y.fill(np.inf)  # so that it is no news
+    tape = ds.Tape(check_nan=True)
+    with tape:
+        inverse()
+    with pytest.raises(
+        ds.AutodiffError, match=r"x.grad\[1\] became infinite in the adjoint of inverse"
+    ) as found:
+        tape.backward(grads={y: 1.0})
+    assert "infinite derivatives" in found.value.hint
+
+
+def test_an_infinity_that_becomes_nan_is_news(cpu):
+    x = ds.field(ds.f64, shape=(), needs_grad=True)
+    loss = ds.field(ds.f64, shape=(), needs_grad=True)
+    x[None] = np.inf
+
+    @ds.kernel
+    def less():
+        x[None] = x[None] - x[None]
+
+    nan_error(less, loss, r"x\[None\] became NaN in less\(\)")
 
 
 def test_arrays_and_other_functions(cpu):
