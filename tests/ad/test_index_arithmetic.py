@@ -191,3 +191,58 @@ def test_sweeps_that_meet(name):
         with ds.Tape(loss, in_place="save"):
             f(0)
             total()
+
+
+LEFT_EARLY = {
+    "a sum": "for k in range(N):\n    if w[i, k] > 0.8:\n        break\n    y[i] += x[k] ** 2 * w[i, k]",
+    "the first": "for k in range(i, N):\n    if w[i, k] > 0.3:\n        y[i] = x[k] ** 2\n        break",
+    "own elements": "for k in range(N):\n    if w[i, k] > 0.8:\n        break\n    u[N * i + k] = x[k] ** 2",
+    "after a continue": (
+        "for k in range(N):\n    if k % 2 == 0:\n        continue\n    y[i] += x[k] ** 2\n"
+        "    if w[i, k] > 0.5:\n        break"
+    ),
+    "a step": "for k in range(N - 1, -1, -2):\n    if w[i, k] > 0.8:\n        break\n    y[i] += x[k] ** 3",
+    "counted by hand": "k = 0\nwhile k < N and w[i, k] < 0.8:\n    y[i] += x[k] ** 2 * w[i, k]\n    k += 1",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_EARLY)
+def test_loops_with_a_break_are_loops(name):
+    """Within the kernel simplicity rule: the adjoint saves nothing."""
+    x, y, w, u, loss = field(N), field(N), field((N, N)), field(N * N), field()
+    x.from_numpy(numbers(N))
+    w.from_numpy(numbers(N, N, lo=0.0))
+    body = "".join(f"        {line}\n" for line in LEFT_EARLY[name].splitlines())
+    space = {"ds": ds, "x": x, "y": y, "w": w, "u": u, "N": N}
+    make(f"@ds.kernel\ndef f():\n    for i in range({N}):\n{body}", space)
+    made = reverse(space["f"]._only(()).ir)
+    assert not made.conditions
+    assert "scratch" not in str(space["f"].grad.ir())
+    totals = weighted(y, loss), weighted(u, loss)
+
+    def program():
+        space["f"]()
+        for total in totals:
+            total()
+
+    check(program, loss, x, w, reset=(y, u))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            "s = x[i]\nfor k in range(N):\n    if s > 1.0:\n        break\n    s += x[k]\ny[i] = s",
+            "carries",
+        ),
+        ("while y[i] < 1.0:\n    y[i] += x[i]", "a while loop"),
+        ("k = 0\nwhile k < N:\n    y[i] += x[k]\n    k += 2 * k + 1", "a while loop"),
+    ],
+)
+def test_other_loops_are_outside_of_the_rule(body, why):
+    x, y = field(N), field(N)
+    text = "".join(f"        {line}\n" for line in body.splitlines())
+    space = {"ds": ds, "x": x, "y": y, "N": N}
+    make(f"@ds.kernel\ndef f():\n    for i in range({N}):\n{text}", space)
+    with pytest.raises(ds.KernelSimplicityError, match=why):
+        reverse(space["f"]._only(()).ir)

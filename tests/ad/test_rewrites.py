@@ -91,7 +91,7 @@ def test_gradients(name):
         ),
         # Other lanes.
         ("y[i] = x[i]\ny[i + 1] = 2.0\ny[i] *= y[i]", "rule 1"),
-        ("y[0] = x[i]\ny[0] *= y[0]", "may"),
+        ("y[0] = x[i]\ny[0] *= y[0]", "rule 1"),
         ("y[i] = x[i]\ny[i] *= y[i + 1]", "no defined gradient"),
     ],
 )
@@ -178,3 +178,47 @@ def test_random_programs(seed):
     text = rewrites.make(seed)
     for how in ("save", "refuse"):
         assert programs.verdict(text, seed, how) in ("right", "refused", "invalid")
+
+
+def test_a_launch_without_gradients_clears_what_it_stored_to():
+    """Or is refused, where the adjoint can not tell what that was."""
+    y, loss, at = field(4), field(), ds.field(ds.i32, 1)
+    y.from_numpy(numbers(4, lo=0.2))
+
+    @ds.kernel(simplicity="relaxed")
+    def f():
+        for i in y:
+            if i == 0:
+                for _ in range(2):
+                    if y[0] > -0.5:
+                        y[0] *= -2.0
+                y[0] *= y[0]
+
+    @ds.kernel(simplicity="relaxed")
+    def g(n: ds.i32):
+        if n < 9:
+            for _ in range(n):
+                if y[0] < -0.45:
+                    break
+                y[0] *= -2.0
+
+    @ds.kernel(simplicity="relaxed")
+    def h():
+        for i in range(1):
+            for _ in range(at[0]):
+                y[0] *= -2.0
+        for i in range(2):
+            if y[0] < 0.0:
+                y[i] = 0.0
+
+    for launch in (f, lambda: g(2)):
+        with ds.Tape(loss, in_place="save"):
+            with ds.ad.no_grad():
+                launch()
+            summed(y, loss)()
+        assert y.grad.to_numpy().tolist() == [0.0, 1.0, 1.0, 1.0]
+    with pytest.raises(GlobalDataAccessError):
+        with ds.Tape(loss, in_place="save"):
+            with ds.ad.no_grad():
+                h()
+            summed(y, loss)()

@@ -2,7 +2,8 @@
 
 As `programs.py`, but for what kernels are made of: each lane stores into its own elements, into single
 components of them, changes them in branches and loops, and reads them again. In rows of `m` the indices of
-two accesses may be equal for some arguments and not for others.
+two accesses may be equal for some arguments and not for others. Sweeps in colours read their neighbours in
+place, and flattened loops take their index apart; some of them so that lanes meet.
 """
 
 from __future__ import annotations
@@ -15,12 +16,49 @@ class Maker(programs.Maker):
     """Writes a program."""
 
     def pieces(self):
-        return self.rewrite, self.rewrite, self.rewrite, self.serial_rewrite, self.scatter, self.map
+        rare = self.serial_rewrite, self.scatter, self.map
+        return *[self.rewrite] * 3, *[self.coloured, self.flattened] * 2, *rare
 
     def rewrite(self):
         """Each lane writes its own elements several times."""
         self.put(1, f"for i in range({self.n}):")
         self.changes("i")
+
+    def coloured(self):
+        """Lanes of one colour read what those of the others hold."""
+        f = self.pick("x", "y", "z")
+        colours, shift = self.pick((2, 1), (2, 1), (2, 3), (4, 1), (4, 2), (2, 2))
+        self.put(1, f"for i in range({self.n}):")
+        self.scope = Scope(hidden=[f], index="i", floats=["a"])
+        test = self.pick(f"i % {colours} == ", f"(i + 3) % {colours} == ", f"i & {colours - 1} == ")
+        test += self.pick("0", "1", *(["t % 2"] * len(self.row)))
+        if self.r.random() < 0.3:
+            test += f" and {self.leaf()} > {self.number()}"
+        self.put(2, f"if {test}:")
+        near = self.pick(
+            f"{f}[(i + {shift}) % {self.n}]", f"{f}[(i + {self.n - shift}) % {self.n}]"
+        )
+        for _ in range(self.r.randint(1, 2)):
+            how = self.pick("=", "+=", "*=")
+            self.put(
+                3, f"{f}[i] {how} {self.expr(1)} + 0.7 * {near} * {self.pick(near, f'{f}[i]')}"
+            )
+
+    def flattened(self):
+        """A loop over all elements of `m`, which takes its index apart."""
+        self.put(1, f"for q in range({programs.ROWS * self.n}):")
+        width = self.pick(*[self.n] * 4, self.n - 1)
+        row, column = f"q // {width}", self.pick(f"q % {width}", f"q - {width} * (q // {width})")
+        if self.r.random() < 0.5:
+            self.put(2, f"i, j = {row}, {column}")
+            row, column = "i", "j"
+        self.scope = Scope(hidden=["m"], index=f"({column})", floats=["a"])
+        place = (
+            f"m[({row}) % {programs.ROWS}, {column}]" if width < self.n else f"m[{row}, {column}]"
+        )
+        for _ in range(self.r.randint(1, 3)):
+            value = self.pick(self.expr(1), f"{place} * {self.expr(1)}", f"ds.sin({place})")
+            self.put(2, f"{place} {self.pick('=', '=', '+=', '*=')} {value}")
 
     def serial_rewrite(self):
         """Statements at kernel level that do so."""

@@ -529,8 +529,9 @@ def while_region(
         cx.level -= 1
         cx.frame.env = before
         return False
-    # 3. The body, from the bindings at its start.
-    carried.enter_body({CONTINUE: False})
+    # 3. The body, from the bindings at its start: where it runs, no flag is set.
+    unset = {flag: False for flag in flags if flag != RESULT}
+    carried.enter_body({CONTINUE: False, **unset})
     with b.block() as stmts:
         body()
         b.span = span

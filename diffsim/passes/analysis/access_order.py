@@ -28,6 +28,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.traversal import blocks, custom_rule_blocks, statements
 from diffsim.passes.analysis.affine import Definitions, definitions, element_of
 from diffsim.passes.analysis.dependence import Access, DistanceVector, distances
+from diffsim.passes.analysis.index_forms import index_forms
 from diffsim.passes.analysis.path_conditions import NO_PATH, Truth, paths
 from diffsim.passes.analysis.regions import RegionMap, region_of_index
 
@@ -143,14 +144,23 @@ class Section:
         for a, b in zip(one.loops, other.loops, strict=False):
             if a is not b:
                 break
-            # Nothing is known of the distance in a while loop; 1 means "the one may be later".
-            most = found.of(a.index)[1] if isinstance(a, For) else 1
+            # Nothing is known of the distance in a while loop without a counter; 1 means "the one may be
+            # later".
+            index = self._index(a)
+            most = 1 if index is None else found.of(index)[1]
             if most < 0:  # the one is in an earlier iteration
                 return True
             if most > 0:
                 return False
         # Same iteration of all common loops: program order.
         return one.count < other.count
+
+    def _index(self, loop: For | While) -> Value | None:
+        """Return the value that grows from iteration to iteration."""
+        if isinstance(loop, For):
+            return loop.index
+        counter = index_forms(self.task).counters.get(loop)
+        return None if counter is None else counter.param
 
 
 def sections_of(kernel: Kernel) -> list[Section]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from diffsim.ir.nodes import Const, Task, Value
+from diffsim.ir.nodes import Const, Task, Value, While
+from diffsim.ir.traversal import statements
 from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import ANY, AffineForm, AffineForms, Interval, plus, times
+from diffsim.passes.analysis.counted_loops import Counter, counter_of
 from diffsim.passes.analysis.integer_system import combined
 from diffsim.passes.analysis.once import once
 
@@ -33,11 +35,19 @@ class IndexForms(AffineForms):
 
     Attributes:
         limits: for each variable that is no loop's, the forms that are 0 or more because of what it is.
+        counters: the counters of while loops, which are variables of loops too.
     """
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.limits: dict[Value, tuple[AffineForm, ...]] = {}
+        self.counters: dict[While, Counter] = {}
+        for s in statements(task.body, given=True):
+            counter = counter_of(s) if isinstance(s, While) else None
+            if counter is not None:
+                assert isinstance(s, While)
+                self.counters[s] = counter
+                self.ranges[counter.param] = _counted(counter)
         self._fitting: dict[tuple[Value, tuple[int, ...]], bool] = {}
         self._dividends: dict[Value, tuple[AffineForm, int]] = {}
         self._quotients: dict[tuple[frozenset[tuple[Value | None, int]], int], Value] = {}
@@ -176,6 +186,15 @@ def _range_limits(v: Value, numbers: Interval) -> list[AffineForm]:
     """Return what follows from the numbers that a variable takes: rounded, this says more than the rest."""
     ends = zip((1, -1), numbers, strict=True)
     return [{v: sign, None: int(-sign * end)} for sign, end in ends if not math.isinf(end)]
+
+
+def _counted(counter: Counter) -> Interval:
+    """Return the numbers that a counter takes; the condition is evaluated with the end as well."""
+    first, end = counter.first, counter.end
+    least = first.value if isinstance(first, Const) else -math.inf
+    if not (isinstance(first, Const) and isinstance(end, Const)):
+        return least, math.inf
+    return least, max(first.value, end.value)
 
 
 def _floored(end: float, n: int) -> float:

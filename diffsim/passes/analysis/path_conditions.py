@@ -7,12 +7,12 @@ x[i, j] = ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from diffsim.ir.nodes import Atomic, Block, Const, For, If, Load, Store, Task, Value, While
+from diffsim.ir.nodes import Atomic, Block, For, If, Load, Store, Task, Value, While
 from diffsim.ir.traversal import blocks, custom_rule_blocks, statements
 from diffsim.passes.analysis.affine import AffineForm, task_definitions
+from diffsim.passes.analysis.counted_loops import implied
 from diffsim.passes.analysis.index_forms import index_forms
 from diffsim.passes.analysis.integer_system import combined
 from diffsim.passes.analysis.once import once
@@ -47,8 +47,12 @@ def _visit(block: Block, path: Path, found: dict[object, Path]) -> None:
         elif isinstance(s, If):
             _visit(s.then, Path(path.loops, (*path.truths, (s.cond, True))), found)
             _visit(s.orelse, Path(path.loops, (*path.truths, (s.cond, False))), found)
+        elif isinstance(s, While):
+            loops = (*path.loops, s)
+            _visit(s.cond, Path(loops, path.truths), found)
+            _visit(s.body, Path(loops, (*path.truths, (s.cond.yields[0], True))), found)
         else:
-            inner = Path((*path.loops, s), path.truths) if isinstance(s, (For, While)) else path
+            inner = Path((*path.loops, s), path.truths) if isinstance(s, For) else path
             for b in (*blocks(s), *custom_rule_blocks(s)):
                 _visit(b, inner, found)
 
@@ -99,6 +103,12 @@ class PathConditions:
         for loop in path.loops:
             if isinstance(loop, For):
                 self._between(loop.index, loop.lo, loop.hi, found)
+            elif loop in self._forms.counters:
+                # That the counter is below the end is one of the conditions.
+                counter = self._forms.counters[loop]
+                first = self._forms.exact(counter.first)
+                if first is not None:
+                    found.least.append(combined({counter.param: 1}, first, -1))
         for cond, holds in path.truths:
             self._add(cond, found, holds=holds)
         return found
@@ -113,7 +123,7 @@ class PathConditions:
 
     def _add(self, cond: Value, found: Conditions, *, holds: bool) -> None:
         """Add what follows from a condition that holds (or does not)."""
-        for c, truth in self._parts(cond, holds=holds):
+        for c, truth in implied(cond, self._definitions, self._chosen, holds=holds):
             let = self._definitions.get(c)
             if let is None or let.op.name not in _COMPARISONS or c.type.shape:
                 continue
@@ -129,29 +139,6 @@ class PathConditions:
             else:
                 sign, strict = _COMPARISONS[name]
                 found.least.append(combined({None: -strict}, difference, sign))
-
-    def _parts(self, cond: Value, *, holds: bool) -> Iterator[Truth]:
-        """Yield the conditions that one is made of, as far as all of them must be as they are."""
-        let = self._definitions.get(cond)
-        if cond in self._chosen:
-            yield from self._of_branch(*self._chosen[cond], holds=holds)
-        elif let is None:
-            return
-        elif let.op.name == "not":
-            yield from self._parts(let.args[0], holds=not holds)
-        elif let.op.name == ("and" if holds else "or"):
-            for a in let.args:
-                yield from self._parts(a, holds=holds)
-        else:
-            yield cond, holds
-
-    def _of_branch(self, s: If, k: int, *, holds: bool) -> Iterator[Truth]:
-        """Yield what follows from a result of a branch: `a and b` is b if a, else False."""
-        then, orelse = s.then.yields[k], s.orelse.yields[k]
-        for taken, other, side in ((then, orelse, True), (orelse, then, False)):
-            if isinstance(other, Const) and bool(other.value) != holds:
-                yield from self._parts(s.cond, holds=side)
-                yield from self._parts(taken, holds=holds)
 
 
 _COMPARISONS = {

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import Alloca, Const, For, InlineLLVM, Kernel, Mem, Stmt, Store, Value, While
 from diffsim.ir.traversal import blocks, statements, task_statements
 from diffsim.ir.types import size_of
+from diffsim.passes.analysis.counted_loops import counter_of
 
 _MOST_BYTES = 1 << 14  # that a loop saves for each lane at a time
 _SHORTEST = 16  # iterations of a segment, however much each of them saves
@@ -53,9 +55,10 @@ class SavedLoopValue:
         arrays: scratch with the carried values at the start of each iteration of a segment.
         marks: scratch with the carried values at the start of each segment, if there are several.
         count: how many segments there are.
+        counter: which carried value is the number of the iteration plus a constant, and that constant.
     """
 
-    __slots__ = ("arrays", "bounds", "count", "marks")
+    __slots__ = ("arrays", "bounds", "count", "counter", "marks")
 
     def __init__(
         self,
@@ -63,11 +66,26 @@ class SavedLoopValue:
         arrays: list[Mem],
         marks: Sequence[Mem] = (),
         count: Value | None = None,
+        counter: tuple[int, Value] | None = None,
     ) -> None:
         self.bounds = bounds
         self.arrays = arrays
         self.marks = marks
         self.count = count
+        self.counter = counter
+
+    def at_start(self, b: Builder, k: int, index: Value, lo: Value) -> Value:
+        """Emit the k-th carried value at the start of an iteration, of those from `lo` on."""
+        if self.counter is not None and k == self.counter[0]:
+            first = self.counter[1]
+            return b.named("add", first, b.cast(index, first.type.scalar))
+        return b.load(self.arrays[k], (index - lo,))
+
+
+def counted(s: For | While, inits: tuple[Value, ...]) -> tuple[int, Value] | None:
+    """Return which value of a while loop counts its iterations, and where it begins."""
+    found = counter_of(s) if isinstance(s, While) else None
+    return None if found is None else (found.position, inits[found.position])
 
 
 def downwards(s: For | While) -> bool:

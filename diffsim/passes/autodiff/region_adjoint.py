@@ -48,7 +48,7 @@ from diffsim.ir.traversal import Rewriter, free_values
 from diffsim.ir.types import i64
 from diffsim.passes.analysis.affine import Definitions, Element, element_of
 from diffsim.passes.autodiff.custom_calls import AdjointCopier, bind
-from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, downwards, index_hint
+from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
 
 Adjoints = dict[Value, Value]
 
@@ -271,7 +271,7 @@ class Reverser:
         length = self.split.get(s)
         if length is None:
             arrays = self._alloc(s, trips)
-            self.saved[s] = SavedLoopValue(bounds, arrays)
+            self.saved[s] = SavedLoopValue(bounds, arrays, counter=counted(s, inits))
             return self._iterations(s, bounds, inits, arrays)
         # Two-level checkpointing (Griewank and Walther, Evaluating Derivatives, ch. 12): segments + length
         # states instead of one for each iteration, and each iteration runs once more.
@@ -282,7 +282,7 @@ class Reverser:
         )
         arrays, marks = self._alloc(s, b.named("min", trips, longest)), self._alloc(s, count)
         last = count - one
-        self.saved[s] = SavedLoopValue(bounds, arrays, marks, count)
+        self.saved[s] = SavedLoopValue(bounds, arrays, marks, count, counted(s, inits))
         q, states = Value(trips.type, "segment"), tuple(Value(p.type, p.hint) for p in s.params)
         with b.block() as stmts:
             for mark, v in zip(marks, states, strict=True):
@@ -567,11 +567,9 @@ class Reverser:
         with b.block() as stmts:
             if isinstance(s, For):
                 self.env[s.index] = index
-            iteration = (index - lo,)
-            for p, array in zip(s.params, self.saved[s].arrays, strict=True):
-                saved = b.load(array, iteration)
+            for k, p in enumerate(s.params):
+                self.env[p] = saved = self.saved[s].at_start(b, k, index, lo)
                 saved.hint = p.hint
-                self.env[p] = saved
             # Inner loops save here, once for each outer iteration, into scratch whose lifetime is this block:
             # memory for nested loops adds up instead of multiplying (docs/adr/0003).
             self.forward(s.body, save=True)

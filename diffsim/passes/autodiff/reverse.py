@@ -96,7 +96,9 @@ def reverse(
         check_simplicity(kernel)
     refusal: GlobalDataAccessError | None = None
     found: Adjoint | None = None
-    for form, allocate in _forms(kernel, new_version if in_place else None):
+    # To copy a memory counts as a store to all of it, whose gradients a detached adjoint would clear.
+    versions = None if detached or not in_place else new_version
+    for form, allocate in _forms(kernel, versions):
         try:
             made = _with_versions(form, allocate, detached=detached, in_place=in_place)
         except GlobalDataAccessError as error:

@@ -23,7 +23,8 @@ from diffsim.ir.nodes import (
     Store,
     While,
 )
-from diffsim.ir.traversal import Rewriter, blocks, task_statements
+from diffsim.ir.traversal import Rewriter, blocks, free_values, task_statements
+from diffsim.passes.analysis.counted_loops import counter_of
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
 _ADVICE = (
@@ -81,8 +82,9 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
     if not found:
         return
     first = found[0]
-    # 1. Reversing a while loop needs its number of iterations, and so a second run.
-    if isinstance(first, While):
+    # 1. Reversing a while loop needs its number of iterations, and so a second run. One that counts up to
+    # a bound, as a range with a break in it does, is a loop like any other.
+    if isinstance(first, While) and counter_of(first) is None:
         raise _refused("a while loop in it", first.span, kernel)
     here = [s for s in block.stmts if isinstance(s, (For, While))]
     # 2. A loop under a branch is emitted twice in the adjoint, for its values and for its adjoint.
@@ -92,7 +94,7 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
         where = "a loop holds several loops" if inside else "it holds loops one after the other"
         raise _refused(where, here[1].span, kernel)
     # 3. Carried values have to be saved for each iteration (`loop_checkpoints.py`).
-    if first.params:
+    if _carries(first):
         raise _refused(
             "a loop carries local variables from iteration to iteration", first.span, kernel
         )
@@ -100,6 +102,17 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
         if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
             raise _refused("a loop stands beside other statements", s.span, kernel)
     _check(kernel, first.body, inside=True)
+
+
+def _carries(s: For | While) -> bool:
+    """Whether an iteration needs what the one before it has computed."""
+    if isinstance(s, For):
+        return bool(s.params)
+    # The counter is the number of the iteration, and a flag that only the condition reads ends the loop.
+    counter, read = counter_of(s), free_values(s.body)
+    return any(
+        p in read for k, p in enumerate(s.params) if counter is None or k != counter.position
+    )
 
 
 def _is_argument(mem: Mem) -> bool:
