@@ -141,3 +141,14 @@ class AdjointCopier(Inliner):
         if isinstance(s, (Check, Print)) or (self.is_inner and isinstance(s, Atomic)):
             return []
         return [self.copy(s)] if self.is_inner else super().stmt(s)
+
+
+def notes_of(call: Stmt) -> tuple[Atomic, Mem] | None:
+    """Return the atomic of a call that notes what it returned, and the notes; None for all else.
+
+    Such calls are made by `passes/instrument/returned_values.py`.
+    """
+    if not isinstance(call, CustomCall) or call.replay is None or len(call.body.stmts) != 2:
+        return None
+    atomic, store = call.body.stmts
+    return (atomic, store.mem) if isinstance(atomic, Atomic) and isinstance(store, Store) else None

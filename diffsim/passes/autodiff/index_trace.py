@@ -32,6 +32,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.traversal import Rewriter, blocks, task_statements, uses
 from diffsim.ir.types import TensorType, i64
 from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.passes.autodiff.replayed_tasks import Replayer, replay, writes_temps
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
@@ -135,6 +136,11 @@ def _repeatable(trace: Kernel, kernel: Kernel) -> bool:
         return False
     task_of = {s: k for k, t in enumerate(kernel.tasks) for s in task_statements(t)}
     written = {s.mem: k for s, k in task_of.items() if isinstance(s, (Store, Atomic))}
+    # A lane's own notes are as it left them.
+    for call in task_of:
+        noted = notes_of(call)
+        if noted is not None:
+            del written[noted[1]]
     for t in trace.tasks:
         for s in task_statements(t):
             # Text that the user wrote may do anything.

@@ -13,11 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diffsim.errors import GlobalDataAccessError
-from diffsim.ir.nodes import LEAVES, Kernel, Load, Mem, Store, Task
+from diffsim.ir.nodes import LEAVES, Const, Kernel, Load, Mem, Store, Task, Value
+from diffsim.ir.traversal import outs, task_statements
 from diffsim.passes.analysis.affine import Element, element_of, task_definitions
-from diffsim.passes.analysis.dependence import Access
+from diffsim.passes.analysis.dependence import Access, accesses_of
 from diffsim.passes.analysis.index_forms import index_forms
 from diffsim.passes.analysis.launch_tests import LaunchTest, apart_test
+from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.passes.autodiff.index_trace import index_trace
 
 _MOST = 256
@@ -113,6 +115,8 @@ class ConditionFinder:
         # The user's word, which `debug=True` checks (`passes/instrument/independence.py`).
         if same_lane and one[0].independent and not _one_for_all(one[0], one[1][0]):
             return
+        if same_lane and one[0] is other[0] and _take_places(one[0], [*one[1], *other[1]]):
+            return
         traces = [index_trace(self.kernel, s.number, s.accesses) for s in sites]
         known = [t for t in traces if t is not None]
         if len(known) < 2:
@@ -160,6 +164,38 @@ def _surely_meet(one: tuple[Task, list[Access]], other: tuple[Task, list[Access]
 def _one_for_all(task: Task, access: Access) -> bool:
     """Whether an access touches the same element in all lanes: nothing in its index belongs to one."""
     return all(base is None or isinstance(base, LEAVES) for base, _ in _element(task, access))
+
+
+def _take_places(task: Task, accesses: list[Access]) -> bool:
+    """Whether each lane accesses an element at a number that an atomic gave to no other lane.
+
+    All accesses have the number, plus the same constant, at the same place of the index.
+    """
+    elements = [_element(task, a) for a in accesses]
+    for axis, (base, _) in enumerate(elements[0][: accesses[0].mem.rank]):
+        same = all(e[axis] == elements[0][axis] for e in elements)
+        if same and base is not None and _is_counted(task, base):
+            return True
+    return False
+
+
+def _is_counted(task: Task, number: Value) -> bool:
+    """Whether a number is what adding a positive constant to one element returned, different each time."""
+    for s in task_statements(task):
+        noted = notes_of(s)
+        if noted is None or number not in outs(s):
+            continue
+        atomic = noted[0]
+        # A count that other statements change may come to the same number again.
+        others = (a for a in accesses_of(task) if a.mem is atomic.mem and a is not atomic)
+        return (
+            atomic.op == "add"
+            and isinstance(atomic.value, Const)
+            and atomic.value.value > 0
+            and _one_for_all(task, atomic)
+            and all(isinstance(a, Load) for a in others)
+        )
+    return False
 
 
 def _element(task: Task, access: Access) -> Element:

@@ -18,6 +18,7 @@ from diffsim.ir.traversal import task_statements
 from diffsim.lang.frontend.expressions import ArrayRef
 from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.arguments import flatten
@@ -123,7 +124,11 @@ class AccessSummary:
     @classmethod
     def of_kernel(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
         """Summarize a kernel's own IR, and let its time axes be versioned by row."""
-        made = cls(ir, arguments, regions.reads(ir), regions.writes(ir))
+        # Notes of what atomics returned are read by adjoints alone.
+        called = (notes_of(s) for t in ir.tasks for s in task_statements(t))
+        notes = {noted[1] for noted in called if noted is not None}
+        reads = (a for a in regions.reads(ir) if a.mem not in notes)
+        made = cls(ir, arguments, reads, regions.writes(ir))
         # At compile time, so that the first launch already stamps by row; stamps of the whole made before
         # stay valid for all rows.
         for a in (*made.reads, *made.writes):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir.nodes import Arg, Mem
+from diffsim.ir.types import ScalarType
 from diffsim.lang.host.source import Source
+from diffsim.passes.instrument.returned_values import note_returned
 from diffsim.runtime import compiler
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.struct_field import StructField
@@ -90,10 +93,12 @@ def translate(
     name_captured_fields(kernel.source)
     # 3. Translate and compile as far as the IR; machine code is made at the launch.
     made = compiler.translate(kernel.source, bindings, tuple(run_time.values()), signature.result)
-    ir = compiler.prepare(made.kernel, given)
+    notes: list[Field] = []
+    ir = note_returned(compiler.prepare(made.kernel, given), functools.partial(_new_notes, notes))
     simplicity = kernel.simplicity or session.options.simplicity
     launch_arguments = LaunchArguments(values, arrays, kernel.source.name)
     special = Specialization(kernel, key, made, ir, launch_arguments, simplicity)
+    special.variants[note_returned] = notes  # kept alive: memories refer to them weakly
     # A dropped field frees its specializations (`Dependencies`), whose keys nobody can ask for any more.
     for p, a in zip(kernel.call_parameters, args, strict=True):
         if p.kind == "template":
@@ -101,6 +106,15 @@ def translate(
     # 4. Refuse now what would be compiled anew at each launch.
     captures.check_lasts(special)
     return special
+
+
+def _new_notes(made: list[Field], name: str, t: ScalarType, shape: tuple[int, ...]) -> Mem:
+    """Return the memory of a new field, which is added to those that were made."""
+    notes = Field(t, (), name=name)
+    notes.place(shape)
+    made.append(notes)
+    memory: Mem = notes._mem
+    return memory
 
 
 def name_captured_fields(source: Source) -> None:
