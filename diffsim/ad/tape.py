@@ -95,7 +95,8 @@ class Tape:
             gradient with respect to the value stored. Refused where one element is given several
             values that have an effect.
         validation: check the global data access rules to the letter, element by element, while the
-            program runs (slow): nothing that was read may be written again.
+            program runs (slow): nothing that was read may be written again, and what was written may
+            only be added to.
         check_nan: look for NaN and infinities after each launch and each adjoint (slow); "nan": for NaN
             alone.
 

@@ -259,19 +259,78 @@ def test_a_needed_value_without_gradient():
     legal(lambda: [soften(), soften(), spring()], L)
 
 
-def test_what_the_ordinary_check_refuses_anyway():
-    """A kernel whose adjoint can not be made is checked while it runs; the first error is this one's."""
+def test_an_element_that_two_iterations_store():
     x, y = fields(2, 4)
     (L,) = fields(1)
     index = ds.field(ds.i32, shape=4)
+    index[1], index[2] = 1, 2
 
     @ds.kernel
     def scatter():
         for i in x:
             y[index[i]] = x[i]
 
-    with pytest.raises(ds.GlobalDataAccessError, match=r"iterations 0 and 3 .* both store y\[0\]"):
-        legal(scatter, L)  # no value was read and then overwritten
+    @ds.kernel
+    def total():
+        for i in y:
+            L[None] += y[i]
+
+    error = violation(scatter, L, r"y\[0\] was written and is then set once more: .* rule 2")
+    assert error.span.line == line_of(scatter, "y[index")
+    assert "add: x[i] += value" in error.hint
+    index[3] = 3
+    legal(lambda: [scatter(), total()], L)
+
+
+def test_an_element_that_two_launches_store():
+    """Only those that meet; rule 2 asks for additions from the second time on, or a constant in between."""
+    (x,), y, v, L = (
+        fields(1, 8),
+        ds.field(ds.f64, shape=8, needs_grad=True),
+        *fields(1, 8),
+        fields(1)[0],
+    )
+
+    @ds.kernel
+    def store(a: ds.i32, b: ds.i32):
+        for i in range(a, b):
+            y[i] = 2.0 * x[i]
+
+    @ds.kernel
+    def add():
+        for i in x:
+            y[i] += x[i]
+
+    @ds.kernel
+    def clear():
+        for i in x:
+            y[i] = 0.0
+
+    @ds.kernel
+    def in_one():
+        for i in x:
+            v[i] = x[i]
+            if i == 5:
+                v[i] = 2.0 * x[i]
+
+    @ds.kernel
+    def total():
+        for i in y:
+            L[None] += y[i]
+
+    def twice(a):
+        store(0, 4)
+        store(a, 8)
+        total()
+
+    error = violation(lambda: twice(3), L, r"y\[3\] was written and is then set once more")
+    assert "written by store" in error.message
+    legal(lambda: twice(4), L)
+    violation(lambda: [add(), store(0, 1)], L, r"y\[0\] was written and is then set")
+    legal(lambda: [store(0, 8), add(), add(), total()], L)
+    legal(lambda: [store(0, 8), clear(), store(0, 8), total()], L)
+    legal(lambda: [store(0, 8), y.fill(0.0), store(0, 8), total()], L)
+    violation(in_one, L, r"v\[5\] was written and is then set once more")
 
 
 # ---- what keeps them

@@ -19,7 +19,13 @@ from diffsim.errors import AutodiffError, DiffsimError, GlobalDataAccessError, S
 from diffsim.ir import types
 from diffsim.ir.nodes import Alloca, Atomic, Check, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
-from diffsim.passes.instrument.shadow_memory import OVERWRITTEN, RACING, Shadow, instrument
+from diffsim.passes.instrument.shadow_memory import (
+    OVERWRITTEN,
+    RACING,
+    REWRITTEN,
+    Shadow,
+    instrument,
+)
 from diffsim.passes.transforms.serialize import serialize
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.instrumentation import Instrumentation, independence_checks
@@ -69,28 +75,34 @@ class Watched:
             error = self.claims.explain(error, check, values)
         # Weak: the kernel's variant outlives the tape, and must not keep its shadow memory.
         validator = self.validator()
-        if validator is None or not error.message.endswith((OVERWRITTEN, RACING)):
+        if validator is None or not error.message.endswith((OVERWRITTEN, REWRITTEN, RACING)):
             return error
         return validator.error(error.message, values[len(check.values) - 1], error.span)  # type: ignore[union-attr]
 
 
-def _noted(special: Specialization) -> set[Load]:
-    """Return the loads to check: of fields with a gradient, and those that the adjoint repeats."""
+def _noted(special: Specialization) -> set[Load | Store | Atomic]:
+    """Return the accesses to check.
+
+    Loads of fields with a gradient, and those that the adjoint repeats; writes of values with a derivative to
+    fields with a gradient.
+    """
     if special.mode.is_detached:
         return set()
     try:
         reads = special.derivative.accesses.reads
         again = {a.stmt.origin for a in reads if isinstance(a.stmt, Load)}
+        active = special.derivative.activity.values
     except AutodiffError:
         # What cannot be differentiated has no adjoint that would repeat loads.
-        again = set()
-    return {
-        s
-        for t in special.ir.tasks
-        for s in task_statements(t)
-        if isinstance(s, Load)
-        and (s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")))
-    }
+        again, active = set(), frozenset()
+    found: set[Load | Store | Atomic] = set()
+    for s in (s for t in special.ir.tasks for s in task_statements(t)):
+        if isinstance(s, Load):
+            if s in again or (s.mem.grad is not None and s.mem.kind in ("field", "array")):
+                found.add(s)
+        elif isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in active:
+            found.add(s)
+    return found
 
 
 class Validator:
@@ -149,6 +161,10 @@ class Validator:
             where = _first(field, index, read != 0)
             message = f"{field.name}[{where or 'None'}] {OVERWRITTEN}"
             raise self.error(message, int(notes[notes != 0].flat[0]), Span.of_caller())
+        # A constant of Python's begins anew: a kernel may then store to the element once.
+        written = values_of(beside["written"]).copy()
+        written[numpy_index(field, index)] = 0
+        beside["written"].storage.from_numpy(written.reshape((*field.shape, -1)))
 
     def error(self, message: str, note: int, span: Span | None) -> GlobalDataAccessError:
         """Return the error for a violation, with both statements that take part in it."""
@@ -158,7 +174,7 @@ class Validator:
         assert isinstance(other, (Load, Store, Atomic))
         verb = "read" if isinstance(other, Load) else "written"
         shown = f"{message}\n  {verb} by {watched.specialization.name}:\n{other.span.text()}"
-        here = "read" if verb == "written" else "written"
+        here = "read" if message.endswith(RACING) else "written"
         return GlobalDataAccessError(f"{shown}\n  {here} here:", span, hint=_HINT)
 
 

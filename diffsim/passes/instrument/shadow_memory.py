@@ -20,6 +20,7 @@ from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import TensorType, i64, tensor
 
 OVERWRITTEN = "was read and is then overwritten: global data access rule 1"
+REWRITTEN = "was written and is then set once more: global data access rule 2"
 RACING = "is read in one iteration of a parallel loop and written in another"
 _STRIDE = (
     1048573  # more than most loops have iterations, so that lanes of a nest have different numbers
@@ -43,7 +44,10 @@ class Shadow:
 
 
 def instrument(
-    kernel: Kernel, shadows: Mapping[Mem, Shadow], start: Mem, noted: Container[Load]
+    kernel: Kernel,
+    shadows: Mapping[Mem, Shadow],
+    start: Mem,
+    noted: Container[Load | Store | Atomic],
 ) -> tuple[Kernel, list[Load | Store | Atomic]]:
     """Return the kernel with notes and checks, and its watched statements: number k is a note of start + k.
 
@@ -51,7 +55,7 @@ def instrument(
         kernel: a prepared kernel.
         shadows: for each watched memory, its shadow.
         start: a single i64, the number that the notes of this launch start from.
-        noted: the loads that count as reads.
+        noted: the loads that count as reads, and the writes of values with a derivative.
     """
     work = _Instrumenter(kernel, shadows, start, noted)
     tasks = tuple(work.task(t) for t in kernel.tasks)
@@ -75,7 +79,7 @@ class _Instrumenter(Rewriter):
         kernel: Kernel,
         shadows: Mapping[Mem, Shadow],
         start: Mem,
-        noted: Container[Load],
+        noted: Container[Load | Store | Atomic],
     ) -> None:
         super().__init__()
         self.builder = Builder(kernel.span)
@@ -140,13 +144,21 @@ class _Instrumenter(Rewriter):
         """Emit the note of a write, and the check that nothing has read the element."""
         shadow = self.shadows[s.mem]
         b = self.builder
-        # Writes are noted only where a load of the same task asks for them.
-        number = self.note(shadow.written, s) if s.mem in self.shared else 0
-        if number:
-            self.write_note(shadow.lane, s.index, self.lane())
         # 0 means that nothing has read the element since the tape began.
         for read in self.parts(shadow.read, s.index):
             self.check(b.named("eq", read, 0), s, OVERWRITTEN, read)
+        active = s in self.noted
+        if active and isinstance(s, Store):
+            # Rule 2: what was written is added to from then on.
+            for written in self.parts(shadow.written, s.index):
+                self.check(b.named("eq", written, 0), s, REWRITTEN, written)
+        if active or s.mem in self.shared:
+            self.note(shadow.written, s)
+        elif isinstance(s, Store):
+            # A constant, which has no derivative: what is stored after it is a first value again.
+            self.write_note(shadow.written, s.index, Const(i64, 0))
+        if s.mem in self.shared:
+            self.write_note(shadow.lane, s.index, self.lane())
 
     def note(self, mem: Mem, s: Load | Store | Atomic) -> int:
         """Note the statement in the element's shadow; return its number."""
