@@ -77,14 +77,19 @@ def made(seed, folder):
     return Program(text, folder / f"made_{next(_count)}.py"), rules
 
 
-# A smaller seed makes no smaller kernel: nothing to shrink.
-@settings(phases=[Phase.explicit, Phase.generate])
+def some(share):
+    """A share of the profile's examples. A smaller seed makes no smaller kernel: nothing to shrink."""
+    count = settings.default.max_examples // share
+    return settings(phases=[Phase.explicit, Phase.generate], max_examples=count)
+
+
+@some(2)
 @given(st.integers(0, 2**31))
 def test_made_kernels(folder, seed):
     check_made(folder, seed)
 
 
-@settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
+@some(4)
 @given(st.integers(0, 2**31))
 def test_made_kernels_as_vectors(folder, seed):
     """The lanes run together wherever they may, and loops go back in segments of two iterations."""
@@ -95,7 +100,7 @@ def test_made_kernels_as_vectors(folder, seed):
         check_made(folder, seed)
 
 
-@settings(phases=[Phase.explicit, Phase.generate], max_examples=settings.default.max_examples // 2)
+@some(4)
 @given(st.integers(0, 2**31), st.booleans())
 def test_made_kernels_in_parts(folder, seed, together):
     """Bodies are cut after every third statement."""

@@ -33,6 +33,8 @@ _FIBER, _STACK = 8 << 10, 64 << 10
 _LOG = 1 << 20
 _HEAP = 64 << 20
 _BARRIER = 1 << 32
+_WHOLE_WARP = 0xFFFFFFFF
+_THREADS = np.arange(MOST_THREADS)
 _INVARIANT, _LOAD, _STORE, _ATOMIC = range(4)
 _BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
 _NOTE = "nounwind willreturn memory(inaccessiblemem: readwrite)"
@@ -146,15 +148,20 @@ class Threads:
 
     def _go_on(self, n):
         """Let those go on who wait for nobody any more; returns whether there were any."""
+        what = int(self.waits[0])
+        if (self.waits[:n] == what).all():
+            if what == -1:
+                return False
+            if what & _BARRIER:
+                self.phase[0] += 1
+                self.waits[:n] = 0
+                return True
+            if what & _WHOLE_WARP == _WHOLE_WARP:
+                self._shuffle(n)
+                return True
         waits = self.waits[:n].tolist()
-        if all(w == -1 for w in waits):
-            return False
         if all(w & _BARRIER for w in waits) and -1 not in waits:
-            if len(set(waits)) > 1:
-                raise Wrong("the threads of a block wait at different barriers")
-            self.phase[0] += 1
-            self.waits[:n] = 0
-            return True
+            raise Wrong("the threads of a block wait at different barriers")
         released = False
         for first in range(0, n, 32):
             warp = waits[first : first + 32]
@@ -176,6 +183,14 @@ class Threads:
         if not released:
             raise Wrong(f"threads wait for others for ever: {[hex(w) for w in waits]}")
         return True
+
+    def _shuffle(self, n):
+        """All threads of the block take their words: they wait at one place, and for their whole warps."""
+        thread = _THREADS[:n]
+        there = thread + self.far[:n]
+        ok = (there < n) & (there // 32 == thread // 32)
+        self.got[:n] = np.where(ok, self.words[np.where(ok, there, 0)], np.uint32(0xDEADBEEF))
+        self.waits[:n] = 0
 
 
 _threads = []

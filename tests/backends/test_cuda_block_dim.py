@@ -1,15 +1,17 @@
 """Blocks of the size that the user gave, in everything that the threads of a block do together."""
 
+import functools
 import re
 
 import numpy as np
 import pytest
 
 import diffsim as ds
-from diffsim.backends.cuda.ptx import assemble
+from diffsim.backends.cuda.ptx import assemble, to_ptx
 from tests.support.emulated_kernel import Emulated
 
 every = pytest.mark.parametrize("n", [1, 8, 32, 64, 96, 128, 512, 1024])
+ASSEMBLED = {1, 64, 96, 1024}  # of the others only what the threads compute is looked at
 few = pytest.mark.parametrize("n", [1, 8, 32, 96, 128])
 
 
@@ -20,6 +22,16 @@ def _f64():
     ds.reset()
 
 
+@functools.cache
+def ptx_of(text):
+    return to_ptx(text, 90)
+
+
+@functools.cache
+def assembled(ptx):
+    assemble(ptx, 90)
+
+
 class Sized(Emulated):
     """A kernel whose parallel loops have blocks of n threads; ptxas takes it, and the PTX says so."""
 
@@ -28,10 +40,16 @@ class Sized(Emulated):
         parallel = [e for e in self.code.entries if e.kind == "parallel"]
         assert parallel
         assert {e.block_dim for e in parallel} == {n}
+        if n not in ASSEMBLED:
+            return
         for e in self.code.entries:
             code = self.ptx[self.ptx.index(f".visible .entry {e.name}(") :]
             assert re.search(r"\.maxntid (\d+)\n", code)[1] == str(e.block_dim)
-        assemble(self.ptx, 90)
+        assembled(self.ptx)
+
+    @property
+    def ptx(self):
+        return ptx_of(self.code.text)
 
 
 def rng(seed=0):
@@ -201,7 +219,7 @@ def test_warps_fold_what_all_lanes_add_to(n):
 @pytest.mark.parametrize("room", ["all", "some", "a few", "one"])
 def test_saved_values_of_loops(n, room):
     """Only as many threads take lanes as find room in the arena: whole warps, or part of one."""
-    lanes, turns = n + 30, 140
+    lanes, turns = n + 30, 40
     x, y = (ds.field(ds.f64, shape=lanes, needs_grad=True) for _ in range(2))
     drive = ds.field(ds.f64, shape=turns, needs_grad=True)
 

@@ -69,15 +69,19 @@ def losses(out):
 @pytest.mark.parametrize(
     "robot", sorted(EXAMPLES.glob("robots/*.json")), ids=lambda path: path.stem
 )
-def test_mass_spring(tmp_path, robot):
-    out, err = run("mass_spring.py", robot, *SHORT, "--out", "here", folder=tmp_path)
+def test_mass_spring(tmp_path, robot, trained):
+    if robot.stem == "walker":
+        out, err, folder = trained
+    else:
+        folder = tmp_path / "here"
+        out, err = run("mass_spring.py", robot, *SHORT, "--out", "here", folder=tmp_path)
     first, last, best = (float(text) for text in re.findall(r"(?:first|last|best) (-?[\d.]+)", out))
     assert best < first, out
     assert best <= last
     assert out.startswith(robot.stem)
     assert re.search(r"walked: before .* m, after .* m = .* body lengths in 0.4 s", out)
     assert err.count("loss") == 4  # the progress bar
-    check_results(tmp_path / "here")
+    check_results(folder)
     for name in RESULTS:
         assert f"wrote {Path('here') / name}" in out
 
@@ -90,14 +94,15 @@ def test_mass_spring_by_default(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """What a training of the walker printed, and the folder of what it wrote."""
+    """What a training of the walker printed, on both streams, and the folder of what it wrote."""
     folder = tmp_path_factory.mktemp("trained")
-    out, _ = run("mass_spring.py", *SHORT, "--seed", 5, "--out", "one", folder=folder)
-    return out, folder / "one"
+    walker = EXAMPLES / "robots" / "walker.json"
+    out, err = run("mass_spring.py", walker, *SHORT, "--seed", 5, "--out", "here", folder=folder)
+    return out, err, folder / "here"
 
 
 def test_mass_spring_is_deterministic_and_resumes(tmp_path, trained):
-    printed, kept = trained
+    printed, _, kept = trained
     for name, seed in (("two", 5), ("other", 6)):
         run("mass_spring.py", *SHORT, "--seed", seed, "--out", name, folder=tmp_path)
     folders = kept, tmp_path / "two", tmp_path / "other"
@@ -113,7 +118,7 @@ def test_mass_spring_is_deterministic_and_resumes(tmp_path, trained):
 
 
 def test_mass_spring_refuses_weights_of_another_robot(tmp_path, trained):
-    _, kept = trained
+    *_, kept = trained
     hopper = EXAMPLES / "robots" / "hopper.json"
     for weights, message in (
         (

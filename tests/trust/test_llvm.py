@@ -171,35 +171,41 @@ ds.pow(ds.pow(x, 2.0), 0.5); ds.exp2(x) * ds.exp2(-x); ds.tan(ds.atan2(x, x + 1.
 """
 """What LLVM rewrites, or has no instruction for, of a float x and a small integer n."""
 
-BODY = """
-@ds.kernel
-def maps():
-    for i in y:
+LOOPS = {
+    "maps": """
+    for i in y{k}:
         x, n = xs[i], ns[i]
-        y[i] = ds.cast({call}, ds.{t})
-
-@ds.kernel
-def loops():
-    for i in y:
+        y{k}[i] = ds.cast({call}, ds.{t})
+""",
+    "loops": """
+    for i in y{k}:
         x, n = xs[i], ns[i]
         s = ds.{t}(0)
         for j in range(3):
             s += ds.cast({call}, ds.{t})
-        y[i] = s / 3
-
-@ds.kernel
-def serial():
+        y{k}[i] = s / 3
+""",
+    "serial": """
     for _ in range(1):
         for i in range(20):
             x, n = xs[i], ns[i]
-            y[i] = ds.cast({call}, ds.{t})
-
-@ds.kernel
-def extremes():
-    for i in y:
+            y{k}[i] = ds.cast({call}, ds.{t})
+""",
+    "extremes": """
+    for i in y{k}:
         x, n = xs[i], ns[i]
-        ds.atomic_max(top[None], ds.sin(ds.cos(ds.cast({call}, ds.{t}))))
-"""
+        ds.atomic_max(top{k}[None], ds.sin(ds.cos(ds.cast({call}, ds.{t}))))
+""",
+}
+
+
+def kernels(calls, t):
+    """Kernels of each kind, with a loop for each call."""
+    return "".join(
+        f"@ds.kernel\ndef {name}():"
+        + "".join(loop.format(k=k, call=call, t=t) for k, call in enumerate(calls))
+        for name, loop in LOOPS.items()
+    )
 
 
 @pytest.mark.parametrize("simd", [False, True])
@@ -209,30 +215,32 @@ def test_whatever_llvm_makes_of_a_function_can_be_linked(t, fast_math, simd, mon
     monkeypatch.setattr(vectorize, "_ALWAYS", simd)
     ds.init(arch=ds.cpu, fast_math=fast_math)
     fp = getattr(ds, t)
-    xs, y, ns = ds.field(fp, 20), ds.field(fp, 20), ds.field(ds.i32, 20)
-    top = ds.field(fp, (), needs_grad=True)
-    x, n = np.linspace(0.3, 1.4, 20).astype(fp.numpy), (np.arange(20) % 5).astype(np.int32)
-    for k, call in enumerate(CALLS.replace("T", t).replace("\n", ";").split(";")):
-        call = call.strip()
-        if not call:
-            continue
-        file = tmp_path / f"case{k}.py"
-        file.write_text(BODY.format(t=t, call=call))
-        space = {"ds": ds, "xs": xs, "y": y, "ns": ns, "top": top}
+    xs, ns = ds.field(fp, 20), ds.field(ds.i32, 20)
+    xs.from_numpy(np.linspace(0.3, 1.4, 20).astype(fp.numpy))
+    ns.from_numpy((np.arange(20) % 5).astype(np.int32))
+    for line, calls in enumerate(CALLS.replace("T", t).strip().splitlines()):
+        calls = [call.strip() for call in calls.split(";")]
+        ys = [ds.field(fp, 20) for _ in calls]
+        tops = [ds.field(fp, (), needs_grad=True) for _ in calls]
+        space = {"ds": ds, "xs": xs, "ns": ns}
+        for k, (y, top) in enumerate(zip(ys, tops, strict=True)):
+            space.update({f"y{k}": y, f"top{k}": top})
+        file = tmp_path / f"line{line}.py"
+        file.write_text(kernels(calls, t))
         exec(compile(file.read_text(), str(file), "exec"), space)
-        xs.from_numpy(x)
-        ns.from_numpy(n)
         outs = []
         for kernel in ("maps", "loops", "serial"):
-            y.fill(0)
+            for y in ys:
+                y.fill(0)
             space[kernel]()
-            outs.append(y.to_numpy())
-        top[None] = -np.inf
+            outs.append([y.to_numpy() for y in ys])
+        for top in tops:
+            top[None] = -np.inf
         space["extremes"]()
-        near = 2e-5 if t == "f32" else 1e-12
-        near = 1e-3 if fast_math and t == "f32" and "pow" in call else near
-        for other in outs[1:]:
-            assert np.allclose(outs[0], other, rtol=near, atol=near, equal_nan=True), call
-        assert top[None] == pytest.approx(np.sin(np.cos(outs[0].astype(float))).max(), rel=1e-4), (
-            call
-        )
+        for call, top, first, *others in zip(calls, tops, *outs, strict=True):
+            near = 2e-5 if t == "f32" else 1e-12
+            near = 1e-3 if fast_math and t == "f32" and "pow" in call else near
+            for other in others:
+                assert np.allclose(first, other, rtol=near, atol=near, equal_nan=True), call
+            expected = np.sin(np.cos(first.astype(float))).max()
+            assert top[None] == pytest.approx(expected, rel=1e-4), call
