@@ -18,6 +18,7 @@ import reprlib
 import sys
 import types
 import warnings
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -306,8 +307,93 @@ class UnknownAttributeError(FieldError, AttributeError):
     """A name that an object does not have, or one that can not be assigned."""
 
 
+_SWITCH = 'ds.init(rules="lifted")'
+KEEP = 'let the tape keep what was there: ds.Tape(loss, in_place="save")'
+"""The option that lifts the first access rule for one tape."""
+_COST = "at the cost of memory (tape.stats())"
+
+
+def or_lifted(advice: str) -> str:
+    """Return the advice of a refusal by a rule: what to write instead, and what lifts the rule."""
+    return f"{advice}; {_SWITCH} lifts the rule for the whole program, {_COST}"
+
+
 class AutodiffError(DiffsimError):
-    """A gradient that diffsim can not give exactly, refused where it is asked for."""
+    """A gradient that diffsim can not give exactly, refused where it is asked for.
+
+    Attributes:
+        narrower: of a refusal by a rule, the option that would lift it for one kernel or tape.
+        is_lifted: whether lifting the rules would give the gradient.
+        others: where there is more than one refusal, each of them.
+    """
+
+    def __init__(
+        self, message: str, span: Span | None, hint: str | None = None, *, narrower: str = ""
+    ) -> None:
+        super().__init__(message, span, hint)
+        self.narrower = narrower
+        self.is_lifted = False
+        self.others: tuple[AutodiffError, ...] = ()
+        self._alone = str(self)
+
+    @property
+    def parts(self) -> tuple[AutodiffError, ...]:
+        """The refusals that it is made of."""
+        return self.others or (self,)
+
+    def advising(self, *, switch: bool = True) -> AutodiffError:
+        """Return the error with the advice to lift the rule: by its option, and by the switch for all."""
+        advice = f"{self.hint}, or {self.narrower}" if self.narrower else self.hint or ""
+        alone = self.advising_to(advice)
+        if not switch:
+            return alone
+        made = self.advising_to(or_lifted(advice))
+        made.is_lifted = True
+        made._alone = str(alone)
+        return made
+
+    def advising_to(self, hint: str) -> AutodiffError:
+        """Return the error with other advice."""
+        return type(self)(self.message, self.span, hint)
+
+    def briefly(self) -> str:
+        """Write the error without the advice that is the same for all."""
+        return self._alone
+
+
+def together(errors: Sequence[AutodiffError]) -> AutodiffError:
+    """Return one error for several refusals, each with its own advice."""
+    parts = list(
+        {_place_of(e): e for error in reversed(errors) for e in reversed(error.parts)}.values()
+    )
+    parts.sort(key=_line_of)
+    if len(parts) == 1:
+        return parts[0]
+    lifted = [str(k) for k, e in enumerate(parts, 1) if e.is_lifted]
+    text = [f"the gradient is refused for {len(parts)} reasons"]
+    if lifted:
+        which = "all of them" if len(lifted) == len(parts) else ", ".join(lifted)
+        text.append(f"  To do for {which}: {_SWITCH}, {_COST}")
+    text += [f"{k}. {e.briefly()}" for k, e in enumerate(parts, 1)]
+    classes = {type(e) for e in parts}
+    kind = classes.pop() if len(classes) == 1 else AutodiffError
+    made = kind("\n".join(text), None, None)
+    made.span, made.others = parts[0].span, tuple(parts)
+    made.is_lifted = len(lifted) == len(parts)
+    return made
+
+
+def _line_of(error: AutodiffError) -> tuple[str, int]:
+    return ("", 0) if error.span is None else (error.span.file, error.span.line)
+
+
+def _place_of(error: AutodiffError) -> tuple[object, ...]:
+    """Return what two refusals have in common that say the same."""
+    first = type(error), error.message.partition("\n")[0]
+    # A value that is read and changed in several lines is one to rewrite where it is read.
+    if error.message.endswith("read here:"):
+        return *first, *_line_of(error)
+    return *first, frozenset(re.findall(r"^  File .*, line \d+", str(error), re.MULTILINE))
 
 
 class KernelSimplicityError(AutodiffError):
@@ -315,7 +401,13 @@ class KernelSimplicityError(AutodiffError):
 
 
 class GlobalDataAccessError(AutodiffError):
-    """A gradient needs a field's value that the program has changed since."""
+    """A gradient needs a field's value that the program has changed since.
+
+    Attributes:
+        written_at: of a value that was overwritten after the launch which needs it, the clock's reading.
+    """
+
+    written_at: int | None = None
 
 
 class MissingGradientError(AutodiffError):

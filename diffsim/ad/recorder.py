@@ -7,6 +7,7 @@ of theirs in its place, and report to it as an `EnclosingRecorder`.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -140,6 +141,15 @@ def lend_adjoints(special: Specialization, args: tuple[Any, ...]) -> bool:
     # All of them at once: each time the kernels are compiled anew.
     lent = [f for f in found if isinstance(f, Field) and lend_adjoint(f)]
     return bool(lent)
+
+
+def _fix_activity(special: Specialization) -> None:
+    """Determine what is active in a launch now: fields that are lent adjoints later hold constants yet."""
+    # What the analysis refuses is refused where the gradient is asked for.
+    with contextlib.suppress(AutodiffError):
+        if special.differentiable:
+            special.derivative.refusal  # noqa: B018 - made now, as the next line's
+        special.derivative.activity  # noqa: B018
 
 
 def enclosing_recorder() -> EnclosingRecorder | None:
@@ -307,6 +317,8 @@ class TapeRecorder(EnclosingRecorder):
         record = self.record
         if special not in record.alive:
             record.alive[special] = special.dependencies.alive()  # the adjoint will need them
+            if self.lifting:
+                _fix_activity(special.in_place if self.saving else special)
         # Arguments that the program may change later are copied; the loop over classes is quicker than
         # a call for each argument, as nearly all arguments are immutable numbers.
         given = args

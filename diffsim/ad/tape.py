@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from diffsim.ad.checks.broken_chains import check_chain
 from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
 from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
+from diffsim.ad.checks.refusals import refuse_program, with_others
 from diffsim.ad.record.dot import draw
 from diffsim.ad.record.entries import Replaced, Scope, all_written
 from diffsim.ad.record.entry import fields_of
@@ -34,7 +34,6 @@ from diffsim.ad.reverse.backward import (
     ClearedGradients,
     Hook,
     forget_values,
-    make_adjoints,
     run_adjoints,
 )
 from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
@@ -388,7 +387,11 @@ class Tape:
         session.passes.add(this_thread)
         try:
             self._compute_gradients(loss, seeds)
-        except BaseException as error:
+        except BaseException as first:
+            recorder = self.recorder
+            error = with_others(
+                first, recorder.record, saving=recorder.saving, ended_at=recorder.integrity.ended_at
+            )
             # Half a backward pass leaves sums that lack terms but look like gradients: they become NaN
             # instead (docs/adr/0016). An unchanged clock means that nothing was written yet.
             self._failed = True
@@ -398,7 +401,9 @@ class Tape:
                     lambda: self._touched(seeds, clock),
                     "tape.zero(), or a new run of a tape with a loss, sets them to 0.",
                 )
-            raise
+            if error is first:
+                raise
+            raise error from None
         finally:
             session.passes.discard(this_thread)
 
@@ -433,7 +438,6 @@ class Tape:
         # These checks depend on the entries and their order only, and a replay repeats both.
         known = replay is not None and replay.checked  # the same entries, in the same order
         if not known:
-            check_chain(record)
             check_seeds(record)
             # Before the adjoints: whether a write from Python clears its gradient depends on it.
             mark_inputs(record, self.keeps_inputs)
@@ -441,7 +445,7 @@ class Tape:
         check_cuts(record, {f: s for f, s in seeds.items() if f is not loss}, integrity)
         # Compiles them all: what cannot be differentiated is refused with nothing changed.
         if not known:
-            make_adjoints(record.firsts())
+            refuse_program(record, saving=self.recorder.saving, ended_at=integrity.ended_at)
         if replay is None or not known or replay.asks:
             check_launches(record)
         if not known or loss is not self.loss:

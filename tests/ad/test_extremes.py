@@ -586,8 +586,27 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("in_place", ["refuse", "save"])
-@pytest.mark.parametrize("name", REFUSED)
+# What a tape that saves launches loop by loop.
+LOOP_BY_LOOP = [
+    "a minimum after it",
+    "a store in a later loop",
+    "read between two",
+    "a sum of the same kernel",
+    "something made of such a sum",
+    "a local that is added to",
+    "read and squared before",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "in_place"),
+    [
+        (n, how)
+        for n in REFUSED
+        for how in ("refuse", "save")
+        if how == "refuse" or n not in LOOP_BY_LOOP
+    ],
+)
 def test_refused(name, in_place):
     space = {"ds": ds, **{f: field(4) for f in "xyzm"}, "loss": field()}
     make(f'@ds.kernel(simplicity="relaxed")\ndef k():{REFUSED[name]}', space)
@@ -615,11 +634,23 @@ ALLOWED = {
     ("name", "in_place"), [(n, how) for n in ALLOWED for how in ("refuse", "save")]
 )
 def test_allowed(name, in_place):
-    """Against central differences of a weighted sum of everything."""
     fields = {f: field(4) for f in "xyz"} | {"m": field(8)}
-    start = {n: numbers(*f.shape, seed=k) for k, (n, f) in enumerate(fields.items())}
     space = {"ds": ds, **fields}
     make(f"@ds.kernel\ndef k():\n    for i in range(4):\n        {ALLOWED[name]}\n", space)
+    compare(fields, space["k"], in_place)
+
+
+@pytest.mark.parametrize("name", LOOP_BY_LOOP)
+def test_loop_by_loop(name):
+    fields = {f: field(4) for f in "xyzm"}
+    space = {"ds": ds, **fields}
+    make(f'@ds.kernel(simplicity="relaxed")\ndef k():{REFUSED[name]}', space)
+    compare(fields, space["k"], "save")
+
+
+def compare(fields, kernel, in_place):
+    """Compare gradients with central differences of a weighted sum of everything."""
+    start = {n: numbers(*f.shape, seed=k) for k, (n, f) in enumerate(fields.items())}
     weights = {n: numbers(*f.shape, seed=9 + k) for k, (n, f) in enumerate(fields.items())}
 
     def load(values):
@@ -628,13 +659,13 @@ def test_allowed(name, in_place):
 
     def value(values):
         load(values)
-        space["k"]()
+        kernel()
         return sum((fields[n].to_numpy() * w).sum() for n, w in weights.items())
 
     load(start)
     tape = ds.Tape(in_place=in_place)
     with tape:
-        space["k"]()
+        kernel()
     for n, f in fields.items():
         f.grad.from_numpy(weights[n])
     sweep(tape.entries, tape.recorder.integrity)

@@ -6,40 +6,62 @@ that is stored for output alone breaks nothing. So the search follows lost value
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from diffsim.errors import AutodiffError, MissingGradientError, Span
+from diffsim.errors import AutodiffError, MissingGradientError, Span, together
 from diffsim.ir.nodes import Atomic, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.autodiff.activity import Activity, missing_gradient, second_order
 from diffsim.runtime.fields.device_array import DeviceArray
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.ad.record.entries import Copied, Launched, Wrote
     from diffsim.ad.record.record import Record
     from diffsim.runtime.kernels.specialization import Specialization
 
-Loss = tuple[Any, Store | Atomic | Span | None, bool]
-"""Where an active value was lost: the memory (referenced, so that its id is not reused), the statement, and
-whether the value was a gradient."""
+
+class Loss(NamedTuple):
+    """Where an active value was lost.
+
+    Attributes:
+        memory: what it was stored to (referenced, so that its id is not reused).
+        place: the statement.
+        second: whether the value was a gradient.
+        by_python: whether Python computed it.
+        in_function: whether a function with a gradient of its own stored it.
+    """
+
+    memory: Any
+    place: Store | Atomic | Span | None
+    second: bool
+    by_python: bool = False
+    in_function: bool = False
 
 
 def check_chain(entries: Record) -> None:
     """Refuse a program in which an active value passes through a float field without gradient.
 
     Raises:
-        MissingGradientError, AutodiffError: with the line where the value was lost.
+        MissingGradientError, AutodiffError: with the lines where values were lost.
     """
+    if found := broken_chains(entries):
+        raise together(found)
+
+
+def broken_chains(entries: Record) -> list[AutodiffError]:
+    """Return an error for each place where an active value that is used later was lost."""
     # Nearly all programs end here: the search itself goes through every entry in order.
     if not any(entry.may_break_chain() for entry in entries.firsts()):
-        return
+        return []
     search = _Search()
     for entry in entries:
         entry.follow(search)
+    return search.errors
 
 
 class _Search:
@@ -47,9 +69,11 @@ class _Search:
 
     Attributes:
         broken: for each memory (`key`) that an active value was lost in, where that was.
+        errors: the uses of such values.
     """
 
     def __init__(self) -> None:
+        self.errors: list[AutodiffError] = []
         self.broken: dict[int, Loss] = {}
 
     def launched(self, entry: Launched) -> None:
@@ -65,13 +89,14 @@ class _Search:
             # Reversed, so that the first statement is the one that stays in the dictionary, for the
             # message.
             for s in reversed(leaks):
-                lost[key(objects[s.mem])] = objects[s.mem], s, second
+                lost[key(objects[s.mem])] = Loss(objects[s.mem], s, second)
         # What was lost before is looked up before this launch's own losses are added.
         where_broken = {m: self.find(f) for m, f in objects.items()}
         for mem, found in where_broken.items():
             # Within a kernel a value may be lost in one statement and used in a later one.
             if found is not None or mem in special.derivative.read_after_leak:
-                _follow_value(special, mem, found or lost[key(objects[mem])], objects, lost)
+                where = found or lost[key(objects[mem])]
+                self.errors += _follow_value(special, mem, where, objects, lost)
         for name, where in lost.items():
             self.broken.setdefault(name, where)
 
@@ -86,30 +111,31 @@ class _Search:
             return
         for s in leaks:
             f = special.object_of(s.mem, entry.given)
-            self.broken.setdefault(key(f), (f, s, False))
+            self.broken.setdefault(key(f), Loss(f, s, False, in_function=True))
 
     def wrote(self, entry: Wrote) -> None:
         # A whole field set from Python holds constants again: the lost value is gone.
         if entry.index is None:
             self.broken.pop(key(entry.field), None)
         if entry.lost_at is not None:
-            self.broken.setdefault(key(entry.field), (entry.field, entry.lost_at, False))
+            lost = Loss(entry.field, entry.lost_at, False, by_python=True)
+            self.broken.setdefault(key(entry.field), lost)
 
     def copied(self, entry: Copied) -> None:
         target, source = entry.target, entry.source
         where = self.broken.get(key(source))
         if where is None and source.is_grad:
-            where = (source, entry.span, True)
+            where = Loss(source, entry.span, True)
         # Three cases: into a gradient the lost value must not get; a field without one passes it on, or
         # loses it newly; a copy of constants over the whole field ends it.
         if target.adjoint is not None:
             if where is not None:
-                raise _error(where, f"a copy to {target.name}")
+                self.errors.append(_error(where, f"a copy to {target.name}"))
         elif target.dtype.is_float and not target.is_grad:
             if where is not None:
                 self.broken[key(target)] = where
             elif source.adjoint is not None:
-                self.broken[key(target)] = (target, entry.span, False)
+                self.broken[key(target)] = Loss(target, entry.span, False)
             elif entry.to is None:
                 self.broken.pop(key(target), None)
 
@@ -124,11 +150,11 @@ class _Search:
 
 def _follow_value(
     special: Specialization, mem: Mem, where: Loss, objects: dict[Mem, Any], lost: dict[int, Loss]
-) -> None:
+) -> list[AutodiffError]:
     """Follow a value lost in `mem` through a kernel, and add the memories in which it is lost again.
 
-    Raises:
-        AutodiffError: it gets into a field with a gradient, or is returned.
+    Returns:
+        An error if it gets into a field with a gradient, or is returned.
     """
     # Activity analysis with the lost value's memory as the only source: whether it reaches anything
     # that has a gradient, or is merely stored for output.
@@ -136,12 +162,13 @@ def _follow_value(
     for t in special.ir.tasks:
         for s in task_statements(t):
             if isinstance(s, (Store, Atomic)) and s.mem.grad is not None and s.value in flow.values:
-                raise _error(where, special.kernel.source.name)
+                return [_error(where, special.kernel.source.name)]
     if special.ir.result in flow.temps:
-        raise _error(where, special.kernel.source.name)
+        return [_error(where, special.kernel.source.name)]
     for leak in flow.leaks:
         f = objects[leak.mem]
-        lost.setdefault(key(f), (f, leak, where[2]))
+        lost.setdefault(key(f), Loss(f, leak, where.second))
+    return []
 
 
 def key(f: Any) -> int:
@@ -155,10 +182,12 @@ def key(f: Any) -> int:
 
 def _error(where: Loss, reader: str) -> AutodiffError:
     """Return the error for a lost value that is used by a kernel or copy."""
-    thing, place, second = where
+    thing, place, second, *_ = where
     if isinstance(place, (Store, Atomic)):
         name = name_in_launch(place.mem, thing)
-        return second_order(place) if second else missing_gradient(place, reader, name)
+        if second:
+            return second_order(place)
+        return _with_switch(missing_gradient(place, reader, name), where)
     name = thing.name if isinstance(thing, Field) else "the array"
     if second:
         return AutodiffError(
@@ -166,8 +195,18 @@ def _error(where: Loss, reader: str) -> AutodiffError:
             place,
             hint="copy it before the tape starts: then it is a constant",
         )
-    return MissingGradientError(
+    error = MissingGradientError(
         f"{name} has no gradient and stands between the inputs and the loss ({reader} reads it)",
         place,
-        hint=f"declare {name} with needs_grad=True",
+        # Python's own arithmetic has no gradient, whatever the field has.
+        hint="compute it in a kernel"
+        if where.by_python
+        else f"declare {name} with needs_grad=True",
     )
+    return _with_switch(error, where)
+
+
+def _with_switch(error: MissingGradientError, where: Loss) -> AutodiffError:
+    """Return the error with the advice to lift the rule, where a tape can lend the memory a gradient."""
+    may_lend = isinstance(where.memory, Field) and not (where.by_python or where.in_function)
+    return error.advising() if may_lend and not session.options.lifts_rules else error

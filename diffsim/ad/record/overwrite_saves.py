@@ -178,7 +178,10 @@ def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
     """Return the boxes that a launch overwrites although its own adjoint loads their old values."""
     # Dicts as ordered sets, so that copies are made in the same order in every run.
     own: dict[Box, None] = {}
-    if not special.differentiable or not special.derivative.restored:
+    # What has no adjoint is refused where a gradient is asked for, with all that is refused besides.
+    if not special.differentiable or special.derivative.refusal is not None:
+        return own
+    if not special.derivative.restored:
         return own
     written = [special.box(a, args) for a in special.accesses.writes]
     for a in special.derivative.accesses.reads:
@@ -267,7 +270,8 @@ class OverwriteSaver:
     def after_launch(self, special: Specialization, args: tuple[Any, ...]) -> None:
         """Add what the adjoint of a launch will load to the needs."""
         own = _own(special, args)
-        for a in special.derivative.accesses.reads if special.differentiable else ():
+        made = special.differentiable and special.derivative.refusal is None
+        for a in special.derivative.accesses.reads if made else ():
             box = special.box(a, args)
             # Its own copies are made already, and hold the values from before the launch.
             if box is not None and box not in own:

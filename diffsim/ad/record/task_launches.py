@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from diffsim.errors import AutodiffError
 from diffsim.ir.nodes import Mem
 from diffsim.passes.autodiff.split_tasks import split_tasks, temporaries
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.specialization import Specialization
-
-if TYPE_CHECKING:
-    from diffsim.ir import nodes
 
 
 class TaskLaunches:
@@ -25,7 +21,7 @@ class TaskLaunches:
     def __init__(self, whole: Specialization) -> None:
         self._fields: list[Field] = []  # kernels keep none alive
         self.parts: Sequence[Specialization] = ()
-        if _may_be_split(whole) and not _has_adjoint(whole):
+        if whole.may_be_split and not _has_adjoint(whole):
             parts = self._split(whole)
             # Where that does not help either, the whole kernel's refusal says more.
             if all(map(_has_adjoint, parts)):
@@ -70,18 +66,6 @@ def saved_as(special: Specialization) -> Sequence[Specialization]:
     return TaskLaunches.of(special).parts or (special.in_place,)
 
 
-def _may_be_split(special: Specialization) -> bool:
-    ir: nodes.Kernel = special.ir
-    # Each launch draws numbers of its own, so the tasks would draw others than the kernel.
-    return len(ir.tasks) > 1 and ir.result is None and not special.translation.uses_random
-
-
 def _has_adjoint(special: Specialization) -> bool:
     """Whether its gradient is one that a saving tape can give."""
-    if not special.differentiable:
-        return True
-    try:
-        special.in_place.derivative.ir  # noqa: B018 - made now
-    except AutodiffError:
-        return False
-    return True
+    return not special.differentiable or special.in_place.derivative.refusal is None

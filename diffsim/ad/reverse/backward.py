@@ -146,14 +146,6 @@ def sweep(record: Record, integrity: RecordIntegrity) -> None:
     run_adjoints(record, integrity, restores=False)
 
 
-def make_adjoints(entries: Iterable[Entry]) -> None:
-    """Compile all adjoints: one that cannot be made is refused before any gradient is changed."""
-    # A set: many entries, few kernels.
-    for special in {entry.special_to_reverse() for entry in entries}:
-        if special is not None:
-            special.derivative.launch  # noqa: B018 - compiled now
-
-
 def forget_values(entries: Iterable[Entry]) -> None:
     """Clear the gradients of followed values, which an earlier pass that failed may have left."""
     for entry in entries:

@@ -22,10 +22,10 @@ to each launch: the adjoint is made under conditions (`launch_conditions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from diffsim.errors import GlobalDataAccessError
+from diffsim.errors import KEEP, AutodiffError, GlobalDataAccessError, together
 from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.access_order import AccessSite, Section, sections_of
@@ -85,7 +85,6 @@ def check_access(
         for s in task_statements(t)
         if isinstance(s, Load) and s.origin is not s
     }
-    _check_gradients_read(adjoint)
     work = _Checker(primal, repeated, activity, in_place=in_place, divisible=divisible)
     work.versions = versions
     # Sections (bounds and bodies of tasks) run one after the other, lanes within a section in no order.
@@ -117,13 +116,15 @@ def check_access(
                     work.later(section, section.loads[mem], sections[k], final=True)
             work.unwritten(section, section.loads[mem])
     work.extremes(sections)
-    work.conditions.refuse_races(work.between)
-    conditions = work.conditions.conditions(work.before | versions)
+    conditions = work.conditions_found()
+    refused = [*_gradients_read(adjoint), *work.refused]
+    if refused:
+        raise together(refused)
     return Needed(frozenset(work.before), conditions, tuple(work.between))
 
 
-def _check_gradients_read(adjoint: Kernel) -> None:
-    """Refuse a gradient that the kernel reads (as a constant) and that its own adjoint adds to."""
+def _gradients_read(adjoint: Kernel) -> Iterator[GlobalDataAccessError]:
+    """Yield an error for each gradient that the kernel reads (as a constant) and its own adjoint adds to."""
     written = {
         s.mem for t in adjoint.tasks for s in task_statements(t) if isinstance(s, (Store, Atomic))
     }
@@ -132,7 +133,7 @@ def _check_gradients_read(adjoint: Kernel) -> None:
             # The adjoint may have added to it before it loads it; the primal read it without those
             # additions.
             if isinstance(s, Load) and s.origin is not s and s.mem.is_grad and s.mem in written:
-                raise GlobalDataAccessError(
+                yield GlobalDataAccessError(
                     f"the gradient needs {s.mem.name} as it was read here, and changes it itself",
                     s.origin.span,
                     hint=f"copy {s.mem.name} into another field before, and read that one",
@@ -149,6 +150,7 @@ class _Checker:
         repeated: the primal's loads and updates that the finished adjoint repeats.
         extreme: memories whose final value some adjoint compares with.
         conditions: what each launch must be asked.
+        refused: what no launch may do.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class _Checker:
         divisible: Callable[[Mem], bool],
     ) -> None:
         self.conditions = ConditionFinder(primal)
+        self.refused: list[AutodiffError] = []
         self.in_place = in_place
         self.divisible = divisible
         self.versions: frozenset[Mem] = frozenset()
@@ -211,10 +214,28 @@ class _Checker:
 
     def leave_to_launch(
         self, one: Place, other: Place, error: GlobalDataAccessError, *, same_lane: bool
-    ) -> None:
-        """Let each launch find out whether accesses meet, or raise the error where it can not."""
+    ) -> bool:
+        """Let each launch find out whether accesses meet, or refuse them where it can not.
+
+        Returns:
+            Whether a launch can find out.
+        """
         sites = [(section.task, [p.stmt for p in places]) for section, places in (one, other)]
-        self.conditions.add(sites[0], sites[1], same_lane=same_lane, otherwise=error)
+        try:
+            self.conditions.add(sites[0], sites[1], same_lane=same_lane, otherwise=error)
+        except GlobalDataAccessError as refusal:
+            self.refused.append(refusal)
+            return False
+        return True
+
+    def conditions_found(self) -> tuple[LaunchCondition, ...]:
+        """Return what each launch must be asked."""
+        try:
+            self.conditions.refuse_races(self.between)
+            return self.conditions.conditions(self.before | self.versions)
+        except GlobalDataAccessError as refusal:
+            self.refused.append(refusal)
+            return ()
 
     def later(
         self, here: Section, loads: list[AccessSite], section: Section, *, final: bool = False
@@ -239,7 +260,10 @@ class _Checker:
                 if not section.same_lane(load, group.first):
                     error = _racing(load.stmt, group.first.stmt)
                     here = (section, [load])
-                    self.leave_to_launch(here, (section, group.sites), error, same_lane=True)
+                    if not self.leave_to_launch(
+                        here, (section, group.sites), error, same_lane=True
+                    ):
+                        continue
                 # Sound if the last write of the group precedes the load in every lane: the element is
                 # final then.
                 if needed and not section.before(group.last, load):
@@ -271,7 +295,7 @@ class _Checker:
             summed = _summed(sections)
             for number, place in found:
                 for load in sections[number].loads_of(summed):
-                    raise _summed_up(place.stmt, load.stmt)
+                    self.refused.append(_summed_up(place.stmt, load.stmt))
         for number, place in found:
             mem = place.stmt.mem
             for other, section in enumerate(sections):
@@ -291,10 +315,11 @@ class _Checker:
             return
         if ahead == 0:
             if not section.same_lane(place, write):
-                raise _unordered(place.stmt, write.stmt)
+                self.refused.append(_unordered(place.stmt, write.stmt))
+                return
             if section.before(write, place):
                 return
-        raise _changed(place.stmt, write.stmt)
+        self.refused.append(_changed(place.stmt, write.stmt))
 
     def _check_read(
         self,
@@ -321,7 +346,8 @@ class _Checker:
             ):
                 continue
             if later > at or not sections[at].before(other, load):
-                raise _between(load.stmt, other.stmt)
+                self.refused.append(_between(load.stmt, other.stmt))
+                return
 
     def stores(self, section: Section, mem: Mem) -> None:
         """Check writes of different lanes to one element, which are unordered if one of them stores."""
@@ -413,15 +439,13 @@ def _stale(load: Access, write: Access, kept: bool) -> GlobalDataAccessError:
         hint = "compute in a local variable and store that once, or split the kernel in two"
     else:
         why = "and the kernel changes it later"
-        hint = (
-            f"write into another field (or another row: {name}[t + 1, ...]), or let the tape keep what was "
-            'there: ds.Tape(loss, in_place="save")'
-        )
+        hint = f"write into another field (or another row: {name}[t + 1, ...])"
     return GlobalDataAccessError(
         f"the gradient needs {name} as it was read, {why}: global data access rule 1\n"
         f"  changed here:\n{write.span.text()}\n  read here:",
         load.span,
         hint=hint,
+        narrower="" if kept else KEEP,
     )
 
 

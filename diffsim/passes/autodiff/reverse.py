@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from diffsim.errors import AutodiffError, GlobalDataAccessError
+from diffsim.errors import AutodiffError, GlobalDataAccessError, together
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     LEAVES,
@@ -40,7 +40,7 @@ from diffsim.passes.autodiff.launch_conditions import LaunchCondition
 from diffsim.passes.autodiff.loop_checkpoints import too_long
 from diffsim.passes.autodiff.region_adjoint import Reverser, updated_element
 from diffsim.passes.autodiff.replayed_tasks import replay, writes_temps
-from diffsim.passes.autodiff.simplicity import check_simplicity
+from diffsim.passes.autodiff.simplicity import refused_shapes
 from diffsim.passes.autodiff.task_versions import (
     NewVersion,
     Versioned,
@@ -92,8 +92,20 @@ def reverse(
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
     """
     # A detached adjoint only clears gradients, so the rule has nothing to guard.
-    if not relaxed and not detached:
-        check_simplicity(kernel)
+    refused: list[AutodiffError] = [] if relaxed or detached else [*refused_shapes(kernel)]
+    try:
+        made = _of_any_shape(kernel, detached=detached, in_place=in_place, new_version=new_version)
+    except AutodiffError as error:
+        refused += error.parts
+    if refused:
+        raise together(refused)
+    return made
+
+
+def _of_any_shape(
+    kernel: Kernel, *, detached: bool, in_place: bool, new_version: NewVersion | None
+) -> Adjoint:
+    """Return the adjoint of a kernel outside of the kernel simplicity rule, too."""
     refusal: GlobalDataAccessError | None = None
     found: Adjoint | None = None
     # To copy a memory counts as a store to all of it, whose gradients a detached adjoint would clear.
@@ -371,12 +383,16 @@ class _TempCopier(Rewriter):
 
 def _refuse_lost(adjoint: Kernel) -> None:
     """Refuse an adjoint that needs the old value of an atomic, which cannot be recomputed."""
-    for t in adjoint.tasks:
-        for s in task_statements(t):
-            if isinstance(s, Load) and s.mem.kind == "lost":
-                raise AutodiffError(
-                    f"the gradient needs the old value of {s.mem.name} that this atomic returned, which "
-                    "is not there any more",
-                    s.span,
-                    hint="store it into a field of its own, and read it there in a later launch",
-                )
+    lost = [
+        AutodiffError(
+            f"the gradient needs the old value of {s.mem.name} that this atomic returned, which "
+            "is not there any more",
+            s.span,
+            hint="store it into a field of its own, and read it there in a later launch",
+        )
+        for t in adjoint.tasks
+        for s in task_statements(t)
+        if isinstance(s, Load) and s.mem.kind == "lost"
+    ]
+    if lost:
+        raise together(lost)

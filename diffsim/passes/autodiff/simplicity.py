@@ -27,18 +27,12 @@ from diffsim.ir.traversal import Rewriter, blocks, free_values, task_statements
 from diffsim.passes.analysis.counted_loops import counter_of
 from diffsim.passes.transforms.dce import eliminate_dead_code
 
-_ADVICE = (
-    'split it into several kernels, unroll with ds.static(range(...)), or write @ds.kernel(simplicity="'
-    'relaxed") to differentiate it as it stands'
-)
+_ADVICE = "split it into several kernels, unroll with ds.static(range(...))"
+_RELAXED = 'write @ds.kernel(simplicity="relaxed") to differentiate it as it stands'
 
 
-def check_simplicity(kernel: Kernel) -> None:
-    """Refuse a kernel outside of the rule.
-
-    Raises:
-        KernelSimplicityError: with the line of the loop (or statement) that is too many.
-    """
+def refused_shapes(kernel: Kernel) -> Iterator[KernelSimplicityError]:
+    """Yield an error for each loop (or statement) that the rule has no place for."""
     # A print is no part of the derivative: adding one to debug a kernel must not make its gradient
     # refused.
     kernel = _without_prints(kernel)
@@ -47,9 +41,9 @@ def check_simplicity(kernel: Kernel) -> None:
     if loops and plain:
         stmts = plain[0].body.stmts
         writes = [s for s in stmts if isinstance(s, (Store, Atomic))]
-        raise _refused("statements stand beside its loops", (writes or stmts)[0].span, kernel)
+        yield _refused("statements stand beside its loops", (writes or stmts)[0].span, kernel)
     for t in kernel.tasks:
-        _check(kernel, t.body, inside=bool(t.axes))
+        yield from _check(kernel, t.body, inside=bool(t.axes))
 
 
 def _without_prints(kernel: Kernel) -> Kernel:
@@ -76,8 +70,11 @@ class _Silent(Rewriter):
         return [] if isinstance(s, Print) else super().stmt(s)
 
 
-def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
-    """Check a block: no loops, or one alone; `inside`: whether a loop is around it."""
+def _check(kernel: Kernel, block: Block, *, inside: bool) -> Iterator[KernelSimplicityError]:
+    """Check a block: no loops, or one alone; `inside`: whether a loop is around it.
+
+    One error for each nest of loops: splitting or unrolling it answers all that may be wrong in it.
+    """
     found = [s for s in _differentiated(block) if isinstance(s, (For, While))]
     if not found:
         return
@@ -85,23 +82,29 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> None:
     # 1. Reversing a while loop needs its number of iterations, and so a second run. One that counts up to
     # a bound, as a range with a break in it does, is a loop like any other.
     if isinstance(first, While) and counter_of(first) is None:
-        raise _refused("a while loop in it", first.span, kernel)
+        yield _refused("a while loop in it", first.span, kernel)
+        return
     here = [s for s in block.stmts if isinstance(s, (For, While))]
     # 2. A loop under a branch is emitted twice in the adjoint, for its values and for its adjoint.
     if first not in here:
-        raise _refused("a loop stands inside of a branch", first.span, kernel)
+        yield _refused("a loop stands inside of a branch", first.span, kernel)
+        return
     if len(here) > 1:
         where = "a loop holds several loops" if inside else "it holds loops one after the other"
-        raise _refused(where, here[1].span, kernel)
+        for loop in here[1:]:
+            yield _refused(where, loop.span, kernel)
+        return
     # 3. Carried values have to be saved for each iteration (`loop_checkpoints.py`).
     if _carries(first):
-        raise _refused(
+        yield _refused(
             "a loop carries local variables from iteration to iteration", first.span, kernel
         )
+        return
     for s in block.stmts:
         if isinstance(s, (Load, Store, Atomic)) and not _is_argument(s.mem):
-            raise _refused("a loop stands beside other statements", s.span, kernel)
-    _check(kernel, first.body, inside=True)
+            yield _refused("a loop stands beside other statements", s.span, kernel)
+            return
+    yield from _check(kernel, first.body, inside=True)
 
 
 def _carries(s: For | While) -> bool:
@@ -135,4 +138,5 @@ def _refused(what: str, span: Span, kernel: Kernel) -> KernelSimplicityError:
         f"the gradient of {kernel.name} is refused by the kernel simplicity rule: {what}",
         span,
         _ADVICE,
+        narrower=_RELAXED,
     )

@@ -9,10 +9,12 @@ Launched one after the other the kernels do the same, and a tape can save x befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from diffsim.errors import AutodiffError, GlobalDataAccessError, together
 from diffsim.ir.nodes import Atomic, CustomCall, Kernel, Load, Mem, Store, Task
 from diffsim.ir.traversal import Rewriter, task_statements
+from diffsim.passes.autodiff.reverse import reverse
 
 
 def temporaries(kernel: Kernel) -> list[Mem]:
@@ -61,3 +63,61 @@ class _Renamer(Rewriter):
     def task(self, t: Task) -> Task:
         bounds, axes = self.block(t.bounds), self.fresh_all(t.axes)
         return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
+
+
+# ---- advice that can be followed: which refusals a tape that saves does not repeat
+
+
+def with_advice(
+    error: AutodiffError, kernel: Kernel, *, may_split: bool, switch: bool
+) -> AutodiffError:
+    """Return the refusal of a kernel's gradient with the advice to lift rules, where that gives it.
+
+    Args:
+        error: the refusal.
+        kernel: the kernel.
+        may_split: whether a tape may launch the kernel task by task.
+        switch: whether the switch for all programs would change anything.
+    """
+    overwritten = any(p.narrower and isinstance(p, GlobalDataAccessError) for p in error.parts)
+    # A kernel of any shape is differentiated; what is overwritten may be needed at more than one time.
+    kept = not overwritten or _is_kept(kernel, may_split=may_split)
+    lifted = [
+        p.narrower and (kept or not isinstance(p, GlobalDataAccessError)) for p in error.parts
+    ]
+    return together(
+        [
+            p.advising(switch=switch) if yes else p
+            for p, yes in zip(error.parts, lifted, strict=True)
+        ]
+    )
+
+
+def _is_kept(kernel: Kernel, *, may_split: bool) -> bool:
+    """Whether what a kernel overwrites is not among what is refused where a tape saves it."""
+    left = [e.message for e in _refused_when_saved(kernel, may_split=may_split)]
+    return not any("neither what it is before" in text for text in left)
+
+
+def _refused_when_saved(kernel: Kernel, *, may_split: bool) -> Iterator[AutodiffError]:
+    whole = list(_refused(kernel))
+    if not whole or not may_split:
+        yield from whole
+        return
+    for part in split_tasks(kernel, {m: _stand_in(m) for m in temporaries(kernel)}):
+        yield from _refused(part)
+
+
+def _refused(kernel: Kernel) -> tuple[AutodiffError, ...]:
+    try:
+        reverse(kernel, relaxed=True, in_place=True, new_version=lambda m, _: _stand_in(m))
+    except AutodiffError as error:
+        return error.parts
+    return ()
+
+
+def _stand_in(mem: Mem) -> Mem:
+    """Return a memory like the field that would take the place of a temporary, or hold a version."""
+    same = mem.name, mem.dtype, mem.rank, mem.shape
+    grad = Mem(*same, is_grad=True) if mem.dtype.is_float else None
+    return Mem(*same, grad=grad)

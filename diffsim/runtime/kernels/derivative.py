@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diffsim.errors import GlobalDataAccessError
+from diffsim.errors import KEEP, AutodiffError, GlobalDataAccessError, together
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Atomic, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
+from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
 from diffsim.passes.autodiff.reverse import Adjoint
+from diffsim.passes.autodiff.split_tasks import with_advice
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent
@@ -145,13 +147,30 @@ class Derivative:
         if self._origin is not None:
             return self._origin._differentiated
         # Made only here: an adjoint costs more to make than the kernel itself.
-        return _DIFFERENTIATE[self.mode.direction](
-            self.specialization.ir,
-            relaxed=self.specialization.simplicity == "relaxed",
-            detached=self.mode.is_detached,
-            in_place=self.mode.is_in_place,
-            new_version=self._new_version,
-        )
+        special = self.specialization
+        try:
+            return _DIFFERENTIATE[self.mode.direction](
+                special.ir,
+                relaxed=special.simplicity == "relaxed",
+                detached=self.mode.is_detached,
+                in_place=self.mode.is_in_place,
+                new_version=self._new_version,
+            )
+        except AutodiffError as error:
+            # An option of the kernel's own wins over the switch.
+            switch = not (session.options.lifts_rules or special.kernel.simplicity == "strict")
+            raise with_advice(
+                error, special.ir, may_split=special.may_be_split, switch=switch
+            ) from None
+
+    @locked_cached_property
+    def refusal(self) -> AutodiffError | None:
+        """Why it can not be made; None: it can."""
+        try:
+            self.ir  # noqa: B018 - made now
+        except AutodiffError as error:
+            return error
+        return None
 
     def _new_version(self, mem: Mem, number: int) -> Mem:
         """Allocate a version of a field's memory, which holds values while the derivative runs."""
@@ -236,19 +255,33 @@ class Derivative:
         start = session.recomputed_from
         if start is not None and f.versions.rewritten(row, since, start):
             return
+        raise together(list(self.stale_reads(args, since)))
+
+    def stale_reads(self, args: tuple[object, ...], since: int) -> Iterator[GlobalDataAccessError]:
+        """Yield an error for each value that changed since the forward launch."""
+        special = self.specialization
+        for a in self.accesses.reads:
+            f = special.object_of(a.mem, args)
+            if not isinstance(f, Field):
+                continue
+            row = row_number(a, f.versions.axis, special.arguments.named(args))
+            if f.versions.changed(row, since):
+                yield self._stale_read(a, f, row)
+
+    def _stale_read(self, a: RegionAccess, f: Field, row: int | None) -> GlobalDataAccessError:
         # The writer's line as well as the reader's: the user needs both to find the mistake.
         who, place = f.versions.written_by(row)
         shown = "" if place is None else "\n" + place.text()
         assert isinstance(a.stmt, Load)
-        # A tape does not know what the user's function will read, and so saves nothing for it.
-        rather = (
-            'let the tape keep what was there: ds.Tape(loss, in_place="save")'
-            if start is None
-            else f"let the gradient set {a.mem.name} again before {special.name}.grad(...)"
-        )
-        raise GlobalDataAccessError(
-            f"the gradient of {special.name} needs {name_in_launch(a.mem, f)} as it was when the kernel "
-            f"ran, and {who} has changed it since{shown}\n  read here:",
+        error = GlobalDataAccessError(
+            f"the gradient of {self.specialization.name} needs {name_in_launch(a.mem, f)} as it was when the "
+            f"kernel ran, and {who} has changed it since{shown}\n  read here:",
             a.stmt.origin.span,
-            hint=f"give each step its own elements (x[t + 1, i] = f(x[t, i])), or {rather}",
+            hint="give each step its own elements (x[t + 1, i] = f(x[t, i]))",
+            # A tape does not know what the user's function will read, and so saves nothing for it.
+            narrower=KEEP
+            if session.recomputed_from is None
+            else f"let the gradient set {a.mem.name} again before {self.specialization.name}.grad(...)",
         )
+        error.written_at = f.versions.last(row)
+        return error

@@ -18,6 +18,7 @@ from diffsim.errors import (
     MissingGradientError,
     Span,
     shown,
+    together,
 )
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Load
@@ -64,8 +65,10 @@ class GradientCall:
         self._check_callable(returned)
         # A kernel that stores an active value where no gradient is kept: derivatives would end there
         # silently. A lent gradient is one of tapes, which set it to 0.
-        if (lost := next(self.derivative.unreachable_stores(args), None)) is not None:
-            raise missing_gradient(lost)
+        lost = [missing_gradient(s) for s in self.derivative.unreachable_stores(args)]
+        if lost:
+            refused = self.derivative.refusal
+            raise together(lost if refused is None else [*lost, refused])
         launches = self.specialization.launches
         seeds = (self._seeds(returned),) if self.derivative.returns_active else ()
         # 2. Find the launch. `count` calls were made since the last one, this one included.
@@ -90,6 +93,10 @@ class GradientCall:
             # reason is that this one means an earlier launch, so the error says that.
             elif count > 1 and isinstance(error, GlobalDataAccessError):
                 raise self._of_an_earlier_launch(count, error.message, error.span) from None
+            # What was overwritten a tape could have saved, unless it was a gradient written by the user.
+            may_switch = session.recomputed_from is None and not session.options.lifts_rules
+            if isinstance(error, GlobalDataAccessError) and error.written_at is not None:
+                raise together([e.advising(switch=may_switch) for e in error.parts]) from None
             raise
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:

@@ -181,6 +181,13 @@ class Specialization:
             return self
         return self.variant(mode=dataclasses.replace(self.mode, is_in_place=True))
 
+    @property
+    def may_be_split(self) -> bool:
+        """Whether a tape may launch its tasks as kernels of their own."""
+        # Each launch draws numbers of its own, so the tasks would draw others than the kernel.
+        random = self.translation.uses_random
+        return len(self.ir.tasks) > 1 and self.ir.result is None and not random
+
     def part(self, k: int, ir: nodes.Kernel) -> Specialization:
         """Return one of its tasks as a kernel of its own, for tapes that restore what it overwrites."""
         made = Specialization(

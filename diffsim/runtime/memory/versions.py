@@ -199,6 +199,10 @@ class Versions:
         else:
             self._set_row(row, self.row(row), self.name((frame.f_code, frame.f_lasti)))
 
+    def last(self, row: int | None) -> int:
+        """Return when the row (None: any part) was written last."""
+        return self.latest if row is None else max(self.whole, self.row(row))
+
     def written_by(self, row: int | None) -> tuple[str, Span | None]:
         """Return the last writer of the row (None: of any part) in words, and its place."""
         who = self.writer

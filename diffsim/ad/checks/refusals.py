@@ -1,0 +1,78 @@
+"""All refusals of a program at once, as one error that is ordered by line.
+
+What the rules forbid shows up in three places: kernels that have no adjoint, values that get into fields
+without gradient, and values that a launch needs and a later one has overwritten. Where a gradient is refused
+for one of them, all three are searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from diffsim.ad.checks.broken_chains import broken_chains
+from diffsim.ad.record.entries import Launched
+from diffsim.errors import AutodiffError, GlobalDataAccessError, together
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.ad.record.record import Record
+
+_LATER = "change it after the backward pass, or in the block of the tape"
+
+
+def refuse_program(record: Record, *, saving: bool, ended_at: int) -> None:
+    """Refuse a record that breaks rules, before any gradient changes.
+
+    Args:
+        record: the entries.
+        saving: whether the tape saves what is overwritten.
+        ended_at: the clock's reading at the end of its last block.
+
+    Raises:
+        AutodiffError: all that is refused.
+    """
+    refused = [*broken_chains(record), *_refused_adjoints(record)]
+    if refused:
+        raise together([*refused, *_stale_reads(record, saving=saving, ended_at=ended_at)])
+
+
+def with_others(
+    error: BaseException, record: Record, *, saving: bool, ended_at: int
+) -> BaseException:
+    """Return the error of an adjoint that found a value overwritten, with all others like it."""
+    if not isinstance(error, GlobalDataAccessError) or not any(
+        isinstance(e, GlobalDataAccessError) and e.written_at is not None for e in error.parts
+    ):
+        return error
+    found = list(_stale_reads(record, saving=saving, ended_at=ended_at))
+    return together(found) if found else error
+
+
+def _refused_adjoints(record: Record) -> Iterator[AutodiffError]:
+    """Make and compile all adjoints; yield why some can not be made."""
+    # A set: many entries, few kernels.
+    for special in dict.fromkeys(entry.special_to_reverse() for entry in record.firsts()):
+        if special is not None:
+            if special.derivative.refusal is not None:
+                yield special.derivative.refusal
+            else:
+                special.derivative.launch  # noqa: B018 - compiled now
+
+
+def _stale_reads(record: Record, *, saving: bool, ended_at: int) -> Iterator[AutodiffError]:
+    """Yield each value that an adjoint needs and that was overwritten after its launch."""
+    # On the way back a tape that saves restores what was there, which is not known before.
+    for entry in () if saving else record:
+        if not isinstance(entry, Launched) or not entry.special.differentiable:
+            continue
+        if entry.special.derivative.refusal is not None:
+            continue
+        for stale in entry.special.derivative.stale_reads(entry.args, entry.now):
+            # Only writes in its block are seen by a tape.
+            inside = stale.written_at is not None and stale.written_at <= ended_at
+            yield (
+                stale.advising(switch=not session.options.lifts_rules)
+                if inside
+                else stale.advising_to(_LATER)
+            )
