@@ -62,6 +62,7 @@ def tries(seed, on_cuda, in_order=False):
         (f'in_place="{how}"', functools.partial(programs.verdict, seed=seed, in_place=how))
         for how in HOWS
     ]
+    ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
     return (rewrites if seed % 8 == 4 else programs).make(seed), ways
 
 

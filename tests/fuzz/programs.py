@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import linecache
 import math
+import re
 from random import Random
 
 import numpy as np
@@ -540,17 +541,20 @@ def _weighed(cells, weights):
     return end, loss
 
 
-def run(text, seed, in_place, n=N, single=False, direction=None, before=False, **options):
+def run(
+    text, seed, in_place, n=N, single=False, direction=None, before=False, lent=(), **options
+):
     """The same by diffsim, and by a replay of its tape; or the AutodiffError of a refusal.
 
     Args:
         text: the program.
         seed: of the numbers.
-        in_place: what the tape does about what is overwritten.
+        in_place: what the tape does about what is overwritten; None: what the rules say.
         n: elements in a row.
         single: compute with f32.
         direction: of the derivative, if it is not that of the seed.
         before: whether `begin`, which sets inputs, is called before the block.
+        lent: names of fields without a gradient of their own.
         options: of `ds.init`.
     """
     values, along, weights, at = start(seed, n)
@@ -560,9 +564,11 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, *
         text = text.replace("ds.f64", "ds.f32")
         values = {k: a.astype(np.float32) for k, a in values.items()}
     ds.init(default_fp=fp, **options)
-    fields = {k: ds.field(fp, s, needs_grad=True) for k, s in shapes(n).items() if k != "v"}
+    fields = {
+        k: ds.field(fp, s, needs_grad=k not in lent) for k, s in shapes(n).items() if k != "v"
+    }
     fields["loss"] = ds.field(fp, (), needs_grad=True)
-    fields["v"] = ds.Vector.field(2, fp, n, needs_grad=True)
+    fields["v"] = ds.Vector.field(2, fp, n, needs_grad="v" not in lent)
     fields["at"] = ds.field(ds.i32, n)
     fields["at"].from_numpy(at)
     fields["b"] = ds.field(fp, n)
@@ -586,9 +592,12 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, *
     found = []
 
     def look():
-        slope = sum((fields[k].grad.to_numpy() * direction[k]).sum() for k in values)
+        slope = sum(
+            (fields[k].grad.to_numpy() * direction[k]).sum() for k in values if k not in lent
+        )
         found.append((final, fields["loss"][None], slope))
 
+    how = {"in_place": in_place} if in_place else {}
     try:
         # The same line again: the second recording repeats the first, the third leaves it somewhere.
         for turn in TURNS:
@@ -596,7 +605,7 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, *
                 fields[k].from_numpy(values[k])
             fields["at"].from_numpy(at)
             space["main"].__globals__.update(interrupted(space, turn, seed, fp))
-            with ds.Tape(fields["loss"], in_place=in_place) as tape:
+            with ds.Tape(fields["loss"], **how) as tape:
                 space["main"]()
                 for end in ends:
                     end()
@@ -670,11 +679,25 @@ def _weigh(fields, weights):
     return [weigh, weigh_planes]
 
 
-def verdict(text, seed, in_place, n=N, single=False, **options):
+def lifted(text, seed):
+    """The verdict on a program as one who knows no rules writes it, with the rules lifted."""
+    r = Random(seed)
+    # A copy of a field without gradient sets an input, which the oracle knows of constant fields alone.
+    copied = set(re.findall(r"copy_from\((\w+)|copy\(\w+, (\w+)|clone\((\w+)", text))
+    sources = {name for names in copied for name in names}
+    lent = [k for k in start(seed)[0] if r.random() < 0.3 and k not in sources]
+    text = text.replace('@ds.kernel(simplicity="relaxed")', "@ds.kernel")
+    return verdict(text, seed, None, lent=lent, rules="lifted")
+
+
+def verdict(text, seed, in_place, n=N, single=False, lent=(), **options):
     """ "right", "refused", "invalid", or what is wrong; the arguments are those of `run`."""
+    options["lent"] = lent
     try:
         with np.errstate(all="ignore"):
             direction = sure_direction(text, seed, n)
+            for k in lent:
+                direction[k] = np.zeros_like(direction[k])
             end, loss, slope, _ = oracle(text, seed, direction, n)
     except Invalid:
         return "invalid"
