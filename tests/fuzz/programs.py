@@ -541,9 +541,7 @@ def _weighed(cells, weights):
     return end, loss
 
 
-def run(
-    text, seed, in_place, n=N, single=False, direction=None, before=False, lent=(), **options
-):
+def run(text, seed, in_place, n=N, single=False, direction=None, before=False, lent=(), **options):
     """The same by diffsim, and by a replay of its tape; or the AutodiffError of a refusal.
 
     Args:
