@@ -447,3 +447,37 @@ def test_launches_without_gradient_are_constants(lifted):
         p.run()
     # What `no_grad` stored ends the chain, and z was set to 0: nothing of the second sum depends on x.
     np.testing.assert_allclose(inside, p.x.grad.to_numpy(), rtol=1e-14)
+
+
+# ---- loops in order
+
+
+def test_gauss_seidel_in_order(lifted):
+    n = 5
+    p, loss = ds.field(ds.f64, shape=2, needs_grad=True), scalar(needs_grad=True)
+    p.from_numpy(np.array([0.6, 0.4]))
+    y = ds.field(ds.f64, shape=n)
+
+    @ds.kernel
+    def sweep():
+        ds.loop_config(serialize=True)
+        for i in range(1, n):
+            y[i] = ds.sin(y[i - 1]) * y[i] + p[1]
+
+    @ds.kernel
+    def start():
+        for i in y:
+            y[i] = p[0] * (1.0 + 0.3 * i)
+
+    @ds.kernel
+    def measure():
+        for i in y:
+            loss[None] += y[i] ** 2
+
+    def run():
+        start()
+        for _ in range(4):
+            sweep()
+        measure()
+
+    check(run, loss, p)
