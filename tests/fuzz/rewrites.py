@@ -30,7 +30,9 @@ class Maker(programs.Maker):
         colours, shift = self.pick((2, 1), (2, 1), (2, 3), (4, 1), (4, 2), (2, 2))
         self.put(1, f"for i in range({self.n}):")
         self.scope = Scope(hidden=[f], index="i", floats=["a"])
-        test = self.pick(f"i % {colours} == ", f"(i + 3) % {colours} == ", f"i & {colours - 1} == ")
+        test = self.pick(
+            f"i % {colours} == ", f"(i + 3) % {colours} == ", f"(i & {colours - 1}) == "
+        )
         test += self.pick("0", "1", *(["t % 2"] * len(self.row)))
         if self.r.random() < 0.3:
             test += f" and {self.leaf()} > {self.number()}"
