@@ -155,6 +155,24 @@ def pytest_runtest_setup(item):
         pytest.skip("about the CPU's native code")
 
 
+@functools.cache
+def _quick_jit():
+    from diffsim.backends.native.jit import Jit
+
+    return Jit(opt_level=0)
+
+
+@pytest.fixture
+def quick_code(monkeypatch):
+    """The CPU's code without LLVM's passes, which take most of the time of a large kernel.
+
+    For tests of formulas, rules and messages; others run programs as users do.
+    """
+    from diffsim.runtime.session import session
+
+    monkeypatch.setattr(session, "_jit", _quick_jit())
+
+
 @pytest.fixture
 def cpu():
     """diffsim, initialized for the CPU (or what DIFFSIM_ARCH says) and reset afterwards."""

@@ -11,6 +11,8 @@ import pytest
 import diffsim as ds
 from diffsim.ad.checkpoint import binomial_plan
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 DT = 0.05
 
 

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(11)
 
 
 @pytest.fixture(autouse=True)
-def _f64():
+def _f64(quick_code):
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     yield
     ds.reset()

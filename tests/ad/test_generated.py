@@ -102,7 +102,7 @@ def test_made_kernels_as_vectors(folder, seed):
 
 @some(4)
 @given(st.integers(0, 2**31), st.booleans())
-def test_made_kernels_in_parts(folder, seed, together):
+def test_made_kernels_in_parts(folder, quick_code, seed, together):
     """Bodies are cut after every third statement."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectorize, "_ALWAYS", together)

@@ -11,7 +11,7 @@ from tests.support.source import make
 
 
 @pytest.fixture(autouse=True)
-def _f64():
+def _f64(quick_code):
     ds.init(default_fp=ds.f64)
     yield
     ds.reset()

@@ -8,7 +8,7 @@ from tests.support.gradients import check, field, numbers
 
 
 @pytest.fixture(autouse=True)
-def _f64(cpu):
+def _f64(cpu, quick_code):
     ds.init(arch=ds.cpu, default_fp=ds.f64, debug=True)
 
 

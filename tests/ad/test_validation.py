@@ -6,7 +6,7 @@ import pytest
 import diffsim as ds
 from tests.support.source import line_of
 
-pytestmark = pytest.mark.usefixtures("cpu")
+pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
 
 
 def fields(n, *shape, dtype=ds.f64):

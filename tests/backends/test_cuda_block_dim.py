@@ -16,7 +16,7 @@ few = pytest.mark.parametrize("n", [1, 8, 32, 96, 128])
 
 
 @pytest.fixture(autouse=True)
-def _f64():
+def _f64(quick_code):
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     yield
     ds.reset()

@@ -1,6 +1,5 @@
 """What GPU threads compute, seen on the CPU: kernels, their adjoints, sums in every way they are made."""
 
-import functools
 import re
 from random import Random
 
@@ -10,18 +9,15 @@ import pytest
 import diffsim as ds
 from diffsim.backends.cuda.codegen import lower
 from diffsim.backends.cuda.ptx import assemble, to_ptx
-from diffsim.backends.native.jit import Jit
 from diffsim.errors import AutodiffError
 from diffsim.passes import pipeline
-from diffsim.runtime import session
 from tests.support.emulated_kernel import Emulated
 from tests.support.made_kernels import Maker, Program
 
 
 @pytest.fixture(autouse=True)
-def _f64(monkeypatch):
-    """The CPU's code, which only says what is right here, is compiled in a hurry."""
-    monkeypatch.setattr(session, "Jit", functools.partial(Jit, opt_level=0))
+def _f64(quick_code):
+    """The CPU's code only says what is right here."""
     ds.init(arch=ds.cpu, default_fp=ds.f64)
     yield
     ds.reset()

@@ -13,6 +13,8 @@ import pytest
 
 import diffsim as ds
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 THINGS = """
     x  y  A  U  k  a  v  w  M  arr  n  c  b  f  g  h  math  np  ds  slice  Ball  x.grad  y.grad  x.shape
     arr.shape  v.norm  v[0]  M[0]  y[0]  A[0]  True  None  2.5  -1  2**62  1j  ...  "s"  b"q"  {1}  []

@@ -16,6 +16,8 @@ import pytest
 import diffsim as ds
 from tests.support.tracebacks import own_frames
 
+pytestmark = pytest.mark.usefixtures("quick_code")
+
 THINGS = """
     None True 0 1 -1 3 2**70 10**400 10**5000 1.5 float("nan") float("inf") 1j "" "x" "f32" b"q" ...
     slice(0,2) () [] [1] [1,2] [1.5,2.5] (1,2,3) [[1,2],[3]] [[1,2],[3,4]] [None] ["a"] {} {"a":1}
