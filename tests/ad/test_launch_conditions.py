@@ -166,6 +166,28 @@ def test_numbers_that_do_not_fit_into_32_bits():
     assert "x[0]" in refused(lambda: (far(0, 0, big), total()), loss).message
 
 
+def test_all_kernels_of_a_tape_are_in_one_error():
+    x, out, loss = field((4, 3)), field(8), field()
+    slot = whole([1, 1, 2])
+
+    @ds.kernel
+    def step(t: ds.i32, u: ds.i32):
+        for i in range(3):
+            x[u, i] = x[t, i] ** 2
+
+    @ds.kernel
+    def scatter():
+        for i in range(3):
+            out[slot[i]] = x[3, i]
+
+    total = summed(out, loss)
+    error = refused(lambda: (step(0, 1), step(2, 2), step(3, 3), scatter(), total()), loss)
+    assert isinstance(error, GlobalDataAccessError)
+    assert "refused for 2 reasons" in error.message
+    assert "t = 2, u = 2: x[2, 0]" in error.message
+    assert "iterations 0 and 1 of this parallel loop both store out[1]" in error.message
+
+
 def test_parameters_named_as_those_of_a_launch_function():
     x = field((4, 3))
     x.from_numpy(numbers(4, 3))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
-from diffsim.errors import GlobalDataAccessError
+from diffsim.errors import GlobalDataAccessError, together
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.launch_checks import LaunchChecks
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 
 
 def check_launches(record: Record) -> None:
-    """Raise the error of the first launch whose adjoint would be wrong."""
-    for error in wrong_launches(record):
-        raise error
+    """Raise one error for all kernels with a launch whose adjoint would be wrong."""
+    switch = not session.options.lifts_rules
+    found = wrong_launches(record)
+    errors = [e.advising(switch=switch) if e.narrower else e for e in found]
+    if errors:
+        raise together(errors)
 
 
 def wrong_launches(record: Record) -> Iterator[GlobalDataAccessError]:
-    """Yield the errors of all launches whose adjoints would be wrong, by kernel and in order.
+    """Yield the errors of the first launch of each kernel whose adjoint would be wrong.
 
     A launch whose index fields have changed since is left to the backward pass, in which they may return to
     what they were.
@@ -38,7 +42,11 @@ def wrong_launches(record: Record) -> Iterator[GlobalDataAccessError]:
             continue
         for entry in _suspects(record, special, checks):
             if checks.may_be_asked(entry.args, entry.now):
-                yield from checks.errors(entry.args)
+                errors = list(checks.errors(entry.args))
+                yield from errors
+                # What is wrong in one launch may be so in a thousand others.
+                if errors:
+                    break
 
 
 def _suspects(record: Record, special: Specialization, checks: LaunchChecks) -> Iterator[Launched]:

@@ -68,4 +68,8 @@ def saved_as(special: Specialization) -> Sequence[Specialization]:
 
 def _has_adjoint(special: Specialization) -> bool:
     """Whether its gradient is one that a saving tape can give."""
-    return not special.differentiable or special.in_place.derivative.refusal is None
+    if not special.differentiable:
+        return True
+    derivative = special.in_place.derivative
+    # One that not every launch can be given is for kernels that can not be split.
+    return derivative.refusal is None and derivative.is_for_every_launch

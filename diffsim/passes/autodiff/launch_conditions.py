@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from diffsim.errors import GlobalDataAccessError
+from diffsim.errors import KEEP, GlobalDataAccessError
 from diffsim.ir.nodes import LEAVES, Const, Kernel, Load, Mem, Store, Task, Value
 from diffsim.ir.traversal import outs, task_statements
 from diffsim.passes.analysis.affine import Element, element_of, task_definitions
@@ -43,17 +43,19 @@ class LaunchCondition:
     Attributes:
         same_lane: whether they may do so in the same lane.
         test: holds only for arguments with which they are apart; None: no argument decides that.
+        on_saving_tape: whether the tape keeps what was there, which does not suffice.
     """
 
     one: Sites
     other: Sites
     same_lane: bool
     test: LaunchTest | None
+    on_saving_tape: bool = False
 
     def error(self, meeting: Meeting) -> GlobalDataAccessError:
         """Return the error for a launch in which they meet."""
         if not self.same_lane:
-            return _stale(meeting)
+            return _stale(meeting, on_saving_tape=self.on_saving_tape)
         return _racing(meeting) if isinstance(meeting.one, Load) else _colliding(meeting)
 
 
@@ -202,14 +204,16 @@ def _element(task: Task, access: Access) -> Element:
     return element_of(access.index, task_definitions(task))
 
 
-def _stale(m: Meeting) -> GlobalDataAccessError:
-    name = m.one.mem.name
+def _stale(m: Meeting, *, on_saving_tape: bool) -> GlobalDataAccessError:
+    hint = "give the launch indices that are apart"
+    if on_saving_tape:
+        hint += ", or split the kernel in two"
     return GlobalDataAccessError(
         f"{m.given}{m.element} is read and written in one launch, and the gradient needs it as it was read: "
         f"global data access rule 1\n  changed here:\n{m.other.span.text()}\n  read here:",
         m.one.span,
-        hint=f"give the launch indices that are apart, or let the tape keep what {name} was: "
-        'ds.Tape(loss, in_place="save")',
+        hint=hint,
+        narrower="" if on_saving_tape else KEEP,
     )
 
 

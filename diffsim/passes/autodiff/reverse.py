@@ -9,6 +9,7 @@ it, on what the fields hold then; after it the adjoint of each statement, last s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -120,10 +121,26 @@ def _of_any_shape(
         if all(c.same_lane for c in made.conditions):
             return made
         found = found or made
+    if found is None and in_place:
+        found = _without_saves(kernel, detached=detached)
     if found is not None:
         return found
     assert refusal is not None
     raise refusal
+
+
+def _without_saves(kernel: Kernel, *, detached: bool) -> Adjoint | None:
+    """Return an adjoint that needs nothing saved in launches which find accesses apart, if there is one.
+
+    The last resort of tapes that save: what must be there both as it was before the launch and as it was
+    after it is the same where the launch does not change it.
+    """
+    try:
+        found = _with_versions(kernel, None, detached=detached, in_place=False)
+    except GlobalDataAccessError:
+        return None
+    conditions = tuple(dataclasses.replace(c, on_saving_tape=True) for c in found.conditions)
+    return found._replace(conditions=conditions)
 
 
 def _forms(

@@ -172,6 +172,12 @@ class Derivative:
             return error
         return None
 
+    @property
+    def is_for_every_launch(self) -> bool:
+        """Whether no launch has to find apart what a tape that saves keeps in one state only."""
+        checks = self.checks
+        return checks is None or not any(c.on_saving_tape for c in checks.conditions)
+
     def _new_version(self, mem: Mem, number: int) -> Mem:
         """Allocate a version of a field's memory, which holds values while the derivative runs."""
         made = self._versions.get((mem, number))
