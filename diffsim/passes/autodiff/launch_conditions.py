@@ -20,7 +20,7 @@ from diffsim.passes.analysis.dependence import Access, accesses_of
 from diffsim.passes.analysis.index_forms import index_forms
 from diffsim.passes.analysis.launch_tests import LaunchTest, apart_test
 from diffsim.passes.autodiff.custom_calls import notes_of
-from diffsim.passes.autodiff.index_trace import index_trace
+from diffsim.passes.autodiff.index_trace import IndexTrace, index_trace
 
 _MOST = 256
 """Conditions of one kernel: unrolled loops make thousands of accesses."""
@@ -92,6 +92,7 @@ class ConditionFinder:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self._found: list[_Found] = []
+        self._traces: dict[Sites, IndexTrace | None] = {}
 
     def add(
         self,
@@ -119,7 +120,7 @@ class ConditionFinder:
             return
         if same_lane and one[0] is other[0] and _take_places(one[0], [*one[1], *other[1]]):
             return
-        traces = [index_trace(self.kernel, s.number, s.accesses) for s in sites]
+        traces = [self._trace(s) for s in sites]
         known = [t for t in traces if t is not None]
         if len(known) < 2:
             raise otherwise
@@ -129,6 +130,12 @@ class ConditionFinder:
             loaded = {mem for t in known for mem in t.loaded()}
             condition = LaunchCondition(sites[0], sites[1], same_lane, test)
             self._found.append(_Found(condition, loaded, otherwise))
+
+    def _trace(self, sites: Sites) -> IndexTrace | None:
+        # One write meets many loads.
+        if sites not in self._traces:
+            self._traces[sites] = index_trace(self.kernel, sites.number, sites.accesses)
+        return self._traces[sites]
 
     def refuse_races(self, divided: Iterable[Mem]) -> None:
         """Refuse races on memories that get versions: with these, reads and writes are of two memories.
