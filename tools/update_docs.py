@@ -67,7 +67,11 @@ def show_op_names() -> str:
 
 PEERS = ROOT / "tools" / "peers"
 _ATTRIBUTES = {"Attributes of fields": peer_names.FIELDS, "Attributes of tapes": peer_names.TAPES}
-TABLES = {"taichi": peer_names.TAICHI | _ATTRIBUTES, "warp": peer_names.WARP | _ATTRIBUTES}
+_OPTIONS = {"Options of ti.init": peer_names.OPTIONS}
+TABLES = {
+    "taichi": peer_names.TAICHI | _ATTRIBUTES | _OPTIONS,
+    "warp": peer_names.WARP | _ATTRIBUTES,
+}
 
 
 def peer_modules(peer: str) -> dict[str, list[str]]:

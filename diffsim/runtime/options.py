@@ -20,6 +20,7 @@ from diffsim.backends.cuda.codegen import BLOCK_DIM
 from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
+from diffsim.lang.host import peer_names
 from diffsim.lang.host.unsupported import close_to
 
 
@@ -97,14 +98,17 @@ def parse(given: dict[str, Any]) -> Options:
     for name, value in given.items():
         # A misspelt option would be ignored silently.
         if name not in Options.__slots__:
-            close = close_to(name, ["arch", *Options.__slots__])
-            raise FieldError(
-                f"ds.init has no option {name}",
-                Span.of_caller(),
-                hint=f"did you mean {close}?" if close else "see help(ds.init)",
-            )
+            raise FieldError(f"ds.init has no option {name}", Span.of_caller(), hint=_advice(name))
         setattr(options, name, _choice(name, value) if name in _CHOICES else _value(name, value))
     return options
+
+
+def _advice(name: str) -> str:
+    """Return what to write for an option that does not exist."""
+    if advice := peer_names.OF_INIT.get(name):
+        return advice
+    close = close_to(name, ["arch", *Options.__slots__])
+    return f"did you mean {close}?" if close else "see help(ds.init)"
 
 
 def _choice(name: str, value: Any) -> object:
