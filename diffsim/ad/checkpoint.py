@@ -34,7 +34,7 @@ from diffsim.ad.recorder import (
 )
 from diffsim.ad.reverse.backward import sweep
 from diffsim.ad.rollout_recorders import CarryRecorder, RepeatRecorder
-from diffsim.errors import AutodiffError, FieldError, GlobalDataAccessError, Span, shown
+from diffsim.errors import KEEP, AutodiffError, FieldError, GlobalDataAccessError, Span, shown
 from diffsim.lang.host.signatures import checked
 from diffsim.lang.host.source import check_runs
 from diffsim.runtime.fields.field import Field
@@ -488,16 +488,16 @@ def _check_budget(snapshots: Any, memory: Any, where: Span | None) -> None:
             )
 
 
-def _changed(field: Field, row: int | None, span: Span | None) -> GlobalDataAccessError:
+def _changed(field: Field, row: int | None, span: Span | None) -> AutodiffError:
     who, place = field.versions.written_by(row)
     shown = "" if place is None else "\n" + place.text()
     return GlobalDataAccessError(
         f"the steps of the checkpointed rollout read {field.name}, and {who} has changed it since{shown}\n"
         "  read here:",
         span,
-        hint=f"change {field.name} in the steps, or let the tape keep what was there: "
-        'ds.Tape(loss, in_place="save")',
-    )
+        hint=f"change {field.name} in the steps",
+        narrower=KEEP,
+    ).advising(switch=not session.options.lifts_rules)
 
 
 def binomial_plan(lo: int, hi: int, free: int) -> list[int]:

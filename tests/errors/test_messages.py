@@ -110,6 +110,31 @@ def run(program: Program, folder: Path) -> tuple[Path, BaseException]:
     pytest.fail("no error")
 
 
+RULES = ("GlobalDataAccessError", "KernelSimplicityError", "MissingGradientError")
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.values[0].error in RULES])
+def test_advice_to_lift_a_rule_can_be_followed(program, tmp_path):
+    """Where a refusal says that lifting the rules gives the gradient, it does; elsewhere it does not."""
+    file, error = run(program, tmp_path)
+    advised = 'ds.init(rules="lifted") lifts' in str(error)
+    assert not advised or "tape.stats()" in error.hint, "what it costs"
+    ds.init(offline_cache=False, rules="lifted")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(program.text, str(file), "exec"), {"__name__": "wrong"})
+        again = None
+    except ds.AutodiffError as found:
+        again = found
+    finally:
+        ds.reset()
+    still = again is not None and type(again).__name__ in RULES
+    # A call of `kernel.grad` has no tape that could save anything: the advice names one.
+    by_hand = ".grad(" in program.text
+    assert still != advised or (by_hand and advised), str(again or error)
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_wrong_program(program, tmp_path):
     file, error = run(program, tmp_path)

@@ -36,7 +36,7 @@ def check_loss(loss: Any) -> None:
             f"{loss.name} has no gradient, and is the loss of a tape",
             Span.of_caller(),
             hint="declare it with needs_grad=True",
-        )
+        ).advising(switch=loss.dtype.is_float)
 
 
 def check_value(loss: Any, tape: Recorder) -> None:

@@ -67,7 +67,7 @@ def followed_by_tape(f: Field, value: Tracked) -> Tracked | None:
             "itself: the chain of derivatives would break here without a word",
             Span.of_caller(),
             hint=f"declare {f._found_name or 'it'} with needs_grad=True, or store a constant: value.value",
-        )
+        ).advising()
     return value
 
 
