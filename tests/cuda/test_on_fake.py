@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-COSTLY = "100000004 or 20971524 or threads_copy or 16] or 32] or 96] or 64] or 128] or 512]"
+COSTLY = (
+    "100000004 or 20971524 or threads_copy or 16] or 32] or 96] or 64] or 128] or 512] or False-1"
+)
 
 
 @pytest.mark.host
