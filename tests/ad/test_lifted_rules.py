@@ -6,6 +6,7 @@ import pytest
 import diffsim as ds
 from tests.support.gradients import check, numbers
 from tests.support.processes import run as run_process
+from tests.support.source import make
 
 N = 5
 
@@ -478,6 +479,51 @@ def test_gauss_seidel_in_order(lifted):
         start()
         for _ in range(4):
             sweep()
+        measure()
+
+    check(run, loss, p)
+
+
+SWEEPS = {
+    "in two dimensions": """
+    for i, j in ds.ndrange((1, N - 1), (1, N - 1)):
+        q[i, j] += p[1] * (ds.sin(q[i + 1, j] + q[i - 1, j] + q[i, j + 1] + q[i, j - 1]) - q[i, j])
+""",
+    "backwards": """
+    for k in range(1, N):
+        q[0, N - 1 - k] = ds.cos(q[0, N - k]) * q[0, N - 1 - k] ** 2
+""",
+    "until it is small": """
+    for i in range(1, N):
+        while q[i, 1] > 0.3:
+            q[i, 1] *= q[i, 1] * p[1]
+        q[i, 1] += ds.sin(q[i - 1, 1])
+""",
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_sweeps_in_order(lifted, name):
+    p, loss = ds.field(ds.f64, shape=2, needs_grad=True), scalar(needs_grad=True)
+    p.from_numpy(np.array([0.6, 0.4]))
+    q = ds.field(ds.f64, shape=(N, N))
+    space = {"ds": ds, "q": q, "p": p, "N": N}
+    make(f"@ds.kernel\ndef sweep():\n    ds.loop_config(serialize=True){SWEEPS[name]}", space)
+
+    @ds.kernel
+    def start():
+        for i, j in q:
+            q[i, j] = p[0] * ds.sin(1.0 * i + 2 * j)
+
+    @ds.kernel
+    def measure():
+        for i, j in q:
+            loss[None] += q[i, j] ** 2 * (i + 1)
+
+    def run():
+        start()
+        for _ in range(3):
+            space["sweep"]()
         measure()
 
     check(run, loss, p)
