@@ -493,3 +493,55 @@ class TestGradients:
         m = np.linalg.matrix_power(np.array([[1, 0.1], [-0.1, 1]]), n)
         x = m @ [1.0, 0.5]
         np.testing.assert_allclose([p.grad[0].x, p.grad[0].v], 2 * x[0] * m[0], rtol=1e-13)
+
+
+def test_a_method_writes_only_what_it_changes(cpu):
+    @ds.dataclass
+    class Inner:
+        a: ds.f64
+        b: ds.f64
+
+    @ds.dataclass
+    class Mass:
+        pos: ds.f64
+        vel: ds.f64
+        inner: Inner
+
+        @ds.func
+        def kick(self, force):
+            self.vel += force
+            if force > 3.5:
+                self.inner.b = self.vel
+
+        @ds.func
+        def swap(self):
+            self.pos, self.vel = self.vel, self.pos
+
+    masses = Mass.field(shape=3, needs_grad=True)
+
+    @ds.kernel
+    def kick():
+        for i in masses:
+            masses[i].kick(masses[(i + 1) % 3].pos * masses[(i + 2) % 3].inner.a)
+
+    @ds.kernel
+    def swap():
+        for i in masses:
+            masses[i].swap()
+
+    masses.pos.from_numpy(np.array([1.0, 2.0, 3.0]))
+    masses.inner.a.fill(2.0)
+    kick()
+    stored = {
+        line.split()[1].partition("[")[0] for line in kick.ir().splitlines() if "store" in line
+    }
+    assert stored == {"masses.vel", "masses.inner.b"}
+    assert masses.vel.to_numpy().tolist() == [4.0, 6.0, 2.0]
+    assert masses.inner.b.to_numpy().tolist() == [4.0, 6.0, 0.0]
+    # Lanes read each other's positions, which nobody writes.
+    masses.vel.grad.fill(1.0)
+    kick.grad()
+    assert masses.pos.grad.to_numpy().tolist() == [2.0, 2.0, 2.0]
+    swap()
+    assert masses.pos.to_numpy().tolist() == [4.0, 6.0, 2.0]
+    assert masses.vel.to_numpy().tolist() == [1.0, 2.0, 3.0]

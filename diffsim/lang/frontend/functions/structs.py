@@ -205,13 +205,22 @@ def _fitting(
     return calls.convert(cx, v, want, node, assigned=what)
 
 
-def store(cx: TranslationContext, place: StructPlace, new: StructValue, source: ast.expr) -> None:
-    """Store a struct member by member."""
+def store(
+    cx: TranslationContext,
+    place: StructPlace,
+    new: StructValue,
+    source: ast.expr,
+    old: StructValue | None = None,
+) -> None:
+    """Store a struct member by member; those that are the values in `old`, which were loaded there, stay."""
     for name, thing in new.members.items():
+        was = old and old.members[name]
+        if thing is was:
+            continue
         # Each member is a field of its own, with its own type and conversion.
         at = place.member(cx, name, source)
         if isinstance(at, StructPlace):
-            store(cx, at, thing, source)
+            store(cx, at, thing, source, was)
         else:
             cx.builder.store(*at, assignments.stored(cx, *at, thing, source))
 
@@ -240,7 +249,8 @@ def call_method(
 ) -> Evaluated:
     """Translate `p.method(...)`; what the method assigns to members of `self` is assigned to those of p.
 
-    The method is inlined on a copy of p, which is then assigned back: p may be an element of a field.
+    The method is inlined on a copy of p, which is then assigned back: p may be an element of a field. Of that
+    only members that the method changes are written.
     """
     func = method.func
     # The usual case: nothing to assign back, so any expression can be the receiver.
@@ -264,14 +274,20 @@ def call_method(
     frame_env, cx.frame.env = cx.frame.env, env
     changed = load_struct(cx, var, receiver)
     cx.frame.env = frame_env
-    # A struct that is an intermediate result: the change would be lost.
-    if local_name(cx, owner) is None and subscripts.resolve_place(cx, owner) is None:
-        raise cx.type_error(
-            owner,
-            f"{func.source.name} changes the struct it is called on, and this one can not be changed",
-            "copy it to a local first",
-        )
-    assignments.assign_to(cx, owner, changed)
+    if local_name(cx, owner) is not None:
+        assignments.assign_to(cx, owner, changed)
+        return result
+    with cx.indices_once(owner):
+        place = subscripts.resolve_place(cx, owner)
+        # A struct that is an intermediate result: the change would be lost.
+        if not isinstance(place, StructPlace):
+            raise cx.type_error(
+                owner,
+                f"{func.source.name} changes the struct it is called on, and this one can not be changed",
+                "copy it to a local first",
+            )
+        # Members that the method leaves alone may be read by other lanes meanwhile.
+        store(cx, place, changed, owner, method.owner)
     return result
 
 
