@@ -32,7 +32,7 @@ from diffsim.ad.record.entries import (
 )
 from diffsim.ad.record.entry import Entry
 from diffsim.ad.record.overwrite_saves import OverwriteSaver, Saved, SpareCopies
-from diffsim.ad.record.past import Key, Past
+from diffsim.ad.record.past import Key, Past, may_wait
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.record.snapshot import StartSnapshot
@@ -228,7 +228,8 @@ class TapeRecorder(EnclosingRecorder):
         if not self.record:
             self.record.base = session.clock
             looks = self.validating or self.checking_nan or self.snapshot is not None
-            if not looks and (self._past is not None or self.key is not None):
+            known = self.key is not None and may_wait(self.key)
+            if not looks and (self._past is not None or known):
                 self.repetition = Repetition(self._past, self.key, session.clock)
                 self._past = None
         self._front: Recorder = front or self

@@ -25,7 +25,7 @@ from diffsim.ad.record.dot import draw
 from diffsim.ad.record.entries import Replaced, Scope, all_written
 from diffsim.ad.record.entry import fields_of
 from diffsim.ad.record.overwrite_saves import Saved, TapeStats
-from diffsim.ad.record.past import Key, Past, keep
+from diffsim.ad.record.past import Key, Past, is_worth_keeping, keep
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.recorder import TapeRecorder
@@ -158,7 +158,7 @@ class Tape:
     def _past(self) -> Past | None:
         """Return what the next recording may repeat, or whose memory it may use."""
         recorder = self.recorder
-        if not len(recorder.record) or self.generation != session.generation:
+        if not is_worth_keeping(recorder.record) or self.generation != session.generation:
             return None
         # A pass that failed may have lost saved values, and a record with gaps stands for no program.
         whole = self.complete and not self._failed and recorder.integrity.is_clean

@@ -57,11 +57,15 @@ class Record(Sequence[Entry]):
         self._rows: dict[Specialization, int] = {}
         self._specials: list[tuple[Specialization, bool]] = []
         self._firsts = array("q")
+        self._first_entries: list[Entry] | None = (
+            None  # those of `_firsts`, once they were asked for
+        )
         self.extend(entries)
 
     # ---- recording
 
     def append(self, entry: Entry) -> None:
+        self._first_entries = None
         self._firsts.append(len(self._things))
         self._kernels.append(_NO_ROW)
         self._things.append(entry)
@@ -86,6 +90,7 @@ class Record(Sequence[Entry]):
 
     def _first(self, special: Specialization) -> int:
         """Number a kernel whose next launch is its first plain one."""
+        self._first_entries = None
         number = self._rows[special] = self._numbers.setdefault(special, len(self._specials))
         if number == len(self._specials):
             self._specials.append((special, len(special.arguments.parameters) == 1))
@@ -99,6 +104,7 @@ class Record(Sequence[Entry]):
         k, entry = next((k, e) for k, e in behind if isinstance(e, Launched))
         if self._kernels[k] != _NO_ROW:
             self._kernels[k], self._things[k] = _NO_ROW, entry
+            self._first_entries = None
             # The kernel's first plain launch may have been this row: the next one is registered as
             # first again.
             del self._rows[entry.special]
@@ -110,6 +116,7 @@ class Record(Sequence[Entry]):
     def date(self, base: int) -> None:
         """Set the clock readings of launches and copies to those of a replay that began at `base`."""
         start, shift, self.base = self.base, base - self.base, base
+        self._first_entries = None
         # A replay runs the same launches and writes, so its readings follow from the entries' order
         # alone.
         for k, (kernel, thing) in enumerate(zip(self._kernels, self._things, strict=True)):
@@ -158,6 +165,7 @@ class Record(Sequence[Entry]):
         """Keep no kernels alive; the record is of no use until `strengthen`."""
         self._weak = [(weakref.ref(special), single) for special, single in self._specials]
         self._specials, self.alive, self._numbers, self._rows = [], {}, {}, {}
+        self._first_entries = None
 
     def strengthen(self) -> bool:
         """Undo `weaken`; returns whether all kernels are still there."""
@@ -171,6 +179,9 @@ class Record(Sequence[Entry]):
 
     def copies(self) -> list[Saved]:
         """Return the copies of overwritten values."""
+        # A copy makes no tick of the clock: most records are answered by a number.
+        if not self._silent:
+            return []
         return [entry for entry in self.stored() if isinstance(entry, Saved)]
 
     def stored(self) -> Iterator[Any]:
@@ -229,4 +240,8 @@ class Record(Sequence[Entry]):
 
         Enough for every question that does not depend on arguments or order.
         """
-        return (self[k] for k in self._firsts)
+        # Each check of a backward pass asks: the entries are made once for all of them.
+        made = self._first_entries
+        if made is None:
+            made = self._first_entries = [self[k] for k in self._firsts]
+        return iter(made)

@@ -128,12 +128,21 @@ class Derivative:
     def unreachable_stores(self, args: tuple[Any, ...]) -> Iterator[Store | Atomic]:
         """Yield the stores of active values whose gradient the program itself can not set or read."""
         yield from self.activity.leaks
+        for s in self._active_stores:
+            f = self.specialization.object_of(s.mem, args)
+            if isinstance(f, Field) and is_lent(f):
+                yield s
+
+    @locked_cached_property
+    def _active_stores(self) -> list[Store | Atomic]:
+        """The first store of an active value to each memory with a gradient."""
+        # Collected once: `kernel.grad` asks at each call.
+        found: dict[Mem, Store | Atomic] = {}
         for t in self.specialization.ir.tasks:
             for s in task_statements(t):
                 if isinstance(s, (Store, Atomic)) and s.value in self.activity.values:
-                    f = self.specialization.object_of(s.mem, args)
-                    if isinstance(f, Field) and is_lent(f):
-                        yield s
+                    found.setdefault(s.mem, s)
+        return [s for mem, s in found.items() if mem.grad is not None]
 
     @locked_cached_property
     def read_after_leak(self) -> frozenset[Mem]:
