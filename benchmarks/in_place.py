@@ -22,6 +22,7 @@ from time import process_time as now
 import numpy as np
 
 import diffsim as ds
+from diffsim.runtime.files import write_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "autodiff.md"
 MARK = "<!-- measured: python benchmarks/in_place.py --write -->"
@@ -339,7 +340,7 @@ def write(page, rows):
     text = page.read_text(encoding="utf-8")
     start = text.index(MARK) + len(MARK)
     end = text.index("\n\n", start)
-    page.write_text(f"{text[:start]}\n{rows}{text[end:]}", encoding="utf-8")
+    write_text(page, f"{text[:start]}\n{rows}{text[end:]}")
 
 
 def main():

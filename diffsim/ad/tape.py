@@ -530,8 +530,15 @@ class Tape:
             len(self.entries) - saved - scopes,
             saved,
             self.recorder.saver.bytes,
-            sum(f.storage.layout.nbytes for f in lent),
+            sum(f.storage.layout.nbytes for f in lent) + self._version_bytes(),
         )
+
+    def _version_bytes(self) -> int:
+        """Return how much memory the adjoints have for states between the loops of their kernels."""
+        if not self.recorder.saving:
+            return 0
+        specials = {entry.special_to_reverse() for entry in self.entries.firsts()}
+        return sum(s.derivative.version_bytes for s in specials if s is not None)
 
     def visualize(
         self, filename: str | None = None, array_labels: Mapping[Field, str] | None = None

@@ -27,7 +27,8 @@ def test_most_programs_are_not_refused():
     if sum(ANSWERS.values()) < 2 * COUNT:
         pytest.skip("not all programs were run")
     assert ANSWERS["save", "right"] > 0.6 * COUNT
-    assert ANSWERS["refuse", "right"] > 0.2 * COUNT
+    # Most programs overwrite what they need, on purpose.
+    assert ANSWERS["refuse", "right"] > 0.15 * COUNT
 
 
 def test_the_oracle():

@@ -286,3 +286,19 @@ def test_without_saving_it_is_refused():
     program.given.from_numpy(numbers(N))
     with pytest.raises(ds.GlobalDataAccessError, match='in_place="save"'), ds.Tape(program.loss):
         program.run()
+
+
+def test_the_tape_counts_the_versions():
+    """`scatter` needs g between its loops, which are three: two versions of it, and one of each gradient."""
+    program = Program(None)
+    program.step = scatter(program.x)
+    program.given.from_numpy(numbers(N))
+    tape = ds.Tape(program.loss, in_place="save")
+    with tape:
+        program.run()
+    assert tape.stats().adjoint_bytes > 0
+    assert tape.stats().adjoint_bytes % (2 * 8 * N) == 0  # whole fields with their gradients
+    with ds.Tape(program.loss, in_place="save") as tape:
+        program.start()
+        program.end()
+    assert tape.stats().adjoint_bytes == 0

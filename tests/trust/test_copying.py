@@ -49,7 +49,13 @@ def made(cls):
     """One of these, with all that its class can have."""
     callee = Span("a.py", 3, 4, 5, 6, "inner", Span("b.py", 7, 1, 7, 9, "outer"))
     given = dict(
-        message="what is wrong", span=callee, hint="do that", reason="a reason", code=700, stmt=None
+        message="what is wrong",
+        span=callee,
+        hint="do that",
+        narrower="leave it",
+        reason="a reason",
+        code=700,
+        stmt=None,
     )
     names = inspect.signature(cls.__init__).parameters
     if not set(names) & {"message", "reason"}:

@@ -173,6 +173,7 @@ WRITES_BESIDE = {
     "benchmarks/harness.py:reference": "beside its place, and renamed",
     "diffsim/backends/cuda/ptx.py:assemble": "in a temporary folder",
     "diffsim/runtime/disk_cache.py:_write": "beside its place, and renamed",
+    "diffsim/runtime/fields/display.py:_image": "to memory",
     "diffsim/runtime/files.py:_write": "what the others use",
     "examples/drawing.py:save_picture": "beside its place, and renamed",
     "examples/mass_spring.py:main": "beside its place, and renamed",

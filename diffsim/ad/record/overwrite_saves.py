@@ -203,7 +203,8 @@ class TapeStats:
     Attributes:
         entries: what was recorded.
         saved: copies of overwritten values; `saved_bytes`: their size.
-        adjoint_bytes: size of the gradients made for fields that have none (`ds.init(rules="lifted")`).
+        adjoint_bytes: size of what was made for adjoints: gradients of fields that have none
+            (`ds.init(rules="lifted")`), and states of fields between the loops of a kernel.
     """
 
     entries: int

@@ -253,7 +253,10 @@ def _call(text: str, convert: Callable[..., object] | None) -> object:
         # would be a constant for the gradient.
         statement = sys._getframe(2).f_code.co_filename
         if convert is not None and self._is_number() and not IS_OWN[statement]:
-            return convert(self[None], *args)
+            number = self[None]
+            # A float is no index, though it is a number.
+            if convert is not operator.index or isinstance(number, int):
+                return convert(number, *args)
         what = (
             text.format(self._called()) if text != "{}" else f"{self._called()} as a whole number"
         )

@@ -182,6 +182,14 @@ class Derivative:
         return None
 
     @property
+    def version_bytes(self) -> int:
+        """The size of the memories of its own (docs/adr/0031); 0 if it can not be made."""
+        if self.refusal is not None:
+            return 0
+        versions = [m.handle() for m in self._differentiated.versions]
+        return sum(f.storage.layout.nbytes for f in versions)
+
+    @property
     def is_for_every_launch(self) -> bool:
         """Whether no launch has to find apart what a tape that saves keeps in one state only."""
         checks = self.checks
