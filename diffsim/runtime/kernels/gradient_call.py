@@ -96,11 +96,20 @@ class GradientCall:
             # What was overwritten a tape could have saved, unless it was a gradient written by the user.
             may_switch = session.recomputed_from is None and not session.options.lifts_rules
             if isinstance(error, GlobalDataAccessError) and error.written_at is not None:
+                if session.recomputed_from is None:
+                    self._advise_to_launch_again(error)
                 raise together([e.advising(switch=may_switch) for e in error.parts]) from None
             raise
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
+
+    def _advise_to_launch_again(self, error: AutodiffError) -> None:
+        """Add to a stale read's advice how programs that recompute their states ask for a gradient."""
+        # After a new launch the call belongs to that one, which has read the values that are there now.
+        again = f"run {self.name}(...) again on the same values before {self.name}.grad(...)"
+        for e in error.parts:
+            e.narrower = f"{again}, or {e.narrower}" if e.narrower else again
 
     def _check_callable(self, returned: object) -> None:
         """Refuse a call that belongs to no launch, or that could not give the right gradient."""

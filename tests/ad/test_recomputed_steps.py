@@ -1,0 +1,190 @@
+"""Gradients by hand with states that are computed again: a step is run once more before its gradients.
+
+Particles scatter to a grid that all steps share, as in the material point method; only their own state has a
+time axis.
+"""
+
+import numpy as np
+import pytest
+
+import diffsim as ds
+from tests.support.gradients import field
+
+STEPS, COUNT, CELLS = 3, 4, 8
+PLACES = np.array([1.3, 2.6, 2.2, 4.4])
+SPEEDS = np.array([1.0, -0.5, 0.3, 0.7])
+
+
+@pytest.fixture(autouse=True, params=["enforced", "lifted"])
+def _f64(cpu, quick_code, request):
+    ds.init(arch=ds.cpu, default_fp=ds.f64, rules=request.param)
+
+
+class Particles:
+    """The program: its kernels, and its gradient by hand."""
+
+    def __init__(self):
+        x, v = field((STEPS + 1, COUNT)), field((STEPS + 1, COUNT))
+        m, p, q = field(CELLS), field(CELLS), field(CELLS)
+        loss = field()
+        self.x, self.v, self.grid, self.loss = x, v, (m, p, q), loss
+
+        @ds.kernel
+        def clear():
+            for i in m:
+                m[i] = 0.0
+                p[i] = 0.0
+                m.grad[i] = 0.0
+                p.grad[i] = 0.0
+                q.grad[i] = 0.0
+
+        @ds.kernel
+        def scatter(s: ds.i32):
+            for i in range(COUNT):
+                base = ds.cast(x[s, i], ds.i32)
+                near = x[s, i] - base
+                m[base] += 1.0 - near
+                m[base + 1] += near
+                p[base] += (1.0 - near) * v[s, i]
+                p[base + 1] += near * v[s, i]
+
+        @ds.kernel
+        def on_grid(s: ds.i32):
+            for i in p:
+                q[i] = 0.0
+                if m[i] > 1e-10:
+                    q[i] = p[i] / m[i] + 0.1 * ds.sin(p[i])
+
+        @ds.kernel
+        def gather(s: ds.i32):
+            for i in range(COUNT):
+                base = ds.cast(x[s, i], ds.i32)
+                near = x[s, i] - base
+                speed = (1.0 - near) * q[base] + near * q[base + 1]
+                v[s + 1, i] = speed
+                x[s + 1, i] = x[s, i] + 0.05 * speed
+
+        @ds.kernel
+        def measure():
+            for i in range(COUNT):
+                loss[None] += x[STEPS, i] ** 2 + v[STEPS, i] ** 3
+
+        self.clear, self.scatter, self.on_grid, self.gather = clear, scatter, on_grid, gather
+        self.measure = measure
+
+    def step(self, s):
+        self.clear()
+        self.scatter(s)
+        self.on_grid(s)
+        self.gather(s)
+
+    def run(self, places=PLACES, speeds=SPEEDS):
+        rest = np.zeros((STEPS, COUNT))
+        self.x.from_numpy(np.vstack([places, rest]))
+        self.v.from_numpy(np.vstack([speeds, rest]))
+        self.loss[None] = 0.0
+        for s in range(STEPS):
+            self.step(s)
+        self.measure()
+        return self.loss[None]
+
+    def start_back(self):
+        for f in (self.x, self.v, *self.grid):
+            f.grad.fill(0.0)
+        self.loss.grad[None] = 1.0
+        self.measure.grad()
+
+    def back(self, s):
+        self.gather.grad(s)
+        self.on_grid.grad(s)
+        self.scatter.grad(s)
+
+    def differences(self):
+        """Central differences of the loss by the places and speeds at the start."""
+        h = 1e-5
+        moves = [np.eye(2 * COUNT)[k].reshape(2, COUNT) * h for k in range(2 * COUNT)]
+        up = [self.run(PLACES + d[0], SPEEDS + d[1]) for d in moves]
+        down = [self.run(PLACES - d[0], SPEEDS - d[1]) for d in moves]
+        return (np.array(up) - np.array(down)).reshape(2, COUNT) / (2 * h)
+
+
+def test_each_step_is_run_again_before_its_gradients():
+    program = Particles()
+    for _ in range(2):  # a training loop
+        program.run()
+        program.start_back()
+        for s in reversed(range(STEPS)):
+            program.step(s)
+            program.back(s)
+        got = [program.x.grad.to_numpy()[0], program.v.grad.to_numpy()[0]]
+        np.testing.assert_allclose(got, program.differences(), rtol=1e-7)
+
+
+def test_a_kernel_that_was_not_run_again():
+    """Its launch has read the grid of before, and nothing shows that it is the same again."""
+    program = Particles()
+    program.run()
+    program.start_back()
+    s = STEPS - 1
+    program.clear()
+    program.scatter(s)
+    program.on_grid(s)
+    with pytest.raises(ds.GlobalDataAccessError, match="gather needs") as caught:
+        program.gather.grad(s)
+    assert "run gather(...) again on the same values before gather.grad(...)" in str(caught.value)
+    # The advice can be followed: a refused call has changed nothing.
+    program.gather(s)
+    program.back(s)
+    for s in reversed(range(STEPS - 1)):
+        program.step(s)
+        program.back(s)
+    got = [program.x.grad.to_numpy()[0], program.v.grad.to_numpy()[0]]
+    np.testing.assert_allclose(got, program.differences(), rtol=1e-7)
+
+
+def another_step(program, s):
+    program.step(s - 1)
+
+
+def another_grid(program, s):
+    """The grid is that of another step, and only the last kernel is run with this one."""
+    program.clear()
+    program.scatter(s - 1)
+    program.on_grid(s - 1)
+    program.gather(s)
+
+
+def a_grid_cleared_after(program, s):
+    program.step(s)
+    program.clear()
+
+
+def a_changed_grid(program, s):
+    program.step(s)
+    program.grid[0].fill(1.0)
+
+
+def changed_particles(program, s):
+    program.step(s)
+    program.v[s, 0] = 0.5
+
+
+@pytest.mark.parametrize(
+    "again", [another_step, another_grid, a_grid_cleared_after, a_changed_grid, changed_particles]
+)
+def test_steps_computed_again_wrongly(again):
+    program = Particles()
+    program.run()
+    program.start_back()
+    again(program, STEPS - 1)
+    with pytest.raises(ds.GlobalDataAccessError, match="as it was when the kernel ran"):
+        program.back(STEPS - 1)
+
+
+def test_gradients_of_the_steps_in_a_wrong_order():
+    program = Particles()
+    program.run()
+    program.start_back()
+    program.step(STEPS - 1)
+    with pytest.raises(ds.GlobalDataAccessError, match="as it was when the kernel ran"):
+        program.back(STEPS - 2)
