@@ -59,6 +59,7 @@ class Session:
         passes: the threads that run a backward pass.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
+        specializations: kernels compiled for their arguments, whose launches are noted.
         own: what each thread has of its own. `recomputed_from`: while a gradient that the user wrote runs,
             the clock at its start: what it writes again counts as what it was.
         at_reset: what to call at `ds.init` and `ds.reset`.
@@ -81,6 +82,7 @@ class Session:
         # Weak sets: a session keeps no field alive.
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.specializations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []
         self.at_new_grad: list[Any] = []
         self.on_device_failure: Callable[[BaseException, int], None]

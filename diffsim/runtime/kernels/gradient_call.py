@@ -32,6 +32,8 @@ from diffsim.runtime import compiler
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import ZERO, poison
+from diffsim.runtime.kernels.launch_history import gradient_calls, were_recomputed
+from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.memory.cut_gradients import check_gradient
 from diffsim.runtime.session import session
 
@@ -84,7 +86,7 @@ class GradientCall:
         self._check_cuts(args, since)
         clock = session.clock
         try:
-            self.derivative.launch(args, since, rng_key, *seeds)
+            self._launch(args, since, rng_key, seeds, alone=count == 1)
         except BaseException as error:
             # Once the clock has ticked, some of the gradients may have been added to.
             if session.clock != clock:
@@ -103,6 +105,29 @@ class GradientCall:
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
+
+    def _launch(
+        self, args: tuple[object, ...], since: int, rng_key: int, seeds: Any, *, alone: bool
+    ) -> None:
+        """Run the derivative; `alone`: of a launch that no other one can be meant for."""
+        derivative = self.derivative
+        clock = session.clock
+        try:
+            derivative.launch(args, since, rng_key, *seeds)
+        except GlobalDataAccessError as error:
+            may_be = alone and session.clock == clock and session.recomputed_from is None
+            if not may_be or error.written_at is None:
+                raise
+            if not were_recomputed(derivative, args, since):
+                raise
+            derivative.launch(args, clock, rng_key, *seeds)
+        # What writes nothing else can not have changed what a later call reads.
+        if session.clock == clock + 1 and self._writes_gradients_alone:
+            gradient_calls.append(session.clock)
+
+    @locked_cached_property
+    def _writes_gradients_alone(self) -> bool:
+        return all(a.mem.is_grad for a in self.derivative.accesses.writes)
 
     def _advise_to_launch_again(self, error: AutodiffError) -> None:
         """Add to a stale read's advice how programs that recompute their states ask for a gradient."""

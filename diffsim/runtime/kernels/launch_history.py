@@ -4,13 +4,36 @@ The first call of `kernel.grad(...)` after a launch belongs to the last launch w
 one may mean the same launch, with other gradients of its outputs, or the launch before it, on the way back
 through a program. Nothing tells these apart, so it is run only where both have the same adjoint: where
 nothing that the adjoint loads has changed since the earlier launch (docs/adr/0019).
+
+`were_recomputed` tells whether what a launch has read was made again by the launches that had made it. It is
+asked where `kernel.grad` would be refused, as a field was written since the launch (docs/adr/0034).
+Two walks go back, launch by launch: from the launch, and from now. They look for what wrote the fields that
+the derivative reads. As long as both find the same kernel with the same arguments, these fields are the same
+if what that kernel read, and what it left as it was, is the same; the walks end where that was not written
+in between. Every reading of the clock on the way must be that of a known launch, or of a write to a
+gradient: what is not understood is refused. No value is compared.
 """
 
 from __future__ import annotations
 
 import bisect
 from array import array
-from typing import Any
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from diffsim.ir.nodes import Atomic, InlineLLVM, Load, Store, Task
+from diffsim.ir.traversal import task_statements
+from diffsim.passes.analysis.ownership import written_by_others
+from diffsim.runtime.kernels.access_summary import row_number
+from diffsim.runtime.session import session
+
+if TYPE_CHECKING:
+    from diffsim.passes.analysis.regions import RegionAccess
+    from diffsim.runtime.kernels.access_summary import Box
+    from diffsim.runtime.kernels.derivative import Derivative
+    from diffsim.runtime.kernels.specialization import Specialization
+
+    Event = tuple[Specialization, tuple[Any, ...]]
 
 STRETCH = 32
 """A row of readings is checked for its length each time that it has grown by so many (a power of 2)."""
@@ -90,3 +113,174 @@ class LaunchHistory:
     def answered(self, key: object, count: int) -> None:
         """Record that this call, the `count`th since the last launch, was run."""
         self._asked[key] = self.times[key][-1], count
+
+
+# ---- inputs that were computed again
+
+_LONGEST_WALK = 256
+"""Launches that a walk looks at."""
+
+gradient_calls: deque[int] = deque(maxlen=1 << 12)
+"""When derivatives ran that write gradients alone."""
+
+
+def were_recomputed(derivative: Derivative, args: tuple[Any, ...], since: int) -> bool:
+    """Return whether all that the derivative reads is again as its launch at `since` has read it."""
+    special = derivative.specialization
+    if not _is_plain(special):
+        return False
+    needs: set[Box] = set()
+    for a in derivative.accesses.reads:
+        box = special.accesses.box(a, args)
+        if box is None:
+            return False
+        if box[0].versions.changed(box[1], since):
+            needs.add(box)
+    # What the launch itself wrote: the walk starts before it.
+    if any(f.is_grad for f, _ in needs) or _touches((special, args), needs):
+        return False
+    return _same_before(needs, since, session.clock + 1)
+
+
+def _same_before(needs: set[Box], then: int, now: int) -> bool:
+    """Return whether these parts of fields were the same before two readings of the clock."""
+    launched = then
+    while True:
+        # What was not written since the earlier reading is the same.
+        needs = {(f, row) for f, row in needs if f.versions.changed(row, then - 1)}
+        if not needs:
+            return True
+        if any(f in session.exported for f, _ in needs):
+            return False
+        again = _last_writer(needs, now, launched)
+        first = _last_writer(needs, then, 0)
+        if again is None or first is None or again[1] != first[1]:
+            return False
+        # A tape that restored a field undid its writes, and their readings.
+        if launched == then and max(f.versions.last(row) for f, row in needs) != again[0]:
+            return False
+        then, now = first[0], again[0]
+        before = _needed_before(again[1], needs)
+        if before is None:
+            return False
+        needs = before
+
+
+def _last_writer(needs: set[Box], before: int, after: int) -> tuple[int, Event] | None:
+    """Return the last launch between two readings that wrote to these parts; None: it is unknown."""
+    for now in range(before - 1, max(after, before - 1 - _LONGEST_WALK), -1):
+        event = _launched_at(now)
+        if event is None:
+            if now in gradient_calls or _sets_gradient(now):
+                continue
+            return None
+        if not _is_plain(event[0]):
+            return None
+        if _touches(event, needs):
+            return now, event
+    return None
+
+
+def _launched_at(now: int) -> Event | None:
+    """Return the kernel that was launched at this reading of the clock, and its arguments."""
+    found: list[Event] = [
+        (special, key)
+        for special in list(session.specializations)
+        if special.launches.last is not None and special.launches.last[0] >= now
+        for key, times in list(special.launches.times.items())
+        if times and times[-1] >= now and times[bisect.bisect_left(times, now)] == now
+    ]
+    # Threads that launch at once may get the same reading.
+    return found[0] if len(found) == 1 else None
+
+
+def _sets_gradient(now: int) -> bool:
+    """Return whether a statement of Python wrote to a gradient then, which is all that it did."""
+    return any(
+        f.adjoint is not None
+        and f.adjoint.versions.whole == now
+        and isinstance(f.adjoint.versions.writer, tuple)
+        for f in list(session.with_grad)
+    )
+
+
+def _is_plain(special: Specialization) -> bool:
+    """Return whether a launch is told by its scalars, and does the same each time that it reads the same."""
+    return (
+        not special.arguments.arrays
+        and all(
+            p.kind == "value" and p.type is not None and not p.type.shape
+            for p in special.arguments.parameters
+        )
+        and not special.translation.uses_random
+        and all(_repeats(t) for t in special.ir.tasks)
+    )
+
+
+def _repeats(task: Task) -> bool:
+    """Return whether the lanes of a task do the same in any order, up to the rounding of sums."""
+    found = list(task_statements(task))
+    # Code of other compilers may have a state of its own.
+    if any(isinstance(s, InlineLLVM) for s in found):
+        return False
+    own = written_by_others(task)
+    kinds: dict[Any, set[str]] = {}
+    for op, mem, _ in task.reductions:
+        kinds.setdefault(mem, set()).add(op)
+    totals = set(kinds)
+    for s in found:
+        if isinstance(s, (Load, Store)) and (s.mem in totals or not own.is_own(s)):
+            return False
+        if isinstance(s, Atomic):
+            # The old value tells which lanes came before.
+            if s.out is not None:
+                return False
+            kinds.setdefault(s.mem, set()).add(s.op)
+    return all(len(ops) == 1 and "xchg" not in ops for ops in kinds.values())
+
+
+def _touches(event: Event, needs: set[Box]) -> bool:
+    """Return whether a launch may write to these parts of fields."""
+    special, args = event
+    boxes = [special.accesses.box(w, args) for w in special.accesses.writes]
+    return any(
+        box is None or (box[0] is f and (box[1] is None or row is None or box[1] == row))
+        for box in boxes
+        for f, row in needs
+    )
+
+
+def _needed_before(event: Event, needs: set[Box]) -> set[Box] | None:
+    """Return what must be the same before a launch, for these parts to be the same after it."""
+    special, args = event
+    # 0.0 and -0.0 are the same key, and not the same argument.
+    values = zip(special.arguments.parameters, args, strict=True)
+    if any(p.type is not None and p.type.scalar.is_float and a == 0 for p, a in values):
+        return None
+    before = {box for box in needs if not _overwrites(event, box)}
+    for a in special.accesses.exposed_reads:
+        box = special.accesses.box(a, args)
+        if box is None or box[0].is_grad:
+            return None
+        before.add(box)
+    return before
+
+
+def _overwrites(event: Event, box: Box) -> bool:
+    """Return whether a launch certainly writes each element of this part of a field."""
+    special, args = event
+    f, row = box
+    named = special.arguments.named(args)
+
+    def covers(w: RegionAccess) -> bool:
+        if special.object_of(w.mem, args) is not f:
+            return False
+        axes = {r.axis for r in w.region}
+        # Confined to rows of another axis, it leaves elements out.
+        return not axes or (
+            axes == {f.versions.axis}
+            and row is not None
+            and row_number(w, f.versions.axis, named) == row
+        )
+
+    return any(covers(w) for w in special.accesses.must_write)

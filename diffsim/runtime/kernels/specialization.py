@@ -94,6 +94,7 @@ class Specialization:
         self.dependencies: Dependencies
         if origin is None:
             self.launches = LaunchHistory()
+            session.specializations.add(self)
             self.dependencies = Dependencies(self)
             self.dependencies.add(self.fields())
             # Objects that were compared by identity: another one may get their address once they are gone.
