@@ -12,8 +12,10 @@ ANSWERS = collections.Counter()
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_a_program_of_tensors(seed):
+def test_a_program_of_tensors(seed, request):
     """Its values and its gradient are those of dual numbers, or it is refused."""
+    if seed % 2:  # half of them as users run them
+        request.getfixturevalue("quick_code")
     said = tensors.verdict(tensors.make(seed), seed, debug=seed % 3 == 0)
     assert said in ("right", "refused", "invalid"), tensors.make(seed)
     ANSWERS[said] += 1

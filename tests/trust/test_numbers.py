@@ -199,7 +199,9 @@ SOME = ["f32", "f64", "i8", "i32", "u64"]
 
 
 @pytest.mark.parametrize("t", ALL)
-def test_elements_of_fields(t):
+def test_elements_of_fields(t, request):
+    if t not in SOME:
+        request.getfixturevalue("quick_code")
     ds.init(arch=ds.cpu)
     grid = Grid(SCALARS[t]).compile()
     grid.space["apply"]()
