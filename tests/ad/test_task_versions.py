@@ -192,7 +192,35 @@ def highest(x):
     return step
 
 
-@pytest.mark.parametrize("make", [scatter, vectors, counts, single, part, local, highest])
+def given(x, *, in_one_loop=False):
+    """A func with a gradient of its own reads the field, and adds to its gradient by name."""
+    g = field(N)
+
+    @ds.func
+    def square(i: ds.i32):
+        return g[i] * g[i]
+
+    @ds.func_grad(square)
+    def square_grad(i: ds.i32, r):
+        ds.adjoint[g][i] += 2.0 * g[i] * r
+
+    @ds.kernel(simplicity="relaxed")
+    def step(t: ds.i32):
+        for i in g:
+            g[i] = ds.sin(x[i]) + 0.5
+        for i in g:
+            if ds.static(in_one_loop):
+                g[i] = g[i] * g[i]
+            x[i] = square(i)
+        for i in g:
+            g[i] = ds.cos(g[i])
+        for i in g:
+            x[i] += square(i)
+
+    return step
+
+
+@pytest.mark.parametrize("make", [scatter, vectors, counts, single, part, local, highest, given])
 def test_the_gradient(make):
     program = Program(None)
     program.step = make(program.x)

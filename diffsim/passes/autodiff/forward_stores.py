@@ -324,7 +324,9 @@ class _Forwarder(Rewriter):
         self._note(s, self.builder.named("add", old, value))
 
     def _forget_written(self, s: CustomCall) -> None:
-        """Forget what a func with a rule of its own may write."""
+        """Forget what a func with a rule of its own may write, and keep stores whose gradient it adds to."""
+        for key in [k for k in self.stored if k[0][0] in s.targets]:
+            del self.stored[key]
         for w in self._writes_inside(s):
             self.forget(w)
             self.known.pop(self.place(w), None)

@@ -47,6 +47,7 @@ from diffsim.passes.autodiff.task_versions import (
     Versioned,
     can_have_versions,
     clear,
+    targets_of_calls,
     with_versions,
 )
 from diffsim.passes.transforms.dce import eliminate_dead_code
@@ -166,9 +167,11 @@ def _with_versions(
     """Return the adjoint of a kernel as it stands, or with versions of what it needs in several states."""
     primal = Versioned(kernel, frozenset())
     divided: dict[Mem, None] = {}
+    # A gradient that the user gave for a func adds to that of the memory by its name, not of a version.
+    named = targets_of_calls(kernel)
 
     def divisible(mem: Mem) -> bool:
-        known = mem in divided or mem in primal.versions
+        known = mem in divided or mem in primal.versions or mem in named
         return new_version is not None and can_have_versions(mem) and not known
 
     # Computing versions again repeats loads that the first adjoint has no use for, of memories that may be

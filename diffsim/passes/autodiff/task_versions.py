@@ -19,8 +19,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from diffsim.errors import Span
-from diffsim.ir.nodes import Block, Const, Kernel, Load, Mem, Stmt, Store, Task, Value, zero
-from diffsim.ir.traversal import Rewriter
+from diffsim.ir.nodes import (
+    Block,
+    Const,
+    CustomCall,
+    Kernel,
+    Load,
+    Mem,
+    Stmt,
+    Store,
+    Task,
+    Value,
+    zero,
+)
+from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import i32, i64
 from diffsim.passes.analysis.access_order import Section, sections_of
 from diffsim.passes.analysis.regions import must_write
@@ -46,6 +58,12 @@ def can_have_versions(mem: Mem) -> bool:
     """Return whether the runtime can allocate another memory like it before the launch."""
     # Arrays are arguments: their shape is known at the launch only.
     return mem.kind == "field" and mem.shape is not None
+
+
+def targets_of_calls(kernel: Kernel) -> set[Mem]:
+    """Return the memories to whose gradients a gradient given by the user adds."""
+    found = (s for t in kernel.tasks for s in task_statements(t, given=True))
+    return {m for s in found if isinstance(s, CustomCall) for m in s.targets}
 
 
 def with_versions(kernel: Kernel, mems: Iterable[Mem], new_version: NewVersion) -> Versioned:
