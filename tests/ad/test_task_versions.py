@@ -330,3 +330,30 @@ def test_the_tape_counts_the_versions():
         program.start()
         program.end()
     assert tape.stats().adjoint_bytes == 0
+
+
+def test_no_gradient_of_a_field_with_versions_is_kept():
+    """What the last loop adds for the value of g goes to a version's gradient; that of g would be 0."""
+    x, g, loss = field(N), field(N), field()
+
+    @ds.kernel(simplicity="relaxed")
+    def step():
+        for i in g:
+            g[i] = ds.sin(x[i])
+        for i in g:
+            loss[None] += g[i] * g[i]
+        for i in g:
+            g[i] = ds.cos(g[i])
+        for i in g:
+            loss[None] += 3.0 * g[i] * g[i]
+
+    for wanted in ([g], True):
+        with pytest.raises(ds.AutodiffError, match="gradient of g can not be kept: step needs g"):
+            with ds.Tape(loss, in_place="save", retain_grad=wanted):
+                step()
+    x.from_numpy(numbers(N))
+    with ds.Tape(loss, in_place="save", retain_grad=[loss]):
+        step()
+    sine = np.sin(numbers(N))
+    expected = (2 * sine - 6 * np.cos(sine) * np.sin(sine)) * np.cos(numbers(N))
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-12)

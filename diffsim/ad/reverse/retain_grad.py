@@ -132,7 +132,8 @@ class GradientRetainer:
         """Return the derivative to run in place of this one.
 
         Raises:
-            AutodiffError: its minimum or maximum hands on a gradient that is to be kept.
+            AutodiffError: its minimum or maximum hands on a gradient that is to be kept, or states between
+                its loops have gradients of their own.
         """
         special = plain.specialization
         for a in special.accesses.writes:
@@ -144,6 +145,14 @@ class GradientRetainer:
                     "update that won",
                     a.stmt.span,
                     hint=f"name the fields to keep, and leave {f.name} out: retain_grad=[...]",
+                )
+            # What later loops of the kernel add for the value stored goes to the gradient of a state.
+            if self.wants(f) and plain.has_versions(a.mem):
+                raise AutodiffError(
+                    f"the gradient of {f.name} can not be kept: {special.name} needs {f.name} between its "
+                    "loops",
+                    a.stmt.span,
+                    hint=f"split the kernel, or leave {f.name} out: retain_grad=[...]",
                 )
         stored = {
             a.mem: a.stmt.span

@@ -181,6 +181,13 @@ class Derivative:
             return error
         return None
 
+    def has_versions(self, mem: Mem) -> bool:
+        """Return whether it computes states of a field again, whose gradients are not in the field's."""
+        if self._origin is not None:
+            return self._origin.has_versions(mem)
+        used = self._differentiated.versions
+        return any(m is mem and f._mem in used for (m, _), f in self._versions.items())
+
     @property
     def version_bytes(self) -> int:
         """The size of the memories of its own (docs/adr/0031); 0 if it can not be made."""
