@@ -409,6 +409,11 @@ class GlobalDataAccessError(AutodiffError):
 
     written_at: int | None = None
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is about overwritten values alone."""
+        return all(getattr(e, "written_at", None) is not None for e in self.parts)
+
 
 class MissingGradientError(AutodiffError):
     """A float field on the way from the inputs to the loss has no gradient."""

@@ -446,7 +446,7 @@ class Tape:
         # Compiles them all: what cannot be differentiated is refused with nothing changed.
         if not known:
             refuse_program(record, saving=self.recorder.saving, ended_at=integrity.ended_at)
-        if replay is None or not known or replay.asks:
+        elif replay is not None and replay.asks:
             check_launches(record)
         if not known or loss is not self.loss:
             check_reaches(record, loss if isinstance(loss, Field) else None, seeds)

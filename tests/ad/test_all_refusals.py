@@ -161,3 +161,84 @@ def test_every_overwritten_value_of_a_pass():
     error = refusal(program)
     assert [type(part) for part in error.parts] == [ds.GlobalDataAccessError] * 2
     assert "To do for all of them" in str(error)
+
+
+class Races:
+    """Two kernels with launches in which iterations meet, one of a shape that the simplicity rule refuses."""
+
+    def __init__(self):
+        x, y, loss = field((4, 4)), field((4, 4)), field()
+        self.x, self.loss = x, loss
+
+        @ds.kernel
+        def shift(t: ds.i32, u: ds.i32):
+            for i in range(3):
+                x[u, i] = x[t, i + 1] ** 2
+
+        @ds.kernel
+        def powers(t: ds.i32, u: ds.i32):
+            for i in range(3):
+                a = 1.0
+                for _ in range(3):
+                    a *= y[t, i + 1]
+                y[u, i] = a
+
+        @ds.kernel
+        def total():
+            for I in ds.grouped(x):
+                loss[None] += x[I] + y[I]
+
+        self.shift, self.powers, self.total = shift, powers, total
+
+
+def test_launches_are_in_the_error_of_all():
+    """What arguments decide comes with what is refused for every launch, also of a kernel that is refused."""
+    p = Races()
+
+    def program(rows):
+        with ds.Tape(p.loss):
+            p.shift(*rows)
+            p.powers(*rows)
+            p.total()
+
+    assert len(refusal(lambda: program((0, 1))).parts) == 1  # the shape
+    error = refusal(lambda: program((2, 2)))
+    kinds = [type(part).__name__ for part in error.parts]
+    assert kinds == ["GlobalDataAccessError", "KernelSimplicityError", "GlobalDataAccessError"]
+    assert [part.message.startswith("t = 2, u = 2: ") for part in error.parts] == [
+        True,
+        False,
+        True,
+    ]
+    assert [part.span.line for part in error.parts] == sorted(
+        part.span.line for part in error.parts
+    )
+
+
+def test_stale_values_and_launches_of_a_kernel():
+    """Outside of tapes: what was overwritten, and iterations that meet."""
+    p = Races()
+    p.shift(1, 1)
+    with pytest.raises(ds.GlobalDataAccessError, match="t = 1, u = 1: "):
+        p.shift.grad(1, 1)
+    p.x.fill(1.0)
+    error = refusal(lambda: p.shift.grad(1, 1))
+    assert len(error.parts) == 2
+    assert any("run shift(...) again on the same values" in part.hint for part in error.parts)
+    assert any(part.message.startswith("t = 1, u = 1: ") for part in error.parts)
+
+
+def test_each_of_two_stale_values_has_its_advice():
+    x, y, loss = field(4), field(4), field()
+
+    @ds.kernel
+    def products():
+        for i in x:
+            loss[None] += x[i] * y[i]
+
+    products()
+    x.fill(1.0)
+    y.fill(1.0)
+    error = refusal(products.grad)
+    assert len(error.parts) == 2
+    assert all("run products(...) again on the same values" in part.hint for part in error.parts)

@@ -202,6 +202,10 @@ LEFT_EARLY = {
         "    if w[i, k] > 0.5:\n        break"
     ),
     "a step": "for k in range(N - 1, -1, -2):\n    if w[i, k] > 0.8:\n        break\n    y[i] += x[k] ** 3",
+    "inside of a loop": (
+        "for j in range(N):\n    for k in range(j, N):\n        if w[i, k] > 0.8:\n            break\n"
+        "        y[i] += x[k] ** 2 * w[i, j]"
+    ),
     "counted by hand": "k = 0\nwhile k < N and w[i, k] < 0.8:\n    y[i] += x[k] ** 2 * w[i, k]\n    k += 1",
 }
 
@@ -235,14 +239,24 @@ def test_loops_with_a_break_are_loops(name):
             "s = x[i]\nfor k in range(N):\n    if s > 1.0:\n        break\n    s += x[k]\ny[i] = s",
             "carries",
         ),
+        (
+            "for j in range(N):\n    if w[i, j] > 0.5:\n        break\n"
+            "    for k in range(N):\n        y[i] += w[j, k]",
+            "or after a break",
+        ),
+        (
+            "for j in range(N):\n    for k in range(N):\n        if w[j, k] > 0.5:\n            break\n"
+            "        y[i] += w[j, k]\n    if y[i] > 1.0:\n        break",
+            "a loop stands beside other statements",
+        ),
         ("while y[i] < 1.0:\n    y[i] += x[i]", "a while loop"),
         ("k = 0\nwhile k < N:\n    y[i] += x[k]\n    k += 2 * k + 1", "a while loop"),
     ],
 )
 def test_other_loops_are_outside_of_the_rule(body, why):
-    x, y = field(N), field(N)
+    x, y, w = field(N), field(N), field((N, N))
     text = "".join(f"        {line}\n" for line in body.splitlines())
-    space = {"ds": ds, "x": x, "y": y, "N": N}
+    space = {"ds": ds, "x": x, "y": y, "w": w, "N": N}
     make(f"@ds.kernel\ndef f():\n    for i in range({N}):\n{text}", space)
     with pytest.raises(ds.AutodiffError, match=why):
         reverse(space["f"]._only(()).ir)

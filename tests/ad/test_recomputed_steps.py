@@ -274,3 +274,34 @@ def test_a_grid_that_depends_on_the_order_of_lanes():
     compact()
     with pytest.raises(ds.GlobalDataAccessError, match="use needs"):
         use.grad()
+
+
+def test_two_fields_that_were_computed_again():
+    """A product of two fields, both of which each step overwrites."""
+    x, a, b, y = field(2), field(2), field(2), field((3, 2))
+
+    @ds.kernel
+    def make(s: ds.i32):
+        for i in x:
+            a[i] = x[i] * s
+            b[i] = ds.sin(x[i]) * s
+
+    @ds.kernel
+    def use(s: ds.i32):
+        for i in x:
+            y[s, i] = a[i] * b[i]
+
+    at = np.array([0.3, 1.1])
+    x.from_numpy(at)
+    for s in (1, 2):
+        make(s)
+        use(s)
+    y.grad.fill(1.0)
+    for s in (2, 1):
+        make(s)
+        use.grad(s)
+        make.grad(s)
+        a.grad.fill(0.0)
+        b.grad.fill(0.0)
+    expected = (1 + 4) * (np.sin(at) + at * np.cos(at))
+    np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-14)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entries import Launched
 from diffsim.ad.record.record import Record
-from diffsim.errors import GlobalDataAccessError, together
+from diffsim.errors import AutodiffError, together
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -22,28 +22,26 @@ if TYPE_CHECKING:
 
 def check_launches(record: Record) -> None:
     """Raise one error for all kernels with a launch whose adjoint would be wrong."""
-    switch = not session.options.lifts_rules
-    found = wrong_launches(record)
-    errors = [e.advising(switch=switch) if e.narrower else e for e in found]
-    if errors:
+    if errors := list(wrong_launches(record)):
         raise together(errors)
 
 
-def wrong_launches(record: Record) -> Iterator[GlobalDataAccessError]:
+def wrong_launches(record: Record) -> Iterator[AutodiffError]:
     """Yield the errors of the first launch of each kernel whose adjoint would be wrong.
 
     A launch whose index fields have changed since is left to the backward pass, in which they may return to
     what they were.
     """
+    switch = not session.options.lifts_rules
     firsts = (e for e in record.firsts() if isinstance(e, Launched))
     for special in dict.fromkeys(e.special for e in firsts if e.special.differentiable):
-        checks = special.derivative.checks
+        checks = special.derivative.checks_of_any_shape
         if checks is None:
             continue
         for entry in _suspects(record, special, checks):
             if checks.may_be_asked(entry.args, entry.now):
                 errors = list(checks.errors(entry.args))
-                yield from errors
+                yield from (e.advising(switch=switch) if e.narrower else e for e in errors)
                 # What is wrong in one launch may be so in a thousand others.
                 if errors:
                     break

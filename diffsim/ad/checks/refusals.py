@@ -1,8 +1,8 @@
 """All refusals of a program at once, as one error that is ordered by line.
 
-What the rules forbid shows up in three places: kernels that have no adjoint, values that get into fields
-without gradient, and values that a launch needs and a later one has overwritten. Where a gradient is refused
-for one of them, all three are searched.
+What the rules forbid shows up in four places: kernels that have no adjoint, launches whose arguments or index
+fields make it wrong, values that get into fields without gradient, and values that a launch needs and a later
+one has overwritten. Where a gradient is refused for one of them, all four are searched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from diffsim.ad.checks.broken_chains import broken_chains
+from diffsim.ad.checks.launch_conditions import wrong_launches
 from diffsim.ad.record.entries import Launched
 from diffsim.errors import AutodiffError, GlobalDataAccessError, together
 from diffsim.runtime.session import session
@@ -32,7 +33,7 @@ def refuse_program(record: Record, *, saving: bool, ended_at: int) -> None:
     Raises:
         AutodiffError: all that is refused.
     """
-    refused = [*broken_chains(record), *_refused_adjoints(record)]
+    refused = [*broken_chains(record), *_refused_adjoints(record), *wrong_launches(record)]
     if refused:
         raise together([*refused, *_stale_reads(record, saving=saving, ended_at=ended_at)])
 

@@ -87,7 +87,11 @@ def _check(kernel: Kernel, block: Block, *, inside: bool) -> Iterator[KernelSimp
     here = [s for s in block.stmts if isinstance(s, (For, While))]
     # 2. A loop under a branch is emitted twice in the adjoint, for its values and for its adjoint.
     if first not in here:
-        yield _refused("a loop stands inside of a branch", first.span, kernel)
+        yield _refused(
+            "a loop stands inside of a branch, or after a break, continue or return",
+            first.span,
+            kernel,
+        )
         return
     if len(here) > 1:
         where = "a loop holds several loops" if inside else "it holds loops one after the other"

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from diffsim.errors import KEEP, AutodiffError, GlobalDataAccessError, together
+from diffsim.errors import (
+    KEEP,
+    AutodiffError,
+    GlobalDataAccessError,
+    KernelSimplicityError,
+    together,
+)
 from diffsim.ir import nodes
 from diffsim.ir.nodes import Atomic, Load, Mem, RngKey, Store
 from diffsim.ir.traversal import task_statements, uses
@@ -158,19 +164,22 @@ class Derivative:
         # Made only here: an adjoint costs more to make than the kernel itself.
         special = self.specialization
         try:
-            return _DIFFERENTIATE[self.mode.direction](
-                special.ir,
-                relaxed=special.simplicity == "relaxed",
-                detached=self.mode.is_detached,
-                in_place=self.mode.is_in_place,
-                new_version=self._new_version,
-            )
+            return self._made(relaxed=special.simplicity == "relaxed")
         except AutodiffError as error:
             # An option of the kernel's own wins over the switch.
             switch = not (session.options.lifts_rules or special.kernel.simplicity == "strict")
             raise with_advice(
                 error, special.ir, may_split=special.may_be_split, switch=switch
             ) from None
+
+    def _made(self, *, relaxed: bool) -> Adjoint:
+        return _DIFFERENTIATE[self.mode.direction](
+            self.specialization.ir,
+            relaxed=relaxed,
+            detached=self.mode.is_detached,
+            in_place=self.mode.is_in_place,
+            new_version=self._new_version,
+        )
 
     @locked_cached_property
     def refusal(self) -> AutodiffError | None:
@@ -237,6 +246,17 @@ class Derivative:
         if self._origin is not None:
             return self._origin.checks
         made = self._differentiated
+        return LaunchChecks(self.specialization, made) if made.conditions else None
+
+    @locked_cached_property
+    def checks_of_any_shape(self) -> LaunchChecks | None:
+        """What a launch would be asked if the kernel simplicity rule did not refuse the derivative."""
+        refusal = self.refusal
+        if refusal is None:
+            return self.checks
+        if not all(isinstance(e, KernelSimplicityError) for e in refusal.parts):
+            return None
+        made = self._made(relaxed=True)
         return LaunchChecks(self.specialization, made) if made.conditions else None
 
     @locked_cached_property

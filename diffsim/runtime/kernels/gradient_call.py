@@ -97,11 +97,14 @@ class GradientCall:
                 raise self._of_an_earlier_launch(count, error.message, error.span) from None
             # What was overwritten a tape could have saved, unless it was a gradient written by the user.
             may_switch = session.recomputed_from is None and not session.options.lifts_rules
-            if isinstance(error, GlobalDataAccessError) and error.written_at is not None:
-                if session.recomputed_from is None:
-                    self._advise_to_launch_again(error)
-                raise together([e.advising(switch=may_switch) for e in error.parts]) from None
-            raise
+            if not isinstance(error, GlobalDataAccessError) or session.clock != clock:
+                raise
+            found = error.parts
+            if session.recomputed_from is None:
+                found = tuple(self._refusals(args, since, error))
+            raise together(
+                [e.advising(switch=may_switch) if e.narrower else e for e in found]
+            ) from None
         # Only calls that ran count: a refused one may be repeated after a new launch.
         if key is not None:
             launches.answered(key, count)
@@ -116,7 +119,7 @@ class GradientCall:
             derivative.launch(args, since, rng_key, *seeds)
         except GlobalDataAccessError as error:
             may_be = alone and session.clock == clock and session.recomputed_from is None
-            if not may_be or error.written_at is None:
+            if not may_be or not error.is_stale:
                 raise
             if not were_recomputed(derivative, args, since):
                 raise
@@ -129,12 +132,20 @@ class GradientCall:
     def _writes_gradients_alone(self) -> bool:
         return all(a.mem.is_grad for a in self.derivative.accesses.writes)
 
-    def _advise_to_launch_again(self, error: AutodiffError) -> None:
-        """Add to a stale read's advice how programs that recompute their states ask for a gradient."""
+    def _refusals(
+        self, args: tuple[object, ...], since: int, error: GlobalDataAccessError
+    ) -> Iterator[GlobalDataAccessError]:
+        """Yield all that is wrong with a launch for which the derivative has raised an error."""
+        derivative = self.derivative
         # After a new launch the call belongs to that one, which has read the values that are there now.
         again = f"run {self.name}(...) again on the same values before {self.name}.grad(...)"
-        for e in error.parts:
-            e.narrower = f"{again}, or {e.narrower}" if e.narrower else again
+        for stale in derivative.stale_reads(args, since):
+            stale.narrower = f"{again}, or {stale.narrower}"
+            yield stale
+        if not error.is_stale:
+            yield from (e for e in error.parts if isinstance(e, GlobalDataAccessError))
+        elif derivative.checks is not None and derivative.checks.may_be_asked(args, since):
+            yield from derivative.checks.errors(args)
 
     def _check_callable(self, returned: object) -> None:
         """Refuse a call that belongs to no launch, or that could not give the right gradient."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import GlobalDataAccessError
+from diffsim.errors import GlobalDataAccessError, together
 from diffsim.ir.nodes import Arg, Const, Dim, Mem, Value
 from diffsim.ir.types import Type, i64, size_of
 from diffsim.passes.analysis import regions
@@ -103,9 +103,9 @@ class LaunchChecks:
     # ---- one launch
 
     def refuse(self, args: tuple[Any, ...]) -> None:
-        """Raise the first error of a launch."""
-        for error in self.errors(args):
-            raise error
+        """Raise one error for all conditions that a launch does not meet."""
+        if errors := list(self.errors(args)):
+            raise together(errors)
 
     def errors(self, args: tuple[Any, ...]) -> Iterator[GlobalDataAccessError]:
         """Yield an error for each condition that a launch with these arguments does not meet."""
