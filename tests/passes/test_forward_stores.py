@@ -10,7 +10,7 @@ from diffsim.backends import interpreter
 from diffsim.ir.nodes import Load, Store
 from diffsim.ir.traversal import task_statements
 from diffsim.ir.verifier import verify
-from diffsim.passes.autodiff.forward_stores import forward_stores
+from diffsim.passes.forms.forward_stores import forward_stores
 from tests.support.trace import ir_of
 
 pytestmark = pytest.mark.usefixtures("cpu")
