@@ -102,6 +102,8 @@ class Mem:
         kind: "field", "array" (an argument), "temp" (crosses tasks of one launch; 0-D) or "scratch"
             (a loop's saved values; 1-D, of a length known when it is allocated).
         grad: the memory of its gradient, if it has one.
+        dual: the memory of its tangents, if it has one: of the same type and shape; where several are
+            computed at once, with one more axis for them, the last one.
         strides: distance in scalars between neighbours along each axis; None: C order of `shape`.
         component_stride: distance in scalars between the components of one element.
         handle: the runtime's object behind it, opaque to the IR.
@@ -111,6 +113,7 @@ class Mem:
     __slots__ = (
         "component_stride",
         "dtype",
+        "dual",
         "grad",
         "handle",
         "is_grad",
@@ -135,6 +138,7 @@ class Mem:
         component_stride: int = 1,
         handle: Any = None,
         is_grad: bool = False,
+        dual: Mem | None = None,
     ) -> None:
         self.name = name
         self.dtype = dtype
@@ -146,6 +150,7 @@ class Mem:
         self.component_stride = component_stride
         self.handle = handle
         self.is_grad = is_grad
+        self.dual = dual
 
 
 class Block:

@@ -172,6 +172,9 @@ class Op:
         vjp: for each argument a function (g, *args, y) -> contribution, ZERO, or
             NotDifferentiable(why, hint).
         sample: for each argument the interval that tests draw from.
+        linear: how an op on whole tensors is linear in its floats, for forward mode: "together" (`build`),
+            "each" of them while the others stay (`matmul`). Elementwise ops need no answer: their rules
+            are read both ways.
         infer_type: for ops on tensors as wholes: (argument types) -> result type; elementwise ops have none.
         public: whether it is a name of `ds`.
     """
@@ -187,6 +190,7 @@ class Op:
         vjp: VectorJacobianProduct,
         sample: list[tuple[float, float]],
         infer_type: Callable[..., Type] | None = None,
+        linear: str = "",
         public: bool = True,
     ) -> None:
         self.name = name
@@ -198,6 +202,7 @@ class Op:
         self.vjp = vjp
         self.sample = sample
         self.infer_type = infer_type
+        self.linear = linear
         self.public = public
         # Split once; type inference reads `operands` and `result` for each op that is emitted.
         left, _, right = signature.partition("->")

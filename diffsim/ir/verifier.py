@@ -57,6 +57,8 @@ def _verify(kernel: Kernel) -> None:
     # enclosing block.
     bound_once: set[Value] = set()
     mems = set(kernel.mems)
+    for mem in kernel.mems:
+        _dual(mem)
     for task in kernel.tasks:
         visible: set[Value] = set()
         _block(task.bounds, visible, bound_once, mems)
@@ -74,6 +76,17 @@ def _verify(kernel: Kernel) -> None:
         _block(task.body, visible, bound_once, mems)
         if len(task.body.yields) != len(task.reductions):
             raise _Malformed("a task must yield one value for each reduction", None)
+
+
+def _dual(mem: Mem) -> None:
+    """Verify that the dual of a memory holds one tangent of each element, or several in one more axis."""
+    dual = mem.dual
+    if dual is None:
+        return
+    if dual.dtype is not mem.dtype or dual.rank - mem.rank not in (0, 1):
+        raise _Malformed(f"the dual of {mem.name} has another type or rank", None)
+    if None not in (mem.shape, dual.shape) and dual.shape[: mem.rank] != mem.shape:  # type: ignore[index]
+        raise _Malformed(f"the dual of {mem.name} has another shape", None)
 
 
 def is_block_dim(n: int) -> bool:

@@ -364,43 +364,45 @@ random_u64: Op = op("random_u64", "I I I -> I", "64 random bits of (seed, lane, 
 # Scalarized before lowering (`passes/transforms/scalarize.py`), so no code generator sees these rows.
 build: Op = op("build", "S...", "A vector or matrix of scalars, in row order.",
                ref=shapes.build_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.build,
-               vjp=lambda k, g, xs, y: extract(g, *shapes.position(y.type, k)), sample=[], public=False)
+               vjp=lambda k, g, xs, y: extract(g, *shapes.position(y.type, k)),
+               linear="together", sample=[], public=False)
 
 extract: Op = op("extract", "V I I", "One element of a vector or matrix; indices may be run-time values.",
                  ref=lambda t, *i: t[tuple(int(k) for k in i)], lowering=CUSTOM_LOWERING,
                  infer_type=shapes.extract,
                  vjp=lambda k, g, xs, y: insert(shapes.zeros(xs[0].type), g, *xs[1:]) if k == 0 else None,
-                 sample=[], public=False)
+                 linear="together", sample=[], public=False)
 
 insert: Op = op("insert", "V S I I", "A copy with one element replaced.",
                 ref=shapes.insert_reference, lowering=CUSTOM_LOWERING, infer_type=shapes.insert,
                 vjp=lambda k, g, xs, y: (insert(g, 0.0, *xs[2:]) if k == 0 else
                                            extract(g, *xs[2:]) if k == 1 else None),
-                sample=[], public=False)
+                linear="together", sample=[], public=False)
 
 broadcast: Op = op("broadcast", "S", "A scalar in every element of a vector or matrix.",
                    ref=lambda x: x, lowering=CUSTOM_LOWERING, infer_type=shapes.given,
-                   vjp=lambda k, g, xs, y: reduce_sum(g), sample=[], public=False)
+                   vjp=lambda k, g, xs, y: reduce_sum(g), linear="together", sample=[], public=False)
 
 reduce_sum: Op = op("sum", "V", "Sum of the elements.",
                     ref=np.sum, lowering=CUSTOM_LOWERING, infer_type=shapes.scalar_of,
-                    vjp=lambda k, g, xs, y: broadcast_to(g, xs[0].type), sample=[], public=False)
+                    vjp=lambda k, g, xs, y: broadcast_to(g, xs[0].type),
+                    linear="together", sample=[], public=False)
 
 transpose: Op = op("transpose", "V", "Matrix with rows and columns exchanged.",
                    ref=np.transpose, lowering=CUSTOM_LOWERING, infer_type=shapes.transpose,
-                   vjp=lambda k, g, xs, y: transpose(g), sample=[], public=False)
+                   vjp=lambda k, g, xs, y: transpose(g), linear="together", sample=[], public=False)
 
 matmul: Op = op("matmul", "V V", "Product of two matrices, or of a matrix and a vector.",
                 ref=np.matmul, lowering=CUSTOM_LOWERING, infer_type=shapes.matmul,
                 vjp=lambda k, g, xs, y: mask_zero_adjoints(g, (
                     (matmul(g, transpose(xs[1])) if len(xs[1].type.shape) == 2 else outer(g, xs[1]))
-                    if k == 0 else matmul(transpose(xs[0]), g))), sample=[], public=False)
+                    if k == 0 else matmul(transpose(xs[0]), g))), linear="each", sample=[], public=False)
 
 outer: Op = op("outer", "V V", "Matrix of the products of two vectors' elements.",
                ref=np.outer, lowering=CUSTOM_LOWERING, infer_type=shapes.outer,
                vjp=lambda k, g, xs, y: mask_zero_adjoints(
                    g, matmul(g, xs[1]) if k == 0 else matmul(transpose(g), xs[0])),
-               sample=[], public=False)
+               linear="each", sample=[], public=False)
 # fmt: on
 
 PUBLIC = {row.name: row for row in op_rows.TABLE.values() if row.public}

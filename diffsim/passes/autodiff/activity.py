@@ -39,7 +39,7 @@ class Activity:
     Attributes:
         values: active values.
         temps: active temporaries and scratch.
-        leaks: stores of active values into float memories that have no gradient.
+        leaks: stores of active values into float memories whose loads are not active (no gradient).
         second_leaks: the same for second-order values.
 
     Args:
@@ -175,7 +175,7 @@ class Activity:
         if s.value in self.values:
             if s.mem.kind in _HIDDEN:
                 self.temps.add(s.mem)
-            elif s.mem.grad is None and s.mem.dtype.is_float and s not in self.leaks:
+            elif not self.is_active(s.mem) and s.mem.dtype.is_float and s not in self.leaks:
                 self.leaks.append(s)
 
 

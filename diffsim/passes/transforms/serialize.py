@@ -1,4 +1,4 @@
-"""Serializes parallel loops: the lanes of a task run in the order of their indices, on one thread.
+"""Serializes parallel loops: the lanes of a task run one after the other, on one thread.
 
 Assumes any kernel without reductions. Promises: the same statements for the same indices.
 """
@@ -15,8 +15,8 @@ def serialize(kernel: Kernel) -> Kernel:
     return kernel.replace(tasks=tasks)
 
 
-def serialize_task(task: Task) -> Task:
-    """Return a parallel task as a loop nest in a serial one."""
+def serialize_task(task: Task, *, reverse: bool = False) -> Task:
+    """Return a parallel task as a loop nest in a serial one; `reverse`: the last lane first."""
     assert not task.reductions
     b = Builder(task.span)
     with b, b.block() as stmts:
@@ -28,7 +28,7 @@ def serialize_task(task: Task) -> Task:
         body = task.body
         # Inside out, so that the last axis varies fastest, as it does in the order of lanes.
         for axis, lo, hi in reversed(list(zip(task.axes, ends[::2], ends[1::2], strict=True))):
-            body = Block([For(axis, lo, hi, (), (), body, (), task.span)])
+            body = Block([For(axis, lo, hi, (), (), body, (), task.span, reverse)])
         for s in body.stmts:
             b.add(s)
     return Task((), Block([]), Block(stmts), task.span)
