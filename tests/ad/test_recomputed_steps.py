@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import diffsim as ds
-from tests.support.gradients import field
+from tests.support.gradients import central, field
+from tests.support.source import make
 
 STEPS, COUNT, CELLS = 3, 4, 8
 PLACES = np.array([1.3, 2.6, 2.2, 4.4])
@@ -305,3 +306,102 @@ def test_two_fields_that_were_computed_again():
         b.grad.fill(0.0)
     expected = (1 + 4) * (np.sin(at) + at * np.cos(at))
     np.testing.assert_allclose(x.grad.to_numpy(), expected, rtol=1e-14)
+
+
+class Guarded:
+    """A grid whose velocity is only stored where there is mass, and nowhere cleared."""
+
+    def __init__(self, read="m[i] > 0.0"):
+        x, m, p, q = field((STEPS + 1, CELLS)), field(CELLS), field(CELLS), field(CELLS)
+        self.x, self.m, self.q = x, m, q
+        space = {"ds": ds, "x": x, "m": m, "p": p, "q": q}
+        make(
+            f"""
+@ds.kernel
+def scatter(s: ds.i32):
+    for i in m:
+        m[i] = ds.max(x[s, i], 0.0)
+        p[i] = x[s, i] ** 2
+@ds.kernel
+def normalize():
+    for i in m:
+        if m[i] > 0.0:
+            q[i] = p[i] / m[i] + ds.sin(p[i])
+@ds.kernel
+def gather(s: ds.i32):
+    for i in m:
+        x[s + 1, i] = 0.8 * x[s, i] - 0.3
+        if {read}:
+            x[s + 1, i] = 0.9 * x[s, i] - 0.1 - 0.2 * q[i] ** 2
+""",
+            space,
+        )
+        self.scatter, self.normalize, self.gather = (
+            space[name] for name in ("scatter", "normalize", "gather")
+        )
+
+    def step(self, s):
+        self.scatter(s)
+        self.normalize()
+        self.gather(s)
+
+    def run(self, start):
+        self.x.from_numpy(np.vstack([start, np.zeros((STEPS, CELLS))]))
+        self.q.fill(0.0)
+        for s in range(STEPS):
+            self.step(s)
+        return (self.x.to_numpy()[STEPS] ** 2).sum()
+
+    def back(self):
+        for f in (self.x, self.m, self.q):
+            f.grad.fill(0.0)
+        last = np.zeros((STEPS + 1, CELLS))
+        last[STEPS] = 2 * self.x.to_numpy()[STEPS]
+        self.x.grad.from_numpy(last)
+        for s in reversed(range(STEPS)):
+            self.scatter(s)
+            self.normalize()
+            self.gather.grad(s)
+            self.normalize.grad()
+            self.scatter.grad(s)
+
+
+START = np.linspace(-0.5, 1.1, CELLS)
+
+
+def test_a_store_under_a_condition_is_repeated():
+    """Each step leaves other cells as an older step had them; none of these is read."""
+    program = Guarded()
+    program.run(START)
+    masses = [program.x.to_numpy()[s] > 0.0 for s in range(STEPS)]
+    assert (masses[0] != masses[-1]).any()
+    program.back()
+    got = program.x.grad.to_numpy()[0]
+    np.testing.assert_allclose(got, central(program.run, START), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("read", ["i < CELLS", "m[i] >= 0.0", "x[s, i] > -0.3"])
+def test_what_the_condition_left_out_is_read(read):
+    """The cell holds what another step has stored there: no run of this step makes it again."""
+    program = Guarded(read.replace("CELLS", str(CELLS)))
+    program.run(START)
+    with pytest.raises(ds.GlobalDataAccessError, match="gather needs"):
+        program.back()
+
+
+def test_a_condition_that_reads_something_else_by_now():
+    """What the condition read has changed since: nobody knows what it had stored."""
+    program = Guarded()
+    program.run(START)
+    program.x.grad.fill(1.0)
+    program.scatter(2)
+    program.normalize()
+    program.m[1] = 0.5
+    with pytest.raises(ds.GlobalDataAccessError, match="gather needs"):
+        program.gather.grad(2)
+    program.scatter(2)
+    program.normalize()
+    program.scatter(2)
+    # The mass is the same again, and the walk knows it only of the last launch.
+    with pytest.raises(ds.GlobalDataAccessError, match="gather needs"):
+        program.gather.grad(2)

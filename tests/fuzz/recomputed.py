@@ -31,6 +31,15 @@ def guarded(s: ds.i32):
     for i in b:
         if b[i] > 0.5: c[i] = b[i] ** 3
 @ds.kernel
+def masked(s: ds.i32):
+    for i in b:
+        if b[i] > 1.0: c[i] = b[i] ** 2 + a[s, i] * b[i]
+@ds.kernel
+def moved(s: ds.i32):
+    for i in b:
+        a[s + 1, i] = a[s, i]
+        if b[i] > 1.0: a[s + 1, i] = a[s, i] + 0.1 * c[i] ** 2
+@ds.kernel
 def move(s: ds.i32):
     for i in b: a[s + 1, i] = a[s, i] + 0.1 * c[i] ** 2
 @ds.kernel
@@ -59,6 +68,14 @@ def _guarded(a, b, c, s):
     c[:] = np.where(b.real > 0.5, b**3, c)
 
 
+def _masked(a, b, c, s):
+    c[:] = np.where(b.real > 1.0, b**2 + a[s] * b, c)
+
+
+def _moved(a, b, c, s):
+    a[s + 1] = np.where(b.real > 1.0, a[s] + 0.1 * c**2, a[s])
+
+
 def _both(a, b, c):
     b[:] = np.sin(c)
     c[:] = b * 0.5
@@ -73,6 +90,8 @@ IN_NUMPY = {
     "add": lambda a, b, c, s: _set(b, b + np.sin(a[s])),
     "convert": lambda a, b, c, s: _set(c, b**2 + a[s] * b),
     "guarded": _guarded,
+    "masked": _masked,
+    "moved": _moved,
     "move": lambda a, b, c, s: _set(a[s + 1], a[s] + 0.1 * c**2),
     "part": lambda a, b, c, s: _set(b[:1], a[s, 1] ** 2),
     "scale": lambda a, b, c, f: _set(c, np.sin(b) * f),
@@ -85,6 +104,8 @@ STEP_KINDS = [
     "clear() add({s}) convert({s}) move({s})",
     "clear() add({s}) shift() scale(0.5) move({s})",
     "clear() part({s}) add({s}) convert({s}) guarded({s}) last({s})",
+    "clear() add({s}) masked({s}) moved({s})",
+    "clear() add({s}) masked({s}) move({s})",
     "part({s}) convert({s}) both() move({s})",
 ]
 WRITES = ["a[{s}, 0] = 0.7", "b.fill(0.4)", "c[1] = 0.3", "b.grad.fill(0.0)"]

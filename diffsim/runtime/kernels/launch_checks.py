@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from diffsim.errors import GlobalDataAccessError, together
 from diffsim.ir.nodes import Arg, Const, Dim, Mem, Value
+from diffsim.ir.traversal import task_statements
 from diffsim.ir.types import Type, i64, size_of
 from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.dependence import Access
@@ -35,6 +36,7 @@ from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
+    from diffsim.passes.analysis.regions import RegionAccess
     from diffsim.runtime.kernels.specialization import Specialization
 
 _SPARSE = 8
@@ -131,13 +133,7 @@ class LaunchChecks:
 
     def may_be_asked(self, args: tuple[Any, ...], since: int) -> bool:
         """Whether what indices are computed from is as it was at a launch."""
-        for a in self.reads:
-            f = self.special.object_of(a.mem, args)
-            if isinstance(f, Field):
-                row = row_number(a, f.versions.axis, self.special.arguments.named(args))
-                if f.versions.changed(row, since):
-                    return False
-        return True
+        return _unchanged(self.special, self.reads, args, since)
 
     def _key(self, args: tuple[Any, ...], values: _Values) -> Any:
         """Return what the accessed elements depend on; None if it can not be told."""
@@ -369,6 +365,48 @@ class _TraceRun:
         commands = session.backend.new_command_list()
         commands.add_launch(executable, arguments.scalars(args), 0, arrays)
         commands.run()
+
+
+def accessed_elements(
+    special: Specialization,
+    args: tuple[Any, ...],
+    sites: Sequence[Access],
+    since: int | None,
+) -> np.ndarray | None:
+    """Return the numbers of the elements that statements of a launch access; None: they are unknown.
+
+    Args:
+        special: the launched kernel.
+        args: its arguments.
+        sites: the statements, all of one field.
+        since: the clock's reading at the launch; None where what the indices are computed from is as it was.
+    """
+    found = [np.zeros(0, np.int64)]
+    for number, task in enumerate(special.ir.tasks):
+        inside = set(task_statements(task))
+        here = [s for s in sites if s in inside]
+        trace = index_trace(special.ir, number, here) if here else None
+        if here and trace is None:
+            return None
+        if trace is not None:
+            run = _TraceRun(special, trace)
+            if since is not None and not _unchanged(special, run.reads, args, since):
+                return None
+            found.append(run.accesses(args).elements // size_of(here[0].mem.dtype))
+    return np.concatenate(found)
+
+
+def _unchanged(
+    special: Specialization, reads: Iterable[RegionAccess], args: tuple[Any, ...], since: int
+) -> bool:
+    """Return whether what a launch has read was not written after a reading of the clock."""
+    for a in reads:
+        f = special.object_of(a.mem, args)
+        if isinstance(f, Field):
+            row = row_number(a, f.versions.axis, special.arguments.named(args))
+            if f.versions.changed(row, since):
+                return False
+    return True
 
 
 def _array(values: np.ndarray, dtype: Type = i64, rank: int | None = None) -> Field:

@@ -9,8 +9,9 @@ nothing that the adjoint loads has changed since the earlier launch (docs/adr/00
 asked where `kernel.grad` would be refused, as a field was written since the launch (docs/adr/0034).
 Two walks go back, launch by launch: from the launch, and from now. They look for what wrote the fields that
 the derivative reads. As long as both find the same kernel with the same arguments, these fields are the same
-if what that kernel read, and what it left as it was, is the same; the walks end where that was not written
-in between. Every reading of the clock on the way must be that of a known launch, or of a write to a
+if what that kernel read, and what it left as it was, is the same. (The elements that it stores under a
+condition may be all that the derivative reads: both are traced.) The walks end where that was not written in
+between. Every reading of the clock on the way must be that of a known launch, or of a write to a
 gradient: what is not understood is refused. No value is compared.
 """
 
@@ -19,21 +20,27 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from diffsim.ir.nodes import Atomic, InlineLLVM, Load, Store, Task
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.ownership import written_by_others
+from diffsim.passes.analysis.regions import reads
 from diffsim.runtime.kernels.access_summary import row_number
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.passes.analysis.regions import RegionAccess
+    from diffsim.runtime.fields.field import Field
     from diffsim.runtime.kernels.access_summary import Box
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
 
     Event = tuple[Specialization, tuple[Any, ...]]
+
+A = TypeVar("A", Load, Store, Atomic)
 
 STRETCH = 32
 """A row of readings is checked for its length each time that it has grown by so many (a power of 2)."""
@@ -139,10 +146,68 @@ def were_recomputed(derivative: Derivative, args: tuple[Any, ...], since: int) -
     # What the launch itself wrote: the walk starts before it.
     if any(f.is_grad for f, _ in needs) or _touches((special, args), needs):
         return False
-    return _same_before(needs, since, session.clock + 1)
+    return _same_before(needs, since, session.clock + 1, _Reader(derivative, args, set(needs)))
 
 
-def _same_before(needs: set[Box], then: int, now: int) -> bool:
+class _Reader(NamedTuple):
+    """The derivative that asks, and the parts of fields that it alone needs: of these, what it loads."""
+
+    derivative: Derivative
+    args: tuple[Any, ...]
+    alone: set[Box]
+
+    def finds_written(self, event: Event, now: int, box: Box) -> bool:
+        """Return whether all that it loads of this part was stored by a launch at this reading.
+
+        A store under a condition is repeated exactly alike where the condition reads the same.
+        """
+        if box not in self.alone:
+            return False
+        loaded = _loaded(self.derivative, self.args, box[0])
+        stored = None if loaded is None else _stored(event, now, box[0])
+        return loaded is not None and stored is not None and bool(np.isin(loaded, stored).all())
+
+
+def _loaded(derivative: Derivative, args: tuple[Any, ...], f: Field) -> np.ndarray | None:
+    """Return the elements of a field that a derivative's launch has read; None: it is unknown."""
+    special = derivative.specialization
+    traced = _accesses(special, args, f, Load)
+    again = (
+        a.stmt
+        for a in reads(derivative.ir)
+        if isinstance(a.stmt, Load)
+        and a.stmt.origin is not a.stmt
+        and special.object_of(a.mem, args) is f
+    )
+    if not all(any(s.origin is t for t in traced) for s in again):
+        return None
+    # What the indices are computed from is among what the derivative needs.
+    return special.accessed_elements(args, traced, None)
+
+
+def _stored(event: Event, now: int, f: Field) -> np.ndarray | None:
+    """Return the elements of a field that a launch at this reading has stored; None: it is unknown."""
+    special, args = event
+    # An addition keeps what was there.
+    if _accesses(special, args, f, Atomic) or any(
+        special.object_of(mem, args) is f for t in special.ir.tasks for _, mem, _ in t.reductions
+    ):
+        return None
+    # A store to a component keeps the others.
+    stores = [s for s in _accesses(special, args, f, Store) if len(s.index) == s.mem.rank]
+    return special.accessed_elements(args, stores, now)
+
+
+def _accesses(special: Specialization, args: tuple[Any, ...], f: Field, kind: type[A]) -> list[A]:
+    return [
+        s
+        for t in special.ir.tasks
+        for s in task_statements(t)
+        if isinstance(s, kind) and special.object_of(s.mem, args) is f
+    ]
+
+
+def _same_before(needs: set[Box], then: int, now: int, reader: _Reader) -> bool:
     """Return whether these parts of fields were the same before two readings of the clock."""
     launched = then
     while True:
@@ -160,10 +225,16 @@ def _same_before(needs: set[Box], then: int, now: int) -> bool:
         if launched == then and max(f.versions.last(row) for f, row in needs) != again[0]:
             return False
         then, now = first[0], again[0]
-        before = _needed_before(again[1], needs)
+        kept = {
+            box
+            for box in needs
+            if not _overwrites(again[1], box) and not reader.finds_written(again[1], now, box)
+        }
+        before = _read_before(again[1])
         if before is None:
             return False
-        needs = before
+        reader.alone.difference_update(before)
+        needs = kept | before
 
 
 def _last_writer(needs: set[Box], before: int, after: int) -> tuple[int, Event] | None:
@@ -250,14 +321,14 @@ def _touches(event: Event, needs: set[Box]) -> bool:
     )
 
 
-def _needed_before(event: Event, needs: set[Box]) -> set[Box] | None:
-    """Return what must be the same before a launch, for these parts to be the same after it."""
+def _read_before(event: Event) -> set[Box] | None:
+    """Return what a launch reads, which must be the same for it to write the same; None: it is unknown."""
     special, args = event
     # 0.0 and -0.0 are the same key, and not the same argument.
     values = zip(special.arguments.parameters, args, strict=True)
     if any(p.type is not None and p.type.scalar.is_float and a == 0 for p, a in values):
         return None
-    before = {box for box in needs if not _overwrites(event, box)}
+    before: set[Box] = set()
     for a in special.accesses.exposed_reads:
         box = special.accesses.box(a, args)
         if box is None or box[0].is_grad:

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from diffsim.ir.types import TensorType
 from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.host.observations import identities
 from diffsim.lang.types.matrix import Matrix
+from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent
@@ -32,6 +33,7 @@ from diffsim.runtime.kernels.access_summary import AccessSummary, Box, LaunchArg
 from diffsim.runtime.kernels.derivative import Derivative, Mode
 from diffsim.runtime.kernels.gradient_call import GradientCall
 from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, independence_checks
+from diffsim.runtime.kernels.launch_checks import accessed_elements
 from diffsim.runtime.kernels.launch_history import LaunchHistory
 from diffsim.runtime.locked_cached_property import locked_cached_property
 from diffsim.runtime.session import session
@@ -136,6 +138,12 @@ class Specialization:
     def object_of(self, mem: Mem, args: tuple[object, ...]) -> Any:
         """Return the field or array behind a memory in a launch with these arguments; None for others."""
         return self.arguments.object_of(mem, args)
+
+    def accessed_elements(
+        self, args: tuple[object, ...], sites: Sequence[Access], since: int | None
+    ) -> np.ndarray | None:
+        """Return the elements that statements of a launch access; see `launch_checks.py`."""
+        return accessed_elements(self, args, sites, since)
 
     def box(self, a: RegionAccess, args: tuple[object, ...]) -> Box | None:
         """Return the field and row that an access, of the kernel or its derivative, reaches in a launch."""
