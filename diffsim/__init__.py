@@ -113,6 +113,7 @@ from diffsim.lang.types.structs import dataclass
 from diffsim.lang.types.vector import Vector
 from diffsim.runtime.cpu import backend as _cpu_backend  # noqa: F401 - imported so that it registers itself
 from diffsim.runtime.cuda import backend as _cuda_backend  # noqa: F401
+from diffsim.runtime.fields.adjoints import clear_all_dual
 from diffsim.runtime.fields.constructors import Layout, field, ndarray
 from diffsim.runtime.fields.constructors import make_field as _make_field
 from diffsim.runtime.fields.constructors import make_ndarray as _make_ndarray
@@ -209,6 +210,7 @@ __all__ = [
     "axes",
     "cast",
     "ceil",
+    "clear_all_dual",
     "clone",
     "copy",
     "cos",

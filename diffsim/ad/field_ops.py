@@ -147,11 +147,11 @@ def clone(x: Any, needs_grad: bool | None = None) -> Any:
             hint="make a field and fill it: x.from_numpy(array)",
         )
     has = x.grad is not None if needs_grad is None else needs_grad
-    made: Field = make_field(x.element, x.dtype, None, "", has, None)
+    made: Field = make_field(x.element, x.dtype, None, "", has, None, x.needs_dual)
     # Same layout, so that the copy below is one of memory.
-    made.kind, made.soa = x.kind, x.soa
-    if made.grad is not None:
-        made.grad.kind, made.grad.soa = x.kind, x.soa
+    for f in (made, made.grad, *made.duals.values()):
+        if f is not None:
+            f.kind, f.soa = x.kind, x.soa
     made.place(x.shape, x._order)
     tape = session.tape
     if needs_grad is False:

@@ -64,6 +64,7 @@ class EnclosingRecorder(ABC):
     """
 
     intercepts: bool
+    tangents = 0
     lifting = False
     trace: StepTrace | None = None
     validator: Validator | None

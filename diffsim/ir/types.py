@@ -199,9 +199,9 @@ class TensorType:
         """Make a field of elements of this type; see `ds.field` for the options."""
         return self.maker.field(self, shape, **options)
 
-    def ndarray(self, shape: Any, *, needs_grad: bool = False) -> Any:
+    def ndarray(self, shape: Any, *, needs_grad: bool = False, needs_dual: bool = False) -> Any:
         """Make an array of elements of this type; see `ds.ndarray`."""
-        return self.maker.ndarray(self, shape, needs_grad)
+        return self.maker.ndarray(self, shape, needs_grad, needs_dual)
 
     @property
     def size(self) -> int:

@@ -77,6 +77,10 @@ class Recorder(Protocol):
         """
 
     @property
+    def tangents(self) -> int:
+        """How many tangents are computed with the program (forward mode); 0: it is recorded (a tape)."""
+
+    @property
     def record(self) -> object:
         """The identity of the present recording: values followed in another one are constants in it."""
 
@@ -154,6 +158,7 @@ class ForwardingRecorder:
         # Read at each launch: a plain attribute, fixed for the time of the recording.
         self.inner = inner
         self.intercepts = inner.intercepts
+        self.tangents = inner.tangents
 
     @property
     def follows_values(self) -> bool:
@@ -218,6 +223,7 @@ class NullRecorder:
 
     # Class attributes serve all instances: nothing intercepts, follows or refuses.
     intercepts = follows_values = refuses_constants = False
+    tangents = 0
     record: object = None
 
     def launching(

@@ -59,6 +59,7 @@ class Session:
         passes: the threads that run a backward pass.
         generation: counts `ds.init` and `ds.reset`; kernels compiled before are compiled anew.
         with_grad: fields that have a gradient; `exported`: those whose memory other libraries see.
+        with_dual: fields that have a dual; `duals` counts the changes of who has one.
         specializations: kernels compiled for their arguments, whose launches are noted.
         own: what each thread has of its own. `recomputed_from`: while a gradient that the user wrote runs,
             the clock at its start: what it writes again counts as what it was.
@@ -81,6 +82,8 @@ class Session:
         self.generation = 0
         # Weak sets: a session keeps no field alive.
         self.with_grad: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.with_dual: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.duals = 0
         self.exported: weakref.WeakSet[Any] = weakref.WeakSet()
         self.specializations: weakref.WeakSet[Any] = weakref.WeakSet()
         self.at_reset: list[Any] = []

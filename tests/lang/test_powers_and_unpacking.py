@@ -181,22 +181,6 @@ def test_a_gradient_beside_its_field_in_a_layout():
     check(run, loss, x, y)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **o: ds.field(ds.f64, shape=3, **o),
-        lambda **o: ds.Vector.field(2, ds.f64, shape=3, **o),
-        lambda **o: ds.Matrix.field(2, 2, ds.f64, shape=3, **o),
-        lambda **o: ds.types.vector(2, ds.f64).field(shape=3, **o),
-        lambda **o: ds.types.struct(a=ds.f64).field(shape=3, **o),
-    ],
-)
-def test_forward_mode_is_refused(make):
-    make(needs_dual=False)
-    with pytest.raises(ds.FieldError, match=r"go backward here[\s\S]*ds.ad.jacobian"):
-        make(needs_dual=True)
-
-
 def test_a_negative_power_that_does_not_count_is_no_error():
     ds.init(debug=True)
 

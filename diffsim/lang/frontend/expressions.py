@@ -45,6 +45,10 @@ class ArrayRef(FieldLike):
         return f"the array {self._mem.name}"
 
     @property
+    def needs_dual(self) -> bool:
+        return False
+
+    @property
     def grad(self) -> ArrayRef | None:
         grad = self._mem.grad
         return None if grad is None else ArrayRef(grad, self.shape[0].type.scalar)

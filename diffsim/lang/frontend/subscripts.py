@@ -31,6 +31,18 @@ from diffsim.lang.types import linalg
 from diffsim.lang.types.descriptions import describe, sample
 from diffsim.lang.types.matrix import Matrix
 
+_HOW_TO_DECLARE = {
+    ("grad", False): "declare it with needs_grad=True",
+    ("grad", True): "pass a ds.ndarray made with needs_grad=True",
+    ("dual", False): "declare it with needs_dual=True",
+    (
+        "dual",
+        True,
+    ): "an argument's dual is not named in a kernel: give it as an argument of its own, "
+    "kernel(x, x.dual)",
+}
+"""By attribute, and whether its owner is an argument."""
+
 
 def attribute_node(cx: TranslationContext, node: ast.Attribute) -> Evaluated:
     """Evaluate an attribute: of an element of a field, of a value, or of a Python object."""
@@ -105,13 +117,13 @@ def _attribute_of(
             name, owner if isinstance(owner, Matrix) else cx.value(owner, node)
         ), None
     # A better message than that None has no elements.
-    if is_field(owner) and name == "grad" and owner.grad is None:
+    if is_field(owner) and (
+        (name == "grad" and owner.grad is None) or (name == "dual" and not owner.needs_dual)
+    ):
         raise KernelNameError(
-            f"{owner._mem.name} has no gradient",
+            f"{owner._mem.name} has no {'gradient' if name == 'grad' else 'dual'}",
             cx.span(node),
-            hint="pass a ds.ndarray made with needs_grad=True"
-            if isinstance(owner, expressions.ArrayRef)
-            else "declare it with needs_grad=True",
+            hint=_HOW_TO_DECLARE[name, isinstance(owner, expressions.ArrayRef)],
         )
     found = _get(cx, owner, node)
     # Not observed: see above. The value itself may still be one that can not be compiled in.

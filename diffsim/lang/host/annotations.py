@@ -63,9 +63,9 @@ class DefaultTensor:
         """Make a field of elements of this type; see `ds.field` for the options."""
         return self.now.field(shape, **options)
 
-    def ndarray(self, shape: object, *, needs_grad: bool = False) -> Any:
+    def ndarray(self, shape: object, *, needs_grad: bool = False, needs_dual: bool = False) -> Any:
         """Make an array of elements of this type; see `ds.ndarray`."""
-        return self.now.ndarray(shape, needs_grad=needs_grad)
+        return self.now.ndarray(shape, needs_grad=needs_grad, needs_dual=needs_dual)
 
     def __repr__(self) -> str:
         return self.__name__

@@ -37,6 +37,9 @@ class FieldLike:
         @property
         def grad(self) -> FieldLike | None: ...
 
+        @property
+        def needs_dual(self) -> bool: ...
+
     @property
     def placed(self) -> bool:
         """Whether it has memory; an array argument always has."""

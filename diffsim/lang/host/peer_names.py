@@ -212,7 +212,6 @@ FIELDS: dict[str, str] = {
     "zero_": "write x.fill(0)",
     "fill_": "write x.fill(value)",
     "retain_grad": "write ds.Tape(loss, retain_grad=x)",
-    "dual": "derivatives go backward: ds.Tape; whole Jacobian matrices: ds.ad.jacobian",
     "to_torch from_torch to_paddle from_paddle": _BRIDGES,
     "device": "ds.init(arch=ds.cuda) chooses the device for the whole program",
     "snode parent": "ds.root is the tree; a field is placed once",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from diffsim.errors import FieldError, Span, UnknownAttributeError
+from diffsim.errors import Span, UnknownAttributeError
 from diffsim.lang.host.peer_names import advice_for
 
 
@@ -18,16 +18,6 @@ def close_to(name: str, known: list[str]) -> str | None:
     # By the ratio of Ratcliff and Obershelp, at least 0.6.
     close = difflib.get_close_matches(name, known, 1)
     return close[0] if close else None
-
-
-def refuse_duals(needs_dual: object) -> None:
-    """Raise FieldError for Taichi's forward mode."""
-    if needs_dual is not False and needs_dual is not None:
-        raise FieldError(
-            "needs_dual is Taichi's forward mode, and derivatives go backward here",
-            Span.of_caller(),
-            hint="write needs_grad=True and use ds.Tape; ds.ad.jacobian gives whole Jacobian matrices",
-        )
 
 
 def absent(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:

@@ -20,7 +20,7 @@ from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import holds_field, marked, source_of
 from diffsim.lang.host.signatures import checked_methods, need_number, need_size
-from diffsim.lang.host.unsupported import no_assignment, no_attribute, refuse_duals
+from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types import linalg
 from diffsim.lang.types.arrays import OPERATORS, answers, checked_index
 from diffsim.tracebacks import entries, entry
@@ -97,13 +97,20 @@ class Matrix(OpDispatch, CompiledByValue):
         needs_dual: bool = False,
     ) -> Any:
         """Make a field of n x m matrices; see `ds.field` for the other arguments."""
-        refuse_duals(needs_dual)
-        return runtime().make_field((n, m), dtype, shape, name, needs_grad, layout)
+        return runtime().make_field((n, m), dtype, shape, name, needs_grad, layout, needs_dual)
 
     @staticmethod
-    def ndarray(n: int, m: int, dtype: object, shape: object, *, needs_grad: bool = False) -> Any:
+    def ndarray(
+        n: int,
+        m: int,
+        dtype: object,
+        shape: object,
+        *,
+        needs_grad: bool = False,
+        needs_dual: bool = False,
+    ) -> Any:
         """Make an array of n x m matrices; see `ds.ndarray`."""
-        return runtime().make_ndarray((n, m), dtype, shape, needs_grad)
+        return runtime().make_ndarray((n, m), dtype, shape, needs_grad, needs_dual)
 
     @staticmethod
     def zero(dt: object, n: int, m: int | None = None) -> Matrix:

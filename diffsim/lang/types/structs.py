@@ -22,7 +22,7 @@ from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.observations import CompiledByValue
 from diffsim.lang.host.provenance import marked
 from diffsim.lang.host.signatures import checked, checked_methods
-from diffsim.lang.host.unsupported import close_to, no_attribute, refuse_duals
+from diffsim.lang.host.unsupported import close_to, no_attribute
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
 from diffsim.tracebacks import entries
@@ -183,10 +183,9 @@ class StructType(Named):
             name: for messages.
             needs_grad: whether float members get gradients.
             layout: of the members that are vectors or matrices.
-            needs_dual: Taichi's forward mode, which is refused.
+            needs_dual: whether float members get duals, for forward mode.
         """
-        refuse_duals(needs_dual)
-        return runtime().make_struct_field(self, shape, name, needs_grad, layout)
+        return runtime().make_struct_field(self, shape, name, needs_grad, layout, needs_dual)
 
     # PEP 560: Python asks an object that stands among the
     # bases of a class, and is no class, for what to inherit.
@@ -215,7 +214,10 @@ class StructType(Named):
 
 # Attributes and methods of fields of structs.
 _RESERVED = frozenset(
-    "shape grad name placed fill to_numpy from_numpy copy_from keys members needs_grad call_it".split()
+    (
+        "shape grad dual name placed fill to_numpy from_numpy copy_from keys members needs_grad "
+        "needs_dual call_it"
+    ).split()
 )
 
 

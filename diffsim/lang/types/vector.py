@@ -11,7 +11,6 @@ from diffsim.ir.types import TensorType, an
 from diffsim.lang.host.hooks import runtime
 from diffsim.lang.host.provenance import source_of
 from diffsim.lang.host.signatures import checked_methods
-from diffsim.lang.host.unsupported import refuse_duals
 from diffsim.lang.types.matrix import Matrix, filled
 
 
@@ -40,13 +39,19 @@ class Vector:
         needs_dual: bool = False,
     ) -> Any:
         """Make a field of vectors of n elements; see `ds.field` for the other arguments."""
-        refuse_duals(needs_dual)
-        return runtime().make_field((n,), dtype, shape, name, needs_grad, layout)
+        return runtime().make_field((n,), dtype, shape, name, needs_grad, layout, needs_dual)
 
     @staticmethod
-    def ndarray(n: int, dtype: object, shape: object, *, needs_grad: bool = False) -> Any:
+    def ndarray(
+        n: int,
+        dtype: object,
+        shape: object,
+        *,
+        needs_grad: bool = False,
+        needs_dual: bool = False,
+    ) -> Any:
         """Make an array of vectors of n elements; see `ds.ndarray`."""
-        return runtime().make_ndarray((n,), dtype, shape, needs_grad)
+        return runtime().make_ndarray((n,), dtype, shape, needs_grad, needs_dual)
 
     @staticmethod
     def zero(dt: object, n: int) -> Matrix:
@@ -101,12 +106,11 @@ class _Maker:
         layout: object = None,
         needs_dual: bool = False,
     ) -> Any:
-        refuse_duals(needs_dual)
-        return runtime().make_field(t.shape, t.scalar, shape, name, needs_grad, layout)
+        return runtime().make_field(t.shape, t.scalar, shape, name, needs_grad, layout, needs_dual)
 
     @staticmethod
-    def ndarray(t: TensorType, shape: object, needs_grad: bool) -> Any:
-        return runtime().make_ndarray(t.shape, t.scalar, shape, needs_grad)
+    def ndarray(t: TensorType, shape: object, needs_grad: bool, needs_dual: bool) -> Any:
+        return runtime().make_ndarray(t.shape, t.scalar, shape, needs_grad, needs_dual)
 
 
 # The type system is below the language and can not import it: its types call this when users call them.

@@ -1,9 +1,13 @@
-"""Where gradients of fields go: adjoints that tapes lend, and values from Python that would have none.
+"""Where derivatives of fields go: adjoints that tapes lend, duals, and values from Python without either.
 
 A field that is stored to on the way from the inputs to the loss needs memory for its gradient. Where the
 program has not declared any, a tape makes it with `ds.init(rules="lifted")`, for itself: `x.grad` stays None,
 as the sum in it leaves out the launches before the first such store. Kernels add to a lent adjoint and use it
 up as they do with any other one (docs/adr/0029).
+
+The tangent of a field in forward mode is in its dual, a field too (docs/adr/0039). Where several tangents are
+computed at once there is another dual for that many, with one more axis. Fields on the way that have none are
+lent one.
 """
 
 from __future__ import annotations
@@ -13,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.errors import MissingGradientError, Span
+from diffsim.errors import AutodiffError, FieldError, MissingGradientError, Span
 from diffsim.ir.op import Tracked
 from diffsim.lang.host.provenance import source_of
+from diffsim.lang.host.signatures import checked
 from diffsim.runtime.fields.read_values import Provenance
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 
 if TYPE_CHECKING:
     from diffsim.runtime.fields.field import Field
+    from diffsim.runtime.fields.struct_field import StructField
 
 _borrowers: weakref.WeakSet[Field] = weakref.WeakSet()
 
@@ -41,24 +47,131 @@ def is_lent(f: Field) -> bool:
 
 
 def take_back() -> None:
-    """Take all lent adjoints away: the next session may enforce the rules."""
+    """Take all that was lent away: the next session may enforce the rules."""
     for f in members(_borrowers):
         if is_lent(f):
             f.adjoint = f._mem.grad = None
             session.with_grad.discard(f)
     _borrowers.clear()
+    for f in members(session.with_dual):
+        f.duals = {1: f.duals[1]} if f.declares_dual else NO_DUALS
+        if not f.duals:
+            session.with_dual.discard(f)
+    session.duals += 1
 
 
 session.at_reset.append(take_back)
 
 
-# ---- values that Python writes
+# ---- duals
+
+NO_DUALS: dict[int, Any] = {}
+
+
+def make_dual(f: Field, width: int) -> Field | None:
+    """Return the dual of a field for that many tangents, made now if need be; None: it can have none."""
+    found = f.duals.get(width)
+    if found is not None or not f.dtype.is_float or f.is_dual:
+        return found
+    dual = f.new_dual()
+    if f.placed:
+        place_dual(f, dual, width)
+    f.duals = {**f.duals, width: dual}
+    session.with_dual.add(f)
+    session.duals += 1  # launches in forward mode look again which fields have one
+    return dual
+
+
+def place_dual(f: Field, dual: Field, width: int) -> None:
+    """Allocate a dual in the layout of its field; that of several tangents has them side by side."""
+    if width == 1:
+        dual.place(f.shape, f._order)
+    else:
+        dual.place((*f.shape, width), (*f._order, len(f.shape)))
+
+
+def narrow_dual(f: Field) -> Field:
+    """Return `f.dual`.
+
+    Raises:
+        FieldError: it has none, or was in a block with several tangents since.
+    """
+    if not f.declares_dual and not f.placed:
+        f.add_dual()  # Taichi's programs place it beside its field: .place(x, x.dual)
+    if not f.declares_dual:
+        raise no_dual(f)
+    made = f.duals[1]
+    for width, wide in f.duals.items():
+        if wide.versions.dirty and wide.versions.latest > made.versions.latest:
+            name = f._found_name or "x"
+            raise FieldError(
+                f"{f.name} has tangents for {width} seeds at once, and {name}.dual is the tangent for one",
+                Span.of_caller(),
+                hint=f"with ds.ad.FwdMode(...) as forward: ..., then forward.tangents({name}); "
+                "ds.clear_all_dual() sets them to 0",
+            )
+    return made
+
+
+def no_dual(f: Field | StructField) -> FieldError:
+    """Return the error for reading the dual of a field that has none."""
+    name = f._found_name or "x"
+    has_floats = any(m.dtype.is_float and not m.is_dual for m in f.fields())
+    return FieldError(
+        f"{f.name} has no dual",
+        Span.of_caller(),
+        hint=f"declare {name} with needs_dual=True, or give it to ds.ad.FwdMode as loss or param; "
+        f"forward.tangents({name}) reads what a block has computed for any field"
+        if has_floats
+        else "only floats have tangents: use ds.f32 or ds.f64",
+    )
+
+
+@checked
+def clear_all_dual() -> None:
+    """Set the duals of all fields to 0: the tangents that forward mode computes (`ds.ad.FwdMode`)."""
+    for f in members(session.with_dual):
+        for dual in f.duals.values():
+            if dual.placed:
+                dual.clear()
+
+
+def derivative_of(f: Field) -> Field | None:
+    """Return where this thread's recorder has a derivative of a field that may flow on; None: it has none.
+
+    A tape has it in the adjoint, whatever that holds before the backward pass. In forward mode it is the
+    dual, and one that is 0 throughout has nothing that could get lost.
+    """
+    tape = session.tape
+    if tape is None or not tape.follows_values:
+        return None
+    if not tape.tangents:
+        return f.adjoint
+    dual = f.duals.get(tape.tangents)
+    return dual if dual is not None and dual.versions.dirty else None
+
+
+def is_followed(f: Field) -> bool:
+    """Return whether the recorder of this thread follows what Python reads of a field."""
+    return derivative_of(f) is not None
+
+
+# ---- values that Python reads and writes
 
 
 def followed_by_tape(f: Field, value: Tracked) -> Tracked | None:
     """Return a value that is written to a field, if a tape is to follow it there."""
     if not value.follows():
         return None
+    tape = session.tape
+    if tape is not None and tape.tangents:
+        if f.is_dual:
+            raise AutodiffError(
+                f"{f.name} is given a value that has a tangent itself, and duals have none",
+                Span.of_caller(),
+                hint="store a constant: value.value",
+            )
+        return value
     if session.options.lifts_rules:
         lend_adjoint(f)
     if f.adjoint is None and f.dtype.is_float:  # the derivative would have nowhere to go
@@ -78,8 +191,9 @@ def lost_source(f: Field, value: Any) -> Provenance | None:
     gradient flows (`tape.record_func`).
     """
     source: Provenance | None = source_of(value)
-    if source is None or not f.dtype.is_float or f.is_grad:
+    if source is None or not f.dtype.is_float or f.is_grad or f.is_dual:
         return None
-    if f.adjoint is not None and not isinstance(value, np.ndarray):
+    forward = session.tape is not None and session.tape.tangents
+    if forward or (f.adjoint is not None and not isinstance(value, np.ndarray)):
         source.refuse(f.name, "do this in a kernel (a copy: ds.copy)")
     return source

@@ -8,7 +8,6 @@ from diffsim.errors import FieldError, Span, shown
 from diffsim.ir.types import TensorType
 from diffsim.lang.host.annotations import as_of_now, scalar_type
 from diffsim.lang.host.signatures import checked, need_bool
-from diffsim.lang.host.unsupported import refuse_duals
 from diffsim.runtime.fields.field import Field
 
 
@@ -51,6 +50,7 @@ def make_field(
     name: str,
     needs_grad: bool,
     layout: object,
+    needs_dual: bool = False,
 ) -> Field:
     """Make a field; without a shape it waits for a place in a layout tree."""
     for n in element:
@@ -73,26 +73,35 @@ def make_field(
             hint="use ds.Layout.AOS or ds.Layout.SOA",
         )
     need_bool(needs_grad, "needs_grad")
+    need_bool(needs_dual, "needs_dual")
     made = Field(
         scalar_type(float if dtype is None else dtype), element, name=name, soa=layout == Layout.SOA
     )
+    if (needs_grad or needs_dual) and not made.dtype.is_float:
+        raise FieldError(
+            f"a field of {made.dtype} can not have a {'gradient' if needs_grad else 'dual'}",
+            Span.of_caller(),
+            hint="only floats have derivatives: use ds.f32 or ds.f64",
+        )
+    # Before `place`, which gives all their memory in one layout.
     if needs_grad:
-        if not made.dtype.is_float:
-            raise FieldError(
-                f"a field of {made.dtype} can not have a gradient",
-                Span.of_caller(),
-                hint="only floats have derivatives: use ds.f32 or ds.f64",
-            )
-        # Before `place`, which gives both their memory in one layout.
         made.add_grad()
+    if needs_dual:
+        made.add_dual()
     if shape is not None:
         made.place(checked_shape(shape))
     return made
 
 
-def make_ndarray(element: tuple[int, ...], dtype: object, shape: object, needs_grad: bool) -> Field:
+def make_ndarray(
+    element: tuple[int, ...],
+    dtype: object,
+    shape: object,
+    needs_grad: bool,
+    needs_dual: bool = False,
+) -> Field:
     """Make an array: a field that kernels get as an argument, for any shape."""
-    made = make_field(element, dtype, None, "", needs_grad, None)
+    made = make_field(element, dtype, None, "", needs_grad, None, needs_dual)
     # Kernels see its memory through a parameter, so one compiled kernel serves all arrays of a type and
     # number of axes.
     made.kind = "array"
@@ -119,28 +128,30 @@ def field(
         name: for messages; else the variable's name in the first kernel that uses it.
         needs_grad: whether gradients with respect to it are wanted (`x.grad`).
         layout: for vector fields, `ds.Layout.AOS` or `ds.Layout.SOA`.
-        needs_dual: Taichi's forward mode, which is refused.
+        needs_dual: whether forward mode's tangents of it are wanted (`x.dual`).
 
     Raises:
         FieldError: a shape, type or option that makes no sense; no memory.
     """
-    refuse_duals(needs_dual)
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):
-        return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout)
-    return make_field((), dtype, shape, name, needs_grad, layout)
+        return make_field(dtype.shape, dtype.scalar, shape, name, needs_grad, layout, needs_dual)
+    return make_field((), dtype, shape, name, needs_grad, layout, needs_dual)
 
 
 @checked
-def ndarray(dtype: object, shape: object, *, needs_grad: bool = False) -> Field:
+def ndarray(
+    dtype: object, shape: object, *, needs_grad: bool = False, needs_dual: bool = False
+) -> Field:
     """Make an array for arguments annotated `ds.types.ndarray()`; used from Python like a field.
 
     Args:
         dtype: scalar type, or `ds.types.vector/matrix`.
         shape: number of elements along each axis.
         needs_grad: whether gradients with respect to it are wanted.
+        needs_dual: whether forward mode's tangents of it are wanted (`x.dual`).
     """
     dtype = as_of_now(dtype)
     if isinstance(dtype, TensorType):
-        return make_ndarray(dtype.shape, dtype.scalar, shape, needs_grad)
-    return make_ndarray((), dtype, shape, needs_grad)
+        return make_ndarray(dtype.shape, dtype.scalar, shape, needs_grad, needs_dual)
+    return make_ndarray((), dtype, shape, needs_grad, needs_dual)

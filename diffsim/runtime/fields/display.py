@@ -30,7 +30,8 @@ def summary(field: Field, name: str = "") -> str:
     if not field.placed:
         return f"<{what}, not placed>"
     grad = ", needs_grad=True" if field.needs_grad else ""
-    return f"<{what}, shape {field.shape}{_layout(field)}{grad}>"
+    dual = ", needs_dual=True" if field.needs_dual else ""
+    return f"<{what}, shape {field.shape}{_layout(field)}{grad}{dual}>"
 
 
 def _layout(field: Field) -> str:

@@ -26,7 +26,15 @@ from diffsim.lang.host.signatures import checked_methods
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.matrix import Matrix
 from diffsim.runtime.fields import display
-from diffsim.runtime.fields.adjoints import followed_by_tape, lost_source
+from diffsim.runtime.fields.adjoints import (
+    NO_DUALS,
+    followed_by_tape,
+    is_followed,
+    lost_source,
+    make_dual,
+    narrow_dual,
+    place_dual,
+)
 from diffsim.runtime.fields.conversions import (
     array_of,
     check_range,
@@ -43,20 +51,20 @@ from diffsim.runtime.fields.variable_names import name_of
 from diffsim.runtime.memory.storage import HOST, HostStorage, Storage, StorageLayout
 from diffsim.runtime.memory.versions import Versions
 from diffsim.runtime.session import session
-from diffsim.tracebacks import IS_OWN, entries
+from diffsim.tracebacks import IS_OWN, entries, entry
 
 # Addresses and `id`s are given again; these are not, so caches can be keyed by them.
 _numbers = itertools.count()
 _PUBLIC = (
-    "assign copy_from dtype element fill from_numpy grad m mark_written n name needs_grad placed shape "
-    "to_numpy"
+    "assign copy_from dtype dual element fill from_numpy grad m mark_written n name needs_dual needs_grad "
+    "placed shape to_numpy"
 ).split()
 """The public attributes, as `dir` and messages list them."""
-_FIXED = frozenset(["dtype", "element", "is_grad", "number", "versions"])
+_FIXED = frozenset(["dtype", "element", "is_dual", "is_grad", "number", "versions"])
 """Attributes that are set once."""
 _CHANGING = frozenset(
     (
-        "given_name kind source adjoint declares_grad _exported _flat "
+        "given_name kind source adjoint declares_grad duals declares_dual _exported _flat "
         "_mem _order _shape _shared _step _storage _strides soa"
     ).split()
 )
@@ -66,6 +74,7 @@ _ASSIGNED = {
     "dtype": "a field keeps its type: make another one, and copy: y.copy_from(x)",
     "name": 'give the name when it is made: ds.field(ds.f32, shape=n, name="x")',
     "needs_grad": "give it when the field is made: ds.field(ds.f32, shape=n, needs_grad=True)",
+    "needs_dual": "give it when the field is made: ds.field(ds.f32, shape=n, needs_dual=True)",
     "fill": "fill is a method: x.fill(value)",
     "value": "name an element: x[i] = value",
 }
@@ -81,8 +90,10 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         shape: number of elements along each axis; () for a single one.
         dtype: scalar type of its elements (of their components).
         grad: the field of its gradient; None without `needs_grad`.
+        dual: the field of its tangent, in forward mode; an error without `needs_dual`.
         adjoint: where autodiff adds up its gradient: `grad`, or one that tapes use among themselves
             (`adjoints.py`).
+        duals: where forward mode computes its tangents: `dual`, and others by how many there are at once.
         number: that no other field of this process has, or ever had.
     """
 
@@ -98,6 +109,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         soa: bool = False,
         kind: str = "field",
         is_grad: bool = False,
+        is_dual: bool = False,
     ) -> None:
         self.number = next(_numbers)
         self.dtype = dtype
@@ -105,8 +117,12 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         self.soa = soa and bool(element)
         self.kind = kind
         self.is_grad = is_grad
+        self.is_dual = is_dual
         self.adjoint: Field | None = None
         self.declares_grad = False
+        # Replaced, never changed, as most fields share the empty one.
+        self.duals: dict[int, Field] = NO_DUALS
+        self.declares_dual = False
         self.versions = Versions()
         self.given_name = name
         self.source: Provenance | None = None  # of what was read from it last on a tape
@@ -148,6 +164,8 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             self.adjoint.place(shape, order)
             self._mem.grad = self.adjoint._mem  # where autodiff finds the gradient
             session.with_grad.add(self)
+        if self.duals:
+            place_dual(self, self.duals[1], 1)
 
     def _allocate(self, form: StorageLayout) -> Storage:
         """Allocate memory where the session's kernels run."""
@@ -200,11 +218,12 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
 
     def _refuse_assignment(self, name: str) -> None:
         """Refuse an assignment, except to new attributes of a class that a user derived from this one."""
-        if name == "grad":
+        if name in ("grad", "dual"):
             raise FieldError(
-                f"the gradient of {self.name} is a field, made with it, and can not be replaced",
+                f"the {'gradient' if name == 'grad' else name} of {self.name} is a field, made with it, and "
+                "can not be replaced",
                 Span.of_caller(),
-                hint="write to it: x.grad.fill(0), x.grad.from_numpy(array), x.grad.copy_from(field)",
+                hint=f"write to it: x.{name}.fill(0), x.{name}.from_numpy(array), x.{name}.copy_from(field)",
             )
         if type(self) is Field or name in _FIXED or hasattr(Field, name):
             raise no_assignment(self.in_words(), name, _PUBLIC, _ASSIGNED.get(name, ""))
@@ -242,7 +261,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         return self.given_name or name_of(self)
 
     def _kind_in_words(self) -> str:
-        return "grad" if self.is_grad else "a field"
+        return "grad" if self.is_grad else "dual" if self.is_dual else "a field"
 
     def in_words(self) -> str:
         """Format the field for messages: "the field x"."""
@@ -259,6 +278,9 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             self._mem.name = name
             if self.adjoint is not None and not self.adjoint.given_name:
                 self.adjoint.call_it(f"{name}.grad")
+            for dual in self.duals.values():
+                if not dual.given_name:
+                    dual.call_it(f"{name}.dual")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -299,6 +321,20 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         """The field of its gradient."""
         return self.adjoint if self.declares_grad else None
 
+    @property
+    def needs_dual(self) -> bool:
+        return self.declares_dual
+
+    @property
+    @entry
+    def dual(self) -> Field:
+        """The field of its tangent, which forward mode computes."""
+        return narrow_dual(self)
+
+    def fields(self) -> list[Field]:
+        """Return the field: a field of structs has several."""
+        return [self]
+
     def __repr__(self) -> str:
         return display.summary(self)
 
@@ -327,6 +363,19 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             for forget in session.at_new_grad:
                 forget()
 
+    def new_dual(self) -> Field:
+        """Make a dual, which has no place yet."""
+        name = f"{self.given_name}.dual" if self.given_name else ""
+        return Field(
+            self.dtype, self.element, name=name, soa=self.soa, kind=self.kind, is_dual=True
+        )
+
+    def add_dual(self) -> None:
+        """Give the field a dual of its own shape and type, which the program may read."""
+        if self.dtype.is_float and not self.is_dual:  # integers have no derivative
+            make_dual(self, 1)
+            self.declares_dual = True
+
     # ---- writes from Python
 
     def _touch(self, row: int | None = None) -> None:
@@ -353,7 +402,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             if closed[0]:
                 wait()
             if not self.element:
-                if self.adjoint is not None and session.recorders and _records():
+                if session.recorders and is_followed(self):
                     return FieldElement.of(self, index_of(self, key))
                 if key.__class__ is int and self._step and 0 <= key < self._shape[0]:  # type: ignore[index]
                     return self._flat[key * self._step]
@@ -362,7 +411,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
                 return self._flat[self._place(key)]
             found = self._storage.element(self._place(key))
             made = Matrix(found.reshape(self.element), self.dtype, owner=self._mem.handle)
-            if self.adjoint is not None and session.recorders and _records():
+            if session.recorders and is_followed(self):
                 made.provenance = Provenance.of(self)
             return made
         except DiffsimError as error:
@@ -452,7 +501,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
                     hint="give a type of NumPy, such as np.float64",
                 ) from None
         made = self._storage.to_numpy(dtype).reshape(self.shape + self.element)
-        if self.adjoint is not None and session.recorders and _records():
+        if session.recorders and is_followed(self):
             return Provenance.of(self).mark_array(made)
         return made
 
@@ -544,8 +593,3 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         self._touch()
         if session.recorders and (tape := session.listener):
             tape.wrote(self, None, kept(self))  # a constant: nobody knows how it was made
-
-
-def _records() -> bool:
-    """Return whether a tape follows what this thread reads."""
-    return session.tape is not None and session.tape.follows_values

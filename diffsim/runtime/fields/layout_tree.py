@@ -55,7 +55,7 @@ def axes(*numbers: int) -> Axes:
 
 
 @entries("place __reduce_ex__")
-@checked_methods("dense lazy_grad")
+@checked_methods("dense lazy_grad lazy_dual")
 class Node:
     """A node of the tree: some axes with their sizes, inside of another node."""
 
@@ -129,14 +129,15 @@ class Node:
                 )
             # The permutation from the order in memory to the axes of the shape.
             order = tuple(numbers.index(axis) for axis in sizes)
-            if f.is_grad:
+            if f.is_grad or f.is_dual:
                 # Taichi's programs place `x.grad` themselves; here it comes with the field.
-                if any(isinstance(x, Field) and x.grad is f for x in spread):
+                if any(isinstance(x, Field) and f in (x.grad, *x.duals.values()) for x in spread):
                     continue
+                what, name = ("dual", "dual") if f.is_dual else ("gradient", "grad")
                 raise FieldError(
-                    "a gradient is placed with its field, in the same layout",
+                    f"a {what} is placed with its field, in the same layout",
                     Span.of_caller(),
-                    hint="leave the gradient out, or write it beside its field: .place(x, x.grad)",
+                    hint=f"leave the {what} out, or write it beside its field: .place(x, x.{name})",
                 )
             f.place(tuple(sizes[a] for a in numbers), order)
             # Each node knows the fields below it, for its own `lazy_grad`.
@@ -152,6 +153,11 @@ class Node:
         # A list, as fields may be freed during the loop.
         for f in list(self.fields):
             f.add_grad()
+
+    def lazy_dual(self) -> None:
+        """Give a dual, for forward mode, to every float field placed below this node."""
+        for f in list(self.fields):
+            f.add_dual()
 
     def __repr__(self) -> str:
         if self.parent is None:

@@ -19,8 +19,12 @@ import numpy as np
 from diffsim.errors import AutodiffError, FieldError, OperationError, Span
 from diffsim.ir.op import OpDispatch
 from diffsim.lang.host.copying import COPY_INSTEAD, NO_COPIES, refuse
+from diffsim.runtime.fields.adjoints import is_followed
 from diffsim.runtime.session import session
 from diffsim.tracebacks import IS_OWN, entries, entry
+
+if TYPE_CHECKING:
+    from diffsim.runtime.fields.field import Field
 
 # Names of Python's special methods without underscores, and how the operator is written in a message.
 _SIGNS = {
@@ -65,8 +69,7 @@ class FieldProtocols:
         def _called(self) -> str:
             """Return the field as the user writes it."""
 
-        @property
-        def adjoint(self) -> object: ...
+        def fields(self) -> list[Field]: ...
 
     # ---- equality: of the object
 
@@ -193,13 +196,7 @@ class FieldProtocols:
         found = function(*map(_copied, args), **{k: _copied(a) for k, a in options.items()})
         # Only results with a derivative: `np.argmax(x)` and `np.any(x > 0)` are constants whatever the tape
         # does.
-        tape = session.tape
-        if (
-            tape is not None
-            and tape.follows_values
-            and self.adjoint is not None
-            and _has_floats(found)
-        ):
+        if session.recorders and any(map(is_followed, self.fields())) and _has_floats(found):
             raise AutodiffError(
                 f"{name} of {self.in_words()} would be a constant for the tape that records, and the "
                 f"gradient of {self.name} would lack it",

@@ -16,14 +16,17 @@ from diffsim.lang.host.signatures import checked_methods, need_bool
 from diffsim.lang.host.unsupported import no_assignment, no_attribute
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.structs import Struct, StructType, struct_type
+from diffsim.runtime.fields.adjoints import no_dual
 from diffsim.runtime.fields.constructors import make_field
 from diffsim.runtime.fields.conversions import index_of
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.protocols import FieldProtocols
 from diffsim.runtime.fields.variable_names import name_of
-from diffsim.tracebacks import entries
+from diffsim.tracebacks import entries, entry
 
-_METHODS = "copy_from fill from_numpy grad keys name needs_grad placed shape to_numpy type".split()
+_METHODS = (
+    "copy_from dual fill from_numpy grad keys name needs_dual needs_grad placed shape to_numpy type"
+).split()
 """The public attributes besides the members, as `dir` and messages list them."""
 
 
@@ -111,11 +114,6 @@ class StructField(FieldProtocols, StructFieldLike):
         return bool(self._first().placed)
 
     @property
-    def adjoint(self) -> object:
-        """An adjoint of a member, if there is one."""
-        return next((f.adjoint for f in self.fields() if f.adjoint is not None), None)
-
-    @property
     def needs_grad(self) -> bool:
         return self.grad is not None
 
@@ -123,10 +121,25 @@ class StructField(FieldProtocols, StructFieldLike):
     def grad(self) -> StructField | None:
         """The gradients of the members that have one; None if none has."""
         found = {k: f.grad for k, f in self._struct.items() if f.grad is not None}
-        if not found:
-            return None
-        t = self.type
         # Made at each access: members may get gradients later (`lazy_grad`).
+        return self._of_members(found) if found else None
+
+    @property
+    def needs_dual(self) -> bool:
+        return any(f.needs_dual for f in self._struct.values())
+
+    @property
+    @entry
+    def dual(self) -> StructField:
+        """The duals of the members that have one."""
+        found = {k: f.dual for k, f in self._struct.items() if f.needs_dual}
+        if not found:
+            raise no_dual(self)
+        return self._of_members(found)
+
+    def _of_members(self, found: dict[str, Any]) -> StructField:
+        """Return a field of structs with the types of these members."""
+        t = self.type
         return StructField(struct_type(t.__name__, {k: t.members[k] for k in found}), found)
 
     def fields(self) -> list[Field]:
@@ -148,6 +161,7 @@ class StructField(FieldProtocols, StructFieldLike):
     def __repr__(self) -> str:
         shape = f"shape {self.shape}" if self.placed else "not placed"
         grad = ", needs_grad=True" if self.needs_grad else ""
+        grad += ", needs_dual=True" if self.needs_dual else ""
         named = f"{self.given_name}: " if self.given_name else ""
         members = ", ".join(f"{k}: {t!r}" for k, t in self.type.members.items())
         return f"<field {named}{self.type.__name__}({members}), {shape}{grad}>"
@@ -291,7 +305,12 @@ class Element:
 
 
 def make_struct_field(
-    t: StructType, shape: object, name: str, needs_grad: bool, layout: object
+    t: StructType,
+    shape: object,
+    name: str,
+    needs_grad: bool,
+    layout: object,
+    needs_dual: bool = False,
 ) -> StructField:
     """Make the fields of all members."""
     members: dict[str, Any] = {}
@@ -303,18 +322,21 @@ def make_struct_field(
         )
     # Before the members are made, whose errors would name one of them.
     need_bool(needs_grad, "needs_grad")
+    need_bool(needs_dual, "needs_dual")
     for member, m in t.members.items():
         inner = f"{name}.{member}" if name else ""
         if isinstance(m, StructType):
-            members[member] = make_struct_field(m, shape, inner, needs_grad, layout)
+            members[member] = make_struct_field(m, shape, inner, needs_grad, layout, needs_dual)
             continue
         element = m.shape if isinstance(m, TensorType) else ()
         # Members that are integers have no gradient in a field that has one.
-        grad = bool(needs_grad) and m.is_float
-        members[member] = make_field(element, m.scalar, shape, inner, grad, layout)
-    if needs_grad and not any(m.needs_grad for m in members.values()):
+        grad, dual = bool(needs_grad) and m.is_float, bool(needs_dual) and m.is_float
+        members[member] = make_field(element, m.scalar, shape, inner, grad, layout, dual)
+    for needs, what in ((needs_grad, "gradient"), (needs_dual, "dual")):
+        if not needs or any(getattr(m, f"needs_{what[:4]}") for m in members.values()):
+            continue
         raise FieldError(
-            f"no member of {t.__name__} can have a gradient",
+            f"no member of {t.__name__} can have a {what}",
             Span.of_caller(),
             hint="only floats have derivatives",
         )
@@ -333,6 +355,7 @@ class StructNamespace:
         name: str = "",
         needs_grad: bool = False,
         layout: object = None,
+        needs_dual: bool = False,
     ) -> StructField:
         """Make a field of structs with these members; see `StructType.field` for the other arguments."""
         if not isinstance(members, dict):
@@ -342,4 +365,4 @@ class StructNamespace:
                 hint='write ds.Struct.field({"pos": ds.types.vector(3, ds.f32)}, shape=n)',
             )
         t = struct_type("struct", members)
-        return make_struct_field(t, shape, name, needs_grad, layout)
+        return make_struct_field(t, shape, name, needs_grad, layout, needs_dual)

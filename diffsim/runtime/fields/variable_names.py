@@ -131,14 +131,17 @@ def _parts(holder: object, *, outer: bool = True) -> Iterator[tuple[str, object]
 
 
 def _parts_of_field(field: object) -> Iterator[tuple[str, object]]:
-    """Return the gradient of a field, and the members of a field of structs."""
+    """Return the gradient and duals of a field, and the members of a field of structs."""
     if is_struct_field(field):
         for name, member in field._struct.items():
             yield f".{name}", member
             for inner, one in _parts_of_field(member):
                 yield f".{name}{inner}", one
-    elif getattr(field, "adjoint", None) is not None:
+        return
+    if getattr(field, "adjoint", None) is not None:
         yield ".grad", field.adjoint  # type: ignore[attr-defined]
+    for dual in getattr(field, "duals", {}).values():
+        yield ".dual", dual
 
 
 def _members(holder: object) -> Iterator[tuple[str, object]]:
