@@ -100,6 +100,7 @@ class CarryRecorder(NullRecorder):
         self.state = state
         self.written: dict[Field, None] = {}
         self.inputs: dict[Box, Span | None] = {}
+        self._input_rows: dict[Field, set[int | None]] = {}
         self.fresh: set[Box] = set()
         self.set_grads: dict[Field, Span | None] = {}
         self.seeded_grads: dict[Field, Span | None] = {}
@@ -171,7 +172,7 @@ class CarryRecorder(NullRecorder):
             # An atomic minimum keeps the old value if that is less, so it reads it, in effect.
             if _is_extreme(a) and not _holds(self.fresh | covered, box):
                 raise _missing(box[0], a.stmt.span)
-            self.written[box[0]] = None
+            self._write(box, a.stmt.span)
         # Only elements that the launch certainly stores; a store in a branch leaves old values behind.
         self.fresh |= covered
 
@@ -202,6 +203,15 @@ class CarryRecorder(NullRecorder):
         # pass.
         elif box[0] not in self.state:
             self.inputs.setdefault(box, span)
+            self._input_rows.setdefault(box[0], set()).add(box[1])
+
+    def _write(self, box: Box, span: Span | None) -> None:
+        """Note a write to a field that is not in the state."""
+        field, row = box
+        # What a step has read from before the rollout would be something else when it is run again.
+        if (rows := self._input_rows.get(field)) and (row is None or None in rows or row in rows):
+            raise _missing(field, span)
+        self.written[field] = None
 
     def wrote(self, field: Field, index: Index, value: np.ndarray | Field) -> None:
         for trace in self.traces:
@@ -221,7 +231,8 @@ class CarryRecorder(NullRecorder):
 
     def _written_whole(self, field: Field, index: Index) -> None:
         if field not in self.state:
-            self.written[field] = None
+            rows = len(field.shape) == 1 and index is not None and len(index) == 1
+            self._write((field, index[0] if rows and index else None), Span.of_caller())
             # A single element that Python sets does not make the rest of the field fresh.
             if index is None or math.prod(field.shape) == 1:
                 self.fresh.add((field, None))

@@ -575,6 +575,33 @@ def test_a_row_that_another_step_sets_is_state(cpu):
         ds.ad.checkpoint(run, 5, [x])
 
 
+@pytest.mark.parametrize(("steps", "last"), [(1, 0), (4, 3), (4, 1)])
+@pytest.mark.parametrize("way", ["kernel", "python", "copy"])
+def test_an_input_that_a_step_changes_after_it_was_read(cpu, way, steps, last):
+    """Run again, the steps before it would read the new value."""
+    x, gain, loss, other = (ds.field(ds.f64, shape=(), needs_grad=True) for _ in range(4))
+
+    @ds.kernel
+    def grow():
+        x[None] = gain[None] * ds.sin(x[None])
+
+    @ds.kernel
+    def change():
+        gain[None] = 5.0
+
+    def step(t):
+        grow()
+        if t == last:
+            {
+                "kernel": change,
+                "python": lambda: gain.fill(5.0),
+                "copy": lambda: gain.copy_from(other),
+            }[way]()
+
+    with pytest.raises(ds.AutodiffError, match="gain may carry something"), ds.Tape(loss):
+        ds.ad.checkpoint(step, steps, [x], snapshots=2)
+
+
 def test_progress(cpu, capsys):
     model = Pendulums(2, 5)
     model.start()
