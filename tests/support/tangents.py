@@ -2,11 +2,11 @@
 
 import numpy as np
 
-import diffsim as ds
 from diffsim.backends import interpreter
 from diffsim.ir.verifier import verify
 from diffsim.passes.tangent.forward import differentiate
 from diffsim.runtime import compiler
+from diffsim.runtime.fields.field import Field
 from diffsim.runtime.session import session
 
 
@@ -24,8 +24,7 @@ class WithTangents:
         self.fields = []  # the IR refers to them weakly
         for m in primal.mems:
             if m.kind == "field" and m.dtype.is_float and m.name not in without:
-                shape = (*m.shape, width) if width > 1 else m.shape
-                self.fields.append(_field(m.dtype, shape))
+                self.fields.append(_dual(m, width))
                 m.dual = self.fields[-1]._mem
         self.made = differentiate(primal, width=width)
         self.ir = verify(self.made.ir)
@@ -66,12 +65,14 @@ class WithTangents:
         return np.moveaxis(dual, m.rank, 0) if self.width > 1 else dual[None]
 
 
-def _field(dtype, shape):
-    if len(dtype.shape) == 2:
-        return ds.Matrix.field(*dtype.shape, dtype.scalar, shape=shape)
-    if dtype.shape:
-        return ds.Vector.field(dtype.shape[0], dtype.scalar, shape=shape)
-    return ds.field(dtype, shape=shape)
+def _dual(m, width):
+    """A field for the tangents of a memory; each of several lies as the memory itself does."""
+    made = Field(m.dtype.scalar, m.dtype.shape, name=f"{m.name}.dual")
+    if width > 1:
+        made.place((*m.shape, width), (m.rank, *range(m.rank)))
+    else:
+        made.place(m.shape)
+    return made
 
 
 def put(memory):
