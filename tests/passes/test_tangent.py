@@ -5,7 +5,6 @@ import pytest
 
 import diffsim as ds
 from diffsim.backends import interpreter
-from diffsim.ir.op import TABLE
 from tests.support.tangents import WithTangents, differences, random_memory
 from tests.support.trace import ir_of
 
@@ -164,8 +163,3 @@ def test_a_stopped_gradient_is_a_constant():
     _, found, _ = made.run(start, [direction], (3,))
     x, y = space["x"]._mem, space["y"]._mem
     np.testing.assert_array_equal(found[y][0], direction[x] * start[x])
-
-
-def test_every_op_on_tensors_says_how_it_is_linear():
-    tensor_ops = {op.name for op in TABLE.values() if op.infer_type is not None}
-    assert {op.name for op in TABLE.values() if op.linear} == tensor_ops
