@@ -42,7 +42,7 @@ ROOMS = """
     lang/host lang/types lang/frontend lang/builtins lang
     passes/analysis passes/transforms passes/forms passes/autodiff passes/tangent passes/instrument passes
     backends/native backends/llvm backends/simt backends/cpu backends/cuda backends
-    runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/kernels
+    runtime/memory runtime runtime/cpu runtime/cuda runtime/fields runtime/observe runtime/kernels
     ad/record ad/checks ad/reverse ad/replay ad
     gui tools
 """.split()

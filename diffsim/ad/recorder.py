@@ -300,7 +300,7 @@ class TapeRecorder(EnclosingRecorder):
                 saved.own = True
             self.record.extend(earlier)
         if self.nan is not None:
-            self.nan.before(special.accesses.writes, special, args)
+            self.nan.before(special, args)
         # The runtime launches the instrumented variant, if there is one, in place of the kernel.
         return None if self.validator is None else self.validator.instead(special, args)
 
@@ -342,7 +342,7 @@ class TapeRecorder(EnclosingRecorder):
             record.extend(self._own_saves)
             self._own_saves = []
         if self.nan is not None:
-            self.nan.after(special.accesses.writes, record.newest())
+            self.nan.after(record.newest())
 
     def returned(self, result: Any) -> Any:
         made = self.recorded().newest().returned = Recorded(result, self)

@@ -43,6 +43,13 @@ class Options:
     default_gpu_block_dim: int = BLOCK_DIM
     deterministic: bool = False
     traceback: str = "short"
+    check_nan: bool | str | None = None
+
+    @property
+    def watched_numbers(self) -> str:
+        """What launches are looked at for: "" nothing, "nan", or "nan inf"."""
+        found = self.debug if self.check_nan is None else self.check_nan
+        return "nan" if found == "nan" else "nan inf" if found else ""
 
     @property
     def lifts_rules(self) -> bool:
@@ -63,6 +70,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "rules": ("enforced", "lifted"),
     "kernel_simplicity": ("strict", "relaxed"),
     "traceback": ("short", "full"),
+    "check_nan": (True, False, "nan"),
 }
 # `default_fp=float` means the type that Python's annotation stands for.
 _PYTHON_TYPES = {float: f32, int: i32}

@@ -350,7 +350,8 @@ def init(  # noqa: D417 - each option has its line
             variable DIFFSIM_ARCH says, else `ds.cpu`.
         default_fp: type of float literals and of `float`: `ds.f32` (default) or `ds.f64`.
         default_ip: type of int literals and of `int`: `ds.i32` (default) or `ds.i64`.
-        debug: check bounds, divisions of integers and assertions in every kernel (slower).
+        debug: check bounds, divisions of integers and assertions in every kernel, and look for NaN and
+            infinities (slower).
         fast_math: let the compiler reorder floating-point arithmetic and approximate divisions. Off by
             default: f64 means f64.
         random_seed: start of the random numbers.
@@ -371,6 +372,8 @@ def init(  # noqa: D417 - each option has its line
             win over it.
         kernel_simplicity: "strict" refuses gradients of kernels outside of the kernel simplicity rule;
             "relaxed" differentiates their loops too. If left out, as `rules` says.
+        check_nan: after each launch, find the operation that made a NaN or an infinity which was stored;
+            "nan": for NaN alone. If left out, as `debug` says.
         traceback: "short" (default) shows the program's own frames in the tracebacks of diffsim's errors;
             "full" shows those inside of diffsim too.
 

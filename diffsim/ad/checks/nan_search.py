@@ -1,7 +1,9 @@
 """Where a NaN or an infinity came from: `ds.Tape(check_nan=True)`.
 
 After each launch and each adjoint the parts of fields that it wrote are searched. Elements that were NaN or
-infinite before are left out, so that the launch which made the first one is reported.
+infinite before are left out, so that the launch which made the first one is reported. It is then run once
+more from what was there before, to find the operation (`runtime/observe/nonfinite.py`). An infinity that no
+operation made was meant: it was loaded, or written as a constant.
 """
 
 from __future__ import annotations
@@ -16,27 +18,27 @@ from diffsim.errors import AutodiffError, Span
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
+from diffsim.runtime.kernels.launch_function import run_again
+from diffsim.runtime.observe.nonfinite import (
+    INFINITE,
+    NAN,
+    WORD,
+    Found,
+    KeptMemory,
+    OriginSearch,
+    faults,
+    general_hint,
+)
 
 if TYPE_CHECKING:
+    from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
 
 _MOST_LINES = 4
-
-
-_INFINITE, _NAN = 1, 2
-_MADE = {_INFINITE: "infinite", _NAN: "NaN"}
-_SET = {_INFINITE: "infinity", _NAN: "NaN"}
-_CAUSES = {
-    _INFINITE: "look for a division by 0, the logarithm of 0, a number beyond the type's range",
-    _NAN: "look for 0 / 0, inf - inf, the root or logarithm of a negative number",
-}
-_OF_ADJOINTS = {
-    _INFINITE: ", and for infinite derivatives, as of 1 / x at 0",
-    _NAN: ", and for infinite derivatives times 0",
-}
+_SET = {INFINITE: "infinity", NAN: "NaN"}
 _OTHERWISE = {
-    _INFINITE: '; where infinities are meant, check_nan="nan" looks for NaN alone',
-    _NAN: "",
+    INFINITE: '; where infinities are meant, check_nan="nan" looks for NaN alone',
+    NAN: "",
 }
 
 
@@ -49,40 +51,69 @@ class NanSearch:
 
     def __init__(self, *, nan_alone: bool = False) -> None:
         self.nan_alone = nan_alone
-        self.old: dict[tuple[Field, int | None], np.ndarray] = {}
+        self._old: dict[tuple[Field, int | None], np.ndarray] = {}
+        self._kept = KeptMemory(())
 
-    def before(
-        self, accesses: list[RegionAccess], special: Specialization, args: tuple[Any, ...]
-    ) -> None:
-        """Note which elements of what will be written are NaN or infinite already."""
-        self.old = {}
-        for a in accesses:
-            box = special.box(a, args)
-            if box is not None and box[0].dtype.is_float and box not in self.old:
-                # Once for each box, though several accesses may write it.
-                self.old[box] = self._faults(_rows(*box))
+    def before(self, of: Specialization | Derivative, args: tuple[Any, ...]) -> None:
+        """Note what a launch is about to write, and which elements of it are NaN or infinite already."""
+        self._old = {}
+        self._kept = KeptMemory(part for _, part in of.written_parts(args))
+        for f, row in self._kept.parts:
+            if isinstance(f, Field) and f.dtype.is_float:
+                self._old[f, row] = faults(_rows(f, row), nan_alone=self.nan_alone)
 
-    def _faults(self, values: np.ndarray) -> np.ndarray:
-        """Return for each number 0, `_NAN`, or `_INFINITE`."""
-        found = np.where(np.isnan(values), np.int8(_NAN), np.int8(0))
-        if not self.nan_alone:
-            found[np.isinf(values)] = _INFINITE
-        return found
-
-    def after(
-        self, accesses: list[RegionAccess], entry: Launched, *, adjoint: bool = False
-    ) -> None:
-        """Search what was written, and report the first new NaN or infinity."""
-        for (f, row), old in self.old.items():
-            faults = self._faults(_rows(f, row))
+    def after(self, entry: Launched, derivative: Derivative | None = None) -> None:
+        """Search what a launch (or its adjoint) wrote, and report the first new NaN or infinity."""
+        news = {}
+        for (f, row), old in self._old.items():
+            now = faults(_rows(f, row), nan_alone=self.nan_alone)
             # What was there before has been reported, or is the user's own mark for missing data.
-            made = (faults != 0) & (faults != old)
+            made = np.where(now != old, now, np.int8(0))
             if made.any():
-                here = [a for a in accesses if entry.special.box(a, entry.args) == (f, row)]
-                where = f"{name_in_launch(here[0].mem, f)}[{_place(f, row, made)}]"
-                lines = [a.stmt.span for a in here]
-                raise _error(where, int(faults[made][0]), entry, lines, adjoint=adjoint)
-        self.old = {}
+                news[f, row] = made
+        kept, self._kept, self._old = self._kept, KeptMemory(()), {}
+        if news:
+            self._report(news, kept, entry, derivative)
+
+    def _report(
+        self,
+        news: dict[tuple[Field, int | None], np.ndarray],
+        kept: KeptMemory,
+        entry: Launched,
+        derivative: Derivative | None,
+    ) -> None:
+        maker = entry.text() if derivative is None else f"the adjoint of {entry.text()}"
+        # The cotangent of what a kernel returned is gone, so such an adjoint can not be run once more.
+        may_run = kept.is_whole and (derivative is None or not derivative.returns_active)
+        found = self._origin(kept, entry, derivative) if may_run else None
+        if found is not None:
+            thing = entry.special.object_of(found.store.mem, entry.args)
+            message, line = found.message(maker, thing)
+            hint = found.hint(adjoint=derivative is not None) + _OTHERWISE[found.fault]
+            raise AutodiffError(message, line, hint=hint)
+        accesses = (entry.special if derivative is None else derivative).accesses.writes
+        for (f, row), made in news.items():
+            if may_run and not (made == NAN).any():
+                continue  # an infinity that no operation made
+            here = [a for a in accesses if entry.special.box(a, entry.args) == (f, row)]
+            where = f"{name_in_launch(here[0].mem, f)}[{_place(f, row, made)}]"
+            fault = int(made[made != 0].max())
+            raise _unexplained(where, fault, maker, here, adjoint=derivative is not None)
+
+    def _origin(
+        self, kept: KeptMemory, entry: Launched, derivative: Derivative | None
+    ) -> Found | None:
+        """Return what a launch made first, of which operands."""
+        of = derivative or entry.special
+        key = "origins", self.nan_alone
+        search: OriginSearch | None = of.variants.get(key)
+        if search is None:
+            search = of.variants[key] = OriginSearch(
+                of.ir, entry.special.backend, nan_alone=self.nan_alone, loads=True
+            )
+        return search.find(
+            lambda code: run_again(entry.special, code, entry.args, entry.seed), kept
+        )
 
     def wrote(self, field: Field, index: Index) -> None:
         """Search what Python wrote."""
@@ -90,11 +121,10 @@ class NanSearch:
             return
         # Only the written elements: what is elsewhere was there before.
         array, there = values_of(field), numpy_index(field, index)
-        faults = np.zeros(array.shape, np.int8)
-        faults[there] = self._faults(array[there])
-        made = faults != 0
+        made = np.zeros(array.shape, np.int8)
+        made[there] = faults(array[there], nan_alone=self.nan_alone)
         if made.any():
-            fault = int(faults[made][0])
+            fault = int(made[made != 0][0])
             raise AutodiffError(
                 f"{field.name}[{_place(field, None, made)}] is set to {_SET[fault]}",
                 Span.of_caller(),
@@ -102,20 +132,16 @@ class NanSearch:
             )
 
 
-def _error(
-    where: str, fault: int, entry: Launched, lines: list[Span], *, adjoint: bool
+def _unexplained(
+    where: str, fault: int, maker: str, here: list[RegionAccess], *, adjoint: bool
 ) -> AutodiffError:
-    what = entry.text()
+    """Return the error for a number that no operation of the launch has made, as far as could be seen."""
     # Several stores may write the box, and which of them made it is not known: the first ones are shown.
-    lines = list(dict.fromkeys(lines))
+    lines = list(dict.fromkeys(a.stmt.span for a in here))
     others = "".join(f"\n{span.text()}" for span in lines[1:_MOST_LINES])
     also = f"\n  it is also written here:{others}\n  and here:" if others else ""
-    maker = f"the adjoint of {what}" if adjoint else what
-    return AutodiffError(
-        f"{where} became {_MADE[fault]} in {maker}{also}",
-        lines[0],
-        hint=_CAUSES[fault] + (_OF_ADJOINTS[fault] if adjoint else "") + _OTHERWISE[fault],
-    )
+    hint = general_hint(fault, adjoint=adjoint) + _OTHERWISE[fault]
+    return AutodiffError(f"{where} became {WORD[fault]} in {maker}{also}", lines[0], hint=hint)
 
 
 def _rows(f: Field, row: int | None) -> np.ndarray:

@@ -59,13 +59,7 @@ class Launched(Entry):
 
     def text(self) -> str:
         """Return the launch as a user would write it: step(137, x)."""
-        shown = []
-        for p, a in zip(self.special.arguments.parameters, self.given, strict=True):
-            if isinstance(a, (bool, int, float, np.number)):
-                shown.append(f"{a!s}")
-            else:
-                shown.append(p.name)
-        return f"{self.special.kernel.source.name}({', '.join(shown)})"
+        return self.special.arguments.call_text(self.given)
 
     @property
     def is_declared_constant(self) -> bool:

@@ -96,10 +96,10 @@ class _EntryRun:
                 # itself.
                 derivative = self.retainer.instead(derivative, entry.args)
             if nan is not None:
-                nan.before(derivative.accesses.writes, special, entry.args)
+                nan.before(derivative, entry.args)
             entry.backward(self, derivative)
             if nan is not None:
-                nan.after(derivative.accesses.writes, entry, adjoint=True)
+                nan.after(entry, derivative)
         self._call_hooks(entry)
 
     def custom(self, entry: Replaced) -> None:

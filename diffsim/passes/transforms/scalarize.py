@@ -43,7 +43,7 @@ from diffsim.ir.types import TensorType, i32, size_of
 class _Scalarizer:
     """Rewrites the statements of one kernel; `env` maps each value to its scalars in row order."""
 
-    def __init__(self, kernel: Kernel, functions: Container[str]) -> None:
+    def __init__(self, kernel: Kernel, functions: Container[str] | None) -> None:
         self.builder = Builder(kernel.span)
         self.builder.functions = functions
         self.env: dict[Value, list[Value]] = {}
@@ -259,12 +259,13 @@ class _Scalarizer:
         return [b.named("select", b.named("eq", at, k), new, p) for k, p in enumerate(parts)]
 
 
-def scalarize(kernel: Kernel, *, functions: Container[str] = ()) -> Kernel:
+def scalarize(kernel: Kernel, *, functions: Container[str] | None = ()) -> Kernel:
     """Return the kernel on scalars.
 
     Args:
         kernel: any.
-        functions: the mathematical functions that the target has, of those whose rows have a formula too.
+        functions: the mathematical functions that the target has, of those whose rows have a formula too;
+            None: ops on scalars stay as they are.
     """
     work = _Scalarizer(kernel, functions)
     tasks = []

@@ -23,6 +23,7 @@ from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.observe.nonfinite import Part
 
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.arguments import Parameter
@@ -71,6 +72,15 @@ class LaunchArguments:
     def named(self, args: tuple[object, ...]) -> dict[str, Any]:
         """Return the arguments by their parameters' names."""
         return dict(zip((p.name for p in self.parameters), args, strict=True))
+
+    def call_text(self, args: tuple[object, ...]) -> str:
+        """Return a launch as a program writes it: step(137, x)."""
+        plain = (bool, int, float, np.number)
+        shown = [
+            f"{a!s}" if isinstance(a, plain) else p.name
+            for p, a in zip(self.parameters, args, strict=True)
+        ]
+        return f"{self.kernel}({', '.join(shown)})"
 
     def scalars(self, args: tuple[object, ...]) -> list[bool | int | float]:
         """Return the arguments that are passed by value, flattened to scalars."""
@@ -196,6 +206,11 @@ class AccessSummary:
             # Memory of other libraries has no versions.
             return None
         return f, row_number(a, f.versions.axis, self._arguments.named(args))
+
+    def written_parts(self, args: tuple[object, ...]) -> list[tuple[Mem, Part]]:
+        """Return the memories that are written, with the object behind each and the row, if it is known."""
+        boxes = ((a, self.box(a, args)) for a in self.writes)
+        return [(a.mem, box or (self._arguments.object_of(a.mem, args), None)) for a, box in boxes]
 
     def may_alias(self, one: RegionAccess, other: RegionAccess, args: tuple[object, ...]) -> bool:
         """Return whether two accesses may reach the same element in a launch with these arguments."""

@@ -26,15 +26,16 @@ from diffsim.passes.autodiff.activity import Activity, read_after_leak
 from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.passes.autodiff.split_tasks import with_advice
 from diffsim.runtime import compiler
-from diffsim.runtime.executable import Executable
+from diffsim.runtime.executable import Executable, same_error
 from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels import launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, row_number
-from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled
+from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, finite_watch
 from diffsim.runtime.kernels.launch_checks import LaunchChecks
 from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -284,7 +285,23 @@ class Derivative:
     @locked_cached_property
     def executable(self) -> Executable:
         """Its machine code."""
-        return compiled(self.ir, self.specialization.backend, self.instrumentation)
+        how = self.instrumentation
+        if how is None and self.watch is not None:
+            how = Instrumentation(self.watch.transform, same_error)
+        return compiled(self.ir, self.specialization.backend, how)
+
+    @locked_cached_property
+    def watch(self) -> FiniteWatch | None:
+        """What looks for NaN and infinities after each launch; None: nothing does."""
+        if self.instrumentation is not None:
+            return None
+        special = self.specialization
+        text = special.arguments.call_text
+        return finite_watch(text, self.ir, special.backend, self.written_parts, adjoint=True)
+
+    def written_parts(self, args: tuple[Any, ...]) -> list[tuple[Mem, Part]]:
+        """Return the memories that it writes, and the fields and arrays that they are in a launch."""
+        return self.accesses.written_parts(args)
 
     @locked_cached_property
     def launch(self) -> Callable[..., None]:

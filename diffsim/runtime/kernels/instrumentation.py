@@ -6,9 +6,9 @@ changes the IR just before it is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from diffsim.errors import DiffsimError, GlobalDataAccessError
 from diffsim.ir import nodes
@@ -22,8 +22,13 @@ from diffsim.passes.instrument.independence import (
 )
 from diffsim.runtime import compiler
 from diffsim.runtime.backend import Backend
-from diffsim.runtime.executable import Executable
+from diffsim.runtime.executable import Executable, same_error
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
+from diffsim.runtime.session import session
+
+WrittenParts = Callable[[tuple[Any, ...]], Sequence[tuple[Mem, Part]]]
+"""The memories that a launch with these arguments writes, and what they are in it."""
 
 
 class Explain(Protocol):
@@ -75,6 +80,33 @@ def independence_checks(kernel: nodes.Kernel) -> Instrumentation | None:
 
     # `explain` also keeps the fields alive, to which memories refer weakly.
     return Instrumentation(lambda k: check_independence(k, notes, run), explain, True)
+
+
+def finite_watch(
+    name: Callable[[tuple[Any, ...]], str],
+    ir: nodes.Kernel,
+    backend: Backend,
+    parts: WrittenParts,
+    *,
+    adjoint: bool = False,
+) -> FiniteWatch | None:
+    """Return what looks for NaN and infinities after launches; None: the options do not ask for it."""
+    watched = session.options.watched_numbers
+    if not watched:
+        return None
+    alone = watched == "nan"
+    return FiniteWatch(name, ir, backend, nan_alone=alone, adjoint=adjoint, parts=parts)
+
+
+def option_checks(ir: nodes.Kernel, watch: FiniteWatch | None) -> Instrumentation | None:
+    """Return the instrumentation that the options of `ds.init` ask for; None: none."""
+    claims = independence_checks(ir) if session.options.debug else None
+    if watch is None:
+        return claims
+    if claims is None:
+        return Instrumentation(watch.transform, same_error)
+    first = claims.transform
+    return Instrumentation(lambda k: watch.transform(first(k)), claims.explain, True)
 
 
 def compiled(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import linecache
 import operator
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diffsim.ir.nodes import Arg, Mem
@@ -31,6 +31,7 @@ from diffsim.runtime.threads import members
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.observe.nonfinite import FiniteWatch
 
 # False in one attribute access while no tape records anywhere. `alone` serves the usual case of one recording
 # thread; `listener` also reports to the tapes of other threads.
@@ -365,7 +366,7 @@ def forward(special: Specialization) -> Callable[..., Any]:
     # Ticked before the call: a write that fails half way must be as new as one that succeeds.
     w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, special.accesses.writes, special.kernel.source.head())
-    _write_call(w, special, compiled)
+    _write_watched_call(w, special, compiled, special.watch, seed)
     if compiled.result is not None:
         w.space["$returned"] = special.returned
         w.emit("$result = $returned()")
@@ -388,6 +389,41 @@ def forward(special: Specialization) -> Callable[..., Any]:
     if compiled.result is not None:
         w.emit("return $result")
     return w.finish()
+
+
+def _write_watched_call(
+    w: Writer, special: Specialization, compiled: Executable, watch: FiniteWatch | None, more: str
+) -> None:
+    """Call the code; with `check_nan`, look at what it has stored (`more`: the seed, and the cotangent)."""
+    if watch is None:
+        _write_call(w, special, compiled)
+        return
+    args = _tuple_text([p.name for p in special.arguments.parameters])
+    w.space["$watch"], w.space["$again"] = watch, run_again
+    w.emit(f"$before = $watch.before{args}")
+    _write_call(w, special, compiled)
+    again = f"$again({w.use(special, 'special')}, $code, {args}, {more})"
+    w.emit(f"$watch.look($before, lambda $code: {again}, {args})")
+
+
+def run_again(
+    special: Specialization,
+    code: Executable,
+    args: tuple[Any, ...],
+    seed: int,
+    cotangent: Sequence[float] = (),
+) -> None:
+    """Run a launch with other machine code, which no tape and no version takes note of."""
+    code.pack(code.params, code.args_at, *special.arguments.scalars(args), *cotangent)
+    arrays = [p for p in special.arguments.parameters if p.kind == "array"]
+    named = special.arguments.named(args)
+    for p in arrays:
+        bind_array(code, special.arguments.arrays[p.name]._mem, named[p.name])
+    code.set_seed(seed)
+    w = Writer(special.name, [])
+    w.emit("$now = $session.clock")  # what is reported late is of this launch
+    _write_call(w, special, code)
+    w.finish()()
 
 
 def _write_call(w: Writer, special: Specialization, compiled: Executable) -> None:
@@ -497,7 +533,8 @@ def derivative(of: Derivative) -> Callable[..., None]:
     # Gradients have versions as well: a later adjoint may load what this one writes.
     w.emit("$session.clock = $now = $session.clock + 1")
     write_stamps(w, special, accesses.writes, special.kernel.source.head())
-    _write_call(w, special, compiled)
+    more = "$seed, $g" if of.returns_active else "$seed"
+    _write_watched_call(w, special, compiled, of.watch, more)
     if params or of.returns_active or compiled.prints:
         w.guard(start, compiled.lock)
     return w.finish()

@@ -32,10 +32,16 @@ from diffsim.runtime.kernels import captures, launch_function
 from diffsim.runtime.kernels.access_summary import AccessSummary, Box, LaunchArguments
 from diffsim.runtime.kernels.derivative import Derivative, Mode
 from diffsim.runtime.kernels.gradient_call import GradientCall
-from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, independence_checks
+from diffsim.runtime.kernels.instrumentation import (
+    Instrumentation,
+    compiled,
+    finite_watch,
+    option_checks,
+)
 from diffsim.runtime.kernels.launch_checks import accessed_elements
 from diffsim.runtime.kernels.launch_history import LaunchHistory
 from diffsim.runtime.locked_cached_property import locked_cached_property
+from diffsim.runtime.observe.nonfinite import FiniteWatch, Part
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -235,10 +241,21 @@ class Specialization:
         # Detached and in-place variants have their primal code in common with the origin.
         if self.origin is not self and self.instrumentation is None:
             return self.origin.executable
-        how = self.instrumentation
-        if how is None and session.options.debug:
-            how = independence_checks(self.ir)
+        how = self.instrumentation or option_checks(self.ir, self.watch)
         return compiled(self.ir, self.backend, how)
+
+    @locked_cached_property
+    def watch(self) -> FiniteWatch | None:
+        """What looks for NaN and infinities after each launch; None: nothing does."""
+        if self.instrumentation is not None:
+            return None
+        if self.origin is not self:
+            return self.origin.watch
+        return finite_watch(self.arguments.call_text, self.ir, self.backend, self.written_parts)
+
+    def written_parts(self, args: tuple[Any, ...]) -> list[tuple[Mem, Part]]:
+        """Return the memories that a launch writes, and the fields and arrays that they are in it."""
+        return self.accesses.written_parts(args)
 
     @locked_cached_property
     def launch(self) -> Callable[..., Any]:

@@ -1,0 +1,1 @@
+"""What looks at launches: where a NaN comes from."""
