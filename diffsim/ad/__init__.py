@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from diffsim.ad.checkpoint import CheckpointStats, checkpoint
 from diffsim.ad.custom_gradients import grad_for, grad_replaced, no_grad
-from diffsim.ad.gradcheck import gradcheck, gradcheck_tape, jacobian, jacobian_fd
+from diffsim.ad.jacobians.gradcheck import gradcheck, gradcheck_tape
+from diffsim.ad.jacobians.jacobian import jacobian, jacobian_fd
+from diffsim.ad.jacobians.plots import jacobian_plot
 from diffsim.ad.tape import Tape
 from diffsim.lang.builtins.intrinsics import stop_grad
 from diffsim.lang.host.unsupported import absent
@@ -27,6 +29,7 @@ __all__ = [
     "gradcheck_tape",
     "jacobian",
     "jacobian_fd",
+    "jacobian_plot",
     "no_grad",
     "stop_grad",
 ]

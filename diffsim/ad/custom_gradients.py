@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffsim.ad.gradcheck import run_perturbed
 from diffsim.ad.record.elements import Box, Index, read_elements, write_elements
 from diffsim.ad.record.entries import Wrote
 from diffsim.ad.record.entry import Entry, flat
 from diffsim.ad.record.record import Record
-from diffsim.ad.record.snapshot import StartSnapshot
+from diffsim.ad.record.snapshot import StartSnapshot, run_perturbed
 from diffsim.ad.record.task_launches import TaskLaunches
 from diffsim.ad.recorder import (
     EnclosingRecorder,

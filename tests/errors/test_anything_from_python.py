@@ -97,6 +97,9 @@ CALLS = """
     ds.ad.jacobian(step, a, [y])   ds.ad.jacobian(step, [x], [y], max_outputs=a)
     ds.ad.jacobian_fd(step, [x], a)   ds.ad.jacobian_fd(step, [x], [y], eps=a)
     ds.ad.gradcheck_tape(a)   ds.ad.gradcheck_tape(tape, kernels=a)   ds.ad.grad_replaced(a)
+    ds.ad.gradcheck(step, [x], [y], input_output_mask=a)   ds.ad.jacobian_plot(a)
+    ds.ad.gradcheck(step, [x], [y], directions=a)   ds.ad.gradcheck(step, [x], [y], differences=a)
+    ds.ad.gradcheck_tape(tape, input_output_masks=a)   ds.ad.gradcheck_tape(tape, skip_to_launch_index=a)
     ds.ad.grad_for(a)   ds.ad.no_grad(a)   ds.ad.checkpoint(a)
     ds.ad.checkpoint(lambda t: step(), 2, a)   ds.ad.checkpoint(lambda t: step(), a, [x])
     ds.ad.checkpoint(a, 2, [x])   ds.sync(a)   ds.reset(a)
@@ -244,6 +247,7 @@ FUNCTIONS = """
     ds.Matrix.rows ds.Struct.field Ball.field Ball ds.types.vector ds.types.matrix ds.types.ndarray
     ds.init ds.reset ds.sync ds.kernel ds.func ds.dataclass ds.axes ds.root.dense ds.copy ds.clone
     ds.Tape ds.ad.gradcheck ds.ad.jacobian ds.ad.jacobian_fd ds.ad.gradcheck_tape ds.ad.checkpoint
+    ds.ad.jacobian_plot
     ds.ad.grad_replaced ds.ad.grad_for x.fill x.to_numpy x.from_numpy x.copy_from x.assign
     x.mark_written p.fill p.to_numpy p.from_numpy p.copy_from w.fill w.cast w.to_list w.to_numpy
     w.norm step step.grad step.ir step.llvm step.ptx tape.backward tape.replay tape.zero

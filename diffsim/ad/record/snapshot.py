@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,3 +61,17 @@ def perturb(start: StartSnapshot, by: Mapping[Field, np.ndarray]) -> None:
     """Set fields to their values at the start plus a step."""
     for f, step in by.items():
         f.from_numpy((start.values(f) + step).astype(f.dtype.numpy))
+
+
+def run_perturbed(
+    function: Callable[[], Any],
+    start: StartSnapshot,
+    by: Mapping[Field, np.ndarray],
+    outs: Sequence[Field],
+) -> list[np.ndarray]:
+    """Return the outputs of the function for perturbed inputs, and restore all fields."""
+    # Restores the fields, and the random number key: both ends of a step must draw the same numbers.
+    with start.again():
+        perturb(start, by)
+        function()
+        return [f.to_numpy(dtype=np.float64) for f in outs]

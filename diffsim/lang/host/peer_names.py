@@ -201,7 +201,7 @@ WARP: dict[str, dict[str, str]] = {
         "Bvh* Mesh* HashGrid* Volume volume_*": _GEOMETRY,
         "fem sim": _SOLVERS,
         "optim": "write the update: x.from_numpy(x.to_numpy() - rate * x.grad.to_numpy())",
-        "jacobian_plot": "draw it: matplotlib.pyplot.imshow(ds.ad.jacobian(...))",
+        "jacobian_plot": "write ds.ad.jacobian_plot(ds.ad.jacobian(function, [x], [y]))",
         "utils": "this module has no counterpart: see help(diffsim)",
     },
 }

@@ -1,0 +1,175 @@
+"""What the functions of this room are given: fields, pairs of them, limits; refused where they do not fit."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from diffsim.errors import FieldError, Span, shown
+from diffsim.lang.host.signatures import need_function, need_number
+from diffsim.lang.host.source import check_runs
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.kernel import BoundKernel, Kernel
+
+Mask = Sequence[tuple[Any, Any]] | None
+Pairs = list[tuple[Field, Field]]
+
+
+class Subject(NamedTuple):
+    """What is differentiated: a function without parameters, and the pairs (input, output) of fields."""
+
+    run: Callable[[], Any]
+    inputs: list[Field]
+    outputs: list[Field]
+    pairs: Pairs
+
+
+def subject(function: Any, inputs: Any, outputs: Any, mask: Mask) -> Subject:
+    """Validate the function, its fields and the mask."""
+    need_function(function, "what is checked", "give a kernel, or a Python function")
+    check_runs(function, "the function")
+    given, made = _listed(inputs), _listed(outputs)
+    run, passes = _bound(function, given, made)
+    # Numbers, and fields without gradients, are constants that the function is called with.
+    ins = [f for f in given if not passes or _is_differentiable(f)]
+    ins, outs = _fields(ins, "inputs"), _fields(made, "outputs")
+    return Subject(run, ins, outs, masked(mask, ins, outs))
+
+
+def _listed(fields: Any) -> list[Any]:
+    return list(fields) if isinstance(fields, (list, tuple)) else [fields]
+
+
+def _is_differentiable(f: Any) -> bool:
+    return isinstance(f, Field) and f.grad is not None
+
+
+def _bound(function: Any, inputs: list[Any], outputs: list[Any]) -> tuple[Callable[[], Any], bool]:
+    """Return the function without parameters, and whether it is called with its inputs and outputs."""
+    needed = _parameters(function)
+    if not needed:
+        return function, False
+    for given in ([*inputs, *outputs], inputs):
+        if needed == len(given):
+            return functools.partial(function, *given), True
+    name = getattr(function, "__name__", "the function")
+    raise FieldError(
+        f"{name} has {needed} parameters, and there are {len(inputs)} inputs and {len(outputs)} outputs",
+        Span.of_caller(),
+        hint="it is called with the inputs and then the outputs, in its own order; else write "
+        f"lambda: {name}(...)",
+    )
+
+
+def _parameters(function: Any) -> int:
+    """Return how many arguments a call needs."""
+    if isinstance(function, BoundKernel):
+        function = function.kernel
+    if isinstance(function, Kernel):
+        return len(function.signature.names)
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function of C's
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is p.empty for p in known)
+
+
+def _fields(given: list[Any], what: str) -> list[Field]:
+    """Refuse what is no list of fields with gradients."""
+    if not given or not all(isinstance(f, Field) for f in given):
+        raise FieldError(
+            f"{what} is a list of fields with gradients",
+            Span.of_caller(),
+            hint="declare them with needs_grad=True",
+        )
+    for f in given:
+        if not f.dtype.is_float:
+            raise FieldError(
+                f"{what} is a list of fields with gradients, and {f.name} has whole numbers ({f.dtype}), "
+                "which have no derivative",
+                Span.of_caller(),
+                hint="leave it out, or give the field floats",
+            )
+        if f.grad is None:
+            raise FieldError(
+                f"{what} is a list of fields with gradients, and {f.name} has none",
+                Span.of_caller(),
+                hint="declare them with needs_grad=True",
+            )
+    return list(dict.fromkeys(given))
+
+
+# ---- pairs
+
+
+def masked(mask: Mask, inputs: list[Field], outputs: list[Field]) -> Pairs:
+    """Return the pairs (input, output) that a mask names; None: all."""
+    if mask is None:
+        return [(i, o) for i in inputs for o in outputs]
+    if not isinstance(mask, (list, tuple, set)):
+        raise _no_mask(mask)
+    found: dict[tuple[Field, Field], None] = {}
+    for pair in mask:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise _no_mask(pair)
+        i, o = _named(pair[0], inputs, "input"), _named(pair[1], outputs, "output")
+        found[i, o] = None
+    return list(found)
+
+
+def _no_mask(thing: Any) -> FieldError:
+    return FieldError(
+        f"a mask is a list of pairs (input, output), not {shown(thing)}",
+        Span.of_caller(),
+        hint='name or number them: input_output_mask=[("x", "y"), (0, 1)]',
+    )
+
+
+def _named(which: Any, fields: list[Field], what: str) -> Field:
+    """Return the field that a name, a number or the field itself stands for."""
+    for number, f in enumerate(fields):
+        same = which is f or (isinstance(which, str) and which == f.name)
+        if same or (isinstance(which, int) and not isinstance(which, bool) and which == number):
+            return f
+    raise FieldError(
+        f"there is no {what} {shown(which)} for the mask",
+        Span.of_caller(),
+        hint=f"the {what}s are {', '.join(f'{f.name} ({k})' for k, f in enumerate(fields))}",
+    )
+
+
+# ---- limits
+
+
+def either(new: Any, old: Any) -> Any:
+    """Return an option that has two names: as it was given."""
+    return old if new is None else new
+
+
+def need_step(eps: Any) -> None:
+    """Refuse what is no step of differences; None means the default."""
+    need_number(eps, "eps")
+    if eps is not None and not eps > 0:
+        raise FieldError(
+            f"eps is a step larger than 0, not {shown(eps)}",
+            Span.of_caller(),
+            hint="leave it out, or give 1e-5",
+        )
+
+
+def limit(f: Field, most: int | None) -> int:
+    """Return how many components of a field are looked at (0, less or None: all)."""
+    size = int(f.storage.layout.count)
+    return min(size, most) if most is not None and most > 0 else size
+
+
+def offsets(fields: Iterable[Field]) -> dict[Field, int]:
+    """Return where each field begins when all of their components stand in one row."""
+    found, at = {}, 0
+    for f in fields:
+        found[f] = at
+        at += int(f.storage.layout.count)
+    return found

@@ -1,0 +1,107 @@
+"""Derivatives by differences of the function's values: the oracle that gradients are compared with.
+
+A step moves inputs along a direction. Values are rounded to the type of the field, so what is divided by is
+the step that was really made, not the one that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from diffsim.ad.jacobians.arguments import limit
+from diffsim.ad.jacobians.program import Program, precision, size
+from diffsim.runtime.fields.field import Field
+
+Slopes = list[np.ndarray]
+"""For each output of a program the derivatives of its components."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """The step, and the absolute and relative tolerance of a comparison."""
+
+    eps: float
+    atol: float
+    rtol: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A formula for derivatives, with its tolerances by the bytes of the numbers.
+
+    The steps are where the error is least: the rounding of the function grows as 1 / h, truncation as a power
+    of h.
+    """
+
+    slopes: Callable[[Program, Mapping[Field, np.ndarray], float], Slopes]
+    tolerances: Mapping[int, Tolerance]
+
+
+def _central(program: Program, along: Mapping[Field, np.ndarray], h: float) -> Slopes:
+    """Error O(h^2), one order better than that of a one-sided difference."""
+    ahead, behind = (program.outputs_at({f: s * d for f, d in along.items()}) for s in (h, -h))
+    made = 2 * h * _made(program, along, h)
+    return [(a - b) / made for a, b in zip(ahead, behind, strict=True)]
+
+
+def _made(program: Program, along: Mapping[Field, np.ndarray], h: float) -> float:
+    """Return the ratio of the step that was made, between two rounded points, to the one wanted."""
+    gone = wanted = 0.0
+    for f, d in along.items():
+        x = program.start.values(f).reshape(-1)
+        ahead, behind = ((x + s * d).astype(f.dtype.numpy).astype(float) for s in (h, -h))
+        gone += float((ahead - behind) @ d)
+        wanted += 2 * h * float(d @ d)
+    return gone / wanted
+
+
+def _richardson(program: Program, along: Mapping[Field, np.ndarray], h: float) -> Slopes:
+    """Error O(h^4): the errors of two steps, one half of the other, cancel in their h^2 terms."""
+    coarse, fine = _central(program, along, h), _central(program, along, h / 2)
+    return [(4 * b - a) / 3 for a, b in zip(coarse, fine, strict=True)]
+
+
+SCHEMES = {
+    "central": Scheme(_central, {4: Tolerance(1e-2, 1e-3, 1e-2), 8: Tolerance(1e-5, 1e-7, 1e-6)}),
+    "richardson": Scheme(
+        _richardson, {4: Tolerance(4e-2, 3e-4, 3e-3), 8: Tolerance(1e-3, 1e-9, 1e-8)}
+    ),
+}
+
+
+def tolerance(scheme: str, fields: Iterable[Field]) -> Tolerance:
+    """Return the tolerance of comparisons between these fields."""
+    return SCHEMES[scheme].tolerances[precision(list(fields))]
+
+
+def step_of(program: Program, scheme: str, f: Field, eps: float | None) -> float:
+    """Return the step for one input."""
+    return tolerance(scheme, (f, *program.outputs)).eps if eps is None else eps
+
+
+def column(program: Program, scheme: str, f: Field, number: int, eps: float | None) -> Slopes:
+    """Return the derivatives of the outputs with respect to one component of an input."""
+    h = step_of(program, scheme, f, eps)
+    value = float(program.start.values(f).reshape(-1)[number])
+    # A step that is lost in the rounding of a large number would be none.
+    h = h * max(1.0, abs(value)) if eps is None else h
+    by = np.zeros(size(f))
+    by[number] = 1
+    return SCHEMES[scheme].slopes(program, {f: by}, h)
+
+
+def columns(
+    program: Program, scheme: str, eps: float | None, most: int | None
+) -> dict[tuple[Field, Field], np.ndarray]:
+    """Return the Jacobian of each pair by differences, column by column; NaN in columns left out."""
+    made = {(i, o): np.full((size(o), size(i)), np.nan) for i, o in program.pairs}
+    for i in dict.fromkeys(i for i, _ in program.pairs):
+        for number in range(limit(i, most)):
+            slopes = column(program, scheme, i, number, eps)
+            for o, slope in zip(program.outputs, slopes, strict=True):
+                if (i, o) in made:
+                    made[i, o][:, number] = slope
+    return made

@@ -1,0 +1,122 @@
+"""A function recorded once on a tape, for many passes over it and many runs of it.
+
+Everything in this room asks a `Program`: for backward passes from given seeds, and for the outputs of
+perturbed inputs. When it is closed, all fields, gradients and the count of random numbers are as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from diffsim.ad.jacobians.arguments import Subject
+from diffsim.ad.jacobians.paths import check_paths
+from diffsim.ad.record.overwrite_saves import Saved
+from diffsim.ad.record.snapshot import StartSnapshot, run_perturbed
+from diffsim.ad.tape import Tape
+from diffsim.runtime.fields.field import Field
+from diffsim.runtime.session import session
+
+Arrays = dict[Field, np.ndarray]
+"""For each field all components in one row, in the order of `to_numpy`, in f64."""
+
+
+class Program:
+    """A function, its inputs and outputs, and the record of one run.
+
+    Attributes:
+        tape: the record; the fields are as at its end.
+        passes: how many backward passes ran.
+        runs: how many times the function ran again.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.run, self.inputs, self.outputs, self.pairs = subject
+        self.passes = self.runs = 0
+        # Saving, so that functions which overwrite their inputs can be checked; no loss, as seeds are given.
+        self.tape = tape = Tape(in_place="save")
+        tape.keeps_inputs = False  # the perturbed inputs are those before the function
+        tape.recorder.snapshot = self.start = StartSnapshot()
+        # The snapshot copies what launches write; inputs are not written, and are moved by the differences.
+        for f in self.inputs:
+            self.start.note(f)
+        try:
+            with tape:
+                self.run()
+            check_paths(tape.entries, self.pairs)
+        except BaseException:
+            self._back()
+            raise
+        self._gradients: list[Saved] = []
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for saved in self._gradients:
+            saved.restore()
+            # Written behind the back of `dirty`, on which the next pass relies.
+            saved.box[0].versions.may_be_nonzero()
+        self._back()
+
+    def _back(self) -> None:
+        """Restore the fields to their values at the start."""
+        for saved in self.start.saved.values():
+            saved.restore()
+        session.launches = self.start.launches
+
+    # ---- passes
+
+    def pull_back(self, seeds: Mapping[Field, np.ndarray]) -> Arrays:
+        """Return the gradients of the inputs for given gradients of outputs (a vector-Jacobian product)."""
+        if not self._gradients:
+            self._put_aside()
+        self.passes += 1
+        self.tape.backward(
+            grads={
+                o: seed.reshape(o.shape + o.element).astype(o.dtype.numpy)
+                for o, seed in seeds.items()
+            }
+        )
+        found = {}
+        for i in self.inputs:
+            assert i.grad is not None
+            found[i] = i.grad.to_numpy(dtype=np.float64).reshape(-1)
+        # Inputs accumulate, so each pass starts from 0.
+        self._clear()
+        return found
+
+    def _put_aside(self) -> None:
+        """Keep the user's gradients: there must be no trace of the passes."""
+        fields = (*self.inputs, *self.outputs)
+        given = {f: f.grad for f in fields if f.grad is not None}
+        self._gradients = [Saved((g, None)) for g in {**self.tape.gradients, **given}.values()]
+        self._clear()
+
+    def _clear(self) -> None:
+        for saved in self._gradients:
+            saved.box[0].clear()
+
+    # ---- runs
+
+    def outputs_at(self, by: Mapping[Field, np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs after a run from inputs that are moved by these steps."""
+        self.runs += 1
+        shaped = {f: step.reshape(f.shape + f.element) for f, step in by.items()}
+        ends = run_perturbed(self.run, self.start, shaped, self.outputs)
+        return [end.reshape(-1) for end in ends]
+
+    def unmoved(self) -> list[np.ndarray]:
+        """Return the outputs of the recorded run."""
+        return [f.to_numpy(dtype=np.float64).reshape(-1) for f in self.outputs]
+
+
+def size(f: Field) -> int:
+    """Return how many components a field has."""
+    return int(f.storage.layout.count)
+
+
+def precision(fields: Sequence[Field]) -> int:
+    """Return the bytes of the least precise of their types: rounding anywhere spoils a difference."""
+    return min(f.dtype.bytes for f in fields)
