@@ -3,126 +3,17 @@
 import numpy as np
 import pytest
 
-import diffsim as ds
 from diffsim.backends import interpreter
-from tests.support.tangents import WithTangents, differences, random_memory
-from tests.support.trace import ir_of
+from tests.support.tangents import (
+    BODIES,
+    WithTangents,
+    differences,
+    directions_of,
+    kernel_of,
+    random_memory,
+)
 
 pytestmark = pytest.mark.usefixtures("cpu", "quick_code")
-
-BODIES = {
-    "elementwise": """
-    for i in x:
-        y[i] = ds.sin(x[i]) * y[i] / x[i] ** 1.5 + ds.atan2(x[i], 2.0) - abs(y[i])
-""",
-    "vectors": """
-    for i in x:
-        w = v[i] * x[i] + ds.Vector([y[i], 1.0])
-        v[i] = w.normalized() + 0.5 * v[i].yx
-        y[i] = w.dot(v[i])
-        v[i].x = x[i] * y[i]
-""",
-    "matrices": """
-    for i in x:
-        a = ds.Matrix([[x[i], y[i]], [0.3, v[i].x]])
-        b = a @ a.transpose() + v[i].outer_product(v[i])
-        v[i] = b.inverse() @ v[i]
-        y[i] = b.determinant() + a.trace() + b[n % 2, 0]
-""",
-    "sums": """
-    total = ds.f64(0.0)
-    for i in x:
-        total += x[i] * x[i]
-        s[None] += y[i] * x[i]
-    for i in x:
-        y[i] = x[i] / total
-""",
-    "scatter": """
-    for i in x:
-        y[at[i]] += x[i] ** 2
-""",
-    "stencil": """
-    for i in range(1, 4):
-        y[i] = x[i - 1] * x[i] - x[i + 1] / x[i]
-""",
-    "in place": """
-    for i in x:
-        x[i] = x[i] * x[i] + y[i]
-        x[i] *= y[i]
-        y[i] = x[i] + 1.0
-""",
-    "a branch": """
-    for i in x:
-        a = x[i]
-        if y[i] > 0.7:
-            a = a * y[i]
-            y[i] = a
-        elif i > 1:
-            a = 0.5
-        x[i] = a + y[i]
-""",
-    "loops": """
-    for i in x:
-        a = x[i]
-        b = ds.f64(1.0)
-        k = 0
-        for j in range(n):
-            a, b = a * y[i] + 0.1, b * a
-            k += j
-        while b > 0.05 and k < 9:
-            b *= a * 0.3
-            k += 1
-        x[i] = a + b * k
-""",
-    "no iterations": """
-    for i in x:
-        a = x[i]
-        for j in range(n, 1):
-            a = a * y[i]
-        for j in range(-n):
-            a += 1.0
-        y[i] = a
-""",
-    "constants": """
-    for i in x:
-        y[i] = 2.0
-        c[i] = ds.floor(x[i]) + y[i]
-        x[i] = c[i] * x[i]
-""",
-    "an own extreme": """
-    for i in x:
-        ds.atomic_max(y[i], x[i] * 1.5)
-        ds.atomic_min(v[i].x, x[i])
-""",
-    "a serial task": """
-    s[None] = x[0]
-    old = ds.atomic_add(s[None], x[1] * x[2])
-    k = n - n
-    if k == 0:
-        for i in range(1, 5):
-            s[None] = s[None] * 0.5 + x[i] * old
-            y[i] = s[None]
-""",
-    "other precision": """
-    for i in x:
-        y[i] = ds.cast(ds.cast(x[i], ds.i32) + 1, ds.f64) * x[i]
-""",
-}
-
-
-def kernel_of(body):
-    x, y, c = (ds.field(ds.f64, shape=5) for _ in range(3))
-    v = ds.Vector.field(2, ds.f64, shape=5)
-    s, at = ds.field(ds.f64, shape=()), ds.field(ds.i32, shape=5)
-    space = {"x": x, "y": y, "c": c, "v": v, "s": s, "at": at}
-    return ir_of(body, **space), space
-
-
-def directions_of(kernel, count):
-    return [
-        {m: a for m, a in random_memory(kernel, 100 + k, -1, 1).items() if m.dtype.is_float}
-        for k in range(count)
-    ]
 
 
 def check(body, width=1, args=(3,), rel=1e-7):

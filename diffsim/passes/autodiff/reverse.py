@@ -78,6 +78,7 @@ def reverse(
     detached: bool = False,
     in_place: bool = False,
     new_version: NewVersion | None = None,
+    again: bool = False,
 ) -> Adjoint:
     """Return the adjoint of a kernel.
 
@@ -89,6 +90,8 @@ def reverse(
         in_place: whether memories can be restored to what they were before the launch; without it
             none may need to be.
         new_version: allocates what is needed in several states (None: that is refused).
+        again: whether the adjoint will be differentiated itself (`passes/tangent`): what a gradient of 0 adds
+            may change with it then.
 
     Raises:
         KernelSimplicityError, GlobalDataAccessError, AutodiffError: with the user's line.
@@ -96,7 +99,8 @@ def reverse(
     # A detached adjoint only clears gradients, so the rule has nothing to guard.
     refused: list[AutodiffError] = [] if relaxed or detached else [*refused_shapes(kernel)]
     try:
-        made = _of_any_shape(kernel, detached=detached, in_place=in_place, new_version=new_version)
+        how = _How(detached, in_place, again)
+        made = _of_any_shape(kernel, how, new_version)
     except AutodiffError as error:
         refused += error.parts
     if refused:
@@ -104,17 +108,23 @@ def reverse(
     return made
 
 
-def _of_any_shape(
-    kernel: Kernel, *, detached: bool, in_place: bool, new_version: NewVersion | None
-) -> Adjoint:
+class _How(NamedTuple):
+    """How an adjoint is made; see `reverse`."""
+
+    detached: bool
+    in_place: bool
+    again: bool
+
+
+def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> Adjoint:
     """Return the adjoint of a kernel outside of the kernel simplicity rule, too."""
     refusal: GlobalDataAccessError | None = None
     found: Adjoint | None = None
     # To copy a memory counts as a store to all of it, whose gradients a detached adjoint would clear.
-    versions = None if detached or not in_place else new_version
+    versions = new_version if how.in_place and not how.detached else None
     for form, allocate in _forms(kernel, versions):
         try:
-            made = _with_versions(form, allocate, detached=detached, in_place=in_place)
+            made = _with_versions(form, allocate, how)
         except GlobalDataAccessError as error:
             refusal = error
             continue
@@ -122,22 +132,22 @@ def _of_any_shape(
         if all(c.same_lane for c in made.conditions):
             return made
         found = found or made
-    if found is None and in_place:
-        found = _without_saves(kernel, detached=detached)
+    if found is None and how.in_place:
+        found = _without_saves(kernel, how)
     if found is not None:
         return found
     assert refusal is not None
     raise refusal
 
 
-def _without_saves(kernel: Kernel, *, detached: bool) -> Adjoint | None:
+def _without_saves(kernel: Kernel, how: _How) -> Adjoint | None:
     """Return an adjoint that needs nothing saved in launches which find accesses apart, if there is one.
 
     The last resort of tapes that save: what must be there both as it was before the launch and as it was
     after it is the same where the launch does not change it.
     """
     try:
-        found = _with_versions(kernel, None, detached=detached, in_place=False)
+        found = _with_versions(kernel, None, how._replace(in_place=False))
     except GlobalDataAccessError:
         return None
     conditions = tuple(dataclasses.replace(c, on_saving_tape=True) for c in found.conditions)
@@ -161,9 +171,7 @@ def _forms(
             yield forwarded, new_version
 
 
-def _with_versions(
-    kernel: Kernel, new_version: NewVersion | None, *, detached: bool, in_place: bool
-) -> Adjoint:
+def _with_versions(kernel: Kernel, new_version: NewVersion | None, how: _How) -> Adjoint:
     """Return the adjoint of a kernel as it stands, or with versions of what it needs in several states."""
     primal = Versioned(kernel, frozenset())
     divided: dict[Mem, None] = {}
@@ -177,12 +185,12 @@ def _with_versions(
     # Computing versions again repeats loads that the first adjoint has no use for, of memories that may be
     # overwritten, too: those get versions in the next round.
     while True:
-        forward, adjoint, activity = _differentiated(primal, detached=detached)
+        forward, adjoint, activity = _differentiated(primal, how)
         needed = check_access(
             forward,
             adjoint,
             activity,
-            in_place=in_place,
+            in_place=how.in_place,
             divisible=divisible,
             versions=primal.versions,
         )
@@ -193,22 +201,22 @@ def _with_versions(
         primal = with_versions(kernel, divided, new_version)
 
 
-def _differentiated(primal: Versioned, *, detached: bool) -> tuple[Kernel, Kernel, Activity]:
+def _differentiated(primal: Versioned, how: _How) -> tuple[Kernel, Kernel, Activity]:
     """Return a kernel as it was differentiated, its adjoint, and what derivatives flow through."""
     # 1. The adjoint of the primal, whole: all forward code and all saves are emitted, and dead-code
     # elimination removes what no derivative reads. Only then is it known how much each loop saves.
     kernel = _rename_temps(primal.kernel)
-    activity = Activity(kernel, frozenset() if detached else None)
-    work = _Reverser(kernel, activity, primal.versions)
+    activity = Activity(kernel, frozenset() if how.detached else None)
+    work = _Reverser(kernel, activity, primal.versions, again=how.again)
     check_custom_rules(kernel, activity)
     adjoint = eliminate_dead_code(work.kernel(), primal.versions)
     # 2. Loops that would save too much are reversed in segments, by a second run of the same reversal.
     # Most kernels have none, so the common case pays for one run.
     split = too_long(adjoint, work.loop_of)
     if split:
-        again = _Reverser(kernel, activity, primal.versions)
-        again.split = split
-        adjoint = eliminate_dead_code(again.kernel(), primal.versions)
+        work = _Reverser(kernel, activity, primal.versions, again=how.again)
+        work.split = split
+        adjoint = eliminate_dead_code(work.kernel(), primal.versions)
     # 3. The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
     _refuse_lost(adjoint)
     return kernel, adjoint, activity
@@ -217,8 +225,11 @@ def _differentiated(primal: Versioned, *, detached: bool) -> tuple[Kernel, Kerne
 class _Reverser(Reverser):
     """Emits the adjoint of a whole kernel, task by task, with gradients for its temporaries."""
 
-    def __init__(self, kernel: Kernel, activity: Activity, versions: frozenset[Mem]) -> None:
+    def __init__(
+        self, kernel: Kernel, activity: Activity, versions: frozenset[Mem], *, again: bool
+    ) -> None:
         super().__init__(Builder(kernel.span), activity.values)
+        self.builder.is_inner = again
         self.versions = versions
         self.defs = definitions(kernel)
         self.primal = kernel

@@ -9,10 +9,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from diffsim.errors import AutodiffError, together
-from diffsim.ir.nodes import Atomic, Block, CustomCall, Kernel, Mem, Print, Store, Task, Value
+from diffsim.ir.nodes import (
+    LEAVES,
+    Atomic,
+    Block,
+    CustomCall,
+    Kernel,
+    Mem,
+    Print,
+    Store,
+    Task,
+    Value,
+)
 from diffsim.ir.ops.shapes import position
 from diffsim.ir.traversal import statements, task_statements
 from diffsim.ir.types import size_of, tensor
+from diffsim.passes.analysis.affine import element_of, task_definitions
 from diffsim.passes.analysis.ownership import written_by_others
 from diffsim.passes.autodiff.activity import Activity
 from diffsim.passes.autodiff.custom_calls import inline_bodies
@@ -127,11 +139,22 @@ def _shared(task: Task, activity: Activity, emitter: TangentEmitter) -> Iterator
     if not task.axes:
         return
     for s in task_statements(task):
-        if not isinstance(s, Atomic) or s.op == "xchg" or not emitter.has_dual(s.mem):
+        if not isinstance(s, Atomic) or not emitter.has_dual(s.mem):
             continue
         wants_old = s.out is not None and s.out in activity.values
-        if (s.op in ("min", "max") or wants_old) and not written_by_others(task).is_own(s):
+        if s.op == "add" and not wants_old:
+            continue
+        # Of lanes that could exchange one and the same gradient, the adjoint has chosen one before.
+        if s.op == "xchg" and _is_launch_wide(s, task):
+            continue
+        if not written_by_others(task).is_own(s):
             yield s
+
+
+def _is_launch_wide(s: Atomic, task: Task) -> bool:
+    """Whether all lanes mean the same element."""
+    element = element_of(s.index, task_definitions(task))
+    return all(base is None or isinstance(base, LEAVES) for base, _ in element)
 
 
 def _refuse_given(kernel: Kernel, activity: Activity) -> None:
