@@ -29,6 +29,7 @@ from diffsim.ad.record.past import Key, Past, is_worth_keeping, keep
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
 from diffsim.ad.recorder import TapeRecorder
+from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay
 from diffsim.ad.reverse.backward import (
     ClearedGradients,
@@ -182,6 +183,7 @@ class Tape:
         self._failed = False  # whether a backward pass did not
         self.generation = session.generation
         self._replay: Replay | None = None
+        self._inputs = ReplayInputs()
 
     @property
     def entries(self) -> Record:
@@ -312,17 +314,23 @@ class Tape:
 
     # ---- replays
 
-    def replay(self) -> None:
+    def replay(self, **arguments: Any) -> None:
         """Run everything recorded again, in order, from what the fields hold now.
 
-        Arguments passed by value, random numbers and what Python wrote to fields are as recorded. A tape
+        Random numbers, what Python wrote to fields, and arguments passed by value are as recorded, but for
+        those named here: `tape.replay(rate=0.1)`. A tape
         with a loss sets it (and the gradients) to 0 first, as on entry. `tape.backward()` after it gives
         the gradients of this run. Both run as native code, on a GPU as graphs, without Python between the
         launches.
 
+        Args:
+            arguments: numbers, vectors or matrices of floats, by the names of the kernels' parameters;
+                they count in this replay alone, in all launches of kernels with such a parameter.
+
         Raises:
             AutodiffError: nothing was recorded, `ds.init` was called since, a kernel uses other
-                fields now; the tape holds what can not run without Python (see docs/autodiff.md).
+                fields now; the tape holds what can not run without Python (see docs/autodiff.md); no
+                launch has such an argument, or the launches had different ones.
             KernelStateError: a number that was compiled in has changed.
             AccessError: a check in a kernel (`debug=True`) failed.
         """
@@ -337,6 +345,8 @@ class Tape:
             )
         # A replay of an incomplete record would be another program than the one that ran.
         self.recorder.integrity.check(self.entries.firsts())
+        if arguments:
+            self._add_inputs(arguments)
         replay = self._replay
         # Compiled at the first use, and again only after something was recorded in between.
         if replay is None or not replay.complete:
@@ -344,11 +354,18 @@ class Tape:
         replay.check()
         check_kernels(self.entries)
         # After all checks: a refused replay leaves gradients and loss as they were.
+        self._inputs.write(arguments)
         self._clear()
         self._replay = replay
         replay.forward()
         # The fields are now as at the end of the block, of this run.
         self.recorder.integrity.ended_at = session.clock
+
+    def _add_inputs(self, names: Iterable[str]) -> None:
+        """Make arguments of the record inputs of its replays."""
+        record = self._inputs.add(names, self.entries)
+        if record is not self.entries:
+            self.recorder.record, self._replay = record, None
 
     # ---- the backward pass
 

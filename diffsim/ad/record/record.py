@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -161,6 +161,26 @@ class Record(Sequence[Entry]):
         self.take_over(kept)
         return removed
 
+    def with_kernels(self, replaced: Callable[[Specialization], Specialization]) -> Record:
+        """Return a record of the same launches, of other kernels."""
+        made = Record()
+        for kernel, thing, now in zip(self._kernels, self._things, self._times, strict=True):
+            if kernel != _NO_ROW:
+                special, single = self._specials[kernel]
+                made.launch(replaced(special), (thing,) if single else thing, now)
+            elif isinstance(thing, Launched):
+                made.append(_of_kernel(thing, replaced(thing.special)))
+            else:
+                made.append(thing)
+        made.alive = self.alive | {
+            s: s.dependencies.alive()
+            for s in dict.fromkeys(e.special for e in made.firsts() if isinstance(e, Launched))
+        }
+        made.read_out, made.seeded = self.read_out, self.seeded
+        made.declares_constants = self.declares_constants
+        made.base, made.is_gapless = self.base, self.is_gapless
+        return made
+
     def weaken(self) -> None:
         """Keep no kernels alive; the record is of no use until `strengthen`."""
         self._weak = [(weakref.ref(special), single) for special, single in self._specials]
@@ -245,3 +265,10 @@ class Record(Sequence[Entry]):
         if made is None:
             made = self._first_entries = [self[k] for k in self._firsts]
         return iter(made)
+
+
+def _of_kernel(entry: Launched, special: Specialization) -> Launched:
+    """Return the same launch of another kernel, which takes the same arguments."""
+    made = Launched(special, entry.given, entry.args, entry.now, entry.seed)
+    made.undetached, made.returned = entry.undetached, entry.returned
+    return made

@@ -309,6 +309,9 @@ class _ForwardProgram:
     def _note(self, entry: Launched) -> None:
         """Note a launch for `kernel.grad`."""
         special = entry.special
+        # The launch had other arguments than those noted with it.
+        if special.loads_arguments:
+            return
         noted = self._notes_of.get(special)
         # The notes depend on the arguments only for kernels that draw random numbers.
         if noted is None or special.translation.uses_random:

@@ -11,20 +11,21 @@ import contextlib
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diffsim.errors import KernelStateError
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Mem
+from diffsim.ir.nodes import Arg, Mem
 from diffsim.ir.types import TensorType
 from diffsim.lang.frontend.translate import Translation
 from diffsim.lang.host.observations import identities
 from diffsim.lang.types.matrix import Matrix
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.passes.transforms.args_from_fields import load_args_from_fields
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
@@ -67,6 +68,7 @@ class Specialization:
         backend: what it is compiled for.
         variants: what others have made of it, by a key of theirs.
         part_of: the kernel of which it is one task, and the task's number; None: it is a whole kernel.
+        loads_arguments: whether it takes arguments from fields of a tape (`with_arguments_from`).
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Specialization:
         self.instrumentation = instrumentation
         self.variants: dict[Any, Any] = {}
         self.part_of: tuple[Specialization, int] | None = None
+        self.loads_arguments = False
         self.origin = origin or self
         # A variant shares what belongs to the launches rather than to the code: a launch of either is one
         # launch of the kernel, and a field that is gone makes both useless.
@@ -215,6 +218,24 @@ class Specialization:
             mode=dataclasses.replace(self.mode, is_in_place=True),
         )
         made.part_of = self, k
+        return made
+
+    def with_arguments_from(self, fields: Mapping[Arg, Mem]) -> Specialization:
+        """Return the same kernel, which loads some of its arguments from 0-D fields.
+
+        Launches pass these arguments all the same. It has a launch history of its own.
+        """
+        ir = load_args_from_fields(self.ir, fields).replace(args=self.ir.args)
+        made = Specialization(
+            self.kernel,
+            (*self.key, *(arg.hint for arg in fields)),
+            self.translation,
+            ir,
+            self.arguments,
+            self.simplicity,
+            mode=self.mode,
+        )
+        made.loads_arguments = True
         return made
 
     @property
