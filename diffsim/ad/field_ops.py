@@ -125,8 +125,7 @@ def _row(f: Field, run: Run) -> int | None:
     size = 1
     for n in f.shape[1:]:
         size *= n
-    first, last = run.start // size, (run.start + run.size - 1) // size
-    return first if first == last else None
+    return f.versions.row_within(run.start // size, (run.start + run.size - 1) // size)
 
 
 @checked

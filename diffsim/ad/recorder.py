@@ -290,6 +290,8 @@ class TapeRecorder(EnclosingRecorder):
         if self.snapshot is not None:
             self.snapshot.launching(special, args)
         if self.saving:
+            if special not in self.record.alive:
+                special.accesses.divide(args)
             split = TaskLaunches.of(special)
             if split.parts:
                 return split

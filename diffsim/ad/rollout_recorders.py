@@ -187,7 +187,7 @@ class CarryRecorder(NullRecorder):
                 rows = {r.axis for r in a.region if f.shape[r.axis] > 1}
                 # Freshness is tracked by rows of the time axis, as versions are; other fixed indices
                 # leave gaps.
-                if rows <= {f.versions.axis}:
+                if not rows or (rows == {f.versions.axis} and f.versions.block == 1):
                     found.add(box if rows else (f, None))
         return found
 

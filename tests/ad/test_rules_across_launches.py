@@ -202,7 +202,8 @@ def test_rows_written_again():
     # Row 1 is written again after step(1) read it: with the same numbers, but the tape can not know.
     error = refused(again, loss, GlobalDataAccessError)
     assert error.span.line == line_of(step, "ds.sin")
-    refused(lambda: (ring(0), ring(1), end()), loss, GlobalDataAccessError)
+    # Row 0 is written again after ring(0) read it.
+    refused(lambda: (ring(0), ring(1), ring(2), end()), loss, GlobalDataAccessError)
 
     def python_between():
         step(0)

@@ -174,11 +174,11 @@ def test_rows_of_every_layout(fake, layout, order):
     values = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
     for axis in (0, 1):
         x.from_numpy(values)
-        part = x.storage.snapshot(axis, 1)
+        part = x.storage.snapshot((axis, 1, 2))
         x.fill(ds.Vector([-1.0, -2.0]))
-        x.storage.restore(part, axis, 1)
+        x.storage.restore(part, (axis, 1, 2))
         expected = np.broadcast_to(np.float32([-1, -2]), (4, 3, 2)).copy()
-        at = (slice(None),) * axis + (1,)
+        at = (slice(None),) * axis + (slice(1, 3),)
         expected[at] = values[at]
         assert (x.to_numpy() == expected).all()
 

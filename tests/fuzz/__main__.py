@@ -25,6 +25,7 @@ from tests.fuzz import (
     programs,
     recomputed,
     rewrites,
+    slices,
     tensors,
     wide,
 )
@@ -52,6 +53,12 @@ def tries(seed, on_cuda, in_order=False):
         return by_hand.make(seed), [("by hand", by_hand.verdict)]
     if seed % 16 == 10:
         return captured.make(seed), [("captured", captured.verdict)]
+    if seed % 16 == 2:
+        ways = [
+            (f'in_place="{how}"', functools.partial(slices.verdict, seed=seed, in_place=how))
+            for how in HOWS
+        ]
+        return slices.make(seed), ways
     if seed % 16 == 12:
         ways = [
             (f'in_place="{how}"', functools.partial(launches.verdict, seed=seed, in_place=how))

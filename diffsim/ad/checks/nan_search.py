@@ -146,12 +146,12 @@ def _unexplained(
 
 def _rows(f: Field, row: int | None) -> np.ndarray:
     """Return the values of a row of the time axis (None: of the whole field)."""
-    axis = f.versions.axis
+    axis, first, count = f.versions.indices(row, f.shape)
     # A row outside of the field: the access is an error of its own, and the whole field is searched.
-    if row is None or axis is None or not 0 <= row < f.shape[axis]:
+    if axis is None:
         return values_of(f)
     # A slice of length 1 keeps the axis, so `_place` gets an index of full rank.
-    found: np.ndarray = values_of(f)[(slice(None),) * axis + (slice(row, row + 1),)]
+    found: np.ndarray = values_of(f)[(slice(None),) * axis + (slice(first, first + count),)]
     return found
 
 
@@ -160,5 +160,5 @@ def _place(f: Field, row: int | None, made: np.ndarray) -> str:
     at = [int(k) for k in np.argwhere(made)[0][: len(f.shape)]]
     axis = f.versions.axis
     if row is not None and axis is not None and made.shape[axis] != f.shape[axis]:
-        at[axis] = row
+        at[axis] += row * f.versions.block
     return ", ".join(map(str, at)) or "None"

@@ -230,11 +230,10 @@ class Wrote(Entry):
     @property
     def row(self) -> int | None:
         """The only row of the time axis that it wrote to (None: any)."""
-        axis = self.field.versions.axis
         # The row is a bound for the version check; None is always right, and less exact.
-        if axis is None or self.index is None or isinstance(self.index, Run):
+        if self.index is None or isinstance(self.index, Run):
             return None
-        return self.index[axis]
+        return self.field.versions.row_at(self.index)
 
     @property
     def is_declared_constant(self) -> bool:

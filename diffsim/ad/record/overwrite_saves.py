@@ -19,9 +19,10 @@ from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseProgram
 from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.memory.storage import StridedSpan, snapshot_address
+from diffsim.runtime.memory.storage import Part, StridedSpan, snapshot_address
 
 if TYPE_CHECKING:
+    from diffsim.passes.analysis.regions import RegionAccess
     from diffsim.runtime.kernels.specialization import Specialization
 
 _FEWER = "record fewer steps, or let ds.ad.checkpoint save a few and compute the others again"
@@ -64,7 +65,7 @@ class Saved(Entry):
     def places(self) -> tuple[StridedSpan, StridedSpan]:
         """The memory of the box, and that of the copy."""
         storage = self.box[0].storage
-        there = storage.layout.row(storage.address, *_part(self.box))
+        there = storage.layout.part(storage.address, *_part(self.box))
         return there, there.packed(snapshot_address(self.data))
 
     def array(self) -> np.ndarray:
@@ -83,7 +84,7 @@ class Saved(Entry):
         """Return what copies the present values in place of the earlier ones, and leaves the versions."""
         # The memory of a field never moves while the kernels that use it stay the same.
         field = self.box[0]
-        return field.storage.copier(self.data, *_part(self.box))
+        return field.storage.copier(self.data, _part(self.box))
 
     def shift(self, start: int, by: int) -> None:
         """Move the versions to a repetition of the record: those after its start are so much later."""
@@ -97,7 +98,7 @@ class Saved(Entry):
 
     def restore(self) -> None:
         """Copy the values back to where they were."""
-        self.box[0].storage.restore(self.data, *_part(self.box))
+        self.box[0].storage.restore(self.data, _part(self.box))
         field, row = self.box
         field.versions.restore(row, self.versions)
 
@@ -147,10 +148,9 @@ def own_saves(entries: Sequence[Entry], k: int) -> Iterator[Saved]:
             yield following
 
 
-def _part(box: Box) -> tuple[int | None, int]:
-    """Return the axis and the row of a box, as methods of storages expect them."""
-    field, row = box
-    return (None, 0) if row is None else (field.versions.axis, row)
+def _part(box: Box) -> Part:
+    """Return the indices of a box, as methods of storages expect them."""
+    return box[0].versions.indices(box[1], box[0].shape)
 
 
 def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
@@ -162,11 +162,13 @@ def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
     field, row = box
     storage = field.storage
     try:
-        return storage.snapshot(*_part(box), into)
+        return storage.snapshot(_part(box), into)
     except MemoryError as problem:
-        size = storage.layout.row(storage.address, *_part(box)).nbytes
+        size = storage.layout.part(storage.address, *_part(box)).nbytes
         left = storage.device.free_memory_text()
-        what = field.name if row is None else f"row {row} of {field.name}"
+        _, first, count = _part(box)
+        place = f"row {first}" if count == 1 else f"rows {first} to {first + count - 1}"
+        what = field.name if row is None else f"{place} of {field.name}"
         raise AutodiffError(
             f"there is no memory to save {what}: it takes {memory_size(size)}{left and ', and ' + left}",
             Span.of_caller(),
@@ -183,13 +185,19 @@ def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
         return own
     if not special.derivative.restored:
         return own
-    written = [special.box(a, args) for a in special.accesses.writes]
+    written = [_box(special, a, args) for a in special.accesses.writes]
     for a in special.derivative.accesses.reads:
-        box = special.box(a, args) if a.mem in special.derivative.restored else None
+        box = _box(special, a, args) if a.mem in special.derivative.restored else None
         # Only boxes that this launch overwrites; others have their old values after it as well.
         if box is not None and any(w is not None and _overlap(w, box) for w in written):
             own[box] = None
     return own
+
+
+def _box(special: Specialization, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
+    """Return what an access reaches in a launch; None if that is nothing of a field."""
+    box = special.box(a, args)
+    return box if box is not None and box[0].versions.has_row(box[1]) else None
 
 
 def _overlap(a: Box, b: Box) -> bool:
@@ -221,19 +229,23 @@ class SpareCopies:
 
     def __init__(self) -> None:
         # By the number of the field, which stands for it without keeping it alive.
-        self._free: dict[tuple[int, bool], list[Any]] = {}
+        self._free: dict[tuple[int, int], list[Any]] = {}
 
     def add(self, copies: Iterable[Saved]) -> None:
         """Take the memory of copies, which are of no use afterwards."""
         for saved in copies:
-            field, row = saved.box
-            # Rows of one axis have the same size: that of the versions, which never changes.
-            self._free.setdefault((field.number, row is None), []).append(saved.data)
+            self._free.setdefault(self._kind(saved.box), []).append(saved.data)
 
     def take(self, box: Box) -> Any:
         """Return memory for a copy of a box, or None."""
-        free = self._free.get((box[0].number, box[1] is None))
+        free = self._free.get(self._kind(box))
         return free.pop() if free else None
+
+    @staticmethod
+    def _kind(box: Box) -> tuple[int, int]:
+        # Parts of as many indices have the same size, as the axis of the versions never changes.
+        axis, _, count = _part(box)
+        return box[0].number, 0 if axis is None else count
 
     @property
     def bytes(self) -> int:
@@ -261,7 +273,7 @@ class OverwriteSaver:
         own = _own(special, args)
         wanted: dict[Box, None] = {}
         for a in special.accesses.writes:
-            box = special.box(a, args)
+            box = _box(special, a, args)
             # Gradients are results of the pass, not inputs of it. What the launch keeps for itself also
             # serves earlier adjoints: going back, it is restored before they run.
             if box is not None and not box[0].is_grad and box not in own and self.needed(box):
@@ -273,7 +285,7 @@ class OverwriteSaver:
         own = _own(special, args)
         made = special.differentiable and special.derivative.refusal is None
         for a in special.derivative.accesses.reads if made else ():
-            box = special.box(a, args)
+            box = _box(special, a, args)
             # Its own copies are made already, and hold the values from before the launch.
             if box is not None and box not in own:
                 self.needs.setdefault(box[0], {})[box[1]] = None

@@ -22,13 +22,14 @@ from diffsim import locks
 from diffsim.ad.checks.launch_conditions import fixed_launches
 from diffsim.ad.record.elements import Index, write_elements
 from diffsim.ad.record.entries import Cleared, Copied, Launched, Wrote
-from diffsim.ad.record.extents import Extent, extents
+from diffsim.ad.record.extents import extents
 from diffsim.ad.record.overwrite_saves import PutAside, Saved, own_saves
 from diffsim.ad.record.record import Record
 from diffsim.ad.replay.commands import Place, Program
 from diffsim.ad.replay.version_order import VersionOrder, apply_stamps
 from diffsim.errors import AutodiffError, Span
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.kernels.launch_history import STRETCH
 from diffsim.runtime.memory.storage import StridedSpan, snapshot_address
 from diffsim.runtime.memory.versions import Part, Versions
@@ -500,7 +501,7 @@ def _elements(field: Field, index: tuple[int, ...] | None) -> StridedSpan:
     """Return the memory of an element of a field (None: of all)."""
     storage = field.storage
     if index is None:
-        return storage.layout.row(storage.address, None)
+        return storage.layout.part(storage.address)
     return storage.layout.element(storage.address, field._place(index))
 
 
@@ -522,7 +523,7 @@ def _write(program: Program, entry: Wrote) -> None:
         # with a value.
         filled = session.backend.new_storage(field.storage.layout)
         filled.fill(value)
-        program.copy(target, filled.layout.row(filled.address, None), filled)
+        program.copy(target, filled.layout.part(filled.address), filled)
     else:
         held = field.storage.upload(value)
         program.copy(target, target.packed(snapshot_address(held)), held)

@@ -18,9 +18,9 @@ import numpy as np
 from diffsim.ad.record.elements import Index, Run, numpy_index
 from diffsim.ad.record.entries import Cleared, Copied, Launched, Wrote, all_written
 from diffsim.ad.record.entry import Entry
-from diffsim.ad.record.extents import Extent, Rows
 from diffsim.runtime.fields.conversions import array_of
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.access_summary import Extent, Rows
 from diffsim.runtime.memory.cut_gradients import Cut, refuse_cut
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _uses(
         if found is None:
             both = (*special.accesses.reads, *special.accesses.writes)
             found = extents[special] = [
-                Extent(special, a)
+                Extent(special.arguments, a)
                 for a in both
                 if a.mem.kind == "array" or special.object_of(a.mem, entry.args) in wanted
             ]

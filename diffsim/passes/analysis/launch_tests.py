@@ -64,7 +64,7 @@ def apart_test(a: Access, one: Task, b: Access, other: Task) -> LaunchTest | Non
             continue
         for above, below in ((x, y), (y, x)):
             clause = _all_positive(
-                _sum(low, high, -1) for low in above.least for high in below.greatest
+                added(low, high, -1) for low in above.least for high in below.greatest
             )
             if clause is not None:
                 clauses.append(clause)
@@ -124,20 +124,30 @@ class IndexBounds:
         if form is None:
             return None
         found: _Bounds | None = _Bounds((form.get(None, {}),), (form.get(None, {}),))
+        counts = self._counts(form)
         for loop, factor in form.items():
             if loop is not None and found is not None:
-                found = self._plus(found, loop, factor)
+                found = self._plus(found, loop, factor, counts)
         return found
 
-    def _plus(self, found: _Bounds, loop: Value, factor: Polynomial) -> _Bounds | None:
-        """Return bounds with a multiple of a loop's variable added."""
+    def _counts(self, form: Linear) -> set[Value]:
+        """Return the ends of loops that begin at 0: positive wherever the loops' variables have a value."""
+        bounds = [self._loops[loop] for loop in form if loop is not None]
+        return {hi for lo, hi in bounds if isinstance(lo, Const) and lo.value >= 0}
+
+    def _plus(
+        self, found: _Bounds, loop: Value, factor: Polynomial, counts: set[Value]
+    ) -> _Bounds | None:
+        """Return bounds with a multiple of a loop's variable added; `counts` are positive."""
         lo, hi = (self.of(b) for b in self._loops[loop])
         if lo is None or hi is None:
             return None
         first = [_product(factor, p) for p in lo.least]
-        last = [_product(factor, _sum(p, {(): 1}, -1)) for p in hi.greatest]
+        last = [_product(factor, added(p, {(): 1}, -1)) for p in hi.greatest]
         # Where the sign of the factor is known, so is the end of the loop at which the product is least.
-        sign = factor.get((), 0) if not any(factor) else 0
+        signs = {n > 0 for product, n in factor.items() if counts.issuperset(product)}
+        known = len(signs) == 1 and all(map(counts.issuperset, factor))
+        sign = 0 if not known else 1 if True in signs else -1
         low, high = (first, last) if sign > 0 else (last, first) if sign else (first + last,) * 2
         if None in low or None in high:
             return None
@@ -171,7 +181,7 @@ def _combined(a: Linear | None, b: Linear | None, factor: int) -> Linear | None:
     """Return a + factor * b."""
     if a is None or b is None:
         return None
-    made = {v: _sum(a.get(v, {}), b.get(v, {}), factor) for v in {**a, **b}}
+    made = {v: added(a.get(v, {}), b.get(v, {}), factor) for v in {**a, **b}}
     return {v: p for v, p in made.items() if p}
 
 
@@ -189,10 +199,10 @@ def _multiplied(a: Linear | None, b: Linear | None) -> Linear | None:
 
 
 def _sums(a: Iterable[Polynomial], b: Iterable[Polynomial | None]) -> tuple[Polynomial, ...]:
-    return tuple(_sum(x, y, 1) for x in a for y in b if y is not None)
+    return tuple(added(x, y, 1) for x in a for y in b if y is not None)
 
 
-def _sum(a: Polynomial, b: Polynomial, factor: int) -> Polynomial:
+def added(a: Polynomial, b: Polynomial, factor: int) -> Polynomial:
     """Return a + factor * b, without terms that cancel."""
     total = dict(a)
     for product, n in b.items():

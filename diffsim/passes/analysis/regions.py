@@ -1,9 +1,9 @@
 """Regions of memory: which part of each memory a kernel reads and writes, as far as is known at launch.
 
 A *row* is one index of one axis that depends on the launch alone: a constant, or an integer argument plus
-a constant (`x[t + 1, i]` with the argument t). The runtime keeps versions of rows, so `x[t + 1] = f(x[t])`
-in a time loop is known not to change earlier times. An access without such an index counts for the whole
-memory.
+a constant (`x[t + 1, i]` with the argument t). Such rows can be told apart before any launch. More is known
+in a launch (`slices.py`): the runtime keeps versions of rows, so `x[t + 1] = f(x[t])` in a time loop is known
+not to change earlier times.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from diffsim.ir.nodes import Arg, Atomic, Const, Kernel, Load, Mem, Store, Value
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.affine import Definitions, definitions, offset_of
 from diffsim.passes.analysis.once import once
+from diffsim.passes.analysis.slices import Slice, single, slices_of
 
 T = TypeVar("T")
 
@@ -35,17 +36,26 @@ Region = frozenset[Row]
 
 @dataclass(frozen=True, slots=True)
 class RegionAccess:
-    """One statement of a kernel that reads or writes a memory."""
+    """One statement of a kernel that reads or writes a memory.
+
+    Attributes:
+        mem: the memory.
+        region: the rows that it certainly stays within.
+        stmt: the statement.
+        task: the number of its task.
+        slices: what a launch knows of its indices, axis by axis.
+    """
 
     mem: Mem
     region: Region
     stmt: Load | Store | Atomic
     task: int
+    slices: tuple[Slice, ...]
 
     @property
-    def time_axis(self) -> int | None:
-        """The first axis that is indexed with an argument."""
-        return min((r.axis for r in self.region if r.argument is not None), default=None)
+    def time_slice(self) -> Slice | None:
+        """The slice along the first axis that the arguments move it along."""
+        return next((s for s in self.slices if s.stride is not None), None)
 
 
 def region_of(s: Load | Store | Atomic, defs: Definitions) -> Region:
@@ -88,7 +98,7 @@ def writes(kernel: Kernel) -> list[RegionAccess]:
     """Return every store to, and atomic update of, a field or array; reductions come last."""
     return _accesses(kernel, (Store, Atomic)) + [
         # Reductions write after all lanes have run; an atomic on the total stands for them.
-        RegionAccess(mem, region_of_index(index, {}), Atomic(None, op, mem, index, v, t.span), k)
+        _access(kernel, Atomic(None, op, mem, index, v, t.span), region_of_index(index, {}), k)
         for k, t in enumerate(kernel.tasks)
         for (op, mem, index), v in zip(t.reductions, t.body.yields, strict=True)
         if mem.kind in ("field", "array")
@@ -106,8 +116,17 @@ def _accesses(
             if not isinstance(s, (Load, Store, Atomic)) or not isinstance(s, kinds):
                 continue
             if s.mem.kind in ("field", "array"):
-                found.append(RegionAccess(s.mem, region_of(s, defs), s, k))
+                found.append(_access(kernel, s, region_of(s, defs), k))
     return found
+
+
+def _access(kernel: Kernel, s: Load | Store | Atomic, region: Region, number: int) -> RegionAccess:
+    """Return an access of the task with this number."""
+    known = {s.axis: s for s in slices_of(s.mem, s.index[: s.mem.rank], kernel.tasks[number])}
+    # A row is found through components of vectors as well.
+    known |= {r.axis: single(r.axis, r.argument, r.shift) for r in region}
+    slices = tuple(known[axis] for axis in sorted(known))
+    return RegionAccess(s.mem, region, s, number, slices)
 
 
 @once
@@ -135,7 +154,7 @@ def must_write(kernel: Kernel) -> list[RegionAccess]:
             if len(set(loops)) == len(loops) and all(
                 _covers(ranges.get(i), n) for i, n in zip(loops, sizes, strict=True)
             ):
-                found.append(RegionAccess(s.mem, region, s, k))
+                found.append(_access(kernel, s, region, k))
     return found
 
 

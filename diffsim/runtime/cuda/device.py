@@ -22,7 +22,14 @@ from diffsim.errors import DiffsimError, memory_size, warn
 from diffsim.ir.types import ScalarType
 from diffsim.runtime.cuda.pair_kernels import Pairs
 from diffsim.runtime.cuda.staging import Staging
-from diffsim.runtime.memory.storage import HostStorage, Storage, StorageLayout, StridedSpan
+from diffsim.runtime.memory.storage import (
+    WHOLE,
+    HostStorage,
+    Part,
+    Storage,
+    StorageLayout,
+    StridedSpan,
+)
 
 _MOST_SPARE = 256 << 20  # bytes of freed buffers kept to be used again
 # So that one buffer takes a quarter of them at most.
@@ -454,7 +461,7 @@ class DeviceStorage:
         layout = self.layout
         # A snapshot is packed in the order of the memory, so scalars correspond one to one.
         if isinstance(other, Buffer) or self._same(other):
-            here = layout.row(self.address, None)
+            here = layout.part(self.address)
             self.device.add(here, here.packed(other.address), layout.dtype)
             return
         # Another layout or device: added on the host.
@@ -466,15 +473,15 @@ class DeviceStorage:
     def may_be_nonzero(self) -> bool:
         return True  # to find out would take as long as what the caller does then
 
-    def snapshot(self, axis: int | None = None, row: int = 0, into: Buffer | None = None) -> Buffer:
+    def snapshot(self, part: Part = WHOLE, into: Buffer | None = None) -> Buffer:
         # A snapshot stays on the device: tapes that save what is overwritten need no transfers.
-        where = self.layout.row(self.address, axis, row)
+        where = self.layout.part(self.address, *part)
         made = into or Buffer(self.device, where.nbytes, "a copy of a field")
         copy(self.device.driver, where.packed(made.address), where)
         return made
 
-    def copier(self, into: Buffer, axis: int | None = None, row: int = 0) -> Callable[[], None]:
-        where = self.layout.row(self.address, axis, row)
+    def copier(self, into: Buffer, part: Part = WHOLE) -> Callable[[], None]:
+        where = self.layout.part(self.address, *part)
         driver, target = self.device.driver, where.packed(into.address)
         return lambda: copy(driver, target, where)
 
@@ -483,6 +490,6 @@ class DeviceStorage:
         self.device.write(made.address, values)
         return made
 
-    def restore(self, snapshot: Buffer, axis: int | None = None, row: int = 0) -> None:
-        where = self.layout.row(self.address, axis, row)
+    def restore(self, snapshot: Buffer, part: Part = WHOLE) -> None:
+        where = self.layout.part(self.address, *part)
         copy(self.device.driver, where, where.packed(snapshot.address))

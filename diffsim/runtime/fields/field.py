@@ -393,8 +393,7 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         """Announce a write from Python to a recorder that intercepts writes."""
         tape = session.recorders and session.tape  # one test while no tape records
         if tape and tape.intercepts:
-            axis = self.versions.axis
-            tape.writing(self, None if index is None or axis is None else index[axis])
+            tape.writing(self, None if index is None else self.versions.row_at(index))
 
     def __getitem__(self, key: object) -> Any:
         try:
@@ -446,11 +445,10 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             else:
                 self._storage.set_element(self._place(key), element_of(self, value))
             # Stamps the row alone if there are rows: writing x[t + 1] leaves x[t] current.
-            axis = self.versions.axis
-            if axis is None:
+            if self.versions.axis is None:
                 self._touch()
             else:
-                self._touch(key if key.__class__ is int else index_of(self, key)[axis])
+                self._touch(self.versions.row_at(index_of(self, key)))
             if not tape:
                 return
             if followed is not None:

@@ -2,22 +2,25 @@
 
 A kernel names memories; which field or array a memory is may depend on the arguments of the launch.
 `LaunchArguments` maps the one to the other. An `AccessSummary` lists the accesses of one IR, so a
-specialization has one and so has each of its derivatives. Read `passes/analysis/regions.py` first.
+specialization has one and so has each of its derivatives. An `Extent` is what one of them reaches, as a
+function of the arguments. Read `passes/analysis/regions.py` and `slices.py` first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diffsim.ir import nodes
-from diffsim.ir.nodes import Arg, Atomic, Const, Load, Mem, Store
+from diffsim.ir.nodes import Atomic, Const, Dim, Load, Mem, Store, Value
 from diffsim.ir.traversal import task_statements
 from diffsim.lang.frontend.expressions import ArrayRef
 from diffsim.passes.analysis import regions
 from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.passes.autodiff.custom_calls import notes_of
 from diffsim.runtime.fields.device_array import known_as
 from diffsim.runtime.fields.field import Field
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 Box = tuple[Field, int | None]
 """A field, and the row of its versioned axis that an access stays within (None: any row)."""
+Rows = tuple[tuple[int, int], ...]
+"""Axes with a fixed index along each; empty: any element."""
 
 
 class LaunchArguments:
@@ -57,6 +62,10 @@ class LaunchArguments:
                 return name
         raise KeyError(mem.name)
 
+    def place(self, name: str) -> int:
+        """Return the number of a parameter."""
+        return [p.name for p in self.parameters].index(name)
+
     def object_of(self, mem: Mem, args: tuple[Any, ...]) -> Any:
         """Return the field or array behind a memory in a launch with these arguments; None for others."""
         if mem.kind == "field":
@@ -65,7 +74,7 @@ class LaunchArguments:
         if mem.kind != "array":
             return None
         name = self.array_name(mem)
-        found = args[[p.name for p in self.parameters].index(name)]
+        found = args[self.place(name)]
         # The memory of the gradient is that of the given field's gradient.
         return found if self.arrays[name]._mem is mem else found.adjoint
 
@@ -130,6 +139,7 @@ class AccessSummary:
         # Repeated accesses of one region would be tested and stamped again at each launch.
         self.reads = _distinct(reads)
         self.writes = _distinct(writes)
+        self._extents: dict[int, Extent] = {}
 
     @classmethod
     def of_kernel(cls, ir: nodes.Kernel, arguments: LaunchArguments) -> AccessSummary:
@@ -141,8 +151,7 @@ class AccessSummary:
         made = cls(ir, arguments, reads, regions.writes(ir))
         # At compile time, so that the first launch already stamps by row; stamps of the whole made before
         # stay valid for all rows.
-        for a in (*made.reads, *made.writes):
-            _choose_axis(a)
+        _choose_axes(made.writes, made.reads)
         return made
 
     @classmethod
@@ -199,13 +208,23 @@ class AccessSummary:
             if isinstance(s, (Store, Atomic)) and s.mem.is_grad and not _is_zero(s.value)
         ]
 
-    def box(self, a: RegionAccess, args: tuple[object, ...]) -> Box | None:
+    def box(self, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
         """Return the field and row that an access reaches; None for an array of another library."""
-        f = self._arguments.object_of(a.mem, args)
-        if not isinstance(f, Field):
-            # Memory of other libraries has no versions.
-            return None
-        return f, row_number(a, f.versions.axis, self._arguments.named(args))
+        return self._extent(a).box(args)
+
+    def _extent(self, a: RegionAccess) -> Extent:
+        # By identity, which is quicker than comparing accesses; an extent keeps its access.
+        extent = self._extents.get(id(a))
+        if extent is None:
+            extent = self._extents[id(a)] = Extent(self._arguments, a)
+        return extent
+
+    def divide(self, args: tuple[Any, ...]) -> None:
+        """Let the arguments of a launch decide the rows of the fields that it writes, where none has."""
+        for a in self.writes:
+            s = a.time_slice
+            if s is not None and s.block is None and not a.mem.is_grad:
+                self._extent(a).divide(s, args)
 
     def written_parts(self, args: tuple[object, ...]) -> list[tuple[Mem, Part]]:
         """Return the memories that are written, with the object behind each and the row, if it is known."""
@@ -231,40 +250,120 @@ def versions_of(mem: Mem) -> Versions:
     return made
 
 
-def row_of(access: RegionAccess, axis: int | None) -> tuple[Arg | None, int] | None:
-    """Return the row of the versioned axis that an access stays within, if it is known."""
-    # A region may confine several axes; only that of the versions is comparable.
-    for r in access.region:
-        if r.axis == axis:
-            return r.argument, r.shift
-    return None
+def slice_along(access: RegionAccess, axis: int | None) -> Slice | None:
+    """Return what is known of the indices of an access along the axis of versions."""
+    return next((s for s in access.slices if s.axis == axis), None)
 
 
-def row_number(access: RegionAccess, axis: int | None, args: dict[str, Any]) -> int | None:
-    """Return that row's number in a launch with these arguments."""
-    row = row_of(access, axis)
-    if row is None:
-        return None
-    argument, shift = row
-    # `int` as Python's integers do not wrap around.
-    return shift if argument is None else int(args[argument.hint]) + shift
-
-
-def _choose_axis(a: RegionAccess) -> None:
-    """Make the first axis that a kernel indexes with an argument the field's time axis."""
-    if a.mem.kind == "field":
+def _choose_axes(writes: list[RegionAccess], reads: list[RegionAccess]) -> None:
+    """Make the first axis that a kernel moves along with an argument the time axis of a field."""
+    found: dict[Mem, list[Slice]] = {}
+    later: set[Mem] = set()
+    for a in (*writes, *reads):
+        s = a.time_slice if a.mem.kind == "field" else None
         # Never changed after: launch functions that exist have the axis and its array in their text.
-        versions = versions_of(a.mem)
-        if versions.axis is None and a.time_axis is not None:
-            versions.track_rows(a.time_axis, a.mem.handle().shape[a.time_axis])
+        if s is None or versions_of(a.mem).axis is not None:
+            continue
+        found.setdefault(a.mem, []).append(s)
+        # A stride that is an argument is known at the first launch (`Versions.written_slice`).
+        if a in writes and s.block is None:
+            later.add(a.mem)
+    for mem in found.keys() - later:
+        axis = min(s.axis for s in found[mem])
+        size = mem.handle().shape[axis]
+        # Rows of several indices hold single ones as well.
+        blocks = [s.block for s in found[mem] if s.axis == axis and s.block is not None]
+        block = max((b for b in blocks if b < size), default=None)
+        if block is not None:
+            versions_of(mem).track_rows(axis, size, block)
+
+
+class Extent:
+    """What one access reaches, as a function of the arguments."""
+
+    __slots__ = ("_arguments", "_derived", "_field", "_number", "_slices", "_texts", "access")
+
+    def __init__(self, arguments: LaunchArguments, access: RegionAccess) -> None:
+        self.access = access
+        self._arguments = arguments
+        mem = access.mem
+        self._field = mem.handle if mem.kind == "field" else None
+        self._number, self._derived = 0, False
+        if self._field is None:
+            name = arguments.array_name(mem)
+            self._number = arguments.place(name)
+            # An array and its gradient are one argument; `derived` means the latter.
+            self._derived = arguments.arrays[name]._mem is not mem
+        self._texts = {
+            s.axis: f"({self._text(s.first)}, {self._text(s.last)})" for s in access.slices
+        }
+        self._slices = {axis: _function(text) for axis, text in self._texts.items()}
+
+    def _text(self, form: Form) -> str:
+        arguments = self._arguments
+
+        def name_of(v: Value) -> str:
+            if isinstance(v, Dim):
+                return f"a[{arguments.place(arguments.array_name(v.mem))}].shape[{v.axis}]"
+            # `int`, as Python's integers do not wrap around.
+            return f"int(a[{arguments.place(v.hint)}])"
+
+        return form_text(form, name_of)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What is the same for accesses whose boxes are."""
+        if self._field is None:
+            return (self.access.mem, *self._texts.items())
+        # A field has versions along one axis only: x[t, i] and x[t, i + 1] share a row.
+        return self.access.mem, self._texts.get(self._field().versions.axis)
+
+    def object_of(self, args: tuple[Any, ...]) -> Any:
+        """Return the field or array that the access reaches in a launch; None for no field."""
+        if self._field is not None:
+            return self._field()
+        found = args[self._number]
+        return found.adjoint if self._derived else found
+
+    def box(self, args: tuple[Any, ...]) -> Box | None:
+        """Return the field and the only row (None: any) that the access reaches; None for no field."""
+        f = self.object_of(args)
+        # Memory of other libraries has no versions.
+        if not isinstance(f, Field):
+            return None
+        versions = f.versions
+        axis = versions.axis
+        if axis is None or axis not in self._slices:
+            return f, None
+        first, last = self._slices[axis](args)
+        return f, versions.row_within(first, last)
+
+    def divide(self, s: Slice, args: tuple[Any, ...]) -> None:
+        """Make rows of the field along the axis of a slice, if it has none and the launch decides them."""
+        f = self.object_of(args)
+        if isinstance(f, Field) and s.stride is not None:
+            stride = _function(self._text(s.stride))(args)
+            f.versions.divide((s.axis, *self._slices[s.axis](args)), stride, f.shape[s.axis])
+
+    def rows_of(self, args: tuple[Any, ...]) -> Rows:
+        """Return the fixed indices along all axes in a launch."""
+        found = ((axis, bounds(args)) for axis, bounds in self._slices.items())
+        return tuple((axis, first) for axis, (first, last) in found if first == last)
+
+
+@functools.lru_cache(1 << 12)
+def _function(text: str) -> Callable[[tuple[Any, ...]], Any]:
+    """Return the function of a launch's arguments that computes some numbers."""
+    made: Callable[[tuple[Any, ...]], Any] = eval(f"lambda a: {text}")
+    return made
 
 
 def _distinct(accesses: Iterable[RegionAccess]) -> list[RegionAccess]:
     """Return one access, the first, for each part of each memory."""
     # The first keeps the source line that errors show.
-    found: dict[tuple[Mem, regions.Region], RegionAccess] = {}
+    found: dict[tuple[Mem, regions.Region, tuple[Slice, ...]], RegionAccess] = {}
     for a in accesses:
-        found.setdefault((a.mem, a.region), a)
+        found.setdefault((a.mem, a.region, a.slices), a)
     return list(found.values())
 
 

@@ -31,7 +31,7 @@ from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.variable_names import name_in_launch
 from diffsim.runtime.kernels import launch_function
-from diffsim.runtime.kernels.access_summary import AccessSummary, row_number
+from diffsim.runtime.kernels.access_summary import AccessSummary
 from diffsim.runtime.kernels.instrumentation import Instrumentation, compiled, finite_watch
 from diffsim.runtime.kernels.launch_checks import LaunchChecks
 from diffsim.runtime.locked_cached_property import locked_cached_property
@@ -315,8 +315,9 @@ class Derivative:
         """
         special = self.specialization
         a = self.accesses.reads[k]
-        f: Field = special.object_of(a.mem, args)
-        row = row_number(a, f.versions.axis, special.arguments.named(args))
+        box = special.box(a, args)
+        assert box is not None
+        f, row = box
         # What a gradient written by the user has itself recomputed since its start holds the right values
         # again, though it was written after the launch.
         start = session.recomputed_from
@@ -328,12 +329,9 @@ class Derivative:
         """Yield an error for each value that changed since the forward launch."""
         special = self.specialization
         for a in self.accesses.reads:
-            f = special.object_of(a.mem, args)
-            if not isinstance(f, Field):
-                continue
-            row = row_number(a, f.versions.axis, special.arguments.named(args))
-            if f.versions.changed(row, since):
-                yield self._stale_read(a, f, row)
+            box = special.box(a, args)
+            if box is not None and box[0].versions.changed(box[1], since):
+                yield self._stale_read(a, *box)
 
     def _stale_read(self, a: RegionAccess, f: Field, row: int | None) -> GlobalDataAccessError:
         # The writer's line as well as the reader's: the user needs both to find the mistake.

@@ -28,7 +28,7 @@ from diffsim.passes.autodiff.launch_conditions import LaunchCondition, Meeting, 
 from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.runtime.executable import BoundArray, Executable
 from diffsim.runtime.fields.field import Field
-from diffsim.runtime.kernels.access_summary import LaunchArguments, row_number
+from diffsim.runtime.kernels.access_summary import LaunchArguments
 from diffsim.runtime.kernels.arguments import flatten
 from diffsim.runtime.kernels.instrumentation import compiled
 from diffsim.runtime.kernels.launch_function import Writer
@@ -140,10 +140,10 @@ class LaunchChecks:
         leaves = {v for run in self._traces.values() for v in run.leaves}
         key: list[Any] = [values.whole(v) for v in sorted(leaves, key=lambda v: v.hint)]
         for a in self.reads:
-            f = self.special.object_of(a.mem, args)
-            if not isinstance(f, Field):
+            box = self.special.box(a, args)
+            if box is None:
                 return None
-            row = row_number(a, f.versions.axis, self.special.arguments.named(args))
+            f, row = box
             key += (f.number, row, _contents(f, row))
         # An assumption that a test made for other arguments is none about these.
         key += (c.test is None or not c.test.holds(values) for c in self.conditions)
@@ -400,13 +400,8 @@ def _unchanged(
     special: Specialization, reads: Iterable[RegionAccess], args: tuple[Any, ...], since: int
 ) -> bool:
     """Return whether what a launch has read was not written after a reading of the clock."""
-    for a in reads:
-        f = special.object_of(a.mem, args)
-        if isinstance(f, Field):
-            row = row_number(a, f.versions.axis, special.arguments.named(args))
-            if f.versions.changed(row, since):
-                return False
-    return True
+    boxes = (special.box(a, args) for a in reads)
+    return not any(box is not None and box[0].versions.changed(box[1], since) for box in boxes)
 
 
 def _array(values: np.ndarray, dtype: Type = i64, rank: int | None = None) -> Field:

@@ -14,14 +14,15 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from diffsim.ir.nodes import Arg, Mem
+from diffsim.ir.nodes import Arg, Dim, Mem, Value
 from diffsim.ir.op import Tracked
 from diffsim.passes.analysis.regions import RegionAccess
+from diffsim.passes.analysis.slices import Form, Slice, form_text
 from diffsim.runtime.executable import Executable
 from diffsim.runtime.fields.device_array import DeviceArray, known_as
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.kernels import captures
-from diffsim.runtime.kernels.access_summary import LaunchArguments, row_of, versions_of
+from diffsim.runtime.kernels.access_summary import LaunchArguments, slice_along, versions_of
 from diffsim.runtime.kernels.aliasing import check_separate, shares
 from diffsim.runtime.kernels.arguments import flatten, takes_field
 from diffsim.runtime.kernels.launch_history import STRETCH, new_row
@@ -31,6 +32,7 @@ from diffsim.runtime.threads import members
 if TYPE_CHECKING:
     from diffsim.runtime.kernels.derivative import Derivative
     from diffsim.runtime.kernels.specialization import Specialization
+    from diffsim.runtime.memory.versions import Versions
     from diffsim.runtime.observe.nonfinite import FiniteWatch
 
 # False in one attribute access while no tape records anywhere. `alone` serves the usual case of one recording
@@ -214,12 +216,28 @@ def bind_array(compiled: Executable, mem: Mem, array: Any) -> None:
 # ---- versions
 
 
-def row_text(row: tuple[Arg | None, int]) -> str:
-    """Format the row's number as an expression of the parameters."""
-    argument, shift = row
-    if argument is None:
-        return str(shift)
-    return f"{argument.hint} + {shift}" if shift else argument.hint
+def _form_text(form: Form, special: Specialization) -> str:
+    """Format a number of a launch as an expression of the parameters."""
+
+    def name_of(v: Value) -> str:
+        # The names of arguments are those of parameters.
+        if isinstance(v, Dim):
+            return f"{special.arguments.array_name(v.mem)}.shape[{v.axis}]"
+        return v.hint
+
+    return form_text(form, name_of)
+
+
+def _bounds_text(s: Slice, special: Specialization) -> str:
+    return f"{_form_text(s.first, special)}, {_form_text(s.last, special)}"
+
+
+def _row_text(s: Slice, versions: Versions, special: Specialization) -> str | None:
+    """Format the number of the row that holds a slice; None if it takes more than an expression."""
+    row = s.row(versions.block)
+    if row is not None:
+        return _form_text(row, special)
+    return f"({_form_text(s.first, special)}) // {versions.block}" if s.is_single else None
 
 
 def _write_row_numbers(
@@ -229,9 +247,8 @@ def _write_row_numbers(
 
     NumPy's may wrap around.
     """
-    rows = dict.fromkeys(
-        r.argument.hint for a in accesses for r in a.region if r.argument is not None
-    )
+    leaves = (v for a in accesses for s in a.slices for v in s.leaves)
+    rows = dict.fromkeys(v.hint for v in leaves if isinstance(v, Arg))
     for name in {**rows, **dict.fromkeys(tested)}:
         w.space["$plain"] = _plain
         w.emit(f"if {name}.__class__ is not int:", f"    {name} = $plain({name})")
@@ -246,11 +263,18 @@ def _plain(number: Any) -> Any:
         return number
 
 
-def _rows_text(access: RegionAccess) -> str:
-    """Format the known rows of an access as a dictionary from axis to row."""
-    # Sorted, as a region is a set: the same kernel gives the same text in every run.
-    rows = sorted(access.region, key=lambda r: (r.axis, r.shift))
-    return "{" + ", ".join(f"{r.axis}: {row_text((r.argument, r.shift))}" for r in rows) + "}"
+def _slices_text(a: RegionAccess, special: Specialization) -> str:
+    """Format the slices of an access as a dictionary from axis to bounds."""
+    return "{" + ", ".join(f"{s.axis}: ({_bounds_text(s, special)})" for s in a.slices) + "}"
+
+
+def _time_text(a: RegionAccess, special: Specialization) -> str:
+    """Format the axis that should have rows, and how many indices a row, as the arguments say."""
+    s = a.time_slice
+    if s is None:
+        return "None"
+    assert s.stride is not None
+    return f"({s.axis}, {_form_text(s.stride, special)})"
 
 
 def write_stamps(
@@ -270,46 +294,77 @@ def write_stamps(
             name = special.arguments.array_name(a.mem)
             derived = a.mem is special.arguments.arrays[name]._mem.grad
             # Which field an array is, and which axis has its rows, is known at the launch only.
-            text = f"$touch_array({name}, {derived}, $now, {a.time_axis}, {_rows_text(a)}, {who})"
-            if (a.mem, text) not in seen:
-                seen.add((a.mem, text))
-                w.emit(text)
-            continue
-        versions = versions_of(a.mem)
-        v = w.use(versions, "v")
-        row = row_of(a, versions.axis)
-        place = "" if row is None else row_text(row)
-        if (a.mem, place) in seen:
-            continue
-        seen.add((a.mem, place))
-        # A write that is not confined to a known row may have changed any of them.
-        if row is None:
-            w.emit(f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}")
+            slices = f"{_time_text(a, special)}, {_slices_text(a, special)}"
+            lines = [f"$touch_array({name}, {derived}, $now, {slices}, {who})"]
         else:
-            w.emit(f"{v}.latest = $now")
-            rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
+            lines = _stamp_lines(w, special, a, writer)
+        text = "\n".join(lines)
+        if (a.mem, text) not in seen:
+            seen.add((a.mem, text))
+            w.emit(*lines)
+
+
+def _stamp_lines(w: Writer, special: Specialization, a: RegionAccess, writer: object) -> list[str]:
+    """Return the lines that stamp the versions of a captured field."""
+    versions, number = versions_of(a.mem), str(versions_of(a.mem).name(writer))
+    v, who = w.use(versions, "v"), w.use(writer, "who")
+    # Spares the clearing of gradients that are zeros already.
+    more = [f"{v}.dirty = True"] if a.mem.is_grad else []
+    s = slice_along(a, versions.axis)
+    if versions.axis is None and not a.mem.is_grad:
+        # What the IR decides is decided: there are no rows, or the first launch makes them.
+        s = a.time_slice if a.time_slice and a.time_slice.block is None else None
+    # A write that is not confined to a known row may have changed any of them.
+    if s is None:
+        return [f"{v}.whole = {v}.latest = $now", f"{v}.writer = {who}", *more]
+    place = None if versions.axis is None else _row_text(s, versions, special)
+    if place is not None:
+        rows, writers = w.use(versions.rows, "rows"), w.use(versions.writers, "writers")
+        return [
+            f"{v}.latest = $now",
+            f"$part = {place}",
             # A row out of bounds is skipped by the kernel (or fails its check): there is nothing to stamp.
-            w.emit(f"$part = {place}", f"if 0 <= $part < {len(versions.rows)}:")
-            w.emit(f"    {rows}[$part] = $now", f"    {writers}[$part] = {versions.name(writer)}")
-        # Spares the clearing of gradients that are zeros already.
-        if a.mem.is_grad:
-            w.emit(f"{v}.dirty = True")
+            f"if 0 <= $part < {len(versions.rows)}:",
+            f"    {rows}[$part] = $now",
+            f"    {writers}[$part] = {number}",
+            *more,
+        ]
+    # The launch finds out which row it is, if it is one.
+    stride = "0" if s.stride is None else _form_text(s.stride, special)
+    size = a.mem.handle().shape[s.axis]
+    return [
+        f"$first, $last = {_bounds_text(s, special)}",
+        f"$part = $first // {v}.block",
+        f"if {v}.axis == {s.axis} and $part == $last // {v}.block and 0 <= $part < len({v}.rows):",
+        f"    {v}.latest = {v}.rows[$part] = $now",
+        f"    {v}.writers[$part] = {number}",
+        "else:",
+        f"    {v}.written_slice(({s.axis}, $first, $last), {stride}, {size}, $now, {who})",
+        *more,
+    ]
 
 
 def touch_array(
-    array: Any, derived: bool, now: int, axis: int | None, rows: dict[int, int], writer: object
+    array: Any,
+    derived: bool,
+    now: int,
+    time: tuple[int, int] | None,
+    slices: dict[int, tuple[int, int]],
+    writer: object,
 ) -> None:
-    """Stamp a write to an array argument (or to its gradient) within these rows."""
+    """Stamp a write to an array argument (or to its gradient) within these slices."""
     if isinstance(array, Field):
         f = array.adjoint if derived else array
         if f is not None:
             # The time axis is chosen by the first kernel that indexes with an argument, for arrays as for
-            # captured fields (`access_summary._choose_axis`).
-            versions = f.versions
-            if versions.axis is None and axis is not None:
-                versions.track_rows(axis, f.shape[axis])
-            row = rows.get(versions.axis) if versions.axis is not None else None
-            versions.written(row, now, writer)
+            # captured fields (`access_summary._choose_axes`).
+            axis, stride = time or (f.versions.axis, 0)
+            if f.versions.axis is not None:
+                axis = f.versions.axis
+            if axis in slices:
+                f.versions.written_slice((axis, *slices[axis]), stride, f.shape[axis], now, writer)
+            else:
+                f.versions.written(None, now, writer)
         return
     # A NumPy array or tensor may be a view of a field's memory (`to_numpy` without a copy, DLPack): its write
     # is one of that field.
@@ -318,13 +373,14 @@ def touch_array(
             f.versions.written(None, now, writer)
 
 
-def array_changed(array: object, since: int, rows: dict[int, int]) -> bool:
-    """Tell whether an array argument was written within these rows after a clock reading."""
+def array_changed(array: object, since: int, slices: dict[int, tuple[int, int]]) -> bool:
+    """Tell whether an array argument was written within these slices after a clock reading."""
     # Arrays of other libraries have no versions: what Python does with their memory can not be seen.
     if not isinstance(array, Field) or array.versions.latest <= since:
         return False
     versions = array.versions
-    return versions.changed(rows.get(versions.axis) if versions.axis is not None else None, since)
+    known = None if versions.axis is None else slices.get(versions.axis)
+    return versions.changed(None if known is None else versions.row_within(*known), since)
 
 
 # ---- the functions
@@ -505,12 +561,15 @@ def derivative(of: Derivative) -> Callable[..., None]:
     for k, a in enumerate(accesses.reads):
         if a.mem.kind == "array":
             w.space["$array_changed"] = array_changed
-            test = f"$array_changed({special.arguments.array_name(a.mem)}, $since, {_rows_text(a)})"
+            name = special.arguments.array_name(a.mem)
+            test = f"$array_changed({name}, $since, {_slices_text(a, special)})"
         else:
             versions = versions_of(a.mem)
             v = w.use(versions, "v")
-            row = row_of(a, versions.axis)
-            text = "None" if row is None else row_text(row)
+            s = slice_along(a, versions.axis)
+            text = "None" if s is None else _row_text(s, versions, special)
+            if text is None and s is not None:
+                text = f"{v}.row_within({_bounds_text(s, special)})"
             # `latest` first: one comparison settles the usual case that nothing has been written since.
             test = f"{v}.latest > $since and {v}.changed({text}, $since)"
         if test in tests:

@@ -28,7 +28,6 @@ from diffsim.ir.nodes import Atomic, InlineLLVM, Load, Store, Task
 from diffsim.ir.traversal import task_statements
 from diffsim.passes.analysis.ownership import written_by_others
 from diffsim.passes.analysis.regions import reads
-from diffsim.runtime.kernels.access_summary import row_number
 from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
@@ -340,18 +339,14 @@ def _read_before(event: Event) -> set[Box] | None:
 def _overwrites(event: Event, box: Box) -> bool:
     """Return whether a launch certainly writes each element of this part of a field."""
     special, args = event
-    f, row = box
-    named = special.arguments.named(args)
+    f = box[0]
 
     def covers(w: RegionAccess) -> bool:
         if special.object_of(w.mem, args) is not f:
             return False
         axes = {r.axis for r in w.region}
-        # Confined to rows of another axis, it leaves elements out.
-        return not axes or (
-            axes == {f.versions.axis}
-            and row is not None
-            and row_number(w, f.versions.axis, named) == row
-        )
+        # Confined to rows of another axis, or to one index of a row of several, it leaves elements out.
+        whole_row = axes == {f.versions.axis} and f.versions.block == 1
+        return not axes or (whole_row and box[1] is not None and special.box(w, args) == box)
 
     return any(covers(w) for w in special.accesses.must_write)

@@ -93,20 +93,21 @@ class StorageLayout:
         strides = [width * s for s in (*self.strides, self.component_stride)]
         return np.ndarray((*self.shape, self.components), self.dtype.numpy, flat, 0, strides)
 
-    def row(self, address: int, axis: int | None, row: int = 0) -> StridedSpan:
-        """Return the span of one row of an axis (None: of everything) in memory that begins at an address.
+    def part(
+        self, address: int, axis: int | None = None, first: int = 0, count: int = 1
+    ) -> StridedSpan:
+        """Return the span of some indices of an axis (None: of everything) in memory from an address on.
 
-        A snapshot of the row holds its runs without gaps.
+        A snapshot of them holds its runs without gaps.
         """
-        # All axes that are slower than this one repeat the pattern: a row is a run for each of their
+        # All axes that are slower than this one repeat the pattern: there is a run for each of their
         # combinations.
         if axis is None:
             return StridedSpan(address, self.nbytes)
         step = self.strides[axis] * self.dtype.bytes
-        # Distance of the runs: one step along the next slower axis. Only rows of the axis are taken, so each
-        # run holds all faster axes.
+        # Distance of the runs: one step along the next slower axis. Each run holds all faster axes.
         pitch = step * self.shape[axis]
-        return StridedSpan(address + row * step, step, self.nbytes // pitch, pitch)
+        return StridedSpan(address + first * step, count * step, self.nbytes // pitch, pitch)
 
     def element(self, address: int, at: int) -> StridedSpan:
         """Return the span of an element's components, of which scalar number `at` is the first."""
@@ -130,7 +131,7 @@ def matching_spans(one: Storage, other: Storage) -> tuple[StridedSpan, StridedSp
         # The native copy moves bytes and converts nothing.
         return None
     if a == b:
-        return a.row(one.address, None), b.row(other.address, None)
+        return a.part(one.address), b.part(other.address)
     shape, size = (*a.shape, a.components), a.dtype.bytes
     strides = [[size * s for s in (*f.strides, f.component_stride)] for f in (a, b)]
     # Axes of length 1 have no neighbours, so that their strides do not matter.
@@ -199,6 +200,11 @@ def snapshot_address(snapshot: Any) -> int:
     return found
 
 
+Part = tuple[int | None, int, int]
+"""Some indices along an axis: the axis (None: everything), the first index, and how many there are."""
+WHOLE: Part = (None, 0, 1)
+
+
 class Storage(Protocol):
     """The elements of one field, wherever they are.
 
@@ -242,19 +248,18 @@ class Storage(Protocol):
     def may_be_nonzero(self) -> bool:
         """Return whether there may be anything but zeros."""
 
-    def snapshot(self, axis: int | None = None, row: int = 0, into: Any = None) -> Any:
-        """Copy everything, or one row of an axis, without leaving the device.
+    def snapshot(self, part: Part = WHOLE, into: Any = None) -> Any:
+        """Copy a part without leaving the device.
 
         Args:
-            axis: of the row; None: everything.
-            row: its number.
+            part: which.
             into: an earlier snapshot of the same size, whose memory is used again.
         """
 
-    def copier(self, into: Any, axis: int | None = None, row: int = 0) -> Callable[[], None]:
-        """Return what copies the same part into the memory of a snapshot of it, again and again."""
+    def copier(self, into: Any, part: Part = WHOLE) -> Callable[[], None]:
+        """Return what copies a part into the memory of a snapshot of it, again and again."""
 
-    def restore(self, snapshot: Any, axis: int | None = None, row: int = 0) -> None:
+    def restore(self, snapshot: Any, part: Part = WHOLE) -> None:
         """Set what `snapshot` copied to the copied values."""
 
     def upload(self, values: np.ndarray) -> Any:
@@ -346,22 +351,23 @@ class HostStorage:
         wait()
         return bool(self.array.any())
 
-    def _part(self, axis: int | None, row: int) -> np.ndarray:
-        return self.array if axis is None else self.array[(slice(None),) * axis + (row,)]
+    def _part(self, part: Part) -> np.ndarray:
+        axis, first, count = part
+        if axis is None:
+            return self.array
+        return self.array[(slice(None),) * axis + (slice(first, first + count),)]
 
-    def snapshot(
-        self, axis: int | None = None, row: int = 0, into: np.ndarray | None = None
-    ) -> np.ndarray:
+    def snapshot(self, part: Part = WHOLE, into: np.ndarray | None = None) -> np.ndarray:
         if closed[0]:
             wait()
         # "K" keeps the order of axes in memory, so that both copies go through memory in sequence.
         if into is None:
-            return self._part(axis, row).copy("K")
-        into[...] = self._part(axis, row)
+            return self._part(part).copy("K")
+        into[...] = self._part(part)
         return into
 
-    def copier(self, into: np.ndarray, axis: int | None = None, row: int = 0) -> Callable[[], None]:
-        target, source = into, self._part(axis, row)
+    def copier(self, into: np.ndarray, part: Part = WHOLE) -> Callable[[], None]:
+        target, source = into, self._part(part)
         # NumPy copies one long run much faster than many short ones.
         if target.flags.c_contiguous and source.flags.c_contiguous:
             target, source = target.reshape(-1), source.reshape(-1)
@@ -373,9 +379,9 @@ class HostStorage:
 
         return copy
 
-    def restore(self, snapshot: np.ndarray, axis: int | None = None, row: int = 0) -> None:
+    def restore(self, snapshot: np.ndarray, part: Part = WHOLE) -> None:
         wait()
-        self._part(axis, row)[...] = snapshot
+        self._part(part)[...] = snapshot
 
     def upload(self, values: np.ndarray) -> np.ndarray:
         # Kernels run on the host, so the values are there already.

@@ -2,8 +2,10 @@
 
 A version is a reading of the session's clock, which ticks at every launch and every write from Python. One
 axis of a field (its time axis, the first one that a kernel indexes with an argument) has a version for
-each row; other writes count for the whole field. The versions of rows are arrays of numbers: programs have a
-row for each of a million time steps, and the system backs with memory only the pages that are written.
+each row; other writes count for the whole field. A row is one index of that axis, or, where steps of time lie
+one after the other along it (`u[t * n + i]`), a block of `n` (docs/adr/0035). The versions of rows are arrays
+of numbers: programs have a row for each of a million time steps, and the system backs with memory only the
+pages that are written.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffsim.errors import Span
+from diffsim.runtime.memory.storage import WHOLE
 from diffsim.tracebacks import IS_OWN
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class Versions:
         whole: of the last write that was not bound to one row.
         rows: of the last write to single rows; empty until `track_rows`, and never another object after it.
         axis: which axis the rows are of; None until a kernel tells.
+        block: how many indices of that axis make a row.
         writer: who wrote to the whole last: a kernel's span, or (code, instruction) of a Python
             statement.
         writers: the same for rows, as numbers of `names`; 0 is nobody.
@@ -45,22 +49,35 @@ class Versions:
         cuts: for a gradient: its elements that belong to values which Python set in a tape's block.
     """
 
-    __slots__ = ("axis", "cuts", "dirty", "latest", "names", "rows", "whole", "writer", "writers")
+    __slots__ = (
+        "axis",
+        "block",
+        "cuts",
+        "dirty",
+        "latest",
+        "names",
+        "rows",
+        "whole",
+        "writer",
+        "writers",
+    )
 
     def __init__(self) -> None:
         self.latest = 0
         self.whole = 0
         self.rows = self.writers = _NO_ROWS
         self.axis: int | None = None
+        self.block = 1
         self.writer: Any = None
         # Numbers in place of spans: a row needs four bytes for its writer. 0 is taken by "nobody".
         self.names: dict[Any, tuple[int, Any]] = {None: (0, None)}
         self.dirty = False
         self.cuts: Cuts = None
 
-    def track_rows(self, axis: int | None, size: int) -> None:
-        """Give each of the `size` rows of this axis a version of its own."""
-        self.axis = axis
+    def track_rows(self, axis: int | None, size: int, block: int = 1) -> None:
+        """Give each `block` of the `size` indices along this axis a version of its own."""
+        self.axis, self.block = axis, block
+        size = -(-size // block)
         # `.data` is a memoryview, whose elements are read and written much faster than a NumPy array's.
         # Zeroed pages are not backed with memory until they are written.
         self.rows = np.zeros(size, np.int64).data
@@ -70,6 +87,7 @@ class Versions:
         """Make versions of the same rows that count on another clock, from 0."""
         made = Versions()
         made.track_rows(self.axis, len(self.rows))
+        made.block = self.block
         # Shared, so that the numbers of writers mean the same in both.
         made.names = self.names
         return made
@@ -84,6 +102,30 @@ class Versions:
             found = self.names[key] = len(self.names), writer
         return int(found[0])
 
+    def row_at(self, index: tuple[int, ...]) -> int | None:
+        """Return the row of an element; None: there are no rows."""
+        return None if self.axis is None else index[self.axis] // self.block
+
+    def has_row(self, row: int | None) -> bool:
+        """Return whether there is such a row (None: any); a launch whose loops are empty may name another."""
+        return row is None or 0 <= row < len(self.rows)
+
+    def indices(self, row: int | None, shape: tuple[int, ...]) -> tuple[int | None, int, int]:
+        """Return the axis, the first index and the number of indices of a row, as storages take them.
+
+        All of the field, if there is no such row.
+        """
+        if row is None or self.axis is None or not self.has_row(row):
+            return WHOLE
+        first = row * self.block
+        # The last row may be shorter than the others.
+        return self.axis, first, min(self.block, shape[self.axis] - first)
+
+    def row_within(self, first: int, last: int) -> int | None:
+        """Return the row that holds all indices from `first` to `last` of the axis; None: none does."""
+        row = first // self.block
+        return row if row == last // self.block else None
+
     def written(self, row: int | None, now: int, writer: Any) -> None:
         """Note a write within a row (None: anywhere) at this reading of the clock."""
         # `latest` bounds all others from above, so that one comparison answers most questions.
@@ -93,6 +135,27 @@ class Versions:
             self.whole, self.writer = now, writer
         else:
             self._set_row(row, now, self.name(writer))
+
+    def divide(self, place: tuple[int, int, int], stride: int, size: int) -> None:
+        """Make rows, if there are none and a write within some indices of an axis tells how long they are.
+
+        Args:
+            place: the axis, the first index, and the last one.
+            stride: how many indices a row should have; 0: the launch does not tell.
+            size: the length of the axis.
+        """
+        axis, first, last = place
+        if self.axis is None and 0 <= last - first < stride < size:
+            self.track_rows(axis, size, stride)
+
+    def written_slice(
+        self, place: tuple[int, int, int], stride: int, size: int, now: int, writer: Any
+    ) -> None:
+        """Note a write within some indices of an axis, and make rows as `divide` does."""
+        self.divide(place, stride, size)
+        axis, first, last = place
+        known = self.axis == axis and first <= last
+        self.written(self.row_within(first, last) if known else None, now, writer)
 
     def overwritten(self, *, dirty: bool) -> None:
         """Note that the write noted last has set all elements, to 0 unless `dirty`."""

@@ -87,7 +87,7 @@ class KeptMemory:
         ]
         self.is_whole = all(isinstance(thing, (Field, np.ndarray)) for thing, _ in self.parts)
         self._copies = [
-            thing.storage.snapshot(*_row(thing, row))
+            thing.storage.snapshot(thing.versions.indices(row, thing.shape))
             if isinstance(thing, Field)
             else np.array(thing)
             for thing, row in self.parts
@@ -97,17 +97,9 @@ class KeptMemory:
         """Set the memory to what was copied."""
         for (thing, row), copy in zip(self.parts, self._copies, strict=True):
             if isinstance(thing, Field):
-                thing.storage.restore(copy, *_row(thing, row))
+                thing.storage.restore(copy, thing.versions.indices(row, thing.shape))
             elif isinstance(thing, np.ndarray):
                 thing[...] = copy
-
-
-def _row(field: Field, row: int | None) -> tuple[int | None, int]:
-    """Return a row as storages take it; one outside of the field is an error of its own."""
-    axis = field.versions.axis
-    if row is None or axis is None or not 0 <= row < field.shape[axis]:
-        return None, 0
-    return axis, row
 
 
 @dataclass(frozen=True, slots=True)
