@@ -521,7 +521,7 @@ def test_vectors_are_carried_through_loops_and_branches(cpu):
     np.testing.assert_allclose(returned(cpu, spiral, (2,), v), expected, 1e-12)
 
 
-def test_elements_of_fields_are_copies_in_python(cpu):
+def test_elements_of_fields_are_read_as_copies_in_python(cpu):
     ds = cpu
     x = ds.Vector.field(2, ds.f32, shape=3)
     v = x[1]
@@ -531,8 +531,6 @@ def test_elements_of_fields_are_copies_in_python(cpu):
     assert x[0].to_list() == [11.0, 13.0]
     x[2] = 4.0
     assert x[2].to_list() == [4.0, 4.0]
-    with pytest.raises(ds.FieldError, match="copy of an element"):
-        x[1][0] = 1.0
 
 
 def test_f32_vectors_compute_in_f32(cpu):

@@ -251,7 +251,9 @@ def test_kernels_bake_no_field_in(line, cpu):
 @pytest.mark.parametrize("key", [0, slice(1, 2), (slice(None), 0), (0, ...)])
 def test_parts_are_errors_that_name_the_way(key, cpu):
     grid = ds.field(ds.f32, shape=(3, 4))
-    for use in (lambda: grid[key], lambda: grid.__setitem__(key, np.ones(4))):
+    is_row = key in (0, (0, ...))  # which can be written
+    uses = [lambda: grid[key], lambda: grid.__setitem__(key, np.ones(4))][: 1 if is_row else 2]
+    for use in uses:
         with pytest.raises(FieldError) as found:
             use()
         assert "grid.to_numpy()[...]" in found.value.hint

@@ -53,17 +53,23 @@ class Matrix(OpDispatch, CompiledByValue):
         dt: scalar type of the elements; NumPy's choice if left out.
 
     Attributes:
-        owner: a weak reference to the field that it is a copy of an element of; None for others.
+        owner: a weak reference to the field that an element was read from; None for others.
+        at: the number of that element in the field's memory.
         typed: whether its type was given; a matrix without adopts the precision of its context.
         provenance: where it was read, while a tape records (`runtime.fields.read_values.Provenance`).
     """
 
-    __slots__ = ("entries", "owner", "provenance", "typed")
+    __slots__ = ("at", "entries", "owner", "provenance", "typed")
     __array_priority__ = 100  # NumPy's older protocol: `array * vector` then asks the vector
     entries: np.ndarray
 
     def __init__(
-        self, rows: object, dt: object = None, *, owner: Callable[[], Any] | None = None
+        self,
+        rows: object,
+        dt: object = None,
+        *,
+        owner: Callable[[], Any] | None = None,
+        at: int = 0,
     ) -> None:
         provenance = source_of(rows)
         entries = _entries_of(rows)
@@ -79,6 +85,7 @@ class Matrix(OpDispatch, CompiledByValue):
             entries = converted(entries, t)
         _set(self, "entries", entries)
         _set(self, "owner", owner)
+        _set(self, "at", at)
         _set(self, "provenance", provenance)
         _set(self, "typed", dt is not None)
 
@@ -229,19 +236,20 @@ class Matrix(OpDispatch, CompiledByValue):
             raise
 
     def __setitem__(self, index: Any, value: object) -> None:
-        if self.owner is not None:  # `x[i][0] = 1` would change the copy only
-            field = owner_name(self)
-            raise FieldError(
-                f"this vector is a copy of an element of {field}; changing it would not change the field",
-                Span.of_caller(),
-                hint=f"assign the whole element: {field}[...] = [...]",
-            )
         try:
             checked_index(index)
             self.entries[index]  # read first: an index that does not exist has a message of its own
         except (IndexError, ValueError, TypeError):
             raise self._no_element(index) from None
-        self._assign(index, value)
+        field = None if self.owner is None else self.owner()
+        if field is None:
+            self._assign(index, value)
+            return
+        # `x[i][0] = 1` changes the element of the field, and `v = x[i]; v[0] = 1` as well.
+        changed = self.__copy__()
+        changed._assign(index, value)
+        field.set_components(self.at, self.entries, changed)
+        _set(self, "entries", changed.entries)
 
     def _no_element(self, index: object) -> FieldError:
         try:

@@ -1,4 +1,4 @@
-"""Checks and converts what Python gives to a field: indices, elements, arrays."""
+"""Checks and converts what Python gives to a field: indices, elements, arrays; writes parts of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from diffsim.errors import FieldError, Span, memory_size, shown
 from diffsim.ir.op import Tracked
 from diffsim.ir.types import an, tensor
+from diffsim.lang.host.field_like import is_any_field
 from diffsim.lang.host.provenance import holds_field
 from diffsim.lang.types.descriptions import describe
 from diffsim.lang.types.matrix import Matrix
+from diffsim.runtime.memory.storage import HostStorage
+from diffsim.runtime.session import session
 
 if TYPE_CHECKING:
     from diffsim.runtime.fields.field import Field
@@ -64,8 +67,13 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
             Span.of_caller(),
             hint=f"write {field._sample()} for an element; {_of_parts(field)}",
         )
+    return _numbers(field, key)
+
+
+def _numbers(field: Field, key: tuple[Any, ...] | list[Any]) -> tuple[int, ...]:
+    """Return indices along the first axes as numbers."""
     index = []
-    for k, n in zip(key, shape, strict=True):
+    for k, n in zip(key, field.shape, strict=False):
         try:
             if isinstance(k, (bool, np.ndarray)):  # a mask, for NumPy
                 raise TypeError
@@ -82,7 +90,7 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
         if not 0 <= k < n:
             raise FieldError(
                 f"index {shown(tuple(key) if len(key) > 1 else k)} is outside of {field.name}, "
-                f"which has shape {shape}",
+                f"which has shape {field.shape}",
                 Span.of_caller(),
                 hint="indices start at 0, and none counts from the end",
             )
@@ -90,12 +98,67 @@ def index_of(field: Field, key: object) -> tuple[int, ...]:
     return tuple(index)
 
 
+def row_of(field: Field, key: object) -> tuple[int, ...]:
+    """Return the first indices of a row, as in `x[t] = array` or `x[t, :] = array`; empty if it is none."""
+    if isinstance(key, tuple):
+        if key and key[-1].__class__ is int and len(key) == len(field.shape):
+            return ()  # the usual case
+        while key and (key[-1] is ... or (isinstance(key[-1], slice) and key[-1] == slice(None))):
+            key = key[:-1]
+    else:
+        key = (key,)
+    # Whatever else is wrong with an index, `index_of` says.
+    if not 0 < len(key) < len(field.shape) or not all(hasattr(k, "__index__") for k in key):
+        return ()
+    return _numbers(field, key)
+
+
+def checked_array(field: Field, value: object, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Return the elements for a part of a field of this shape as an array.
+
+    Raises:
+        FieldError: of another shape or type, with a mask, or with numbers that do not fit.
+    """
+    refuse_mask(value, name)
+    given = array_of(value)
+    want = shape + field.element
+    if given.shape != want:
+        raise FieldError(
+            f"{name} needs an array of shape {want}, this one has {given.shape}",
+            Span.of_caller(),
+            hint=_of_shape(field, value, shape),
+        )
+    if not np.can_cast(given.dtype, field.dtype.numpy, "same_kind"):  # never floats to integers
+        raise FieldError(
+            f"an element of {field.name} is {an(field.dtype)}, "
+            f"an array of {given.dtype} can not be copied into it",
+            Span.of_caller(),
+            hint=f"convert it: array.astype(np.{field.dtype.numpy})",
+        )
+    check_range(field, given)
+    return given
+
+
+def _of_shape(field: Field, value: object, shape: tuple[int, ...]) -> str:
+    """Advise what to give for a part of a field of this shape."""
+    if is_any_field(value):
+        return "of a field take a copy, to_numpy(), or copy the elements in a kernel"
+    if isinstance(value, (int, float)):
+        return f"for one number everywhere: np.full({shape + field.element}, {shown(value)})"
+    if field.element:
+        return "its axes are those of the field, then those of an element"
+    if len(shape) < len(field.shape):
+        return "give a number for each element of the row"
+    return f"reshape the array, or declare {field.name} with its shape"
+
+
 def _of_parts(field: Field) -> str:
     """Advise how rows and slices of a field are read and written from Python."""
     name = field._called()
+    row = f"a row by {name}[i] = array, " if len(field.shape) > 1 else ""
     return (
-        f"a part is read from a copy, {name}.to_numpy()[...], and written element by element, "
-        f"{field._sample()} = value, or with the whole: {name}.from_numpy(array)"
+        f"a part is read from a copy, {name}.to_numpy()[...]; an element is written by "
+        f"{field._sample()} = value, {row}all by {name}.from_numpy(array)"
     )
 
 
@@ -194,3 +257,58 @@ def kept(field: Any) -> Any:
             Span.of_caller(),
             hint="write it before the block of the tape, or less often in it",
         ) from None
+
+
+def set_row(field: Field, row: tuple[int, ...], value: object) -> None:
+    """Set the elements whose first indices are these to those of an array."""
+    rest = field.shape[len(row) :]
+    array = checked_array(field, value, rest, f"{field._called()}{[*row]}")
+    # A tape notes elements: each is then a constant, an input or a seed by itself.
+    if session.recorders and session.listener:
+        for index in np.ndindex(*rest):
+            field[(*row, *index)] = array[index]
+        return
+    storage = field.storage
+    here = storage.array if isinstance(storage, HostStorage) else storage.to_numpy()
+    here[row] = array.reshape(*rest, -1)
+    if not isinstance(storage, HostStorage):
+        storage.from_numpy(here)
+    axis = field.versions.axis
+    field._touch(row[axis] if axis is not None and axis < len(row) else None)
+
+
+def set_components(field: Field, at: int, was: np.ndarray, value: Matrix) -> None:
+    """Set an element, some components of which have been changed since it was read.
+
+    Args:
+        field: a field of vectors or matrices.
+        at: the number of the element in memory.
+        was: its components as they were read.
+        value: what to set it to.
+    """
+    index = _index_at(field, at)
+    name = f"{field._called()}[{', '.join(map(str, index)) or 'None'}]"
+    if session.recorders and session.tape:
+        raise FieldError(
+            f"components of {name} can not be set by themselves while a tape records: the tape knows "
+            "whole elements",
+            Span.of_caller(),
+            hint=f"assign the whole element, {name} = [...], or set the component in a kernel, or before "
+            "the block of the tape",
+        )
+    # Byte by byte: -0.0 is another number than 0.0, and a NaN is the same one.
+    if field._storage.element(at).tobytes() != was.tobytes():
+        raise FieldError(
+            f"{name} has changed since this vector was read, so its components can not be set through it",
+            Span.of_caller(),
+            hint=f"write {name}[k] = value; or change a vector of its own: copy.copy(v)",
+        )
+    field[index] = value
+
+
+def _index_at(field: Field, at: int) -> tuple[int, ...]:
+    """Return the index of the element with this number in memory."""
+    index = [0] * len(field.shape)
+    for axis in field._order:
+        index[axis], at = divmod(at, field._strides[axis])
+    return tuple(index)

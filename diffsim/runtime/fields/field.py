@@ -36,13 +36,14 @@ from diffsim.runtime.fields.adjoints import (
     place_dual,
 )
 from diffsim.runtime.fields.conversions import (
-    array_of,
-    check_range,
+    checked_array,
     element_of,
     index_of,
     kept,
-    refuse_mask,
+    row_of,
     scalar_of,
+    set_components,
+    set_row,
 )
 from diffsim.runtime.fields.export import SharedMemory
 from diffsim.runtime.fields.protocols import FieldProtocols
@@ -408,8 +409,9 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
                 if key is None and not self._shape:
                     return self._flat[0]
                 return self._flat[self._place(key)]
-            found = self._storage.element(self._place(key))
-            made = Matrix(found.reshape(self.element), self.dtype, owner=self._mem.handle)
+            at = self._place(key)
+            found = self._storage.element(at)
+            made = Matrix(found.reshape(self.element), self.dtype, owner=self._mem.handle, at=at)
             if session.recorders and is_followed(self):
                 made.provenance = Provenance.of(self)
             return made
@@ -423,6 +425,9 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
             lost = None
             if closed[0]:
                 wait()
+            if key is not None and not self._step and (row := row_of(self, key)):
+                set_row(self, row, value)
+                return
             tape = session.recorders and session.listener
             if tape:
                 if value.__class__ not in (int, float):
@@ -461,6 +466,10 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
         except DiffsimError as error:
             error.leave_package()
             raise
+
+    def set_components(self, at: int, was: np.ndarray, value: Matrix) -> None:
+        """Set an element that was read, some components of which have been changed."""
+        set_components(self, at, was, value)
 
     def _place(self, key: object) -> int:
         """Return the number of an element's first component among the scalars in memory."""
@@ -511,29 +520,11 @@ class Field(FieldProtocols, SharedMemory, FieldLike):
                 Span.of_caller(),
                 hint=f"write {self._called()}.copy_from(field)",
             )
-        refuse_mask(array, self.name)
         tape = session.recorders and session.listener
         lost = tape and lost_source(
             self, array
         )  # before the conversion, which loses the provenance
-        given = array_of(array)
-        want = self.shape + self.element
-        if given.shape != want:
-            raise FieldError(
-                f"{self.name} needs an array of shape {want}, this one has {given.shape}",
-                Span.of_caller(),
-                hint="its axes are those of the field, then those of an element"
-                if self.element
-                else f"reshape the array, or declare {self.name} with its shape",
-            )
-        if not np.can_cast(given.dtype, self.dtype.numpy, "same_kind"):  # never floats to integers
-            raise FieldError(
-                f"an element of {self.name} is {an(self.dtype)}, "
-                f"an array of {given.dtype} can not be copied into it",
-                Span.of_caller(),
-                hint=f"convert it: array.astype(np.{self.dtype.numpy})",
-            )
-        check_range(self, given)
+        given = checked_array(self, array, self.shape, self.name)
         self._before()
         self.storage.from_numpy(given.reshape((*self.shape, self._storage.layout.components)))
         self._touch()
