@@ -26,6 +26,7 @@ from tests.fuzz import (
     recomputed,
     rewrites,
     slices,
+    tangents,
     tensors,
     wide,
 )
@@ -45,6 +46,8 @@ def tries(seed, on_cuda, in_order=False):
     if on_cuda:
         text, n = wide.make(seed)
         return text, [(str(cuda.options(seed)), lambda text: cuda.verdict(text, seed, n))]
+    if seed % 16 in (5, 8):
+        return tangents.make(seed), [("tangents", functools.partial(tangents.verdict, seed=seed))]
     if seed % 16 == 14:
         return recomputed.make(seed), [
             ("recomputed", functools.partial(recomputed.verdict, seed=seed))

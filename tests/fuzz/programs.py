@@ -555,28 +555,15 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, l
         lent: names of fields without a gradient of their own.
         options: of `ds.init`.
     """
-    values, along, weights, at = start(seed, n)
+    values, along, weights, _ = start(seed, n)
     direction = along if direction is None else direction
     fp = ds.f32 if single else ds.f64
     if single:
         text = text.replace("ds.f64", "ds.f32")
         values = {k: a.astype(np.float32) for k, a in values.items()}
     ds.init(default_fp=fp, **options)
-    fields = {
-        k: ds.field(fp, s, needs_grad=k not in lent) for k, s in shapes(n).items() if k != "v"
-    }
-    fields["loss"] = ds.field(fp, (), needs_grad=True)
-    fields["v"] = ds.Vector.field(2, fp, n, needs_grad="v" not in lent)
-    fields["at"] = ds.field(ds.i32, n)
-    fields["at"].from_numpy(at)
-    fields["b"] = ds.field(fp, n)
-    fields["b"].from_numpy(constants(n).astype(fp.numpy))
-    for k in values:
-        fields[k].from_numpy(values[k])
-    file = f"<program {seed} {abs(hash(text))}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = {"ds": ds, **fields}
-    exec(compile(text, file, "exec"), space)
+    at = start(seed, n)[3]
+    space, fields = placed(text, seed, n, fp, lent)
     if before:
         space["begin"]()
         space["begin"] = int
@@ -624,6 +611,27 @@ def run(text, seed, in_place, n=N, single=False, direction=None, before=False, l
             return e
         raise
     return found
+
+
+def placed(text, seed, n=N, fp=ds.f64, lent=()):
+    """The names of a program, and its fields, which hold the inputs."""
+    values, _, _, at = start(seed, n)
+    fields = {
+        k: ds.field(fp, s, needs_grad=k not in lent) for k, s in shapes(n).items() if k != "v"
+    }
+    fields["loss"] = ds.field(fp, (), needs_grad=True)
+    fields["v"] = ds.Vector.field(2, fp, n, needs_grad="v" not in lent)
+    fields["at"] = ds.field(ds.i32, n)
+    fields["at"].from_numpy(at)
+    fields["b"] = ds.field(fp, n)
+    fields["b"].from_numpy(constants(n).astype(fp.numpy))
+    for k in values:
+        fields[k].from_numpy(values[k].astype(fp.numpy))
+    file = f"<program {seed} {abs(hash(text))}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    space = {"ds": ds, **fields}
+    exec(compile(text, file, "exec"), space)
+    return space, fields
 
 
 def interrupted(space, turn, seed, fp):

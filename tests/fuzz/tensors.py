@@ -632,8 +632,26 @@ def expected(text, seed):
 
 def run(text, seed, in_place="save", **options):
     """The same by diffsim; or the AutodiffError of a refusal."""
-    values, direction, weights, at, ks = start(seed)
+    values, direction, weights, _, _ = start(seed)
     ds.init(default_fp=ds.f64, **options)
+    space, field = placed(text, seed)
+    try:
+        with ds.Tape(in_place=in_place) as tape:
+            space["main"]()
+        end = {k: field(k).to_numpy() for k in values}
+        ints = {k: space[k].k.to_numpy() for k in "PQ"}
+        tape.backward(grads={field(k): w for k, w in weights.items() if k in _touched(tape, field)})
+    except AutodiffError as e:
+        return e
+    left = {k: w for k, w in weights.items() if k not in _touched(tape, field)}
+    slope = sum((field(k).grad.to_numpy() * direction[k]).sum() for k in values if k not in left)
+    slope += sum((left[k] * direction[k]).sum() for k in left)
+    return end, slope, ints
+
+
+def placed(text, seed):
+    """The names of a program, with fields that hold the inputs, and a function from a name to its field."""
+    values, _, _, at, ks = start(seed)
     file = f"<program {seed} {abs(hash(text))}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space = {"ds": ds, "tm": ds.math}
@@ -662,18 +680,7 @@ def run(text, seed, in_place="save", **options):
 
     for k, a in values.items():
         field(k).from_numpy(a)
-    try:
-        with ds.Tape(in_place=in_place) as tape:
-            space["main"]()
-        end = {k: field(k).to_numpy() for k in values}
-        ints = {k: space[k].k.to_numpy() for k in "PQ"}
-        tape.backward(grads={field(k): w for k, w in weights.items() if k in _touched(tape, field)})
-    except AutodiffError as e:
-        return e
-    left = {k: w for k, w in weights.items() if k not in _touched(tape, field)}
-    slope = sum((field(k).grad.to_numpy() * direction[k]).sum() for k in values if k not in left)
-    slope += sum((left[k] * direction[k]).sum() for k in left)
-    return end, slope, ints
+    return space, field
 
 
 def _touched(tape, field):
