@@ -11,7 +11,7 @@ same stages.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from diffsim.backends.cuda.codegen import emit_ptx
@@ -25,6 +25,7 @@ from diffsim.lang.host.signatures import is_one_of
 from diffsim.lang.host.source import Source
 from diffsim.passes import pipeline
 from diffsim.passes.autodiff import reverse
+from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.passes.transforms.args_from_fields import load_args_from_fields
 from diffsim.runtime import disk_cache
 from diffsim.runtime.backend import Backend, Code, CodeRefused, open_backend
@@ -67,7 +68,7 @@ def differentiate(
     relaxed: bool,
     detached: bool,
     in_place: bool,
-    new_version: Callable[[Mem, int], Mem],
+    new_version: NewVersion,
 ) -> reverse.Adjoint:
     """Make the adjoint of a prepared kernel; see `passes.autodiff.reverse`."""
     return reverse.reverse(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from diffsim.ir.nodes import Arg, Const, Dim, For, Kernel, Let, Task, Value
+from diffsim.ir.nodes import Arg, Atomic, Const, Dim, For, Kernel, Let, Mem, Task, Value
 from diffsim.ir.traversal import statements, task_statements
 from diffsim.ir.types import ScalarType
 from diffsim.passes.analysis.once import once
@@ -111,6 +111,11 @@ def _in_row_order(component: tuple[int, ...], shape: tuple[int, ...]) -> int:
 def element_of(index: Iterable[Value], defs: Definitions) -> Element:
     """Return the canonical form of an index."""
     return tuple([offset_of(i, defs) for i in index])
+
+
+def updated_element(s: Atomic, defs: Definitions) -> tuple[Mem, Element]:
+    """Return the memory and the canonical index of an update, equal for updates of the same element."""
+    return s.mem, element_of(s.index, defs)
 
 
 @once

@@ -22,13 +22,13 @@ to each launch: the adjoint is made under conditions (`launch_conditions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from diffsim.errors import KEEP, AutodiffError, GlobalDataAccessError, together
 from diffsim.ir.nodes import Atomic, Kernel, Load, Mem, Store
 from diffsim.ir.traversal import task_statements
-from diffsim.passes.analysis.access_order import AccessSite, Section, sections_of
+from diffsim.passes.analysis.access_order import AccessSite, Section, WriteGroup, sections_of
 from diffsim.passes.analysis.dependence import Access
 from diffsim.passes.analysis.regions import disjoint
 from diffsim.passes.autodiff.activity import Activity
@@ -45,12 +45,15 @@ class Needed:
     Attributes:
         before: memories that it must find as they were before the launch; all others as they were after it.
         conditions: what must be so in a launch.
-        between: memories that it needs in several states; if there are any, it must not be run.
+        between: memories that it needs in several states.
+        logged: the user's loads that it needs to have logged; if there are any, or any `between`, it must
+            not be run.
     """
 
     before: frozenset[Mem]
     conditions: tuple[LaunchCondition, ...]
     between: tuple[Mem, ...]
+    logged: frozenset[Load]
 
 
 def check_access(
@@ -60,7 +63,10 @@ def check_access(
     *,
     in_place: bool = False,
     divisible: Callable[[Mem], bool] = lambda mem: False,
+    loggable: Callable[[Load], bool] = lambda load: False,
     versions: frozenset[Mem] = frozenset(),
+    races_of: Kernel | None = None,
+    logged: Collection[Load | Atomic] = (),
 ) -> Needed:
     """Refuse a kernel whose adjoint would load elements that the kernel changed after reading them.
 
@@ -70,7 +76,11 @@ def check_access(
         activity: what derivatives flow through.
         in_place: whether memories can be restored to what they were before the launch.
         divisible: which memories may be needed in several states (with `in_place`); others are refused.
+        loggable: which loads may be logged (with `in_place`).
         versions: memories that the adjoint computes again; there is no state of theirs to restore.
+        races_of: the kernel before it got versions and logs, where races are looked for: lanes that meet in
+            a memory may do so in two versions of it. None: `primal`.
+        logged: the user's loads that are logged.
 
     Returns:
         In which states the adjoint must find memories, and the conditions on a launch under which it is
@@ -86,7 +96,7 @@ def check_access(
         if isinstance(s, Load) and s.origin is not s
     }
     work = _Checker(primal, repeated, activity, in_place=in_place, divisible=divisible)
-    work.versions = versions
+    work.versions, work.loggable = versions, loggable
     # Sections (bounds and bodies of tasks) run one after the other, lanes within a section in no order.
     # So later sections are compared as a whole, and only within a section does the order in a lane
     # matter.
@@ -100,12 +110,9 @@ def check_access(
             for k in writers.get(mem, []):
                 if k > number:
                     work.later(section, loads, sections[k])
-            work.within(section, loads)
-        for mem in section.writes:
-            # Only memories with gradients: a race on others is the user's, and changes no derivative
-            # rule.
-            if mem.grad is not None and section.axes:
-                work.stores(section, mem)
+            work.within(section, loads, races=races_of is None)
+        if races_of is None:
+            work.collisions(section)
     for number, section in enumerate(sections):
         # A memory has one state during the adjoint. What is restored to before the launch must not be
         # needed as of after an earlier write, which needs a second pass, since `before` is complete
@@ -116,11 +123,32 @@ def check_access(
                     work.later(section, section.loads[mem], sections[k], final=True)
             work.unwritten(section, section.loads[mem])
     work.extremes(sections)
-    conditions = work.conditions_found()
+    lanes = work
+    if races_of is not None:
+        lanes = _check_lanes(races_of, repeated, logged, work)
+    conditions = lanes.conditions_found(work.before | versions)
     refused = [*_gradients_read(adjoint), *work.refused]
     if refused:
         raise together(refused)
-    return Needed(frozenset(work.before), conditions, tuple(work.between))
+    return Needed(frozenset(work.before), conditions, tuple(work.between), frozenset(work.logged))
+
+
+def _check_lanes(
+    kernel: Kernel,
+    repeated: set[Load | Atomic],
+    logged: Collection[Load | Atomic],
+    states: _Checker,
+) -> _Checker:
+    """Check the lanes of a kernel whose adjoint finds memories in these states for races."""
+    work = _Checker(kernel, repeated, Activity(kernel), in_place=True, divisible=states.divisible)
+    work.refused = states.refused
+    for section in sections_of(kernel):
+        for loads in section.loads.values():
+            # A log is filled by a second run of the task, which all lanes must come out of the same.
+            rerun = any(_origin(load) in logged for load in loads)
+            work.races(section, loads, all_loads=rerun)
+        work.collisions(section)
+    return work
 
 
 def _gradients_read(adjoint: Kernel) -> Iterator[GlobalDataAccessError]:
@@ -167,6 +195,8 @@ class _Checker:
         self.in_place = in_place
         self.divisible = divisible
         self.versions: frozenset[Mem] = frozenset()
+        self.loggable: Callable[[Load], bool] = lambda load: False
+        self.logged: set[Load] = set()
         self.before: set[Mem] = set()
         self.between: dict[Mem, None] = {}
         self.repeated = repeated
@@ -183,12 +213,18 @@ class _Checker:
         return (s.out if isinstance(s, Load) else s.value) in self.activity.values
 
     def stale(self, load: Place, writes: Place, *, final: bool = False) -> None:
-        """Note a value that is lost after the launch as needed from before it, or refuse it."""
+        """Note a value that is lost after the launch as needed from before it, or refuse it.
+
+        `final`: it is not what it was before the launch either.
+        """
         mem = load[1][0].stmt.mem
         # Temporaries live within the launch: there is no state from before it to restore.
         kept = self.in_place and mem.kind in ("field", "array")
         if kept and not final and mem not in self.extreme and mem not in self.versions:
             self.before.add(mem)
+            return
+        if kept and load[0] is writes[0] and self.can_log(load[1][0], writes[1]):
+            self.logged.add(_origin(load[1][0]))
             return
         if kept and self.can_divide(load[1][0], writes[1][0]):
             self.between[mem] = None
@@ -212,6 +248,18 @@ class _Checker:
             for q in write.region
         )
 
+    def can_log(self, load: AccessSite, writes: Sequence[AccessSite]) -> bool:
+        """Whether a load may be logged that writes of its own task spoil."""
+        if self.extreme or not self.loggable(_origin(load)):
+            return False
+        # As in `can_divide`, but the same row of a time axis is one step to all.
+        return not any(
+            r.axis == q.axis and r.argument is not q.argument
+            for r in load.region
+            for write in writes
+            for q in write.region
+        )
+
     def leave_to_launch(
         self, one: Place, other: Place, error: GlobalDataAccessError, *, same_lane: bool
     ) -> bool:
@@ -228,11 +276,10 @@ class _Checker:
             return False
         return True
 
-    def conditions_found(self) -> tuple[LaunchCondition, ...]:
-        """Return what each launch must be asked."""
+    def conditions_found(self, restored: set[Mem]) -> tuple[LaunchCondition, ...]:
+        """Return what each launch must be asked, while these memories are not as it left them."""
         try:
-            self.conditions.refuse_races(self.between)
-            return self.conditions.conditions(self.before | self.versions)
+            return self.conditions.conditions(restored)
         except GlobalDataAccessError as refusal:
             self.refused.append(refusal)
             return ()
@@ -247,8 +294,8 @@ class _Checker:
                 if load.stmt.mem in self.before and not final:
                     return  # what it says of one load, it says of all
 
-    def within(self, section: Section, loads: list[AccessSite]) -> None:
-        """Check loads against writes of the same lanes."""
+    def within(self, section: Section, loads: list[AccessSite], *, races: bool) -> None:
+        """Check loads against writes of the same task; `races`: those of other lanes, too."""
         for load in loads:
             needed = self.needed(load)
             # A load that neither the adjoint repeats nor a derivative flows through cannot spoil a
@@ -256,19 +303,29 @@ class _Checker:
             if not needed and not self.active(load):
                 continue
             for group in section.overlapping(load):
-                # One member of a group stands for all: they have the same element, loops and kind.
-                if not section.same_lane(load, group.first):
-                    error = _racing(load.stmt, group.first.stmt)
-                    here = (section, [load])
-                    if not self.leave_to_launch(
-                        here, (section, group.sites), error, same_lane=True
-                    ):
-                        continue
+                if races and not self.is_own(section, load, group):
+                    continue
                 # Sound if the last write of the group precedes the load in every lane: the element is
                 # final then.
                 if needed and not section.before(group.last, load):
                     late = [p for p in group.sites if not section.before(p, load)]
                     self.stale((section, [load]), (section, late))
+
+    def races(self, section: Section, loads: list[AccessSite], *, all_loads: bool) -> None:
+        """Check loads (those that matter, or all) against writes of other lanes alone."""
+        for load in loads:
+            if all_loads or self.needed(load) or self.active(load):
+                for group in section.overlapping(load):
+                    self.is_own(section, load, group)
+
+    def is_own(self, section: Section, load: AccessSite, group: WriteGroup) -> bool:
+        """Whether only writes of its own lane may reach what is loaded, perhaps under a condition."""
+        # One member of a group stands for all: they have the same element, loops and kind.
+        if section.same_lane(load, group.first):
+            return True
+        error = _racing(load.stmt, group.first.stmt)
+        here = (section, [load])
+        return self.leave_to_launch(here, (section, group.sites), error, same_lane=True)
 
     def unwritten(self, section: Section, loads: list[AccessSite]) -> None:
         """Check loads of a memory that is restored to before the launch: no write may precede them."""
@@ -349,6 +406,14 @@ class _Checker:
                 self.refused.append(_between(load.stmt, other.stmt))
                 return
 
+    def collisions(self, section: Section) -> None:
+        """Check the writes of a task against each other."""
+        for mem in section.writes:
+            # Only memories with gradients: a race on others is the user's, and changes no derivative
+            # rule.
+            if mem.grad is not None and section.axes:
+                self.stores(section, mem)
+
     def stores(self, section: Section, mem: Mem) -> None:
         """Check writes of different lanes to one element, which are unordered if one of them stores."""
         groups = section.groups[mem]
@@ -363,6 +428,12 @@ class _Checker:
                 error = _colliding(store.stmt, other.stmt)
                 here = (section, one.sites)
                 self.leave_to_launch(here, (section, two.sites), error, same_lane=True)
+
+
+def _origin(load: AccessSite) -> Load:
+    """Return the user's load that one is a copy of."""
+    assert isinstance(load.stmt, Load)
+    return load.stmt.origin  # type: ignore[return-value]
 
 
 def _summed(sections: list[Section]) -> set[Mem]:

@@ -9,7 +9,6 @@ arguments where there is one, else on the elements that the launch accesses, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diffsim.errors import KEEP, GlobalDataAccessError
@@ -107,14 +106,14 @@ class ConditionFinder:
         Raises:
             GlobalDataAccessError: `otherwise`, as no launch can decide it.
         """
-        sites = []
-        for task, accesses in (one, other):
-            number = next(k for k, t in enumerate(self.kernel.tasks) if t is task)
-            sites.append(Sites(number, tuple(accesses)))
         is_kept = one[1][0].mem.kind in ("field", "array")
         many = len(self._found) >= _MOST
         if many or not is_kept or (not same_lane and _surely_meet(one, other)):
             raise otherwise
+        sites = []
+        for task, accesses in (one, other):
+            number = next(k for k, t in enumerate(self.kernel.tasks) if t is task)
+            sites.append(Sites(number, tuple(accesses)))
         # The user's word, which `debug=True` checks (`passes/instrument/independence.py`).
         if same_lane and one[0].independent and not _one_for_all(one[0], one[1][0]):
             return
@@ -136,17 +135,6 @@ class ConditionFinder:
         if sites not in self._traces:
             self._traces[sites] = index_trace(self.kernel, sites.number, sites.accesses)
         return self._traces[sites]
-
-    def refuse_races(self, divided: Iterable[Mem]) -> None:
-        """Refuse races on memories that get versions: with these, reads and writes are of two memories.
-
-        Raises:
-            GlobalDataAccessError: a launch would have to decide whether one lane reads what another writes.
-        """
-        for f in self._found:
-            one = f.condition.one.accesses[0]
-            if f.condition.same_lane and isinstance(one, Load) and one.mem in divided:
-                raise f.otherwise
 
     def conditions(self, restored: set[Mem]) -> tuple[LaunchCondition, ...]:
         """Return the conditions, asked where these memories are not as the launch left them.

@@ -46,7 +46,7 @@ from diffsim.ir.nodes import (
 from diffsim.ir.op import NotDifferentiable, Zero
 from diffsim.ir.traversal import Rewriter, free_values
 from diffsim.ir.types import i64
-from diffsim.passes.analysis.affine import Definitions, Element, element_of
+from diffsim.passes.analysis.affine import Definitions, updated_element
 from diffsim.passes.autodiff.custom_calls import AdjointCopier, bind
 from diffsim.passes.autodiff.loop_checkpoints import SavedLoopValue, counted, downwards, index_hint
 
@@ -70,6 +70,7 @@ class Reverser:
         winners: for each element that all lanes may raise or lower, memory for the number of the lane whose
             update won; `finding`: whether this sweep determines it; `lane`: the number of this lane.
         split: the segment length of loops that are saved in segments; `loop_of`: whose saves a scratch holds.
+        logged: for loads whose element has changed since, the log that has the value, and where.
         scratch: copies of the region's own scratch; `scratch_grads`: the adjoints of what they hold.
         cut: adjoints that are 0 where their value was not selected (see `ops/formulas.py`).
     """
@@ -88,6 +89,7 @@ class Reverser:
         self.defs: Definitions = {}
         self.finding = False
         self.lane: Value = Const(i64, 0)
+        self.logged: dict[Load | Atomic, tuple[Mem, Value]] = {}
         self.scratch: dict[Mem, Mem] = {}
         self.scratch_grads: dict[Mem, Mem] = {}
 
@@ -122,10 +124,7 @@ class Reverser:
                 (out,) = self.fresh((s.out,))
                 b.add(Let(out, s.op, args, s.span))
             elif isinstance(s, Load):
-                index = self.values(s.index)
-                (out,) = self.fresh((s.out,))
-                # `origin` names the primal's load: `check_access` asks which loads the adjoint repeats.
-                b.add(Load(out, self.scratch.get(s.mem, s.mem), index, s.span, s.origin))
+                self._forward_load(s)
             elif isinstance(s, InlineLLVM):
                 args = self.values(s.args)
                 b.add(InlineLLVM(self.fresh(s.outs), s.name, s.names, args, s.text, s.span))
@@ -136,10 +135,7 @@ class Reverser:
                 if s.mem.kind == "scratch":
                     b.store(self.scratch[s.mem], self.values(s.index), self.value(s.value))
             elif isinstance(s, Atomic):
-                if s.out is not None:
-                    self._lose(s)
-                if self.finding:
-                    self._propose(s)
+                self._forward_atomic(s)
             elif isinstance(s, For):
                 self._forward_for(s, save=save)
             elif isinstance(s, While):
@@ -151,6 +147,26 @@ class Reverser:
                 b.add(If(cond, then, orelse, self.fresh(s.outs), s.span))
             elif isinstance(s, CustomCall):
                 self._forward_custom(s, save=save)
+
+    def _forward_load(self, s: Load) -> None:
+        mem, index = self.scratch.get(s.mem, s.mem), self.values(s.index)
+        (out,) = self.fresh((s.out,))
+        # `origin` names the primal's load: `check_access` asks which loads the adjoint repeats.
+        self.builder.add(self._from_log(s, out) or Load(out, mem, index, s.span, s.origin))
+
+    def _forward_atomic(self, s: Atomic) -> None:
+        if s.out is not None:
+            (out,) = self.fresh((s.out,))
+            # It is lost after the launch; see `reverse._lost_values`.
+            lost = Mem(s.mem.name, out.type, 0, (), "lost")
+            self.new_mems[lost] = None
+            self.builder.add(self._from_log(s, out) or Load(out, lost, (), s.span, s.origin))
+        self._propose(s)
+
+    def _from_log(self, s: Load | Atomic, out: Value) -> Load | None:
+        if (found := self.logged.get(s)) is None:
+            return None
+        return Load(out, found[0], (self.value(found[1]),), s.span)
 
     def _forward_block(self, block: Block) -> Block:
         with self.builder.block() as stmts:
@@ -192,21 +208,13 @@ class Reverser:
     def _propose(self, s: Atomic) -> None:
         """Emit the lane's proposal of itself as winner, made if its update reached the element."""
         winner = self.winners.get(updated_element(s, self.defs))
-        if winner is not None:
+        if self.finding and winner is not None:
             b = self.builder
             extreme = b.load(s.mem, self.values(s.index), origin=s.origin)
             with b.block() as stmts:
                 b.atomic("min", winner, (), self.lane)
             reached = b.named("eq", self.value(s.value), extreme)
             b.add(If(reached, Block(stmts), Block([]), (), s.span))
-
-    def _lose(self, s: Atomic) -> None:
-        """Refuse the old value that an atomic returned: it is lost after the launch; see `_refuse_lost`."""
-        assert s.out is not None
-        lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
-        self.new_mems[lost] = None
-        (out,) = self.fresh((s.out,))
-        self.builder.add(Load(out, lost, (), s.span))
 
     def _forward_for(self, s: For, *, save: bool) -> None:
         b = self.builder
@@ -590,8 +598,3 @@ class Reverser:
         body = Block(stmts, tuple(nexts))
         b.add(For(index, lo, hi, params, starts, body, outs, s.span, not downwards(s)))
         return outs
-
-
-def updated_element(s: Atomic, defs: Definitions) -> tuple[Mem, Element]:
-    """Return the memory and the canonical index of an update, equal for updates of the same element."""
-    return s.mem, element_of(s.index, defs)

@@ -46,7 +46,7 @@ class Replayer(Inliner):
             again += super().stmt(alone)
         if isinstance(s, Atomic) and s.out is not None:
             # A load from a memory of kind "lost" marks a value that cannot be recomputed. If dead-code
-            # elimination leaves it, some derivative needs it (`_refuse_lost`).
+            # elimination leaves it, some derivative needs it (`reverse._lost_values`).
             lost = Mem(s.mem.name, s.out.type, 0, (), "lost")
             again.append(Load(self.fresh(s.out), lost, (), s.span))
         return again

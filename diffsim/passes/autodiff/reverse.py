@@ -17,6 +17,7 @@ from diffsim.errors import AutodiffError, GlobalDataAccessError, together
 from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     LEAVES,
+    Alloca,
     Arg,
     Atomic,
     Block,
@@ -32,13 +33,14 @@ from diffsim.ir.nodes import (
 )
 from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import i64
-from diffsim.passes.analysis.affine import definitions
+from diffsim.passes.analysis.affine import definitions, updated_element
 from diffsim.passes.autodiff.access_rules import check_access
 from diffsim.passes.autodiff.activity import Activity
 from diffsim.passes.autodiff.custom_calls import check_custom_rules
 from diffsim.passes.autodiff.launch_conditions import LaunchCondition
+from diffsim.passes.autodiff.load_log import Logged, TaskLog, log_loads
 from diffsim.passes.autodiff.loop_checkpoints import too_long
-from diffsim.passes.autodiff.region_adjoint import Reverser, updated_element
+from diffsim.passes.autodiff.region_adjoint import Reverser
 from diffsim.passes.autodiff.replayed_tasks import replay, writes_temps
 from diffsim.passes.autodiff.simplicity import refused_shapes
 from diffsim.passes.forms.forward_stores import forward_stores
@@ -118,13 +120,17 @@ class _How(NamedTuple):
 
 def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> Adjoint:
     """Return the adjoint of a kernel outside of the kernel simplicity rule, too."""
-    refusal: GlobalDataAccessError | None = None
+    refusal: AutodiffError | None = None
+    lost: AutodiffError | None = None
     found: Adjoint | None = None
     # To copy a memory counts as a store to all of it, whose gradients a detached adjoint would clear.
     versions = new_version if how.in_place and not how.detached else None
-    for form, allocate in _forms(kernel, versions):
+    for form, allocate, logs in _forms(kernel, versions):
         try:
-            made = _with_versions(form, allocate, how)
+            made = _with_versions(form, allocate, how, logs=logs)
+        except _LostValueError as error:
+            lost = lost or error.refusal
+            continue
         except GlobalDataAccessError as error:
             refusal = error
             continue
@@ -136,8 +142,9 @@ def _of_any_shape(kernel: Kernel, how: _How, new_version: NewVersion | None) -> 
         found = _without_saves(kernel, how)
     if found is not None:
         return found
-    assert refusal is not None
-    raise refusal
+    problem = lost or refusal
+    assert problem is not None
+    raise problem
 
 
 def _without_saves(kernel: Kernel, how: _How) -> Adjoint | None:
@@ -148,7 +155,7 @@ def _without_saves(kernel: Kernel, how: _How) -> Adjoint | None:
     """
     try:
         found = _with_versions(kernel, None, how._replace(in_place=False))
-    except GlobalDataAccessError:
+    except (GlobalDataAccessError, _LostValueError):
         return None
     conditions = tuple(dataclasses.replace(c, on_saving_tape=True) for c in found.conditions)
     return found._replace(conditions=conditions)
@@ -156,25 +163,36 @@ def _without_saves(kernel: Kernel, how: _How) -> Adjoint | None:
 
 def _forms(
     kernel: Kernel, new_version: NewVersion | None
-) -> Iterator[tuple[Kernel, NewVersion | None]]:
-    """Yield forms of a kernel that compute the same, those with the cheapest adjoints first."""
-    yield kernel, None
+) -> Iterator[tuple[Kernel, NewVersion | None, bool]]:
+    """Yield forms of a kernel that compute the same, those with the cheapest adjoints first.
+
+    With each comes what allocates versions (None: it gets none), and whether loads may be logged.
+    """
+    yield kernel, None, False
     # Elements that a lane changes after it has read them become values. An adjoint of the kernel as it stands
     # loads a result where this one has to compute it again.
     forwarded = forward_stores(kernel)
     if forwarded is not kernel:
-        yield forwarded, None
+        yield forwarded, None, False
     # Versions copy whole memories.
     if new_version is not None:
-        yield kernel, new_version
+        yield kernel, new_version, False
         if forwarded is not kernel:
-            yield forwarded, new_version
+            yield forwarded, new_version, False
+        # Logs run the task once more. What is forwarded needs none.
+        yield forwarded, new_version, True
 
 
-def _with_versions(kernel: Kernel, new_version: NewVersion | None, how: _How) -> Adjoint:
-    """Return the adjoint of a kernel as it stands, or with versions of what it needs in several states."""
-    primal = Versioned(kernel, frozenset())
+def _with_versions(
+    kernel: Kernel, new_version: NewVersion | None, how: _How, *, logs: bool = False
+) -> Adjoint:
+    """Return the adjoint of a kernel as it stands, or with versions of what it needs in several states.
+
+    `logs`: whether loads that no version has the right state for are logged.
+    """
+    primal = Versioned(kernel)
     divided: dict[Mem, None] = {}
+    logged: set[Load | Atomic] = set()
     # A gradient that the user gave for a func adds to that of the memory by its name, not of a version.
     named = targets_of_calls(kernel)
 
@@ -182,54 +200,84 @@ def _with_versions(kernel: Kernel, new_version: NewVersion | None, how: _How) ->
         known = mem in divided or mem in primal.versions or mem in named
         return new_version is not None and can_have_versions(mem) and not known
 
-    # Computing versions again repeats loads that the first adjoint has no use for, of memories that may be
-    # overwritten, too: those get versions in the next round.
+    def loggable(load: Load) -> bool:
+        return logs and can_have_versions(load.mem) and load not in logged
+
+    # Versions and logs are made by running tasks again, which repeats loads that the first adjoint has no use
+    # for, of memories that may be overwritten, too: those get versions or logs in the next round.
     while True:
-        forward, adjoint, activity = _differentiated(primal, how)
+        made = _differentiated(primal, logged, new_version, how)
+        lost = _lost_values(made, logged if logs else None)
+        if lost:
+            logged |= lost
+            continue
         needed = check_access(
-            forward,
-            adjoint,
-            activity,
+            made.kernel,
+            made.adjoint,
+            made.activity,
             in_place=how.in_place,
             divisible=divisible,
-            versions=primal.versions,
+            loggable=loggable,
+            versions=made.internal,
+            races_of=None if new_version is None else kernel,
+            logged=logged,
         )
-        if not needed.between:
-            return Adjoint(adjoint, needed.before, needed.conditions, forward, primal.versions)
+        if not needed.between and not needed.logged:
+            asked = made.kernel if new_version is None else kernel
+            return Adjoint(made.adjoint, needed.before, needed.conditions, asked, made.internal)
         assert new_version is not None
+        logged |= needed.logged
         divided |= dict.fromkeys(needed.between)
-        primal = with_versions(kernel, divided, new_version)
+        primal = with_versions(kernel, divided, new_version) if divided else primal
 
 
-def _differentiated(primal: Versioned, how: _How) -> tuple[Kernel, Kernel, Activity]:
-    """Return a kernel as it was differentiated, its adjoint, and what derivatives flow through."""
+class _Differentiated(NamedTuple):
+    """A kernel as it was differentiated, its adjoint, and what derivatives flow through.
+
+    `internal`: memories of the adjoint's own.
+    """
+
+    kernel: Kernel
+    adjoint: Kernel
+    activity: Activity
+    internal: frozenset[Mem]
+
+
+def _differentiated(
+    primal: Versioned, logged: set[Load | Atomic], new_copy: NewVersion | None, how: _How
+) -> _Differentiated:
+    """Return the adjoint of a kernel in which these loads are logged."""
     # 1. The adjoint of the primal, whole: all forward code and all saves are emitted, and dead-code
     # elimination removes what no derivative reads. Only then is it known how much each loop saves.
-    kernel = _rename_temps(primal.kernel)
+    logs = Logged(_rename_temps(primal.kernel))
+    if logged and new_copy is not None:
+        logs = log_loads(logs.kernel, logged, primal.before, new_copy)
+    kernel, internal = logs.kernel, primal.versions | logs.copies
     activity = Activity(kernel, frozenset() if how.detached else None)
-    work = _Reverser(kernel, activity, primal.versions, again=how.again)
+    work = _Reverser(logs, activity, internal, again=how.again)
     check_custom_rules(kernel, activity)
-    adjoint = eliminate_dead_code(work.kernel(), primal.versions)
+    adjoint = eliminate_dead_code(work.kernel(), internal)
     # 2. Loops that would save too much are reversed in segments, by a second run of the same reversal.
     # Most kernels have none, so the common case pays for one run.
     split = too_long(adjoint, work.loop_of)
     if split:
-        work = _Reverser(kernel, activity, primal.versions, again=how.again)
+        work = _Reverser(logs, activity, internal, again=how.again)
         work.split = split
-        adjoint = eliminate_dead_code(work.kernel(), primal.versions)
-    # 3. The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
-    _refuse_lost(adjoint)
-    return kernel, adjoint, activity
+        adjoint = eliminate_dead_code(work.kernel(), internal)
+    # The checks look at the finished adjoint: what dead-code elimination removed cannot be a fault.
+    return _Differentiated(kernel, adjoint, activity, internal)
 
 
 class _Reverser(Reverser):
     """Emits the adjoint of a whole kernel, task by task, with gradients for its temporaries."""
 
     def __init__(
-        self, kernel: Kernel, activity: Activity, versions: frozenset[Mem], *, again: bool
+        self, logs: Logged, activity: Activity, versions: frozenset[Mem], *, again: bool
     ) -> None:
+        kernel = logs.kernel
         super().__init__(Builder(kernel.span), activity.values)
         self.builder.is_inner = again
+        self.logs = logs
         self.versions = versions
         self.defs = definitions(kernel)
         self.primal = kernel
@@ -255,7 +303,8 @@ class _Reverser(Reverser):
         with self.builder:
             # Temporaries live for one launch only, so the adjoint first computes all of them again, and
             # then starts their gradients from 0 (or from the seed).
-            again = [t for t in k.tasks if writes_temps(t, self.versions)]
+            copying = self.logs.copying
+            again = [t for t in k.tasks if writes_temps(t, self.versions) and t not in copying]
             tasks = [replay(t, self.versions) for t in again]
             if self.temp_grads:
                 tasks.append(self._clear_temps())
@@ -264,7 +313,8 @@ class _Reverser(Reverser):
             # Tasks run one after the other with a barrier between them, so their adjoints do in reverse
             # order.
             for t in reversed(k.tasks):
-                tasks += self.task(t)
+                if t not in copying:
+                    tasks += self.task(t)
         args = k.args if self.seed is None else (*k.args, self.seed)
         return Kernel(f"{k.name}_grad", args, tuple(self.new_mems), tuple(tasks), k.span)
 
@@ -283,15 +333,32 @@ class _Reverser(Reverser):
         self.winners = self._winners(task)
         # Which lane won is known only when all have run, hence a task of its own before the adjoint.
         before = self._find_winners(task) if self.winners else []
+        log = self.logs.logs.get(task)
+        if log is not None:
+            # Copies are filled where they are used, so that tasks share them.
+            before += [replay(t, self.versions) for t in log.copies]
         bounds, axes = self._enter(task)
         with self.builder.block() as stmts:
             self.lane = self._lane(task, axes)
             # Lanes of a parallel loop are independent (`access_rules` refuses others), so the adjoint
             # of the loop is the adjoint of each lane, in any order. Only sums into shared gradients
             # meet, and addition commutes.
+            if log is not None:
+                self._fill(log)
             self.forward(task.body, save=True)
             self.backward(task.body, {})
         return [*before, task.replace(axes=axes, bounds=bounds, body=Block(stmts))]
+
+    def _fill(self, log: TaskLog) -> None:
+        """Emit the code that logs what the loads of a lane find."""
+        b = self.builder
+        counting = Rewriter(dict(self.env)).block(log.counting)
+        logging = Rewriter(dict(self.env)).block(log.logging)
+        b.stmts += counting.stmts
+        for mem, size in zip(log.logs, counting.yields, strict=True):
+            b.add(Alloca(mem, size, b.span))
+        b.stmts += logging.stmts
+        self.logged = log.places
 
     def _enter(self, task: Task) -> tuple[Block, tuple[Value, ...]]:
         """Return bounds and axes for a task that runs the same lanes."""
@@ -412,18 +479,46 @@ class _TempCopier(Rewriter):
         return t.replace(axes=axes, bounds=bounds, body=self.block(t.body))
 
 
-def _refuse_lost(adjoint: Kernel) -> None:
-    """Refuse an adjoint that needs the old value of an atomic, which cannot be recomputed."""
-    lost = [
-        AutodiffError(
-            f"the gradient needs the old value of {s.mem.name} that this atomic returned, which "
-            "is not there any more",
-            s.span,
-            hint="store it into a field of its own, and read it there in a later launch",
-        )
-        for t in adjoint.tasks
-        for s in task_statements(t)
-        if isinstance(s, Load) and s.mem.kind == "lost"
-    ]
-    if lost:
-        raise together(lost)
+class _LostValueError(Exception):
+    """No adjoint of this form finds what an atomic returned; `refusal` is the error for the user."""
+
+    def __init__(self, refusal: AutodiffError) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def _lost_values(made: _Differentiated, logged: set[Load | Atomic] | None) -> set[Atomic]:
+    """Return the atomics whose old values an adjoint needs, which a log can have.
+
+    Args:
+        made: a kernel and its adjoint.
+        logged: what is logged already; None: nothing may be.
+
+    Raises:
+        _LostValueError: a value can not be recomputed.
+    """
+    # Statements in order return the same numbers again; lanes need not.
+    serial = () if logged is None else [t for t in made.kernel.tasks if not t.axes]
+    inside = [s for t in serial for s in task_statements(t) if isinstance(s, Atomic)]
+    known = {s.origin for s in inside if can_have_versions(s.mem)}
+    found: set[Atomic] = set()
+    refused: list[AutodiffError] = []
+    for s in (s for t in made.adjoint.tasks for s in task_statements(t)):
+        if not isinstance(s, Load) or s.mem.kind != "lost":
+            continue
+        if isinstance(s.origin, Atomic) and s.origin in known - (logged or set()):
+            found.add(s.origin)
+        else:
+            refused.append(_lost_value(s))
+    if refused:
+        raise _LostValueError(together(refused))
+    return found
+
+
+def _lost_value(s: Load) -> AutodiffError:
+    return AutodiffError(
+        f"the gradient needs the old value of {s.mem.name} that this atomic returned, which "
+        "is not there any more",
+        s.span,
+        hint="store it into a field of its own, and read it there in a later launch",
+    )

@@ -110,14 +110,14 @@ def _refused_when_saved(kernel: Kernel, *, may_split: bool) -> Iterator[Autodiff
 
 def _refused(kernel: Kernel) -> tuple[AutodiffError, ...]:
     try:
-        reverse(kernel, relaxed=True, in_place=True, new_version=lambda m, _: _stand_in(m))
+        reverse(kernel, relaxed=True, in_place=True, new_version=_stand_in)
     except AutodiffError as error:
         return error.parts
     return ()
 
 
-def _stand_in(mem: Mem) -> Mem:
+def _stand_in(mem: Mem, number: int = 0, *, with_grad: bool = True) -> Mem:
     """Return a memory like the field that would take the place of a temporary, or hold a version."""
     same = mem.name, mem.dtype, mem.rank, mem.shape
-    grad = Mem(*same, is_grad=True) if mem.dtype.is_float else None
+    grad = Mem(*same, is_grad=True) if with_grad and mem.dtype.is_float else None
     return Mem(*same, grad=grad)

@@ -15,10 +15,12 @@ run: that first computes the versions again, from the state before the launch, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from diffsim.errors import Span
+from diffsim.ir.builder import Builder
 from diffsim.ir.nodes import (
     Block,
     Const,
@@ -35,10 +37,14 @@ from diffsim.ir.nodes import (
 from diffsim.ir.traversal import Rewriter, task_statements
 from diffsim.ir.types import i32, i64
 from diffsim.passes.analysis.access_order import Section, sections_of
-from diffsim.passes.analysis.regions import must_write
+from diffsim.passes.analysis.regions import Region, Row, must_write
 
-NewVersion = Callable[[Mem, int], Mem]
-"""Allocates version k of a memory: one of the same type and shape, with a gradient if it has one."""
+
+class NewVersion(Protocol):
+    """Allocates memories like one: of the same type and shape, with a gradient if it has one."""
+
+    def __call__(self, mem: Mem, number: int, *, with_grad: bool = True) -> Mem:
+        """Return memory `number` of those with a gradient, or of those without."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,12 @@ class Versioned:
     Attributes:
         kernel: computes the same.
         versions: the memories made for it, which live for one launch of its adjoint.
+        before: for each version the memory that its task starts from.
     """
 
     kernel: Kernel
-    versions: frozenset[Mem]
+    versions: frozenset[Mem] = frozenset()
+    before: Mapping[Mem, Mem] = field(default_factory=dict)
 
 
 def can_have_versions(mem: Mem) -> bool:
@@ -81,16 +89,16 @@ def with_versions(kernel: Kernel, mems: Iterable[Mem], new_version: NewVersion) 
         for m in written:
             old = work.start(m, body)
             if (m, number) not in whole:
-                tasks.append(_copy(old, work.written[m], task.span))
+                tasks.append(copy_task(old, work.written[m], task.span))
         tasks.append(work.task(task))
         work.finish(written)
     # What the kernel leaves is the last version.
     for m in chosen:
-        tasks.append(_copy(work.now[m], m, kernel.span))
-    made = tuple(work.made)
+        tasks.append(copy_task(work.now[m], m, kernel.span))
+    made = tuple(work.before)
     with_grads = (*made, *(m.grad for m in made if m.grad is not None))
     renamed = kernel.replace(mems=(*kernel.mems, *made), tasks=tuple(tasks))
-    return Versioned(renamed, frozenset(with_grads))
+    return Versioned(renamed, frozenset(with_grads), work.before)
 
 
 class _Renamer(Rewriter):
@@ -99,13 +107,13 @@ class _Renamer(Rewriter):
     Attributes:
         now: the version that each memory has before the task (itself, if no task has written it yet).
         written: the new version of each memory that the task writes.
-        made: all versions.
+        before: all versions, and which one each follows.
     """
 
     def __init__(self, kernel: Kernel, new_version: NewVersion) -> None:
         super().__init__()
         self.now: dict[Mem, Mem] = {m: m for m in kernel.mems}
-        self.made: list[Mem] = []
+        self.before: dict[Mem, Mem] = {}
         self._new_version = new_version
         self.written: dict[Mem, Mem] = {}
         self._count: dict[Mem, int] = {}
@@ -115,7 +123,7 @@ class _Renamer(Rewriter):
         """Give a memory that the task writes a new version, and return the old one."""
         number = self._count[mem] = self._count.get(mem, 0) + 1
         new = self.written[mem] = self._new_version(mem, number)
-        self.made.append(new)
+        self.before[new] = self.now[mem]
         for load in body.loads.get(mem, ()):
             # A load that precedes all writes of its element reads what was there before the task; another
             # one, what its own iteration has written. The access rules refuse what is in between.
@@ -148,20 +156,43 @@ def clear(mem: Mem, span: Span) -> Task:
     return _for_each_element(mem, span, lambda axes: [Store(mem, axes, zero(mem.dtype), span)])
 
 
-def _copy(old: Mem, new: Mem, span: Span) -> Task:
-    """Return a task that copies all elements."""
+def copy_task(old: Mem, new: Mem, span: Span, rows: Region = frozenset()) -> Task:
+    """Return a task that copies all elements, or those within some rows."""
     v = Value(old.dtype, old.name)
     return _for_each_element(
-        old, span, lambda axes: [Load(v, old, axes, span), Store(new, axes, v, span)]
+        old, span, lambda axes: [Load(v, old, axes, span), Store(new, axes, v, span)], rows
     )
 
 
 def _for_each_element(
-    mem: Mem, span: Span, body: Callable[[tuple[Value, ...]], list[Stmt]]
+    mem: Mem,
+    span: Span,
+    body: Callable[[tuple[Value, ...]], list[Stmt]],
+    rows: Region = frozenset(),
 ) -> Task:
     assert mem.shape is not None
     # The type of indices elsewhere: 32 bits unless there are more elements than they count.
     integer = i64 if max(mem.shape, default=0) >= 2**31 else i32
-    axes = tuple(Value(integer, "i") for _ in mem.shape)
-    ends = tuple(Const(integer, end) for n in mem.shape for end in (0, n))
-    return Task(axes, Block([], ends), Block(body(axes)), span)
+    fixed = {r.axis: r for r in rows}
+    axes = {k: Value(integer, "i") for k in range(len(mem.shape)) if k not in fixed}
+    sizes = [mem.shape[k] for k in axes]
+    b = Builder(span)
+    with b.block() as index_code:
+        index = tuple(axes.get(k) or _row_index(b, fixed[k]) for k in range(len(mem.shape)))
+    ends: list[Value] = [Const(integer, end) for n in sizes for end in (0, n)]
+    loops = tuple(axes.values())
+    with b.block() as limits:
+        if fixed and not loops:
+            loops, ends = (Value(integer, "i"),), [Const(integer, 0), Const(integer, 1)]
+        # A launch that accesses no element of a row may be given the number of one that does not exist.
+        for k, r in fixed.items():
+            row = _row_index(b, r)
+            exists = b.named("and", b.named("ge", row, 0), b.named("lt", row, mem.shape[k]))
+            ends[1] = b.named("select", exists, ends[1], Const(integer, 0))
+    return Task(loops, Block(limits, tuple(ends)), Block([*index_code, *body(index)]), span)
+
+
+def _row_index(b: Builder, row: Row) -> Value:
+    if row.argument is None:
+        return Const(i32, row.shift)
+    return b.named("add", row.argument, b.const(row.shift, row.argument.type))

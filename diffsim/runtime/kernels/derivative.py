@@ -25,6 +25,7 @@ from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.passes.autodiff.activity import Activity, read_after_leak
 from diffsim.passes.autodiff.reverse import Adjoint
 from diffsim.passes.autodiff.split_tasks import with_advice
+from diffsim.passes.forms.task_versions import NewVersion
 from diffsim.runtime import compiler
 from diffsim.runtime.executable import Executable, same_error
 from diffsim.runtime.fields.adjoints import is_lent
@@ -73,7 +74,7 @@ class _Differentiate(Protocol):
         relaxed: bool,
         detached: bool,
         in_place: bool,
-        new_version: Callable[[Mem, int], Mem],
+        new_version: NewVersion,
     ) -> Adjoint: ...
 
 
@@ -108,7 +109,7 @@ class Derivative:
         self.variants: dict[Any, Any] = {}
         self._origin = origin
         # Strong references, the only ones: the IR refers to fields weakly.
-        self._versions: dict[tuple[Mem, int], Field] = {}
+        self._versions: dict[tuple[Mem, int, bool], Field] = {}
 
     def instrumented(self, instrumentation: Instrumentation) -> Derivative:
         """Make the same derivative, to be compiled from a changed IR."""
@@ -174,13 +175,16 @@ class Derivative:
             ) from None
 
     def _made(self, *, relaxed: bool) -> Adjoint:
-        return _DIFFERENTIATE[self.mode.direction](
+        made = _DIFFERENTIATE[self.mode.direction](
             self.specialization.ir,
             relaxed=relaxed,
             detached=self.mode.is_detached,
             in_place=self.mode.is_in_place,
             new_version=self._new_version,
         )
+        # Forms that came to nothing have left theirs.
+        self._versions = {k: f for k, f in self._versions.items() if f._mem in made.versions}
+        return made
 
     @locked_cached_property
     def refusal(self) -> AutodiffError | None:
@@ -196,7 +200,10 @@ class Derivative:
         if self._origin is not None:
             return self._origin.has_versions(mem)
         used = self._differentiated.versions
-        return any(m is mem and f._mem in used for (m, _), f in self._versions.items())
+        return any(
+            m is mem and with_grad and f._mem in used
+            for (m, _, with_grad), f in self._versions.items()
+        )
 
     @property
     def version_bytes(self) -> int:
@@ -212,15 +219,15 @@ class Derivative:
         checks = self.checks
         return checks is None or not any(c.on_saving_tape for c in checks.conditions)
 
-    def _new_version(self, mem: Mem, number: int) -> Mem:
-        """Allocate a version of a field's memory, which holds values while the derivative runs."""
-        made = self._versions.get((mem, number))
+    def _new_version(self, mem: Mem, number: int, *, with_grad: bool = True) -> Mem:
+        """Allocate a memory like a field's, which holds values while the derivative runs."""
+        made = self._versions.get((mem, number, with_grad))
         if made is None:
             f: Field = mem.handle()
-            made = self._versions[mem, number] = Field(
+            made = self._versions[mem, number, with_grad] = Field(
                 f.dtype, f.element, name=mem.name, soa=f.soa, is_grad=f.is_grad
             )
-            if mem.grad is not None:
+            if with_grad and mem.grad is not None:
                 made.add_grad()
             made.place(f.shape, f._order)
             # No gradient of the user's, so no tape has to clear it.
