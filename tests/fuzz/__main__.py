@@ -26,6 +26,7 @@ from tests.fuzz import (
     recomputed,
     rewrites,
     slices,
+    sparse,
     tangents,
     tensors,
     wide,
@@ -78,6 +79,8 @@ def tries(seed, on_cuda, in_order=False):
         for how in HOWS
     ]
     ways.append(("lifted", functools.partial(programs.lifted, seed=seed)))
+    if seed % 16 in (0, 4):
+        ways.append(("sparse", functools.partial(sparse.verdict, seed=seed)))
     return (rewrites if seed % 8 == 4 else programs).make(seed), ways
 
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from diffsim.ad.jacobians.arguments import Mask, either, need_step, subject
+from diffsim.ad.jacobians.dependence import found_pattern
 from diffsim.ad.jacobians.differences import columns
 from diffsim.ad.jacobians.program import Program
 from diffsim.ad.jacobians.rows import by_rows
-from diffsim.lang.host.signatures import checked, need_whole
+from diffsim.ad.jacobians.sparse import SparseMatrix, given_pattern, scipy_sparse, wanted_rows
+from diffsim.errors import FieldError, Span, shown
+from diffsim.lang.host.signatures import checked, need_bool, need_whole
 from diffsim.runtime.fields.field import Field
 
-Jacobians = dict[tuple[Field, Field], np.ndarray]
+Pair = tuple[Field, Field]
+
+
+class Jacobians(dict[Pair, Any]):
+    """A matrix for each pair (input, output).
+
+    Attributes:
+        passes: how many passes over the recorded program computed them, with the test of a sparse one.
+        runs: how many times the program ran again, for differences or for a sparsity pattern.
+    """
+
+    def __init__(self, matrices: Mapping[Pair, Any], program: Program) -> None:
+        super().__init__(matrices)
+        self.passes = program.passes
+        self.runs = program.runs
 
 
 @checked
@@ -25,6 +40,8 @@ def jacobian(
     *,
     input_output_mask: Mask = None,
     max_outputs_per_var: int | None = None,
+    sparsity: Any = None,
+    sparse: bool = False,
     max_outputs: int | None = None,
 ) -> Jacobians:
     """Compute the derivatives of all outputs with respect to all inputs in reverse mode.
@@ -36,16 +53,53 @@ def jacobian(
         outputs: fields with gradients that it writes.
         input_output_mask: the pairs (input, output) to compute, by name, number or field; None: all.
         max_outputs_per_var: how many components of each output are differentiated at most (0 or None: all).
-        max_outputs: the same.
+        sparsity: where derivatives may differ from 0: "auto" to find it out by runs of the function;
+            a matrix, or one for each pair. Outputs that depend on no input together then share a pass.
+            None: one pass for each component of the outputs.
+        sparse: return matrices of SciPy (`csr_array`); the sparsity is found out unless it is given.
+        max_outputs: the same as `max_outputs_per_var`.
 
     Returns:
         For each pair (input, output) an array with a row for each component of the output, and a
         column for each component of the input, in the order of `to_numpy`; NaN in rows left out.
+
+    Raises:
+        AutodiffError: there is no gradient; a derivative is outside of the pattern that was given.
     """
     most = either(max_outputs_per_var, max_outputs)
     need_whole(most, "max_outputs_per_var")
+    need_bool(sparse, "sparse")
+    if isinstance(sparsity, str) and sparsity != "auto":
+        raise FieldError(
+            f"sparsity={shown(sparsity)} is not possible",
+            Span.of_caller(),
+            hint='it is "auto", a matrix, or a dictionary {(x, y): matrix}',
+        )
+    if sparse:
+        scipy_sparse()
+        sparsity = "auto" if sparsity is None else sparsity
     with Program(subject(function, inputs, outputs, input_output_mask)) as program:
-        return by_rows(program, most)
+        if sparsity is None:
+            return Jacobians(by_rows(program, most), program)
+        return _sparse(program, sparsity, most, sparse)
+
+
+def _sparse(program: Program, sparsity: Any, most: int | None, sparse: bool) -> Jacobians:
+    """Return the Jacobian by a pattern."""
+    wanted = wanted_rows(program, most)
+    if isinstance(sparsity, str):
+        # More runs than rows would be no gain.
+        pattern = found_pattern(program, int(wanted.sum()))
+    else:
+        pattern = given_pattern(program, sparsity)
+    if pattern is None:
+        dense = by_rows(program, most)
+        made = {pair: scipy_sparse().csr_array(m) for pair, m in dense.items()} if sparse else dense
+        return Jacobians(made, program)
+    matrix = SparseMatrix(program, pattern, wanted)
+    matrix.compute()
+    form = matrix.scipy if sparse else matrix.dense
+    return Jacobians({(i, o): form(i, o) for i, o in program.pairs}, program)
 
 
 @checked
@@ -74,4 +128,4 @@ def jacobian_fd(
     need_step(eps)
     need_whole(most, "max_inputs_per_var")
     with Program(subject(function, inputs, outputs, input_output_mask)) as program:
-        return columns(program, "central", eps, most)
+        return Jacobians(columns(program, "central", eps, most), program)

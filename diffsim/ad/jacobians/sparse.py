@@ -1,0 +1,176 @@
+"""Sparse Jacobians: a pattern, coloured passes, and a test that the pattern lacks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from diffsim.ad.jacobians.arguments import limit, offsets
+from diffsim.ad.jacobians.coloring import Pattern, colours_of, pattern_of
+from diffsim.ad.jacobians.comparison import component
+from diffsim.ad.jacobians.program import Program, precision, size
+from diffsim.errors import AutodiffError, FieldError, Span, shown
+from diffsim.runtime.fields.field import Field
+
+_RELATIVE = {4: 1e-3, 8: 1e-9}  # by bytes: rounding of sums over rows
+
+
+class SparseMatrix:
+    """The Jacobian of all outputs by all inputs: a pattern, and the numbers in its places."""
+
+    def __init__(self, program: Program, pattern: Pattern, rows: np.ndarray) -> None:
+        self.program = program
+        self.pattern = pattern
+        self.wanted = rows  # whether each row is to be computed
+        self.numbers = np.full(len(pattern.columns), np.nan)
+
+    def compute(self) -> None:
+        """Run one backward pass for each colour, and one more that tests the result."""
+        colours = colours_of(self._wanted_pattern())
+        row_of = self.pattern.rows
+        for colour in range(int(colours.max(initial=-1)) + 1):
+            gradient = self._pull((colours == colour).astype(float))
+            # Of the rows in this pass one at most has the column in its pattern.
+            here = colours[row_of] == colour
+            self.numbers[here] = gradient[self.pattern.columns[here]]
+        self._test()
+
+    def _wanted_pattern(self) -> Pattern:
+        """Return the pattern with the rows emptied that are not to be computed."""
+        keep = self.wanted[self.pattern.rows]
+        shape = len(self.wanted), self.pattern.width
+        return pattern_of(self.pattern.rows[keep], self.pattern.columns[keep], shape)
+
+    def _pull(self, weights: np.ndarray) -> np.ndarray:
+        """Return the gradient of all inputs for these weights of all outputs."""
+        starts = offsets(self.program.outputs)
+        seeds = {o: weights[starts[o] : starts[o] + size(o)] for o in self.program.outputs}
+        found = self.program.pull_back({o: w for o, w in seeds.items() if w.any()})
+        return np.concatenate([found[i] for i in self.program.inputs])
+
+    def _test(self) -> None:
+        """Raise AutodiffError if derivatives are outside of the pattern.
+
+        Random weights of the rows: a pass must give what the matrix gives. A derivative that is missing
+        shows in its column, with probability 1.
+        """
+        if not self.wanted.any():
+            return
+        rng = np.random.default_rng(0)
+        weights = np.where(self.wanted, rng.standard_normal(len(self.wanted)), 0.0)
+        by_pass = self._pull(weights)
+        terms = weights[self.pattern.rows] * np.where(
+            self.wanted[self.pattern.rows], self.numbers, 0.0
+        )
+        width = self.pattern.width
+        sums = np.bincount(self.pattern.columns, terms, width)
+        sizes = np.bincount(self.pattern.columns, np.abs(terms), width)
+        fields = (*self.program.inputs, *self.program.outputs)
+        allowed = _RELATIVE[precision(fields)] * np.maximum(
+            sizes, np.abs(by_pass).max(initial=0) * 1e-6
+        )
+        with np.errstate(invalid="ignore"):
+            same = np.abs(by_pass - sums) <= allowed
+        wrong = np.flatnonzero(~same & ~(np.isnan(by_pass) & np.isnan(sums)))
+        if len(wrong):
+            raise AutodiffError(
+                f"the sparsity pattern lacks derivatives with respect to {self._input(int(wrong[0]))}",
+                Span.of_caller(),
+                hint='let it be found: sparsity="auto"; a pattern has all places that may differ from 0',
+            )
+
+    def _input(self, column: int) -> str:
+        starts = offsets(self.program.inputs)
+        f = max((f for f in self.program.inputs if starts[f] <= column), key=starts.__getitem__)
+        return component(f, column - starts[f])
+
+    # ---- one pair
+
+    def _part(self, i: Field, o: Field) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows, columns and numbers of the places of one pair."""
+        top = offsets(self.program.outputs)[o]
+        left = offsets(self.program.inputs)[i]
+        rows, columns = self.pattern.rows - top, self.pattern.columns - left
+        here = (rows >= 0) & (rows < size(o)) & (columns >= 0) & (columns < size(i))
+        return rows[here], columns[here], self.numbers[here]
+
+    def dense(self, i: Field, o: Field) -> np.ndarray:
+        """Return the matrix of a pair; NaN in rows that were left out."""
+        made = np.zeros((size(o), size(i)))
+        rows, columns, numbers = self._part(i, o)
+        made[rows, columns] = numbers
+        top = offsets(self.program.outputs)[o]
+        made[~self.wanted[top : top + size(o)]] = np.nan
+        return made
+
+    def scipy(self, i: Field, o: Field) -> Any:
+        """Return the matrix of a pair for SciPy; NaN in the places of rows that were left out."""
+        rows, columns, numbers = self._part(i, o)
+        return scipy_sparse().csr_array((numbers, (rows, columns)), shape=(size(o), size(i)))
+
+
+def scipy_sparse() -> Any:
+    """Return SciPy's module of sparse matrices; FieldError if there is none."""
+    try:
+        import scipy.sparse as module  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        raise FieldError(
+            "sparse=True gives matrices of SciPy, which is not installed",
+            Span.of_caller(),
+            hint='pip install "diffsim[sparse]", or leave sparse=True out for arrays of NumPy',
+        ) from None
+    return module
+
+
+def wanted_rows(program: Program, most: int | None) -> np.ndarray:
+    """Return for each component of the outputs whether it is to be differentiated."""
+    parts = [np.arange(size(o)) < limit(o, most) for o in program.outputs]
+    return np.concatenate(parts)
+
+
+# ---- given patterns
+
+
+def given_pattern(program: Program, sparsity: Any) -> Pattern:
+    """Return a pattern that the user gave: a matrix for each pair, or one for the only pair."""
+    pairs = [(i, o) for i in program.inputs for o in program.outputs]
+    if not isinstance(sparsity, Mapping):
+        if len(pairs) > 1:
+            raise FieldError(
+                f"there are {len(pairs)} pairs of inputs and outputs, and one pattern",
+                Span.of_caller(),
+                hint="write sparsity={(x, y): pattern}; pairs without one are 0",
+            )
+        sparsity = {pairs[0]: sparsity}
+    top, left = offsets(program.outputs), offsets(program.inputs)
+    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for pair, matrix in sparsity.items():
+        if pair not in pairs:
+            raise FieldError(
+                f"{shown(pair)} is no pair (input, output) of this Jacobian",
+                Span.of_caller(),
+                hint="write sparsity={(x, y): pattern} with the fields themselves",
+            )
+        i, o = pair
+        r, c = _places(matrix, (size(o), size(i)))
+        rows.append(r + top[o])
+        columns.append(c + left[i])
+    shape = sum(map(size, program.outputs)), sum(map(size, program.inputs))
+    return pattern_of(np.concatenate(rows), np.concatenate(columns), shape)
+
+
+def _places(matrix: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    found = matrix if hasattr(matrix, "nonzero") else None
+    if found is None or tuple(found.shape) != shape:
+        what = f"has the shape {tuple(found.shape)}" if found is not None else shown(matrix)
+        raise FieldError(
+            f"a pattern is a matrix of shape {shape}, not 0 where a derivative may be; this one {what}"
+            if found is not None
+            else f"a pattern is a matrix of shape {shape}, not {what}",
+            Span.of_caller(),
+            hint="a row for each component of the output, a column for each of the input",
+        )
+    rows, columns = found.nonzero()
+    return np.asarray(rows, np.int64), np.asarray(columns, np.int64)
