@@ -265,7 +265,7 @@ class DiffsimError(UserError):
 def _error_of(cls: type[DiffsimError], args: tuple[Any, ...]) -> DiffsimError:
     """Rebuild a pickled error; its attributes are set after this."""
     # Python allows `B.__new__(cls)` only for the built-in class whose memory layout cls has, such as
-    # SyntaxError. `cls.__new__` may be found in another base, so the layout's class is searched for.
+    # NameError. `cls.__new__` may be found in another base, so the layout's class is searched for.
     native: Any = cls
     while "__new__" not in vars(native):
         native = native.__base__
@@ -275,12 +275,9 @@ def _error_of(cls: type[DiffsimError], args: tuple[Any, ...]) -> DiffsimError:
     return error
 
 
-class KernelSyntaxError(DiffsimError, SyntaxError):
+# No SyntaxError: IPython formats those in its own way, with its own frames, and asks them for no text.
+class KernelSyntaxError(DiffsimError):
     """A statement or expression that the kernel language does not have."""
-
-    # SyntaxError's own __str__ may append a file and a line, which the text has already.
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class KernelNameError(DiffsimError, NameError):

@@ -67,7 +67,10 @@ def show_op_names() -> str:
 
 PEERS = ROOT / "tools" / "peers"
 _ATTRIBUTES = {"Attributes of fields": peer_names.FIELDS, "Attributes of tapes": peer_names.TAPES}
-_OPTIONS = {"Options of ti.init": peer_names.OPTIONS}
+_OPTIONS = {
+    "Options of ti.init": peer_names.OPTIONS,
+    "Options of ti.init that only tune": peer_names.TUNING,
+}
 TABLES = {
     "taichi": peer_names.TAICHI | _ATTRIBUTES | _OPTIONS,
     "warp": peer_names.WARP | _ATTRIBUTES,

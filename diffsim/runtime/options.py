@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffsim.backends.cuda.codegen import BLOCK_DIM
-from diffsim.errors import FieldError, Span, shown
+from diffsim.errors import FieldError, Span, shown, warn
 from diffsim.ir.types import ScalarType, f32, f64, i32, i64
 from diffsim.ir.verifier import is_block_dim
 from diffsim.lang.host import peer_names
@@ -103,12 +103,23 @@ def parse(given: dict[str, Any]) -> Options:
     # The environment is read at each `ds.init`, so that tests and notebooks can change it.
     options = of_environment()
     threads_of_environment()  # a wrong value is reported here, rather than at some launch
+    tuning = [n for n in given if n in peer_names.TUNING_OF_INIT and n not in Options.__slots__]
     for name, value in given.items():
+        if name in tuning:
+            continue
         # A misspelt option would be ignored silently.
         if name not in Options.__slots__:
             raise FieldError(f"ds.init has no option {name}", Span.of_caller(), hint=_advice(name))
         setattr(options, name, _choice(name, value) if name in _CHOICES else _value(name, value))
+    if tuning:
+        _warn_of(tuning)
     return options
+
+
+def _warn_of(tuning: list[str]) -> None:
+    """Warn of options of Taichi that tune what diffsim does by itself: no number depends on them."""
+    instead = "; ".join(f"{name}: {peer_names.TUNING_OF_INIT[name]}" for name in tuning)
+    warn(f"options of ti.init that have no effect here ({instead})", UserWarning)
 
 
 def _advice(name: str) -> str:

@@ -163,6 +163,13 @@ def test_a_notebook_shows_its_cell_only(cpu):
     assert len(lines) < 9
 
 
+def test_no_error_is_one_that_notebooks_format_themselves():
+    """IPython does not ask a SyntaxError for its text, and shows its own frames."""
+    kinds = [k for k in vars(ds.errors).values() if isinstance(k, type)]
+    assert ds.KernelSyntaxError in kinds
+    assert not any(issubclass(k, SyntaxError) for k in kinds)
+
+
 def test_an_error_may_be_raised_again(cpu):
     try:
         overflow()

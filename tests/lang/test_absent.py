@@ -15,7 +15,7 @@ ALL = (EXACT, FAMILIES, peer_names.OF_FIELDS, peer_names.OF_TAPES, peer_names.KE
 def test_a_name_that_is_not_there(name):
     with pytest.raises(AttributeError, match=re.escape(EXACT[name])):
         getattr(ds, name)
-    assert name not in dir(ds.ad)
+    assert name not in dir(ds.ad) or f"ds.ad.{name}" in EXACT[name]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -32,6 +32,26 @@ def test_what_is_recommended_is_there():
             thing = ds
             for part in path.strip(".").split("."):
                 thing = getattr(thing, part)
+
+
+def test_options_that_only_tune(cpu):
+    """One warning for all, with what happens instead; the options of diffsim's own are taken."""
+    tuning = dict.fromkeys(peer_names.TUNING_OF_INIT, 3)
+    with pytest.warns(UserWarning, match="no effect here") as caught:
+        ds.init(arch=ds.cpu, default_fp=ds.f64, **tuning)
+    (warning,) = caught
+    for name, instead in peer_names.TUNING_OF_INIT.items():
+        assert f"{name}: {instead}" in str(warning.message)
+    assert warning.filename == __file__
+    assert ds.runtime.session.session.options.default_fp is ds.f64
+
+
+@pytest.mark.parametrize("name", peer_names.OF_INIT)
+def test_options_that_mean_something(cpu, name):
+    assert name not in peer_names.TUNING_OF_INIT
+    with pytest.raises(ds.FieldError, match=f"no option {name}") as caught:
+        ds.init(advanced_optimization=False, **{name: True})
+    assert caught.value.hint == peer_names.OF_INIT[name]
 
 
 @pytest.mark.parametrize("name", peer_names.OF_FIELDS)

@@ -41,7 +41,8 @@ _TIMES = "measure with time.perf_counter() around launches and ds.sync()"
 _BRIDGES = "arrays go in and out without a copy by DLPack: torch.from_dlpack(x); x.from_numpy(array) copies"
 _FILL = "make the field and fill it: x = ds.field(ds.f32, shape=n); x.fill(1)"
 _OPERATORS = "write the operator: +, -, *, /, //, %, &, |, ^, <<, >>, ~"
-_COMPILED = "leave it out: the compiler decides"
+_COMPILER = "the compiler decides"
+_COMPILED = "leave it out: " + _COMPILER
 _SAMPLES = "make it of ds.random() or ds.randn()"
 _NOISE = "write the noise as a @ds.func"
 
@@ -249,39 +250,43 @@ KEYWORDS: dict[str, str] = {
 }
 """What to write for an argument of theirs."""
 
-OPTIONS: dict[str, str] = {
-    "ad_stack_size": "leave it out: loops save what their gradients need, however often they run",
-    "unrolling_limit": "leave it out: loops over ds.static may be long",
+TUNING: dict[str, str] = {
+    "ad_stack_size": "loops save what their gradients need, however often they run",
+    "unrolling_limit": "loops over ds.static may be long",
     "flatten_if advanced_optimization opt_level num_compile_threads force_scalarize_matrix real_matrix "
-    "real_matrix_scalarize dynamic_index packed half2_vectorization use_llvm": _COMPILED,
+    "real_matrix_scalarize dynamic_index packed half2_vectorization use_llvm": _COMPILER,
     "cfg_optimization cache_loop_invariant_global_vars move_loop_invariant_outside_if "
     "demote_dense_struct_fors detect_read_only lower_access simplify_after_lower_access simplify_before_lower_access "
-    "quant_opt_atomic_demotion quant_opt_store_fusion": _COMPILED,
+    "quant_opt_atomic_demotion quant_opt_store_fusion": _COMPILER,
     "make_block_local make_cpu_multithreading_loop make_thread_local make_mesh_block_local "
     "auto_mesh_local_default_occupacy demote_no_access_mesh_fors experimental_auto_mesh_local "
     "mesh_localize_all_attr_mappings mesh_localize_from_end_mapping mesh_localize_to_end_mapping "
-    "optimize_mesh_reordered_mapping": _COMPILED,
+    "optimize_mesh_reordered_mapping": _COMPILER,
     "default_cpu_block_dim cpu_block_dim_adaptive max_block_dim saturating_grid_dim gpu_max_reg cuda_stack_limit "
-    "vk_api_version allow_nv_shader_extension": "leave it out; default_gpu_block_dim sets the size of a GPU's blocks",
-    "device_memory_GB device_memory_fraction": "leave it out: fields take the memory that they need",
-    "log_level verbose verbose_kernel_launches": "leave it out: " + _LOGGING,
+    "vk_api_version allow_nv_shader_extension": "default_gpu_block_dim sets the size of a GPU's blocks",
+    "device_memory_GB device_memory_fraction": "fields take the memory that they need",
+    "log_level verbose verbose_kernel_launches": _LOGGING,
     "print_ir print_preprocessed_ir print_accessor_ir print_ir_dbg_info": "write print(kernel.ir())",
     "print_kernel_llvm_ir print_kernel_llvm_ir_optimized print_struct_llvm_ir print_kernel_asm print_kernel_amdgcn": (
         "write print(kernel.llvm()), or print(kernel.ptx())"
     ),
+    "kernel_profiler timeline": _TIMES,
+    "offline_cache_max_size_of_files offline_cache_cleaning_policy offline_cache_cleaning_factor": (
+        "what was not used for longest goes by itself"
+    ),
+}
+"""Options of `ti.init` that change no number: they have no effect, and what happens here instead."""
+
+OPTIONS: dict[str, str] = {
     "print_full_traceback": 'write traceback="full"',
     "check_out_of_bound": "write debug=True",
-    "kernel_profiler timeline": _TIMES,
     "gdb_trigger": "leave it out: start the program in a debugger",
     "short_circuit_operators": "leave it out: and, or stop early, as in Python",
     "default_up": "write ds.u32 or ds.u64 where it is meant",
-    "offline_cache_max_size_of_files offline_cache_cleaning_policy offline_cache_cleaning_factor": (
-        "leave it out: what was not used for longest goes by itself"
-    ),
     "enable_fallback": "write arch=[ds.cuda, ds.cpu], which takes the first that is there",
     "require_version": "leave it out; ds.__version__ is diffsim's own",
 }
-"""What to write for an option that `ti.init` has and `ds.init` has not."""
+"""What to write for another option that `ti.init` has and `ds.init` has not."""
 
 
 def _families(topics: Iterable[dict[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
@@ -300,7 +305,8 @@ EXACT, FAMILIES = _families([*TAICHI.values(), *WARP.values()])
 OF_FIELDS = _families([FIELDS])[0]
 OF_TAPES = _families([TAPES])[0]
 OF_INIT = _families([OPTIONS])[0]
-"""`FIELDS`, `TAPES` and `OPTIONS`, by name."""
+TUNING_OF_INIT = _families([TUNING])[0]
+"""`FIELDS`, `TAPES`, `OPTIONS` and `TUNING`, by name."""
 
 
 def advice_for(name: str) -> str | None:
