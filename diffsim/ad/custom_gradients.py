@@ -139,8 +139,8 @@ class _NestedRecorder(ForwardingRecorder, EnclosingRecorder):
     def append(self, entry: Entry) -> None:
         self.body.append(entry)
 
-    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
-        self.body.replaced(backward, inside)
+    def replaced(self, name: str, backward: Callable[[], Any], inside: Record) -> None:
+        self.body.replaced(name, backward, inside)
 
     def rolled_out(self, rollout: RolloutSummary) -> None:
         self.body.rolled_out(rollout)
@@ -208,7 +208,7 @@ class GradReplaced(Named):
         contents = _contents(given)
         if contents is not None:
             backward = _SameArguments(name, backward, given, contents)
-        outer.replaced(backward, inside.body.record)
+        outer.replaced(name, backward, inside.body.record)
         return result
 
     def grad(self, *args: Any, **kwargs: Any) -> None:

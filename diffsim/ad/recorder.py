@@ -98,7 +98,7 @@ class EnclosingRecorder(ABC):
         """Append an entry that no event of the runtime stands for."""
 
     @abstractmethod
-    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
+    def replaced(self, name: str, backward: Callable[[], Any], inside: Record) -> None:
         """Note a run of a function with a gradient of its own, and the record of its inside."""
 
     @abstractmethod
@@ -441,12 +441,19 @@ class TapeRecorder(EnclosingRecorder):
     def append(self, entry: Entry) -> None:
         self.recorded().append(entry)
 
-    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
+    def replaced(self, name: str, backward: Callable[[], Any], inside: Record) -> None:
         self.recorded().alive.update(inside.alive)
-        self.record.append(Replaced(backward, inside))
+        self.record.append(Replaced(backward, inside, name=name))
 
     def rolled_out(self, rollout: RolloutSummary) -> None:
         self.recorded().alive.update(rollout.alive)
         self.record.append(
-            Replaced(rollout.backward, [], rollout.read, rollout.written, by_user=False)
+            Replaced(
+                rollout.backward,
+                [],
+                rollout.read,
+                rollout.written,
+                name="checkpointed rollout",
+                by_user=False,
+            )
         )

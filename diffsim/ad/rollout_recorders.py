@@ -71,8 +71,8 @@ class RepeatRecorder(ForwardingRecorder, EnclosingRecorder):
     def append(self, entry: Entry) -> None:
         self.body.append(entry)
 
-    def replaced(self, backward: Callable[[], Any], inside: Record) -> None:
-        self.body.replaced(backward, inside)
+    def replaced(self, name: str, backward: Callable[[], Any], inside: Record) -> None:
+        self.body.replaced(name, backward, inside)
 
     def rolled_out(self, rollout: RolloutSummary) -> None:
         self.body.rolled_out(rollout)

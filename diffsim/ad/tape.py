@@ -21,13 +21,19 @@ from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
 from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
-from diffsim.ad.record.dot import draw
-from diffsim.ad.record.entries import Replaced, Scope, all_written
+from diffsim.ad.pictures.picture import (
+    PictureOptions,
+    TapePicture,
+    make_picture,
+    metadata_texts,
+    write_picture,
+)
+from diffsim.ad.record.entries import Replaced, all_written
 from diffsim.ad.record.entry import fields_of
-from diffsim.ad.record.overwrite_saves import Saved, TapeStats
 from diffsim.ad.record.past import Key, Past, is_worth_keeping, keep
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
+from diffsim.ad.record.scope import Scope
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay
@@ -40,6 +46,7 @@ from diffsim.ad.reverse.backward import (
 from diffsim.ad.reverse.inputs import check_cuts, mark_inputs, note_inputs
 from diffsim.ad.reverse.retain_grad import GradientRetainer, parse_retain_grad
 from diffsim.ad.reverse.seeds import check_loss, check_value, of_its_own, start_from
+from diffsim.ad.stats import TapeStats, stats_of
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host import peer_names
 from diffsim.lang.host.copying import refuse
@@ -49,15 +56,12 @@ from diffsim.lang.host.signatures import (
     is_one_of,
     need_bool,
     need_function,
-    need_path,
 )
 from diffsim.lang.host.source import check_runs
 from diffsim.lang.host.unsupported import no_attribute
-from diffsim.runtime.fields.adjoints import is_lent
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.poison import poison, written_since
 from diffsim.runtime.fields.recorded import Recorded
-from diffsim.runtime.files import write_text
 from diffsim.runtime.session import session
 from diffsim.runtime.threads import members
 from diffsim.tracebacks import entries
@@ -289,15 +293,20 @@ class Tape:
         if any(not isinstance(f, (Field, np.ndarray)) for f in fields):
             problem = f"arrays is a list of fields and arrays, not {shown(arrays)}"
             raise FieldError(problem, Span.of_caller(), "write tape.record_func(backward, [x, y])")
-        self.recorder.append(Replaced(backward, [], tuple(fields)))
+        name = str(getattr(backward, "__name__", "function"))
+        self.recorder.append(Replaced(backward, [], tuple(fields), name=name))
 
-    def record_scope_begin(self, name: str) -> None:
-        """Begin a group of entries, for `visualize`."""
-        self.recorder.append(Scope(name if isinstance(name, str) else shown(name)))
+    def record_scope_begin(
+        self, scope_name: str, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Begin a group of entries, for `visualize`; `metadata`: what its frame shows beside its name."""
+        name = scope_name if isinstance(scope_name, str) else shown(scope_name)
+        self.recorder.append(Scope(name, metadata_texts(metadata)))
 
-    def record_scope_end(self) -> None:
-        """End the group begun last."""
-        self.recorder.append(Scope(None))
+    def record_scope_end(self, remove_scope_if_empty: bool = True) -> None:
+        """End the group begun last; one that nothing was recorded in is drawn only if this is False."""
+        need_bool(remove_scope_if_empty, "remove_scope_if_empty")
+        self.recorder.append(Scope(None, keeps_empty=not remove_scope_if_empty))
 
     def on_backward(self, hook: Hook) -> Hook:
         """Call a function after the adjoint of each launch, last launch first; also a decorator.
@@ -540,40 +549,62 @@ class Tape:
 
     def stats(self) -> TapeStats:
         """Count what the tape holds."""
-        saved = sum(isinstance(e, Saved) for e in self.entries.firsts())
-        scopes = sum(isinstance(e, Scope) for e in self.entries.firsts())
-        lent = [f for f in fields_of(self.entries.firsts()) if is_lent(f)]
-        return TapeStats(
-            len(self.entries) - saved - scopes,
-            saved,
-            self.recorder.saver.bytes,
-            sum(f.storage.layout.nbytes for f in lent) + self._version_bytes(),
-        )
-
-    def _version_bytes(self) -> int:
-        """Return how much memory the adjoints have for states between the loops of their kernels."""
-        if not self.recorder.saving:
-            return 0
-        specials = {entry.special_to_reverse() for entry in self.entries.firsts()}
-        return sum(s.derivative.version_bytes for s in specials if s is not None)
+        return stats_of(self.recorder)
 
     def visualize(
-        self, filename: str | None = None, array_labels: Mapping[Field, str] | None = None
-    ) -> str:
-        """Draw the recorded launches and the fields between them, as a graph in the DOT language.
+        self,
+        filename: str | None = None,
+        simplify_graph: bool = True,
+        hide_readonly_arrays: bool = False,
+        array_labels: Mapping[Any, str] | None = None,
+        choose_longest_node_name: bool = True,
+        ignore_graph_scopes: bool = False,
+        track_inputs: Sequence[Any] | None = None,
+        track_outputs: Sequence[Any] | None = None,
+        track_input_names: Sequence[str] | None = None,
+        track_output_names: Sequence[str] | None = None,
+        graph_direction: str = "LR",
+    ) -> TapePicture:
+        """Draw the recorded launches and the fields between them, as a graph.
 
         Args:
-            filename: where to write it; `dot -Tsvg` (GraphViz) makes a picture of it.
+            filename: where to write it: as a picture if it ends in .svg, .png or .pdf, else in the DOT
+                language of GraphViz.
+            simplify_graph: whether sequences of steps that repeat are drawn once, with their number.
+            hide_readonly_arrays: whether fields that nothing on the tape writes are left out.
             array_labels: names to show for fields and arrays.
+            choose_longest_node_name: whether of several names for one field (a variable's, those of
+                parameters) the longest is shown; else the first.
+            ignore_graph_scopes: whether scopes are drawn without frames.
+            track_inputs: fields to mark as inputs, which are shown in any case.
+            track_outputs: the same for outputs.
+            track_input_names: a name for each of them.
+            track_output_names: the same for outputs.
+            graph_direction: "LR" (from left to right), "RL", "TB" (from top to bottom) or "BT".
+
+        Returns:
+            The text in the DOT language; notebooks show it as the picture.
 
         Raises:
-            FieldError: the file can not be written; one that was there stays as it was.
+            FieldError: an option that makes no sense; the file can not be written (one that was there
+                stays as it was).
         """
-        text = draw(self.entries, array_labels or {})
+        options = PictureOptions(
+            simplify_graph,
+            hide_readonly_arrays,
+            array_labels,
+            choose_longest_node_name,
+            ignore_graph_scopes,
+            track_inputs,
+            track_outputs,
+            track_input_names,
+            track_output_names,
+            graph_direction,
+        )
+        picture = make_picture(self.entries, options)
         if filename is not None:
-            need_path(filename, "the filename")
-            write_text(filename, text)
-        return text
+            write_picture(picture, filename)
+        return picture
 
 
 def _line_of_caller(loss: Field | None) -> Key:

@@ -35,7 +35,11 @@ def write_text(path: Any, text: str) -> None:
         FieldError: it can not be written there.
     """
     # Names may hold lone surrogates (file names in other encodings), which UTF-8 can not encode.
-    data = text.encode("utf-8", "backslashreplace")
+    write_file(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_file(path: Any, data: bytes) -> None:
+    """Write a file in the same way."""
     try:
         name = os.fsdecode(path)
     except TypeError:

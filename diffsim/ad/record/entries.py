@@ -15,9 +15,11 @@ from diffsim.ad.record.entry import (
     ForwardProgram,
     Picture,
     ReverseProgram,
+    Use,
     flat,
 )
 from diffsim.errors import AutodiffError, Span
+from diffsim.ir.nodes import Store
 from diffsim.passes.analysis.regions import RegionAccess
 from diffsim.runtime.fields.field import Field
 from diffsim.runtime.fields.read_values import FieldElement
@@ -175,11 +177,17 @@ class Launched(Entry):
     # ---- pictures and checks
 
     def draw(self, picture: Picture) -> None:
-        read, written = (
-            [self.special.object_of(a.mem, self.given) for a in group]
-            for group in (self.special.accesses.reads, self.special.accesses.writes)
-        )
-        picture.step(self.text(), read, written)
+        special = self.special
+        reads = map(self._use, special.accesses.reads)
+        writes = map(self._use, special.accesses.writes)
+        arguments = special.arguments.texts(self.given)
+        picture.step(special.kernel.source.name, reads, writes, arguments, "kernel")
+
+    def _use(self, a: RegionAccess) -> Use:
+        arguments, box = self.special.arguments, self.special.box(a, self.args)
+        port = arguments.array_name(a.mem) if a.mem.kind == "array" else ""
+        thing, row = arguments.object_of(a.mem, self.given), None if box is None else box[1]
+        return Use(thing, port, row, isinstance(a.stmt, Store))
 
     def may_break_chain(self) -> bool:
         # Compiled statements tell what they leak; which fields those are depends on the launch.
@@ -291,7 +299,7 @@ class Wrote(Entry):
         program.clear(self)
 
     def draw(self, picture: Picture) -> None:
-        picture.step("written in Python", [], [self.field])
+        picture.step("written in Python", [], [Use(self.field, "", self.row, stores=True)])
 
     def may_break_chain(self) -> bool:
         return self.lost_at is not None
@@ -328,7 +336,7 @@ class Stopped(Wrote):
         raise _not_replayed("ds.stop_grad of a field", None)
 
     def draw(self, picture: Picture) -> None:
-        picture.step("stop_grad", [], [self.field])
+        picture.step("stop_grad", [], [Use(self.field)])
 
 
 class Stored(Wrote):
@@ -468,7 +476,7 @@ class Copied(Entry):
         program.copy_back(self)
 
     def draw(self, picture: Picture) -> None:
-        picture.step("copy", [self.source], [self.target])
+        picture.step("copy", [Use(self.source)], [Use(self.target, stores=self.to is None)])
 
     def may_break_chain(self) -> bool:
         return True
@@ -481,10 +489,10 @@ class Replaced(Entry):
     """A function called in place of adjoints: those of `inside`, or of a rollout, or none.
 
     It uses the gradients of `arrays`, and those of `written`, which it also wrote. `span` is the line of
-    the program that made it; `by_user` says whether the user wrote the function.
+    the program that made it; `by_user` says whether the user wrote the function, `name` what it stands for.
     """
 
-    __slots__ = ("_inside", "arrays", "by_user", "function", "span", "written")
+    __slots__ = ("_inside", "arrays", "by_user", "function", "name", "span", "written")
 
     def __init__(
         self,
@@ -493,8 +501,10 @@ class Replaced(Entry):
         arrays: tuple[Field, ...] = (),
         written: tuple[Field, ...] = (),
         *,
+        name: str,
         by_user: bool = True,
     ) -> None:
+        self.name = name
         self.by_user = by_user
         self.function = function
         self._inside = inside
@@ -529,8 +539,13 @@ class Replaced(Entry):
         )
 
     def draw(self, picture: Picture) -> None:
-        function = getattr(self.function, "func", self.function)
-        picture.step(getattr(function, "__name__", "function"), self.arrays, self.written)
+        # A function with a gradient of its own uses what its inside does.
+        inside = list(flat(self._inside))
+        read = dict.fromkeys(f for e in inside for f in e.reads())
+        written = dict.fromkeys(f for e in inside for f in e.writes())
+        read.update(dict.fromkeys(f for f in self.arrays if isinstance(f, Field)))
+        written.update(dict.fromkeys(self.written))
+        picture.step(self.name, map(Use, read), map(Use, written))
 
     def may_break_chain(self) -> bool:
         return True
@@ -540,31 +555,6 @@ class Replaced(Entry):
         for e in flat(self.inside):
             if isinstance(e, Launched) and e.undetached is not None:
                 search.launched_inside(e, e.undetached)
-
-
-class Scope(Entry):
-    """The begin (with a name) or end of a group of entries in pictures of the tape."""
-
-    __slots__ = ("name",)
-    ticks = False
-
-    def __init__(self, name: str | None) -> None:
-        self.name = name
-
-    def backward(self, run: BackwardRun) -> None:
-        """Nothing."""
-
-    def record(self, program: ForwardProgram) -> None:
-        """Nothing."""
-
-    def reverse(self, program: ReverseProgram) -> None:
-        """Nothing."""
-
-    def draw(self, picture: Picture) -> None:
-        if self.name is None:
-            picture.end_group()
-        else:
-            picture.begin_group(self.name)
 
 
 def _not_replayed(what: str, span: Span | None) -> AutodiffError:

@@ -9,7 +9,7 @@ not know the kinds of entries. What they offer to entries in return are the prot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from diffsim.ad.record.elements import Box, Elements, Index
 from diffsim.errors import Span
@@ -68,14 +68,39 @@ class ReverseProgram(Protocol):
     def restore(self, saved: Saved) -> None: ...
 
 
+class Use(NamedTuple):
+    """A field or array that a step reads or writes.
+
+    Attributes:
+        port: the parameter it was given for; "": none.
+        row: the row of its time axis; None: any.
+        stores: whether what was there is lost.
+    """
+
+    thing: Any
+    port: str = ""
+    row: int | None = None
+    stores: bool = False
+
+
 class Picture(Protocol):
     """A drawing of a record."""
 
-    def step(self, text: str, reads: Iterable[Any], writes: Iterable[Any]) -> None: ...
+    def step(
+        self,
+        name: str,
+        reads: Iterable[Use],
+        writes: Iterable[Use],
+        arguments: tuple[str, ...] | None = None,
+        kind: str = "other",
+    ) -> None:
+        """Draw a step; `arguments` and the kind "kernel" are those of a launch."""
 
-    def begin_group(self, name: str) -> None: ...
+    def begin_group(self, name: str, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        """Draw what follows within a frame."""
 
-    def end_group(self) -> None: ...
+    def end_group(self, *, keeps_empty: bool = False) -> None:
+        """End the group begun last, if there is one."""
 
 
 class ChainSearch(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,23 +201,6 @@ def _box(special: Specialization, a: RegionAccess, args: tuple[Any, ...]) -> Box
 
 def _overlap(a: Box, b: Box) -> bool:
     return a[0] is b[0] and (a[1] is None or b[1] is None or a[1] == b[1])
-
-
-@dataclass(frozen=True, slots=True)
-class TapeStats:
-    """Size of a tape.
-
-    Attributes:
-        entries: what was recorded.
-        saved: copies of overwritten values; `saved_bytes`: their size.
-        adjoint_bytes: size of what was made for adjoints: gradients of fields that have none
-            (`ds.init(rules="lifted")`), and states of fields between the loops of a kernel.
-    """
-
-    entries: int
-    saved: int
-    saved_bytes: int
-    adjoint_bytes: int = 0
 
 
 class SpareCopies:

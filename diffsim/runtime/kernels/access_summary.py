@@ -84,12 +84,13 @@ class LaunchArguments:
 
     def call_text(self, args: tuple[object, ...]) -> str:
         """Return a launch as a program writes it: step(137, x)."""
+        return f"{self.kernel}({', '.join(self.texts(args))})"
+
+    def texts(self, args: tuple[object, ...]) -> tuple[str, ...]:
+        """Return the arguments as a program writes them: numbers, and names of all others."""
         plain = (bool, int, float, np.number)
-        shown = [
-            f"{a!s}" if isinstance(a, plain) else p.name
-            for p, a in zip(self.parameters, args, strict=True)
-        ]
-        return f"{self.kernel}({', '.join(shown)})"
+        both = zip(self.parameters, args, strict=True)
+        return tuple(f"{a!s}" if isinstance(a, plain) else p.name for p, a in both)
 
     def scalars(self, args: tuple[object, ...]) -> list[bool | int | float]:
         """Return the arguments that are passed by value, flattened to scalars."""
