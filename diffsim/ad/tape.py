@@ -21,19 +21,12 @@ from diffsim.ad.checks.integrity import check_kernels, no_record, session_reset
 from diffsim.ad.checks.launch_conditions import check_launches
 from diffsim.ad.checks.lost_gradients import check_reaches, check_seeds
 from diffsim.ad.checks.refusals import refuse_program, with_others
-from diffsim.ad.pictures.picture import (
-    PictureOptions,
-    TapePicture,
-    make_picture,
-    metadata_texts,
-    write_picture,
-)
+from diffsim.ad.pictures.drawn import Drawn
 from diffsim.ad.record.entries import Replaced, all_written
-from diffsim.ad.record.entry import fields_of
+from diffsim.ad.record.entry import Entry, fields_of
 from diffsim.ad.record.past import Key, Past, is_worth_keeping, keep
 from diffsim.ad.record.record import Record
 from diffsim.ad.record.repetition import Repetition
-from diffsim.ad.record.scope import Scope
 from diffsim.ad.recorder import TapeRecorder
 from diffsim.ad.replay.inputs import ReplayInputs
 from diffsim.ad.replay.program import Replay
@@ -68,11 +61,8 @@ from diffsim.tracebacks import entries
 
 
 @entries("__enter__ __exit__ __reduce_ex__ stats")
-@checked_methods(
-    "__init__ backward replay zero reset on_backward visualize record_func record_scope_begin "
-    "record_scope_end"
-)
-class Tape:
+@checked_methods("__init__ backward replay zero reset on_backward record_func")
+class Tape(Drawn):
     """Records what runs inside of `with`, for gradients.
 
     With a loss the gradients are computed at the end of the block:
@@ -278,6 +268,9 @@ class Tape:
         replay.repeated(record, repetition.start, repetition.clock)
         self._replay = replay
 
+    def _append(self, entry: Entry) -> None:
+        self.recorder.append(entry)
+
     def record_func(self, backward: Callable[[], Any], arrays: Sequence[Field]) -> None:
         """Record a function that the backward pass calls at this place.
 
@@ -295,18 +288,6 @@ class Tape:
             raise FieldError(problem, Span.of_caller(), "write tape.record_func(backward, [x, y])")
         name = str(getattr(backward, "__name__", "function"))
         self.recorder.append(Replaced(backward, [], tuple(fields), name=name))
-
-    def record_scope_begin(
-        self, scope_name: str, metadata: Mapping[str, Any] | None = None
-    ) -> None:
-        """Begin a group of entries, for `visualize`; `metadata`: what its frame shows beside its name."""
-        name = scope_name if isinstance(scope_name, str) else shown(scope_name)
-        self.recorder.append(Scope(name, metadata_texts(metadata)))
-
-    def record_scope_end(self, remove_scope_if_empty: bool = True) -> None:
-        """End the group begun last; one that nothing was recorded in is drawn only if this is False."""
-        need_bool(remove_scope_if_empty, "remove_scope_if_empty")
-        self.recorder.append(Scope(None, keeps_empty=not remove_scope_if_empty))
 
     def on_backward(self, hook: Hook) -> Hook:
         """Call a function after the adjoint of each launch, last launch first; also a decorator.
@@ -550,61 +531,6 @@ class Tape:
     def stats(self) -> TapeStats:
         """Count what the tape holds."""
         return stats_of(self.recorder)
-
-    def visualize(
-        self,
-        filename: str | None = None,
-        simplify_graph: bool = True,
-        hide_readonly_arrays: bool = False,
-        array_labels: Mapping[Any, str] | None = None,
-        choose_longest_node_name: bool = True,
-        ignore_graph_scopes: bool = False,
-        track_inputs: Sequence[Any] | None = None,
-        track_outputs: Sequence[Any] | None = None,
-        track_input_names: Sequence[str] | None = None,
-        track_output_names: Sequence[str] | None = None,
-        graph_direction: str = "LR",
-    ) -> TapePicture:
-        """Draw the recorded launches and the fields between them, as a graph.
-
-        Args:
-            filename: where to write it: as a picture if it ends in .svg, .png or .pdf, else in the DOT
-                language of GraphViz.
-            simplify_graph: whether sequences of steps that repeat are drawn once, with their number.
-            hide_readonly_arrays: whether fields that nothing on the tape writes are left out.
-            array_labels: names to show for fields and arrays.
-            choose_longest_node_name: whether of several names for one field (a variable's, those of
-                parameters) the longest is shown; else the first.
-            ignore_graph_scopes: whether scopes are drawn without frames.
-            track_inputs: fields to mark as inputs, which are shown in any case.
-            track_outputs: the same for outputs.
-            track_input_names: a name for each of them.
-            track_output_names: the same for outputs.
-            graph_direction: "LR" (from left to right), "RL", "TB" (from top to bottom) or "BT".
-
-        Returns:
-            The text in the DOT language; notebooks show it as the picture.
-
-        Raises:
-            FieldError: an option that makes no sense; the file can not be written (one that was there
-                stays as it was).
-        """
-        options = PictureOptions(
-            simplify_graph,
-            hide_readonly_arrays,
-            array_labels,
-            choose_longest_node_name,
-            ignore_graph_scopes,
-            track_inputs,
-            track_outputs,
-            track_input_names,
-            track_output_names,
-            graph_direction,
-        )
-        picture = make_picture(self.entries, options)
-        if filename is not None:
-            write_picture(picture, filename)
-        return picture
 
 
 def _line_of_caller(loss: Field | None) -> Key:
