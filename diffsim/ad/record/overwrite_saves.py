@@ -16,12 +16,13 @@ import numpy as np
 
 from diffsim.ad.record.elements import Box
 from diffsim.ad.record.entry import BackwardRun, Entry, ForwardProgram, ReverseProgram
+from diffsim.ad.record.extents import extents
 from diffsim.errors import AutodiffError, Span, memory_size
 from diffsim.runtime.fields.field import Field
+from diffsim.runtime.kernels.access_summary import Extent
 from diffsim.runtime.memory.storage import Part, StridedSpan, snapshot_address
 
 if TYPE_CHECKING:
-    from diffsim.passes.analysis.regions import RegionAccess
     from diffsim.runtime.kernels.specialization import Specialization
 
 _FEWER = "record fewer steps, or let ds.ad.checkpoint save a few and compute the others again"
@@ -175,28 +176,52 @@ def copied(box: Box, hint: str = _FEWER, into: Any = None) -> Any:
         ) from problem
 
 
-def _own(special: Specialization, args: tuple[Any, ...]) -> dict[Box, None]:
-    """Return the boxes that a launch overwrites although its own adjoint loads their old values."""
-    # Dicts as ordered sets, so that copies are made in the same order in every run.
-    own: dict[Box, None] = {}
-    # What has no adjoint is refused where a gradient is asked for, with all that is refused besides.
-    if not special.differentiable or special.derivative.refusal is not None:
+class _Reach:
+    """What launches of a kernel, and their adjoints, may reach: asked for at each launch.
+
+    Attributes:
+        writes: what the kernel writes.
+        reads: what its adjoint loads again.
+        restored: what of that it needs as it was before the launch.
+    """
+
+    __slots__ = ("reads", "restored", "writes")
+
+    def __init__(self, special: Specialization) -> None:
+        self.writes = extents(special, special.accesses.writes)
+        self.reads: list[Extent] = []
+        self.restored: list[Extent] = []
+        # What has no adjoint is refused where a gradient is asked for, with all that is refused besides.
+        if special.differentiable and special.derivative.refusal is None:
+            reads, restored = special.derivative.accesses.reads, special.derivative.restored
+            self.reads = extents(special, reads)
+            self.restored = extents(special, (a for a in reads if a.mem in restored))
+
+    @classmethod
+    def of(cls, special: Specialization) -> _Reach:
+        """Return it for a kernel."""
+        found: _Reach | None = special.variants.get(cls)
+        if found is None:
+            found = special.variants[cls] = cls(special)
+        return found
+
+    def own(self, args: tuple[Any, ...]) -> dict[Box, None]:
+        """Return the boxes that a launch overwrites although its own adjoint loads their old values."""
+        # Dicts as ordered sets, so that copies are made in the same order in every run.
+        own: dict[Box, None] = {}
+        if self.restored:
+            written = _boxes(self.writes, args)
+            for box in _boxes(self.restored, args):
+                # Only boxes that this launch overwrites; others have their old values after it as well.
+                if any(_overlap(w, box) for w in written):
+                    own[box] = None
         return own
-    if not special.derivative.restored:
-        return own
-    written = [_box(special, a, args) for a in special.accesses.writes]
-    for a in special.derivative.accesses.reads:
-        box = _box(special, a, args) if a.mem in special.derivative.restored else None
-        # Only boxes that this launch overwrites; others have their old values after it as well.
-        if box is not None and any(w is not None and _overlap(w, box) for w in written):
-            own[box] = None
-    return own
 
 
-def _box(special: Specialization, a: RegionAccess, args: tuple[Any, ...]) -> Box | None:
-    """Return what an access reaches in a launch; None if that is nothing of a field."""
-    box = special.box(a, args)
-    return box if box is not None and box[0].versions.has_row(box[1]) else None
+def _boxes(reached: Iterable[Extent], args: tuple[Any, ...]) -> list[Box]:
+    """Return what accesses reach of fields in a launch."""
+    boxes = [extent.box(args) for extent in reached]
+    return [box for box in boxes if box is not None and box[0].versions.has_row(box[1])]
 
 
 def _overlap(a: Box, b: Box) -> bool:
@@ -252,24 +277,23 @@ class OverwriteSaver:
         self, special: Specialization, args: tuple[Any, ...]
     ) -> tuple[list[Saved], list[Saved]]:
         """Return the copies made before a launch: for adjoints of earlier entries, and for its own."""
-        own = _own(special, args)
+        reach = _Reach.of(special)
+        own = reach.own(args)
         wanted: dict[Box, None] = {}
-        for a in special.accesses.writes:
-            box = _box(special, a, args)
+        for box in _boxes(reach.writes, args):
             # Gradients are results of the pass, not inputs of it. What the launch keeps for itself also
             # serves earlier adjoints: going back, it is restored before they run.
-            if box is not None and not box[0].is_grad and box not in own and self.needed(box):
+            if not box[0].is_grad and box not in own and self.needed(box):
                 wanted[box] = None
         return [self.save(b) for b in wanted], [self.save(b) for b in own]
 
     def after_launch(self, special: Specialization, args: tuple[Any, ...]) -> None:
         """Add what the adjoint of a launch will load to the needs."""
-        own = _own(special, args)
-        made = special.differentiable and special.derivative.refusal is None
-        for a in special.derivative.accesses.reads if made else ():
-            box = _box(special, a, args)
+        reach = _Reach.of(special)
+        own = reach.own(args)
+        for box in _boxes(reach.reads, args):
             # Its own copies are made already, and hold the values from before the launch.
-            if box is not None and box not in own:
+            if box not in own:
                 self.needs.setdefault(box[0], {})[box[1]] = None
 
     def will_need(self, boxes: Iterable[Box]) -> None:

@@ -288,9 +288,12 @@ class Extent:
         self.access = access
         self._arguments = arguments
         mem = access.mem
-        self._field = mem.handle if mem.kind == "field" else None
+        self._field: Callable[[], Any] | None = None
         self._number, self._derived = 0, False
-        if self._field is None:
+        if mem.kind != "array":
+            # Temporaries are no fields.
+            self._field = mem.handle if mem.kind == "field" else lambda: None
+        else:
             name = arguments.array_name(mem)
             self._number = arguments.place(name)
             # An array and its gradient are one argument; `derived` means the latter.
@@ -298,7 +301,9 @@ class Extent:
         self._texts = {
             s.axis: f"({self._text(s.first)}, {self._text(s.last)})" for s in access.slices
         }
-        self._slices = {axis: _function(text) for axis, text in self._texts.items()}
+        self._slices: dict[int | None, Callable[[tuple[Any, ...]], Any]] = {
+            axis: _function(text) for axis, text in self._texts.items()
+        }
 
     def _text(self, form: Form) -> str:
         arguments = self._arguments
@@ -314,10 +319,12 @@ class Extent:
     @property
     def key(self) -> tuple[Any, ...]:
         """What is the same for accesses whose boxes are."""
-        if self._field is None:
+        f = None if self._field is None else self._field()
+        axis = None if f is None else f.versions.axis
+        if axis is None:
             return (self.access.mem, *self._texts.items())
         # A field has versions along one axis only: x[t, i] and x[t, i + 1] share a row.
-        return self.access.mem, self._texts.get(self._field().versions.axis)
+        return self.access.mem, self._texts.get(axis)
 
     def object_of(self, args: tuple[Any, ...]) -> Any:
         """Return the field or array that the access reaches in a launch; None for no field."""
@@ -328,16 +335,18 @@ class Extent:
 
     def box(self, args: tuple[Any, ...]) -> Box | None:
         """Return the field and the only row (None: any) that the access reaches; None for no field."""
-        f = self.object_of(args)
+        f = self._field() if self._field is not None else self.object_of(args)
         # Memory of other libraries has no versions.
         if not isinstance(f, Field):
             return None
         versions = f.versions
-        axis = versions.axis
-        if axis is None or axis not in self._slices:
+        bounds = self._slices.get(versions.axis)
+        if bounds is None:
             return f, None
-        first, last = self._slices[axis](args)
-        return f, versions.row_within(first, last)
+        first, last = bounds(args)
+        return f, first if versions.block == 1 and first == last else versions.row_within(
+            first, last
+        )
 
     def divide(self, s: Slice, args: tuple[Any, ...]) -> None:
         """Make rows of the field along the axis of a slice, if it has none and the launch decides them."""
@@ -348,7 +357,7 @@ class Extent:
 
     def rows_of(self, args: tuple[Any, ...]) -> Rows:
         """Return the fixed indices along all axes in a launch."""
-        found = ((axis, bounds(args)) for axis, bounds in self._slices.items())
+        found = ((axis, self._slices[axis](args)) for axis in self._texts)
         return tuple((axis, first) for axis, (first, last) in found if first == last)
 
 
