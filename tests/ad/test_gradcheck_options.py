@@ -347,3 +347,31 @@ def test_large_pictures_keep_single_numbers():
     assert max(image.shape) <= 1200
     assert image.min() == -7.0
     assert (image != 0).sum() == 1
+
+
+def test_pictures_of_a_whole_tape():
+    m = Model()
+    tape = m.tape()
+    with tape:
+        m.wave(3.0)  # a kernel is drawn once
+    figures = ds.ad.jacobian_plot(tape, show_plot=False, log_scale=True)
+    titles = [f.get_suptitle() for f in figures]
+    assert titles == ["Jacobian of launch 0: wave(2.0)", "Jacobian of launch 1: add()"]
+    images = [a.get_images()[0].get_array() for a in figures[0].axes if a.get_images()]
+    np.testing.assert_allclose(np.diag(images[0]), 2 * np.cos(2 * m.x.to_numpy()), rtol=1e-13)
+    ds.ad.jacobian(m.add, [m.z], [m.total], plot_jacobians=True)
+    ds.ad.jacobian_fd(m.add, [m.z], [m.total], plot_jacobians=True)
+    assert len(plt.get_fignums()) == 4
+
+
+def test_whole_numbers_are_no_start():
+    count = ds.field(ds.i32, shape=(), name="count")
+    m = Model()
+    tape = m.tape()
+    for start in (
+        lambda: ds.Tape(count),
+        lambda: tape.backward(count),
+        lambda: tape.backward(grads={count: 1}),
+    ):
+        with pytest.raises(ds.MissingGradientError, match=r"count holds whole numbers \(i32\)"):
+            start()

@@ -157,8 +157,9 @@ def _said_of_step(program: Program, wrong: Compared, options: Options) -> str:
     again = differences.column(program, options.differences, i, column, h)
     half = float(again[program.outputs.index(o)][row])
     fd, ad = wrong.by_steps[row, column], wrong.by_tape[row, column]
-    steady = abs(half - fd) <= _HALVED * abs(ad - fd)
-    return "" if steady or np.isnan(half) else f" ({half:.8g} with half the step)"
+    steady = abs(half - fd) <= _HALVED * abs(ad - fd) or np.isnan(half)
+    # How much half the step changes is an estimate of the error.
+    return f" (± {abs(half - fd):.0e})" if steady else f" ({half:.8g} with half the step)"
 
 
 # ---- random directions

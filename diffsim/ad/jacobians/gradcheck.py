@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from diffsim.ad.jacobians.arguments import Mask, Subject, either, masked, need_step, subject
+from diffsim.ad.jacobians.arguments import Mask, Subject, either, need_step, subject
 from diffsim.ad.jacobians.comparison import (
     Compared,
     Options,
@@ -15,10 +14,10 @@ from diffsim.ad.jacobians.comparison import (
     explain,
 )
 from diffsim.ad.jacobians.differences import SCHEMES
+from diffsim.ad.jacobians.launches import launches_of, subject_of
 from diffsim.ad.jacobians.plots import plot_errors
 from diffsim.ad.jacobians.program import Program, size
 from diffsim.ad.jacobians.report import Row, Table, show
-from diffsim.ad.record.entries import Launched
 from diffsim.ad.tape import Tape
 from diffsim.errors import AutodiffError, FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, is_one_of, need_bool, need_number, need_whole
@@ -175,7 +174,7 @@ def gradcheck_tape(
     need_bool(raise_exception, "raise_exception")
     need_whole(skip_to_launch_index, "skip_to_launch_index")
     first = max(0, skip_to_launch_index or 0)
-    launches = _launches(tape)
+    launches = launches_of(tape, "gradcheck_tape")
     masks = _masks(input_output_masks)
     chosen = _names(either(whitelist_kernels, kernels))
     skipped = _names(either(blacklist_kernels, skip_kernels))
@@ -188,7 +187,7 @@ def gradcheck_tape(
         if not (
             entry.special.mode.is_detached or name in skipped or (chosen and name not in chosen)
         ):
-            found = _subject_of(entry, masks.get(name))
+            found = subject_of(entry, masks.get(name))
             # A launch that reads or writes no gradient has nothing to compare.
             if found is not None:
                 check.add(found, f"{number}: {entry.text()}")
@@ -275,56 +274,6 @@ def _options(**given: Any) -> Options:
 
 
 # ---- tapes
-
-
-def _launches(tape: Any) -> list[tuple[int, Launched]]:
-    """Return the launches of a tape, with their numbers."""
-    if not isinstance(tape, Tape):
-        raise FieldError(
-            f"gradcheck_tape takes a tape, not {shown(tape)}",
-            Span.of_caller(),
-            hint="record one: with ds.Tape() as tape: ...",
-        )
-    # Functions with gradients of their own are left out: their launches are no entries of the tape.
-    return list(enumerate(e for e in tape.entries if isinstance(e, Launched)))
-
-
-def _subject_of(entry: Launched, mask: Mask) -> Subject | None:
-    """Return one launch as something to check; None: it has no gradients."""
-    # The plain kernel: on a saving tape the entry has its in-place variant.
-    special, args = entry.special.origin, entry.args
-    named: dict[Field, str] = {}
-    groups = []
-    for accesses in (special.accesses.reads, special.accesses.writes):
-        fields = [(special.object_of(a.mem, args), a.mem.name) for a in accesses]
-        found = dict(_with_gradient(fields))
-        # In the kernel a parameter has its own name; a captured field has that of the field.
-        named |= found
-        groups.append(list(found))
-    ins, outs = groups
-    if not ins or not outs:
-        return None
-    by_name = None if mask is None else _translated(mask, named)
-    pairs = masked(by_name, ins, outs)
-    return Subject(functools.partial(special.launch_again, *args), ins, outs, pairs)
-
-
-def _with_gradient(things: Iterable[tuple[Any, str]]) -> Iterator[tuple[Field, str]]:
-    return ((f, n) for f, n in things if isinstance(f, Field) and f.grad is not None)
-
-
-def _translated(mask: Any, named: Mapping[Field, str]) -> Any:
-    """Return a mask with the fields of the launch in place of the kernel's names for them."""
-    if not isinstance(mask, (list, tuple, set)):
-        return mask  # refused where it is read
-    fields = {name: f for f, name in named.items()}
-
-    def translated(pair: Any) -> Any:
-        if not isinstance(pair, (list, tuple)):
-            return pair
-        return tuple(fields.get(w, w) if isinstance(w, str) else w for w in pair)
-
-    return [translated(pair) for pair in mask]
 
 
 def _masks(given: Any) -> Mapping[str, Mask]:

@@ -8,6 +8,7 @@ from typing import Any
 from diffsim.ad.jacobians.arguments import Mask, either, need_step, subject
 from diffsim.ad.jacobians.dependence import found_pattern
 from diffsim.ad.jacobians.differences import columns
+from diffsim.ad.jacobians.plots import jacobian_plot
 from diffsim.ad.jacobians.program import Program
 from diffsim.ad.jacobians.rows import by_rows
 from diffsim.ad.jacobians.sparse import SparseMatrix, given_pattern, scipy_sparse, wanted_rows
@@ -42,6 +43,7 @@ def jacobian(
     max_outputs_per_var: int | None = None,
     sparsity: Any = None,
     sparse: bool = False,
+    plot_jacobians: bool = False,
     max_outputs: int | None = None,
 ) -> Jacobians:
     """Compute the derivatives of all outputs with respect to all inputs in reverse mode.
@@ -57,6 +59,7 @@ def jacobian(
             a matrix, or one for each pair. Outputs that depend on no input together then share a pass.
             None: one pass for each component of the outputs.
         sparse: return matrices of SciPy (`csr_array`); the sparsity is found out unless it is given.
+        plot_jacobians: draw the result with `jacobian_plot`.
         max_outputs: the same as `max_outputs_per_var`.
 
     Returns:
@@ -80,8 +83,17 @@ def jacobian(
         sparsity = "auto" if sparsity is None else sparsity
     with Program(subject(function, inputs, outputs, input_output_mask)) as program:
         if sparsity is None:
-            return Jacobians(by_rows(program, most), program)
-        return _sparse(program, sparsity, most, sparse)
+            made = Jacobians(by_rows(program, most), program)
+        else:
+            made = _sparse(program, sparsity, most, sparse)
+    return _drawn(made, plot_jacobians)
+
+
+def _drawn(made: Jacobians, wanted: bool) -> Jacobians:
+    need_bool(wanted, "plot_jacobians")
+    if wanted:
+        jacobian_plot(made)
+    return made
 
 
 def _sparse(program: Program, sparsity: Any, most: int | None, sparse: bool) -> Jacobians:
@@ -111,6 +123,7 @@ def jacobian_fd(
     input_output_mask: Mask = None,
     max_inputs_per_var: int | None = None,
     eps: float | None = None,
+    plot_jacobians: bool = False,
     max_inputs: int | None = None,
 ) -> Jacobians:
     """Compute the same as `jacobian` by central differences; NaN in columns left out.
@@ -122,10 +135,12 @@ def jacobian_fd(
         input_output_mask: the pairs (input, output) to compute, by name, number or field; None: all.
         max_inputs_per_var: how many components of each input are moved at most (0 or None: all).
         eps: the step; if left out 1e-2 for f32, 1e-5 for f64, times the number where that is larger than 1.
+        plot_jacobians: draw the result with `jacobian_plot`.
         max_inputs: the same as `max_inputs_per_var`.
     """
     most = either(max_inputs_per_var, max_inputs)
     need_step(eps)
     need_whole(most, "max_inputs_per_var")
     with Program(subject(function, inputs, outputs, input_output_mask)) as program:
-        return Jacobians(columns(program, "central", eps, most), program)
+        made = Jacobians(columns(program, "central", eps, most), program)
+    return _drawn(made, plot_jacobians)

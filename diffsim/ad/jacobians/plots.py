@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from diffsim.ad.jacobians.comparison import Compared
+from diffsim.ad.jacobians.launches import launches_of, subject_of
+from diffsim.ad.jacobians.program import Program
+from diffsim.ad.jacobians.rows import by_rows
+from diffsim.ad.tape import Tape
 from diffsim.errors import FieldError, Span, shown
 from diffsim.lang.host.signatures import checked, need_bool
 from diffsim.runtime.fields.field import Field
@@ -21,7 +25,7 @@ _NOT_COMPUTED = "////"  # hatches: any colour would be a number's
 
 @checked
 def jacobian_plot(
-    jacobians: Mapping[tuple[Field, Field], Any],
+    jacobians: Mapping[tuple[Field, Field], Any] | Tape,
     kernel: Any = None,
     inputs: Sequence[Field] | None = None,
     outputs: Sequence[Field] | None = None,
@@ -35,7 +39,9 @@ def jacobian_plot(
     """Draw Jacobians as images: a row of images for each output, a column for each input.
 
     Args:
-        jacobians: what `jacobian` or `jacobian_fd` returned, dense or sparse. Hatched is not computed (NaN).
+        jacobians: what `jacobian` or `jacobian_fd` returned, dense or sparse. Hatched is not computed
+            (NaN). Or a tape: a figure for each kernel on it, of its first launch, from what the fields
+            hold now.
         kernel: a kernel or function whose name the title has.
         inputs: the inputs to draw, in that order; None: all.
         outputs: the outputs to draw, in that order; None: all.
@@ -47,40 +53,61 @@ def jacobian_plot(
         log_scale: logarithmic colours, symmetric around 0: small and large derivatives side by side.
 
     Returns:
-        The figure, of matplotlib.
+        The figure, of matplotlib; of a tape a list of them.
     """
+    flags = {
+        "show_plot": show_plot,
+        "show_colorbar": show_colorbar,
+        "scale_colors_per_submatrix": scale_colors_per_submatrix,
+        "log_scale": log_scale,
+    }
+    for name, flag in flags.items():
+        need_bool(flag, name)
+    if isinstance(jacobians, Tape):
+        todo = [(f"Jacobian of launch {text}", m) for text, m in _of_launches(jacobians)]
+    else:
+        _need_matrices(jacobians)
+        name = getattr(kernel, "__name__", "the function")
+        todo = [("" if kernel is None else f"Jacobian of {name}", jacobians)]
+    figures = []
+    for heading, matrices in todo:
+        images = {pair: thinned(matrix) for pair, matrix in matrices.items()}
+        figure = draw(
+            images,
+            list(dict.fromkeys(i for i, _ in images)) if inputs is None else list(inputs),
+            list(dict.fromkeys(o for _, o in images)) if outputs is None else list(outputs),
+            title=heading if title is None else title,
+            colormap=colormap,
+            signed=True,
+            logarithmic=log_scale,
+            shared=not scale_colors_per_submatrix,
+            colorbar=show_colorbar,
+        )
+        figures.append(figure)
+    if show_plot:
+        show_now()
+    return figures if isinstance(jacobians, Tape) else figures[0]
+
+
+def _need_matrices(jacobians: Any) -> None:
     if not isinstance(jacobians, Mapping) or not jacobians or not all(map(_is_pair, jacobians)):
         raise FieldError(
-            f"jacobian_plot draws what ds.ad.jacobian returned, not {shown(jacobians)}",
+            f"jacobian_plot draws what ds.ad.jacobian returned, or a tape, not {shown(jacobians)}",
             Span.of_caller(),
             hint="J = ds.ad.jacobian(function, [x], [y]); ds.ad.jacobian_plot(J)",
         )
-    for flag, name in (
-        (show_plot, "show_plot"),
-        (show_colorbar, "show_colorbar"),
-        (scale_colors_per_submatrix, "scale_colors_per_submatrix"),
-        (log_scale, "log_scale"),
-    ):
-        need_bool(flag, name)
-    images = {pair: thinned(matrix) for pair, matrix in jacobians.items()}
-    ins = list(dict.fromkeys(i for i, _ in images)) if inputs is None else list(inputs)
-    outs = list(dict.fromkeys(o for _, o in images)) if outputs is None else list(outputs)
-    if title is None and kernel is not None:
-        title = f"Jacobian of {getattr(kernel, '__name__', 'the function')}"
-    figure = draw(
-        images,
-        ins,
-        outs,
-        title=title,
-        colormap=colormap,
-        signed=True,
-        logarithmic=log_scale,
-        shared=not scale_colors_per_submatrix,
-        colorbar=show_colorbar,
-    )
-    if show_plot:
-        show_now()
-    return figure
+
+
+def _of_launches(tape: Tape) -> Iterator[tuple[str, Mapping[tuple[Field, Field], Any]]]:
+    """Yield the Jacobian of the first launch of each kernel, and how it was launched."""
+    seen: set[str] = set()
+    for number, entry in launches_of(tape, "jacobian_plot"):
+        found = subject_of(entry, None)
+        name = entry.special.kernel.source.name
+        if found is not None and name not in seen and not entry.special.mode.is_detached:
+            seen.add(name)
+            with Program(found) as program:
+                yield f"{number}: {entry.text()}", by_rows(program, None)
 
 
 def _is_pair(key: Any) -> bool:

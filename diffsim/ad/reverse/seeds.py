@@ -29,6 +29,7 @@ def check_loss(loss: Any) -> None:
             Span.of_caller(),
             hint="for several outputs use tape.backward(grads={field: seed})",
         )
+    _need_floats(loss, "the loss")
     if session.lifts_rules:
         lend_adjoint(loss)
     if loss.adjoint is None:
@@ -37,6 +38,16 @@ def check_loss(loss: Any) -> None:
             Span.of_caller(),
             hint="declare it with needs_grad=True",
         ).advising(switch=loss.dtype.is_float)
+
+
+def _need_floats(f: Field, what: str) -> None:
+    """Refuse a field of whole numbers where a derivative is to start."""
+    if not f.dtype.is_float:
+        raise MissingGradientError(
+            f"{f.name} holds whole numbers ({f.dtype}), which have no derivative, and is {what}",
+            Span.of_caller(),
+            hint="start from a field of floats that is computed without rounding",
+        )
 
 
 def check_value(loss: Any, tape: Recorder) -> None:
@@ -66,6 +77,8 @@ def of_its_own(seed: Any) -> Any:
 
 def start_from(f: Any, seed: Any) -> None:
     """Set the gradient of a field to its seed."""
+    if isinstance(f, Field):
+        _need_floats(f, "given a gradient to start from")
     if not isinstance(f, Field) or f.adjoint is None:
         name = f.name if isinstance(f, Field) else shown(f)
         raise MissingGradientError(
